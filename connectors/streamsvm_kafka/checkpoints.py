@@ -68,17 +68,17 @@ class Transaction(MessageSender):
     aborted, and which can commit nothing more. After a `Transaction` is created, no other process can commit under its id.
 
     After any failure the transaction is dead: all that follows raises the same error, a CheckpointError, or a TakenOverError if
-    another producer has the transactional id, ``identity``. The broker aborts a transaction after ``seconds``.
+    another producer has the ``transactional_id``. The broker aborts a transaction after ``seconds``.
     """
 
-    def __init__(self, connection: Connection, identity: str, name: str, seconds: float) -> None:
+    def __init__(self, connection: Connection, transactional_id: str, name: str, seconds: float) -> None:
         self.name: str = name
-        self._identity, self._longest, self._user = identity, seconds, connection.user
+        self._transactional_id, self._max_seconds, self._user = transactional_id, seconds, connection.user
         self._topics: dict[str, None] = {}  # that are written to
         self._group = ""
         self._seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
         self._began: float | None = None  # when the open transaction began; None without one
-        self._producer = open_producer(connection, self._seconds, identity, seconds)
+        self._producer = open_producer(connection, self._seconds, transactional_id, seconds)
         try:
             with self._explaining_errors("no transactions can be begun"):
                 deadline, begun = time.monotonic() + INIT_TRANSACTIONS_SECONDS, False
@@ -148,11 +148,11 @@ class Transaction(MessageSender):
 
         if is_among(*_FENCED):
             open_for = 0.0 if self._began is None else time.monotonic() - self._began
-            if open_for >= self._longest:
+            if open_for >= self._max_seconds:
                 return CheckpointError(
                     f"{self.name}: the transaction was open for {open_for:.0f} s, and the broker has aborted it after "
-                    f"{self._longest:g} s (or another process has taken over). What it held counts nowhere. Start again: the run "
-                    "continues from its newest checkpoint; write one more often"
+                    f"{self._max_seconds:g} s (or another process has taken over). What it held counts nowhere. Start again: the "
+                    "run continues from its newest checkpoint; write one more often"
                 )
             return TakenOverError(
                 f"{self.name}: another process with the same name writes its checkpoints there now, and this one is fenced: what "
@@ -170,7 +170,9 @@ class Transaction(MessageSender):
         texts = " ".join(map(str, causes))  # some name the topic
         topics = [topic for topic in self._topics if topic in texts] or self._topics
         for cause in causes:
-            if right := describe_missing_right(self._user, cause, "Write", *topics, group=self._group, identity=self._identity):
+            if right := describe_missing_right(
+                self._user, cause, "Write", *topics, group=self._group, transactional_id=self._transactional_id
+            ):
                 return CheckpointError(f"{self.name}: {right}")
         return CheckpointError(
             f"{self.name}: {reason}: {self._producer.delivery_error or error}. Check the broker, the limits and access rules of "

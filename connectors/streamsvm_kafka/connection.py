@@ -1,7 +1,4 @@
-"""Connections to brokers: options, reachability, and errors that name the cause and the missing right.
-
-The options of clients come from a mapping and the environment, and their secrets are never shown.
-"""
+"""Connections to brokers: their options, with secrets that are never shown, and errors that explain why one cannot be used."""
 
 from __future__ import annotations
 
@@ -26,15 +23,15 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting_filter
 
-#: Of the variables of the environment that hold options.
+#: Prefix of environment variables that contain options.
 ENVIRONMENT_PREFIX = "STREAMSVM_KAFKA_"
-_MAX_SECONDS = 7 * 24 * 3600.0
-#: Names of options whose values are secret, or may contain a secret.
-_SECRET = re.compile("password|passphrase|secret|token|proxy|pem$|_config$|ssl_key$")
+_MAX_OUTAGE_SECONDS = 7 * 24 * 3600.0
+#: Matches names of options whose values are secret, or may contain a secret.
+_SECRET_NAME = re.compile("password|passphrase|secret|token|proxy|pem$|_config$|ssl_key$")
 
 
 class Secret(str):
-    """A text that is used as it is, but shown as ``***``.
+    """A string that is shown as ``***``, although its content can be used as usual.
 
     Examples
     --------
@@ -46,7 +43,7 @@ class Secret(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> Self:
-        return super().__new__(cls, "".join(text))  # for str(text) of one that is a secret already is not its text
+        return super().__new__(cls, "".join(text))  # not str(text), which is "***" if the text already is a Secret
 
     def __repr__(self) -> str:
         return "'***'"
@@ -60,26 +57,26 @@ class Secret(str):
 
 def is_secret(name: str) -> bool:
     """Return whether the value of an option is secret, or may contain a secret."""
-    return _SECRET.search(name.replace(".", "_")) is not None
+    return _SECRET_NAME.search(name.replace(".", "_")) is not None
 
 
 def client_options(options: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the options of a connection, from a mapping and from the environment.
+    """Combine the options of a connection from a mapping and the environment. The mapping has precedence.
 
     Parameters
     ----------
     options
         Options by name:
 
-        - ``client``: the client library. ``kafka-python`` is the default; ``confluent-kafka`` needs less time to read, and a
-          tenth of it to write (extra ``confluent``).
+        - ``client``: the client library. ``kafka-python`` is the default; ``confluent-kafka`` is faster at reading, and ten
+          times as fast at writing (extra ``confluent``).
         - All options of that library, under its own names: for kafka-python, those of its consumers, producers and admin clients
           (``security_protocol``, ``ssl_cafile``, ``sasl_mechanism``, ``sasl_plain_username``, ``sasl_oauth_token_provider``,
           ``linger_ms``); for confluent-kafka, those in librdkafka's CONFIGURATION.md, with ``.`` or ``_`` between words
           (``security_protocol``, ``ssl_ca_location``, ``sasl_mechanism``, ``sasl_username``, ``oauth_cb``, ``linger_ms``). The
           library checks them when a connection is opened.
-        - ``outage_seconds``: how long to wait for a broker that does not answer; by default not at all at the start, and 30 s
-          for what is written.
+        - ``outage_seconds``: how long to wait for a broker that does not respond. Default: no wait when a connection is opened,
+          and 30 s for messages to be acknowledged.
         - ``schema_registry_url``, ``schema_registry_username``, ``schema_registry_password``, ``schema_registry_cafile``: the
           registry of Avro schemas (see `SchemaRegistry`).
     environment
@@ -94,7 +91,7 @@ def client_options(options: Mapping[str, Any] | None = None, environment: Mappin
     Raises
     ------
     StreamError
-        ``outage_seconds`` is not a number of seconds.
+        ``outage_seconds`` is not a valid number of seconds.
 
     Examples
     --------
@@ -116,43 +113,45 @@ def client_options(options: Mapping[str, Any] | None = None, environment: Mappin
         elif isinstance(value, str) and is_secret(name):
             merged[name] = Secret(value)
     if "outage_seconds" in merged:
-        merged["outage_seconds"] = _checked_seconds(merged["outage_seconds"])
+        merged["outage_seconds"] = _parse_outage_seconds(merged["outage_seconds"])
     return merged
 
 
-def _checked_seconds(value: Any) -> float:
+def _parse_outage_seconds(value: Any) -> float:
     try:
         seconds = float(value)
     except (TypeError, ValueError):
         seconds = -1.0
-    if not 0.0 <= seconds <= _MAX_SECONDS:
-        raise StreamError(f"outage_seconds must be a number of seconds from 0 to {_MAX_SECONDS:,.0f}, not {short_repr(value)}")
+    if not 0.0 <= seconds <= _MAX_OUTAGE_SECONDS:
+        raise StreamError(
+            f"outage_seconds must be a number of seconds from 0 to {_MAX_OUTAGE_SECONDS:,.0f}, not {short_repr(value)}"
+        )
     return seconds
 
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Seconds that a broker has to accept a connection, and then to answer.
+#: Time for a broker to accept a connection, and again to respond to the first request.
 CONNECT_SECONDS = 5.0
-#: Seconds that it then has to tell its offsets, which a busy one takes longer for.
+#: Time for a response to later requests, such as for offsets: a busy broker may need longer for them.
 RESPONSE_SECONDS = 30.0
 DEFAULT_PORT = 9092
-#: The longest pause between two attempts of a client to reach a broker that it has lost.
+#: Maximum pause between two attempts of a client to reconnect to a broker.
 RECONNECT_MS = 1000
-#: The client libraries, and the one that is used if none is asked for.
+#: The supported client libraries, and the default.
 CLIENT_LIBRARIES = ("kafka-python", "confluent-kafka")
 DEFAULT_LIBRARY = "kafka-python"
-#: Pauses between two attempts to reach a broker, or a registry.
+#: Pauses of `retry_with_backoff`.
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 5.0
 
 
 def describe_missing_right(
-    user: str, error: BaseException, operation: str, *topics: str, group: str | None = None, identity: str | None = None
+    user: str, error: BaseException, operation: str, *topics: str, group: str | None = None, transactional_id: str | None = None
 ) -> str | None:
-    """Return which right an error says is missing; None if it is about something else.
+    """Return a sentence that names the access right whose absence an error reports; None for other errors.
 
-    ``operation`` is the right that was needed for one of the topics.
+    ``operation`` is the right that is needed for each of ``topics``, such as ``"Read"``.
 
     >>> print(describe_missing_right("alice", TopicAuthorizationFailedError(), "Write", "scores"))
     the user 'alice' lacks the right Write of the topic 'scores' (see "Access rights" in docs/kafka.md)
@@ -160,56 +159,57 @@ def describe_missing_right(
     rights: tuple[tuple[type[BaseException], str, str, tuple[str | None, ...]], ...] = (
         (TopicAuthorizationFailedError, operation, "topic", topics),
         (GroupAuthorizationFailedError, "Read", "group", (group,)),
-        (TransactionalIdAuthorizationFailedError, "Write", "transactional-id", (identity,)),
+        (TransactionalIdAuthorizationFailedError, "Write", "transactional-id", (transactional_id,)),
         (ClusterAuthorizationFailedError, "IdempotentWrite", "cluster", ()),
     )
     for kind, right, resource, names in rights:
         if isinstance(error, kind):
-            of = " ".join([f"the {resource}", " or ".join(map(repr, filter(None, names)))]).rstrip()
-            return f'the user {user!r} lacks the right {right} of {of} (see "Access rights" in docs/kafka.md)'
+            target = " ".join([f"the {resource}", " or ".join(map(repr, filter(None, names)))]).rstrip()
+            return f'the user {user!r} lacks the right {right} of {target} (see "Access rights" in docs/kafka.md)'
     return None
 
 
 def retry_with_backoff(
-    attempt: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, failed: Callable[..., None]
+    function: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, on_error: Callable[..., None]
 ) -> T:
-    """Call a function, and retry it with exponential backoff after some errors, for at most ``seconds``.
+    """Call a function, and retry it with exponential backoff while it raises ``errors``, for at most ``seconds``.
 
-    ``failed`` is called with each such error, the number of those before it, and whether it is the last. The last error is
-    raised, unless the call raises another one.
+    After each such error, ``on_error(error, n_before, is_last)`` is called with the number of errors before it, and whether there
+    is no further attempt. The last error is then raised, unless the call raises another one.
     """
-    deadline, pause, before = time.monotonic() + seconds, FIRST_PAUSE_SECONDS, 0
+    deadline, pause, n_before = time.monotonic() + seconds, FIRST_PAUSE_SECONDS, 0
     while True:
         try:
-            return attempt()
+            return function()
         except errors as error:
-            last = time.monotonic() + pause > deadline
-            failed(error, before, last)
-            if last:
+            is_last = time.monotonic() + pause > deadline
+            on_error(error, n_before, is_last)
+            if is_last:
                 raise
         time.sleep(pause)
-        pause, before = min(2.0 * pause, MAX_PAUSE_SECONDS), before + 1
+        pause, n_before = min(2.0 * pause, MAX_PAUSE_SECONDS), n_before + 1
 
 
 class BrokerUnreachableError(StreamError):
-    """No broker answers at the address. It may help to try again later."""
+    """No broker responds at the address. It may help to try again later."""
 
 
 class MissingTopicError(StreamError):
-    """There is no such topic."""
+    """The topic does not exist."""
 
 
 class TopicDescription(NamedTuple):
-    """The identity of a topic, and its partitions."""
+    """The id of a topic, and its partitions."""
 
-    topic_id: str | None  # changes if the topic is deleted and created again; None from brokers before Kafka 2.8
+    topic_id: str | None
+    """It changes if the topic is deleted and created again; None from brokers before Kafka 2.8."""
     partitions: tuple[int, ...]
 
 
 class Connection:
-    """How clients reach a broker: by ``host:port``, or several with commas between them, and the options of `client_options`.
+    """The address of one or more brokers (``host:port,host:port``), and the options of `client_options` for their clients.
 
-    The environment is not read. Raise a StreamError if there is no such client library.
+    The environment is not read. Raise a StreamError if the client library is unknown or not installed.
     """
 
     def __init__(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> None:
@@ -218,7 +218,7 @@ class Connection:
             if isinstance(value, Secret):
                 redacting_filter.add(value)
         self.bootstrap = bootstrap
-        #: Seconds to wait for a broker that does not answer; None: not asked for.
+        #: How long to wait for a broker that does not respond; None if the option is not set.
         self.outage_seconds: float | None = options.pop("outage_seconds", None)
         #: The client library, one of `CLIENT_LIBRARIES`.
         self.library: str = options.pop("client", DEFAULT_LIBRARY)
@@ -228,35 +228,35 @@ class Connection:
             raise StreamError("client=confluent-kafka needs the package confluent-kafka: pip install 'streamsvm[confluent]'")
         #: Options of the client library.
         self.options: dict[str, Any] = {n: value for n, value in options.items() if not n.startswith("schema_registry_")}
-        #: The user, as access rules name it: of a certificate, its subject.
+        #: Name of the user in access rules: of a user with a certificate, its subject.
         self.user: str = "ANONYMOUS"
-        for name, form in _USERS.items():
+        for name, template in _USER_OPTIONS.items():
             if name in options:
-                self.user = form.format(options[name])
-        self._was_led = False  # to an address that its brokers advertise
+                self.user = template.format(options[name])
+        self._has_checked_advertised = False
 
     def open_with_retries(self, open_client: Callable[[], T]) -> T:
-        """Open a client, and retry for ``outage_seconds`` while no broker answers.
+        """Open a client, and retry for ``outage_seconds`` while no broker responds.
 
-        Raise a BrokerUnreachableError if none does, and another StreamError if the options are wrong, the broker's certificate
-        does not verify, or it refuses the user.
+        Raise a BrokerUnreachableError if none responds, and another StreamError if the options are invalid, the broker's
+        certificate does not verify, or the broker refuses the user.
         """
 
-        def attempt() -> T:
+        def check_and_open() -> T:
             self.check_reachable()
             return open_client()
 
-        def warn_once(error: Exception, before: int, last: bool) -> None:
-            if not (before or last):
+        def warn_once(error: Exception, n_before: int, is_last: bool) -> None:
+            if not (n_before or is_last):
                 logger.warning("%s Trying again for %g s.", error, self.outage_seconds)
 
-        return retry_with_backoff(attempt, (BrokerUnreachableError,), self.outage_seconds or 0.0, warn_once)
+        return retry_with_backoff(check_and_open, (BrokerUnreachableError,), self.outage_seconds or 0.0, warn_once)
 
     def check_reachable(self, tls: ssl.SSLContext | None = None) -> None:
-        """Open and close a connection to one of the brokers; BrokerUnreachableError if none accepts it.
+        """Raise a BrokerUnreachableError if no broker accepts a TCP connection, and a StreamError if a TLS handshake fails.
 
-        Client libraries report every failure to connect as a timeout, and only after it has passed. This distinguishes a refused
-        connection, an unknown host and a silent network; and with ``tls``, a certificate that does not verify.
+        Client libraries report every failure to connect as a timeout, and only after it has passed. This check distinguishes a
+        refused connection, an unknown host and a silent network; and with ``tls``, a certificate that does not verify.
 
         >>> Connection("127.0.0.1:1").check_reachable()
         Traceback (most recent call last):
@@ -272,14 +272,14 @@ class Connection:
         return any("proxy" in name for name in self.options)
 
     def _is_any_reachable(self, addresses: Iterable[str], failures: list[str], tls: ssl.SSLContext | None = None) -> bool:
-        """Return whether one of some addresses accepts a connection; append the failures of those before it."""
+        """Return whether one of the addresses accepts a connection; append the reason for each that does not to ``failures``."""
         for address in addresses:
             host, colon, port = address.rpartition(":")
             target = (host.strip("[]"), int(port)) if colon else (address, DEFAULT_PORT)
             try:
-                with socket.create_connection(target, CONNECT_SECONDS) as opened:
+                with socket.create_connection(target, CONNECT_SECONDS) as connected:
                     if tls is not None:
-                        tls.wrap_socket(opened, server_hostname=target[0]).close()
+                        tls.wrap_socket(connected, server_hostname=target[0]).close()
                     return True
             except ssl.SSLError as error:
                 raise self.tls_error(getattr(error, "verify_message", None) or error.reason or error) from error
@@ -288,9 +288,9 @@ class Connection:
         return False
 
     def check_advertised_addresses(self, brokers: Iterable[tuple[str, int]]) -> None:
-        """Raise a BrokerUnreachableError if nothing answers at any of the addresses that brokers advertise."""
+        """Raise a BrokerUnreachableError if none of the addresses that brokers advertise accepts a connection."""
         addresses = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers]
-        if self._was_led or self._has_proxy or not addresses or {*addresses} & {*self.bootstrap.split(",")}:
+        if self._has_checked_advertised or self._has_proxy or not addresses or {*addresses} & {*self.bootstrap.split(",")}:
             return
         failures: list[str] = []
         if not self._is_any_reachable(addresses, failures):
@@ -298,14 +298,14 @@ class Connection:
                 f"{self.bootstrap} answers, but tells clients to go on to {', '.join(failures)}. Correct advertised.listeners of "
                 "the broker, or make that address reachable from here."
             )
-        self._was_led = True
+        self._has_checked_advertised = True
 
     def options_error(self, reason: object) -> StreamError:
-        """Return the error for options that the client library does not accept."""
+        """Return the error for invalid options of the client library."""
         return StreamError(f"the options of the connection are wrong: {reason} (client={self.library})")
 
     def refused_user_error(self, reason: object) -> StreamError:
-        """Return the error for a user whom the broker refuses."""
+        """Return the error for a user that the broker refuses."""
         mechanism = self.options.get("sasl_mechanism")
         return StreamError(
             f"{self.bootstrap} refuses the user {self.user!r}: wrong name, password or sasl_mechanism={mechanism} ({reason})"
@@ -319,7 +319,7 @@ class Connection:
         )
 
     def no_answer_error(self, reason: object) -> BrokerUnreachableError:
-        """Return the error for a server that does not answer as a broker."""
+        """Return the error for a server that accepts connections, but does not respond as a Kafka broker."""
         return BrokerUnreachableError(
             f"{self.bootstrap} takes connections but does not answer as a Kafka broker in {CONNECT_SECONDS:g} s ({reason}). "
             "Check that this is the port of a Kafka listener and that its security settings are the client's "
@@ -328,8 +328,8 @@ class Connection:
         )
 
 
-#: Options that name the user, the strongest last.
-_USERS = {
+#: Options that determine the user; later ones have precedence.
+_USER_OPTIONS = {
     "ssl_certificate_location": "the subject of {}",
     "ssl_certfile": "the subject of {}",
     "sasl_username": "{}",

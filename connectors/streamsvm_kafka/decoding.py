@@ -1,4 +1,4 @@
-"""Rows of messages with one row or many: what the sources of a topic and of a partition share."""
+"""Decodes the messages of a topic to chunks of rows, for the sources of a topic and of a partition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns
 from streamsvm_kafka.clients.messages import Messages, TopicMessage
 from streamsvm_kafka.codecs import MessageCodec, TableCodec
 
-#: The most bytes of the headers that name the place of a message, but for the topic.
-_BYTES_OF_PLACE = 150
-#: Headers, in lower case, that name the format of a value: a prediction has another one.
+#: Maximum size of the headers ``source-...`` of a prediction, without the name of the topic.
+_SOURCE_HEADERS_BYTES = 150
+#: Headers (in lower case) that name the format of a value. They are not copied to a prediction, which is JSON.
 _FORMAT_HEADERS = frozenset(("content-type", "contenttype", "content_type", "codec"))
 
 
 class MessageChunk(Chunk):
-    """Rows of messages: one of each, or some of the many of one message.
+    """A chunk with one row for each of several messages, or with some of the many rows of a single message.
 
-    Those of one message are ``rows`` with the numbers ``within`` it, and ``copies`` has what predictions copy of them.
+    In the latter case, ``rows`` are the decoded rows, ``within`` their numbers within the message, and ``copies`` their
+    passthrough columns.
     """
 
     def __init__(
@@ -39,15 +40,15 @@ class MessageChunk(Chunk):
         if rows is not None:
             super().__init__(rows, self.place, passthrough_columns=copies)
         self._source, self._messages, self._within = source, messages, within
-        self._decoded: dict[int, tuple[Row | BadRow, list[Any]]] = {}  # rows that were read, and the copies of each
+        self._decoded: dict[int, tuple[Row | BadRow, list[Any]]] = {}  # rows so far, with their passthrough columns
 
     def __len__(self) -> int:
         return len(self._messages if self._within is None else self._within)
 
     def read_row(self, i: int) -> Row | BadRow:
-        return self._read_message(i)[0] if self._within is None else super().read_row(i)
+        return self._decode_message(i)[0] if self._within is None else super().read_row(i)
 
-    def _read_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
+    def _decode_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
         if (decoded := self._decoded.get(i)) is not None:
             return decoded
         names = self._source.passthrough_names
@@ -59,97 +60,97 @@ class MessageChunk(Chunk):
         self._decoded[i] = decoded
         return decoded
 
-    def parse_table(self, known: Sequence[Hashable]) -> Table | None:
-        return self._source.codec.decode_batch(*self._messages.joined_values, known)
+    def parse_table(self, feature_names: Sequence[Hashable]) -> Table | None:
+        return self._source.codec.decode_batch(*self._messages.joined_values, feature_names)
 
     def place(self, i: int) -> str:
         row = "" if self._within is None else f", row {self._within[i]:,} of it"
-        return f"{self._source.place_of(self._message_of(i))}{row}"
+        return f"{self._source.describe_place(self._get_message(i))}{row}"
 
     def raw(self, i: int) -> bytes | None:
         return self._messages.values[i] if self._within is None else None
 
-    def _message_of(self, i: int) -> TopicMessage:
+    def _get_message(self, i: int) -> TopicMessage:
         return self._messages[i if self._within is None else 0]
 
-    def _messages_of(self, first: int, end: int) -> Messages:
-        return (
-            self._messages[first:end] if self._within is None else self._messages.select_messages(np.zeros(end - first, np.int64))
-        )
+    def _get_messages(self, start: int, stop: int) -> Messages:
+        if self._within is None:
+            return self._messages[start:stop]
+        return self._messages.select_messages(np.zeros(stop - start, np.int64))
 
-    def passthrough_columns(self, first: int, end: int) -> list[Sequence[Any]]:
-        messages, names = self._messages_of(first, end), self._source.passthrough_names
-        place: list[Sequence[Any]] = [messages.partition_list, messages.offsets.tolist()]
+    def passthrough_columns(self, start: int, stop: int) -> list[Sequence[Any]]:
+        messages, names = self._get_messages(start, stop), self._source.passthrough_names
+        origin: list[Sequence[Any]] = [messages.partition_list, messages.offsets.tolist()]
         if self._within is not None:
-            return [*super().passthrough_columns(first, end), *place, self._within[first:end]]
-        rows = [self._read_message(i)[1] for i in range(first, end)] if names else []
-        return [*([row[j] for row in rows] for j in range(len(names))), *place]
+            return [*super().passthrough_columns(start, stop), *origin, self._within[start:stop]]
+        rows = [self._decode_message(i)[1] for i in range(start, stop)] if names else []
+        return [*([row[j] for row in rows] for j in range(len(names))), *origin]
 
-    def messages(self, first: int, end: int) -> MessageColumns:
-        """Return key, time and headers of the messages of rows.
+    def messages(self, start: int, stop: int) -> MessageColumns:
+        """Return the key, timestamp and headers that the predictions of rows get from the messages of these rows.
 
-        A header that says in which format the message is, and a time that is more than an hour ahead, are left out: a prediction
-        is JSON, and a broker may refuse such a time. Further headers name the message: ``source-topic``, ``source-partition`` and
-        ``source-offset``.
+        Two things are left out: headers that name the format of the value, because a prediction is JSON; and a timestamp more
+        than an hour ahead, because a broker may refuse it. Three headers are added that identify the message:
+        ``source-topic``, ``source-partition`` and ``source-offset``.
         """
-        messages, latest = self._messages_of(first, end), 1000 * (time.time() + FUTURE_SECONDS)
-        times = [moment if 0 <= moment <= latest else None for moment in messages.timestamps.tolist()]
-        places = zip(messages.partition_list, messages.offsets.tolist(), strict=True)
+        messages, latest_time = self._get_messages(start, stop), 1000 * (time.time() + FUTURE_SECONDS)
+        times = [timestamp if 0 <= timestamp <= latest_time else None for timestamp in messages.timestamps.tolist()]
+        origins = zip(messages.partition_list, messages.offsets.tolist(), strict=True)
         topic = ("source-topic", self._source.topic.encode())
         headers = [
-            [topic, ("source-partition", b"%d" % partition), ("source-offset", b"%d" % offset)] for partition, offset in places
+            [topic, ("source-partition", b"%d" % partition), ("source-offset", b"%d" % offset)] for partition, offset in origins
         ]
-        largest = len(self._source.topic) + _BYTES_OF_PLACE
+        max_bytes = len(self._source.topic) + _SOURCE_HEADERS_BYTES
         if messages.headers is not None:
-            own = [
+            copied = [
                 [(name, value or b"") for name, value in pairs if name.lower() not in _FORMAT_HEADERS]
                 for pairs in messages.headers
             ]
-            headers = [[*pairs, *place] for pairs, place in zip(own, headers, strict=True)]
-            largest += max(Message(None, None, pairs).size for pairs in own)
+            headers = [[*pairs, *added] for pairs, added in zip(copied, headers, strict=True)]
+            max_bytes += max(Message(None, None, pairs).size for pairs in copied)
         keys: list[bytes | None] = [None] * len(messages) if messages.keys is None else messages.keys
-        largest += 0 if messages.keys is None else max(len(key or b"") for key in keys)
-        return MessageColumns(keys, times, headers, largest)
+        max_bytes += 0 if messages.keys is None else max(len(key or b"") for key in keys)
+        return MessageColumns(keys, times, headers, max_bytes)
 
     def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:
-        message = self._message_of(i)
-        moment = message.timestamp / 1000
+        message = self._get_message(i)
+        seconds = message.timestamp / 1000
         key: str | bytes | None = message.key
-        with contextlib.suppress(UnicodeDecodeError):  # as bytes then
+        with contextlib.suppress(UnicodeDecodeError):  # the key stays bytes
             key = key.decode() if isinstance(key, bytes) else key
-        return key, None if moment < 0 else moment
+        return key, None if seconds < 0 else seconds
 
 
 @dataclass
-class OpenMessage:
-    """A message with many rows, which are read in parts."""
+class PartlyReadMessage:
+    """A decoded message with many rows, which are read in several chunks."""
 
     message: Messages
-    """The message alone."""
+    """The message, as a sequence of length 1."""
     rows: Table
     columns: list[Any]
-    """What predictions copy of the rows, as `TableCodec.decode_rows_with_columns` returns it."""
+    """The passthrough columns of the rows, as `TableCodec.decode_rows_with_columns` returns them."""
     n_read: int
-    """Number of rows that were returned."""
+    """Number of rows that were read."""
 
     @property
-    def place(self) -> tuple[int, int]:
-        """The partition and the offset."""
+    def partition_and_offset(self) -> tuple[int, int]:
+        """The partition and the offset of the message."""
         return self.message[0][:2]
 
-    def take(self, source: MessageSource, most: int) -> MessageChunk:
-        """Return the next rows, up to ``most``."""
-        first, end = self.n_read, min(self.n_read + most, len(self.rows))
-        self.n_read, n, y = end, end - first, self.rows.y
-        part = replace(self.rows, columns=[values[first:end] for values in self.rows.columns], y=y and y[first:end])
-        copies = [[None] * n if column is None else column.slice(first, n).to_pylist() for column in self.columns]
-        return MessageChunk(source, self.message, range(first, end), part, copies)
+    def read_chunk(self, source: MessageSource, max_rows: int) -> MessageChunk:
+        """Return the next rows, at most ``max_rows``."""
+        start, stop = self.n_read, min(self.n_read + max_rows, len(self.rows))
+        self.n_read, n, y = stop, stop - start, self.rows.y
+        part = replace(self.rows, columns=[values[start:stop] for values in self.rows.columns], y=y and y[start:stop])
+        copies = [[None] * n if column is None else column.slice(start, n).to_pylist() for column in self.columns]
+        return MessageChunk(source, self.message, range(start, stop), part, copies)
 
 
 class MessageSource(Source):
-    """The rows of messages, by a codec.
+    """Base of sources whose rows are decoded from messages by a codec.
 
-    If the codec has many rows a message, one message is open at a time, and its rows are read in parts.
+    If messages have many rows, one message at a time is decoded, and its rows are read in several chunks.
     """
 
     has_messages = True
@@ -160,54 +161,56 @@ class MessageSource(Source):
         self.topic: str = topic
         self.codec: MessageCodec = codec
         self.has_names: bool = codec.has_names
-        self._has_tables = isinstance(codec, TableCodec)  # rows a message
-        self._open: OpenMessage | None = None
-        self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
+        self._has_tables = isinstance(codec, TableCodec)  # many rows in each message
+        self._partly_read: PartlyReadMessage | None = None
+        # By partition: the offset of the message at which a checkpoint stands, and the number of its rows that were learned.
+        self._rows_to_skip: dict[int, tuple[int, int]] = {}
 
-    def place_of(self, message: TopicMessage) -> str:
-        """Return where a message is, in words."""
+    def describe_place(self, message: TopicMessage) -> str:
+        """Return the partition and offset of a message, for errors."""
         return f"{self.name}: message at partition {message.partition}, offset {message.offset}"
 
-    def _take_messages(self, most: int) -> Messages | None:
-        """Return the next available messages that are not null; None at the end."""
+    def _next_messages(self, max_messages: int) -> Messages | None:
+        """Return the next available messages, none with a null value; None at the end of the stream."""
         raise NotImplementedError
 
     def read(self, max_rows: int) -> Chunk | None:
-        if self._open is None:
-            if (messages := self._take_messages(1 if self._has_tables else max_rows)) is None:
+        if self._partly_read is None:
+            if (messages := self._next_messages(1 if self._has_tables else max_rows)) is None:
                 return None
             if not isinstance(self.codec, TableCodec) or not len(messages):
                 return MessageChunk(self, messages)
             try:
-                self._open = self._opened_message(self.codec, messages)
+                self._partly_read = self._decode_table(self.codec, messages)
             except ValueError as error:
-                bad = BadRow(self.place_of(messages[0]), messages.values[0], str(error))
+                bad = BadRow(self.describe_place(messages[0]), messages.values[0], str(error))
                 return MessageChunk(self, messages, range(1), [bad], [[None]] * len(self.passthrough_names))
-        chunk = self._open.take(self, max_rows)
-        if self._open.n_read == len(self._open.rows):
-            self._open = None
+        chunk = self._partly_read.read_chunk(self, max_rows)
+        if self._partly_read.n_read == len(self._partly_read.rows):
+            self._partly_read = None
         return chunk
 
-    def _opened_message(self, codec: TableCodec, messages: Messages) -> OpenMessage:
+    def _decode_table(self, codec: TableCodec, messages: Messages) -> PartlyReadMessage:
+        """Decode a message of many rows, and skip those of its rows that were learned before the checkpoint."""
         message = messages[0]
         value: Any = message.value
-        # The message may be gone (compaction, a tombstone): the one that comes in its place is new.
-        offset, skip = self._skip.pop(message.partition, (-1, 0))
-        skip = skip if offset == message.offset else 0
+        # Compaction may have removed the message of the checkpoint: then this is a later one, and no row of it was learned.
+        offset, n_learned = self._rows_to_skip.pop(message.partition, (-1, 0))
+        n_learned = n_learned if offset == message.offset else 0
         rows, columns = codec.decode_rows_with_columns(value, self.passthrough_names)
-        if skip > len(rows):
-            raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
-        return OpenMessage(messages, rows, columns, skip)
+        if n_learned > len(rows):
+            raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {n_learned} of them")
+        return PartlyReadMessage(messages, rows, columns, n_learned)
 
-    def _check_many(self) -> None:
-        """Raise a StreamError where a checkpoint stands within a message of many rows, and those here have one."""
+    def _check_has_tables(self) -> None:
+        """Raise a StreamError for a checkpoint within a message of many rows, if this codec has one row a message."""
         if not self._has_tables:
             raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Have chunks copy columns, and the place of each row: partition and offset of its message, and its number within that.
+        """Make chunks copy columns and the origin of each row: partition and offset of its message, and its number in that.
 
-        Raise a StreamError if columns are requested, and the codec has rows without names.
+        Return the names of all copied fields. Raise a StreamError if columns are requested from a codec without names.
         """
         if names and not self.has_names:
             raise StreamError(

@@ -1,4 +1,4 @@
-"""Workers of a consumer group that share a topic: each partition has a model of its own, which moves with it."""
+"""Workers of a consumer group that share a topic, with a model for each partition, which moves with the partition."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from streamsvm_kafka.topics import describe_topic
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Number of rows that are learned before the decisions of the group are checked again.
-ROWS_AT_ONCE = 200
-#: How long the group waits for a member that gives no sign.
+#: Maximum number of rows that are learned between two checks for a rebalance.
+MAX_BATCH_ROWS = 200
+#: Time after which the group removes a member that sends no heartbeat.
 SESSION_SECONDS = 10.0
-#: Seconds after which the folder of a partition is taken from a worker that left the group but still holds it.
+#: Time after which the folder of a partition is taken from a worker that left the group but still holds the lock.
 TAKE_OVER_SECONDS = 3.0 * SESSION_SECONDS
 
 
 class _Assignment:
-    """A partition that is assigned: its loop once the folder could be locked, before that since when it waits for it."""
+    """A partition that is assigned to the worker. Source and loop are None until its folder can be locked."""
 
     def __init__(self) -> None:
-        self.since = time.monotonic()
+        self.wait_start = time.monotonic()
         self.has_warned = False
         self.folder: CheckpointFolder | None = None
         self.source: PartitionSource | None = None
         self.loop: LearningLoop | None = None
-        self.end: int | None = None
+        self.end_offset: int | None = None
 
 
 class PartitionWorker:
@@ -62,10 +62,10 @@ class PartitionWorker:
     Each partition has a folder of checkpoints, ``partition-N``, inside a folder that all workers share: on one machine, or on a
     file system with locks. When a partition moves, its model moves with it. The worker that loses it writes a checkpoint and
     releases the folder. The next worker locks the folder, loads the model, and continues after the last row in it. Each model
-    therefore learns the rows of its partition in order, each row once, whatever happens to the workers, and has the same bytes
-    as one that was left alone.
+    therefore learns the rows of its partition in order, each row once, even if workers are killed, and has the same bytes as one
+    that was learned without a rebalance.
 
-    A worker that was thrown out of the group writes nothing more for its partitions. A worker that hangs while it holds a
+    A worker that was removed from the group writes no more checkpoints for its partitions. A worker that hangs while it holds a
     folder is fenced after half a minute: the folder is taken from it.
 
     Parameters
@@ -73,21 +73,21 @@ class PartitionWorker:
     bootstrap, topic, codec, start, client
         As in `KafkaSource`.
     group
-        Consumer group. Its offsets are committed after each checkpoint, for tools; the checkpoints are the truth.
+        Consumer group. Its offsets are committed after each checkpoint, but only for tools: a worker resumes from checkpoints.
     folder
-        Folder in which the partitions have their folders.
+        Folder that contains the partitions' folders.
     make_loop
-        Function that makes the loop of a partition from its source and its checkpoints.
+        Function that creates the loop of a partition from its source and its checkpoints.
     stop_at_end
-        Whether to end when all partitions of this worker are learned up to the ends that they had when they came. A worker
-        without partitions ends after a while.
+        Whether to end when all partitions of this worker are learned up to their end offsets at the time of their assignment. A
+        worker without partitions ends after a while.
     trusted
         Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
 
     Raises
     ------
     BrokerUnreachableError, StreamError
-        As in `KafkaSource`. While it runs, also any error of a loop.
+        As in `KafkaSource`. `run` also raises any error of a loop.
 
     Attributes
     ----------
@@ -128,30 +128,30 @@ class PartitionWorker:
             metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # after which the group learns of partitions that were added
         )
         self._offsets = TopicOffsets(self._consumer, topic, self.name, self._connection.user)
-        #: Decisions of the group, for the thread that learns.
+        #: Rebalances that are not handled yet: ``"assigned"``, ``"revoked"`` or ``"lost"``, and the partitions.
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
         self._consumer.subscribe(lambda *decision: self._events.put(decision))
         self._stopping = threading.Event()
         self._assigned: dict[int, _Assignment] = {}
-        self._joined, self._failing, self._idle_since = False, False, time.monotonic()
-        #: Where the times of rows are counted; None: nowhere.
+        self._has_joined, self._is_failing, self._idle_since = False, False, time.monotonic()
+        #: Receives the timings of rows; None does not measure them.
         self.timings: Timings | None = None
         #: ``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``.
         self.state: str = "new"
 
     @property
     def loops(self) -> dict[int, LearningLoop]:
-        """The loops of the partitions that are being learned, by partition."""
+        """The loops of the assigned partitions, by partition; without those whose folders are still locked."""
         return {number: assignment.loop for number, assignment in sorted(self._assigned.items()) if assignment.loop is not None}
 
     def lag(self) -> dict[int, int]:
-        """Return how many messages of each partition are waiting to be read, as far as the broker has told.
+        """Return the number of unread messages of each partition, as of the broker's last response.
 
         You can call it from any thread.
         """
         assigned = dict(self._assigned)
         offsets = {number: assignment.source.offset for number, assignment in assigned.items() if assignment.source is not None}
-        return self._offsets.compute_lag(offsets, {number: assigned[number].end or 0 for number in offsets})
+        return self._offsets.compute_lag(offsets, {number: assigned[number].end_offset or 0 for number in offsets})
 
     def stop(self) -> None:
         """End the run before the next rows, with checkpoints.
@@ -170,70 +170,71 @@ class PartitionWorker:
         max_rows
             Maximum number of rows. None sets no limit.
         on_rows
-            Function that is called with the worker after every few hundred rows, and whenever there were none for a moment.
+            Function that is called with the worker after every few hundred rows, and after each poll.
         """
-        refresh, self.state = time.monotonic() + REFRESH_SECONDS, "running"
+        refresh_time, self.state = time.monotonic() + REFRESH_SECONDS, "running"
         try:
             while not self._stopping.is_set() and (max_rows is None or self.rows < max_rows):
-                self._heed_group()
+                self._handle_rebalances()
                 if self._stop_at_end and self._is_at_end():
                     break
-                if time.monotonic() >= refresh:
+                if time.monotonic() >= refresh_time:
                     self._check_identity()
-                    refresh = time.monotonic() + REFRESH_SECONDS
-                before = dict(self._assigned)
+                    refresh_time = time.monotonic() + REFRESH_SECONDS
+                polled_for = dict(self._assigned)
                 messages = self._poll_messages()
-                self._heed_group()
+                self._handle_rebalances()
                 for number, fetched in messages.items():
-                    # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
-                    if (assignment := self._assigned.get(number)) is not None and assignment is before.get(number):
+                    # If a partition was revoked and assigned again since the poll, these messages come after dropped ones.
+                    if (assignment := self._assigned.get(number)) is not None and assignment is polled_for.get(number):
                         self._learn_messages(number, assignment, fetched, max_rows, on_rows)
-                self._save_what_is_due()
+                self._write_due_checkpoints()
                 self._offsets.retry_commits()
-                learned = {n: assignment.source for n, assignment in self._assigned.items() if assignment.source is not None}
-                self._offsets.advance_past_markers(number for number, source in learned.items() if not source.has_rows)
+                sources = {n: assignment.source for n, assignment in self._assigned.items() if assignment.source is not None}
+                self._offsets.advance_past_markers(number for number, source in sources.items() if not source.has_rows)
                 if on_rows is not None:
                     on_rows(self)
-            self._heed_group()
+            self._handle_rebalances()
             for assignment in self._assigned.values():
-                self._flush_sink(assignment)
+                self._write_checkpoint(assignment)
             self._offsets.commit_remaining()
             self.state = "stopped" if self._stopping.is_set() else "ended"
         finally:
             self.state = "failed" if self.state == "running" else self.state
             for number in list(self._assigned):
-                self._release_folder(number, flush=False)
+                self._release_partition(number, save=False)
 
     def close(self) -> None:
-        """Leave the group. Partitions that were not released are dropped without a checkpoint."""
+        """Leave the group. Partitions that are still assigned are released without a checkpoint."""
         for number in list(self._assigned):
-            self._release_folder(number, flush=False)
+            self._release_partition(number, save=False)
         self._offsets.commit_remaining()
         try:
             self._consumer.close(CONNECT_SECONDS)
-        except KafkaError as error:  # the broker is away, and gives the partitions to others by itself
+        except KafkaError as error:  # an unreachable broker reassigns the partitions by itself
             logger.warning("%s: the group could not be left in order (%s)", self.name, error)
 
-    def _heed_group(self) -> None:
-        """Carry out the decisions of the group since the last call, and lock the folders of assigned partitions."""
+    def _handle_rebalances(self) -> None:
+        """Add and release partitions as the group has decided since the last call, and open the folders of added partitions."""
         while not self._events.empty():
-            decision, partitions = self._events.get()
-            self._joined = decision == "assigned"
-            if self._joined:
+            kind, partitions = self._events.get()
+            self._has_joined = kind == "assigned"
+            if self._has_joined:
                 for number in partitions:
-                    if number in self._assigned:  # the listener has paused it, and moved it to the beginning
-                        self._read_on(number, self._assigned[number])
+                    if number in self._assigned:  # the consumer has paused it, and moved it to its beginning
+                        self._resume_fetching(number, self._assigned[number])
                     else:
                         self._assigned[number] = _Assignment()
             else:
                 for number in partitions & self._assigned.keys():
-                    self._release_folder(number, flush=decision == "revoked")
+                    self._release_partition(number, save=kind == "revoked")
         for number, assignment in self._assigned.items():
             if assignment.loop is None:
-                self._acquire_folder(number, assignment)
+                self._try_open_partition(number, assignment)
 
-    def _acquire_folder(self, number: int, assignment: _Assignment) -> None:
-        path, waited = self._folder / f"partition-{number}", time.monotonic() - assignment.since
+    def _try_open_partition(self, number: int, assignment: _Assignment) -> None:
+        """Lock the folder of a partition, load its model and start to fetch; do nothing if that is not possible yet."""
+        path, waited = self._folder / f"partition-{number}", time.monotonic() - assignment.wait_start
         try:
             assignment.folder = CheckpointFolder(path, self._trusted, take_over=waited > TAKE_OVER_SECONDS)
         except FolderLockedError:
@@ -242,35 +243,35 @@ class PartitionWorker:
                 logger.warning("%s: waiting for another worker to release %s", self.name, path)
             return
         try:
-            source, end = self._source_of(number)
-        except BrokerUnreachableError as error:  # the group will say whose the partition is when the broker is back
+            source, end_offset = self._make_source(number)
+        except BrokerUnreachableError as error:  # the group reassigns the partition when the broker is back
             logger.warning("%s Trying again.", error)
             assignment.folder.close()
-            assignment.since = time.monotonic()  # an outage does not mean that another worker hangs
+            assignment.wait_start = time.monotonic()  # an outage does not mean that another worker hangs
             return
         try:
             loop = self._make_loop(source, assignment.folder)
         except TakenOverError as error:
             logger.warning("%s", error)
             assignment.folder.close()
-            assignment.since = time.monotonic()
+            assignment.wait_start = time.monotonic()
             return
         loop.timings = self.timings
-        assignment.source, assignment.loop, assignment.end = source, loop, end
-        source.on_checkpoint()  # the previous worker could not commit while the group took the partition away
+        assignment.source, assignment.loop, assignment.end_offset = source, loop, end_offset
+        source.on_checkpoint()  # the previous worker could not commit during the rebalance
         fields = event("partition", partition=number, offset=source.offset, rows=assignment.loop.rows)
-        logger.info("%s: partition %d has come, and continues at offset %d", self.name, number, source.offset, extra=fields)
-        self._read_on(number, assignment)
+        logger.info("%s: partition %d is assigned, from offset %d", self.name, number, source.offset, extra=fields)
+        self._resume_fetching(number, assignment)
 
-    def _read_on(self, number: int, assignment: _Assignment) -> None:
-        """Fetch the messages of a partition after those that were handed over."""
+    def _resume_fetching(self, number: int, assignment: _Assignment) -> None:
+        """Fetch the messages of a partition after those that its source already has."""
         if assignment.source is not None:
             self._consumer.resume_at(number, assignment.source.next_offset)
 
-    def _source_of(self, number: int) -> tuple[PartitionSource, int]:
-        # The source of a partition, before a checkpoint has moved it, and the end that it has now.
+    def _make_source(self, number: int) -> tuple[PartitionSource, int]:
+        """Create the source of a partition, before a checkpoint moves its position; return it with the current end offset."""
         beginnings, ends = self._offsets.beginning_and_end_offsets([number])
-        first, is_named = self._first_of(number, beginnings, ends)
+        start_offset, is_requested = self._find_start_offset(number, beginnings, ends)
         source = PartitionSource(
             self.name,
             self._codec,
@@ -278,35 +279,36 @@ class PartitionWorker:
             self._topic_id,
             number,
             beginning=beginnings[number],
-            end=ends[number],
-            start=first,
-            lost_start=first if is_named else None,
+            end_offset=ends[number],
+            start=start_offset,
+            restart=start_offset if is_requested else None,
             commit=self._offsets.commit_async,
         )
         return source, ends[number]
 
-    def _first_of(self, number: int, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> tuple[int, bool]:
-        """Return where a partition begins that has no checkpoint, and whether ``start`` says so."""
-        is_named = self._start is not None and (self._start.kind != "offsets" or number in self._start.offsets)
-        start = self._start if self._start is not None and is_named else StartPoint("earliest", "earliest")
-        if start.kind == "offsets":  # of the others, other workers may know
+    def _find_start_offset(self, number: int, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> tuple[int, bool]:
+        """Return where reading starts in a partition without a checkpoint, and whether ``start`` requests it."""
+        is_requested = self._start is not None and (self._start.kind != "offsets" or number in self._start.offsets)
+        start = self._start if self._start is not None and is_requested else StartPoint("earliest", "earliest")
+        if start.kind == "offsets":  # this worker cannot check the offsets of other workers' partitions
             start = StartPoint(start.text, "offsets", offsets={number: start.offsets[number]})
-        own = ({number: of[number]} for of in (beginnings, ends))
-        return self._offsets.find_start_offsets(start, *own)[number], is_named
+        start_offsets = self._offsets.find_start_offsets(start, {number: beginnings[number]}, {number: ends[number]})
+        return start_offsets[number], is_requested
 
-    def _release_folder(self, number: int, flush: bool) -> None:
+    def _release_partition(self, number: int, save: bool) -> None:
+        """Forget a partition and unlock its folder, after a last checkpoint if ``save`` is true."""
         assignment = self._assigned.pop(number)
         try:
-            if flush:
-                self._flush_sink(assignment)
+            if save:
+                self._write_checkpoint(assignment)
         finally:
             self._offsets.forget_partitions([number])
             if assignment.folder is not None:
                 assignment.folder.close()
-                fields = event("partition released", partition=number, flushed=flush)
-                logger.info("%s: partition %d has gone", self.name, number, extra=fields)
+                fields = event("partition released", partition=number, flushed=save)
+                logger.info("%s: partition %d is released", self.name, number, extra=fields)
 
-    def _flush_sink(self, assignment: _Assignment) -> None:
+    def _write_checkpoint(self, assignment: _Assignment) -> None:
         try:
             if assignment.loop is not None:
                 assignment.loop.write_checkpoint()
@@ -317,18 +319,18 @@ class PartitionWorker:
         if self._assigned:
             self._idle_since = time.monotonic()
             return all(map(self._is_done, self._assigned))
-        # There may be more workers than partitions; but those of one that was killed come when the group has given it up.
-        return self._joined and time.monotonic() - self._idle_since > 1.5 * SESSION_SECONDS
+        # This worker may be superfluous. But partitions of a killed worker are reassigned only when its session has expired.
+        return self._has_joined and time.monotonic() - self._idle_since > 1.5 * SESSION_SECONDS
 
     def _is_done(self, number: int) -> bool:
         assignment = self._assigned[number]
-        if assignment.source is None or assignment.end is None:
+        if assignment.source is None or assignment.end_offset is None:
             return False
-        if assignment.source.offset >= assignment.end:
+        if assignment.source.offset >= assignment.end_offset:
             return True
-        try:  # markers of transactions and messages without a value are no rows
-            return not assignment.source.has_rows and (self._consumer.position(number) or 0) >= assignment.end
-        except KafkaError:  # it has gone meanwhile, or the broker
+        try:  # transaction markers and tombstones may follow the last row
+            return not assignment.source.has_rows and (self._consumer.position(number) or 0) >= assignment.end_offset
+        except KafkaError:  # the partition is no longer assigned, or the broker is unreachable
             return False
 
     def _learn_messages(
@@ -339,28 +341,29 @@ class PartitionWorker:
         max_rows: int | None,
         on_rows: Callable[[PartitionWorker], None] | None,
     ) -> None:
+        """Learn fetched messages of a partition, until a rebalance takes it, `stop` is called, or ``max_rows`` are reached."""
         if assignment.source is None or assignment.loop is None:
             return
         assignment.source.add_messages(messages)
         while assignment.source.has_rows and not self._stopping.is_set():
-            n = ROWS_AT_ONCE if max_rows is None else min(ROWS_AT_ONCE, max_rows - self.rows)
+            n = MAX_BATCH_ROWS if max_rows is None else min(MAX_BATCH_ROWS, max_rows - self.rows)
             if n == 0:
                 return
-            before = assignment.loop.rows
+            n_before = assignment.loop.rows
             try:
                 assignment.loop.run_step(n)
             except TakenOverError as error:
                 self._drop_partition(number, error)
                 return
-            self.rows += assignment.loop.rows - before
+            self.rows += assignment.loop.rows - n_before
             if on_rows is not None:
                 on_rows(self)
-            self._heed_group()
+            self._handle_rebalances()
             if self._assigned.get(number) is not assignment:
                 return
 
-    def _save_what_is_due(self) -> None:
-        """Write the checkpoints that are due, of partitions that have no rows for the moment, too."""
+    def _write_due_checkpoints(self) -> None:
+        """Write the checkpoints that are due, including those of partitions without new rows."""
         for number, assignment in list(self._assigned.items()):
             try:
                 if assignment.loop is not None:
@@ -369,48 +372,53 @@ class PartitionWorker:
                 self._drop_partition(number, error)
 
     def _drop_partition(self, number: int, error: TakenOverError) -> None:
-        # Thrown out of the group, as a rule, which will say so. But if it leaves the partition here, it comes anew.
+        """Release a partition whose folder another worker has taken, and wait for the folder again."""
+        # Usually, the group has removed this worker, and will report it. If the partition stays assigned, it starts anew.
         logger.warning("%s. This worker drops its unsaved state of the partition", error)
-        self._release_folder(number, flush=False)
+        self._release_partition(number, save=False)
         self._assigned[number] = _Assignment()
         self._consumer.pause_partition(number)
 
     def _poll_messages(self) -> dict[int, Messages]:
+        """Return newly fetched messages by partition; empty after a retriable error, which is logged."""
         try:
             messages = self._consumer.poll(POLL_SECONDS)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError) as error:
-            self._pass_over_removed(error)
+            self._skip_removed_messages(error)
             return {}
         except KafkaError as error:
             if not error.retriable:
                 raise to_stream_error(self.name, error, self._connection, self._topic, self._consumer.group) from error
-            level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
+            level = logging.DEBUG if self._is_failing else logging.WARNING  # warn once, until a poll succeeds
             logger.log(level, "%s: cannot be read for now (%s). Reading continues when the broker is back.", self.name, error)
-            self._failing = True
-            for number, assignment in self._assigned.items():  # messages that were fetched may be lost with the error
-                self._read_on(number, assignment)
+            self._is_failing = True
+            for number, assignment in self._assigned.items():  # fetched messages may be lost with the error
+                self._resume_fetching(number, assignment)
             self._stopping.wait(POLL_SECONDS)
             return {}
-        self._failing = False
+        self._is_failing = False
         return messages
 
-    def _pass_over_removed(self, error: KafkaError) -> None:
-        """Continue at ``start`` in partitions whose next messages are gone; StreamError without ``start``."""
+    def _skip_removed_messages(self, error: KafkaError) -> None:
+        """Continue at ``start`` in partitions whose next messages retention has removed; StreamError without ``start``."""
         sources = {number: assignment.source for number, assignment in self._assigned.items() if assignment.source is not None}
         beginnings, ends = self._offsets.beginning_and_end_offsets(sources)
         positions = {number: self._consumer.cached_position(number) or source.next_offset for number, source in sources.items()}
-        if not (gone := [number for number, at in positions.items() if at < beginnings[number]]):
+        if not (affected := [number for number, offset in positions.items() if offset < beginnings[number]]):
             raise lost_messages_error(self.name, f"messages that were not read are gone ({error})") from error
-        for number in gone:
+        for number in affected:
             reason = describe_removal(number, beginnings[number], ends[number], positions[number])
-            first, is_named = self._first_of(number, beginnings, ends)
-            if self._start is None or not is_named:
+            start_offset, is_requested = self._find_start_offset(number, beginnings, ends)
+            if self._start is None or not is_requested:
                 raise lost_messages_error(self.name, reason) from error
             warn(f"{self.name}: {reason}. Reading continues from {self._start.text}")
-            sources[number].skip_to(first)
-            self._consumer.resume_at(number, first)
+            sources[number].skip_to(start_offset)
+            self._consumer.resume_at(number, start_offset)
 
     def _check_identity(self) -> None:
+        """Raise a StreamError if the topic was deleted and created again."""
         description = try_describe_topic(self._connection, self._topic, self.name)
         if description is not None and description.topic_id != self._topic_id:
-            raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to continue: --from")
+            raise StreamError(
+                f"{self.name}: it was deleted and created again while it was read. Choose where to continue: --from"
+            )

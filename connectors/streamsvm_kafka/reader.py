@@ -1,4 +1,4 @@
-"""Reads the messages of all partitions of a topic, as they arrive or in a fixed order."""
+"""Reads all partitions of a topic for `KafkaSource`: endlessly as messages arrive, or once up to the current end offsets."""
 
 from __future__ import annotations
 
@@ -33,81 +33,28 @@ from streamsvm_kafka.topics import describe_topic
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: The longest wait for messages, and so the longest time until a signal takes effect.
+#: Longest wait of one poll for messages, and so the longest time until a signal takes effect.
 POLL_SECONDS = 0.2
-#: A bounded pass pauses a partition while this many of its messages, or bytes of them, wait for their turn.
+#: A bounded pass pauses fetching from a partition while its backlog has at least this many messages or bytes.
 PREFETCH_MESSAGES, PREFETCH_BYTES = 3000, 4 << 20
-#: A bounded pass gives up if none of its remaining messages comes for so long.
+#: A bounded pass fails if it waits this long for a message and no partition makes progress.
 STALL_SECONDS = 60.0
-#: Seconds after which a joined stream continues without this topic, if none of its messages arrives (an open transaction).
+#: A join stops waiting for a topic whose unread messages have not arrived after this time (they are in an open transaction).
 JOIN_WAIT_SECONDS = 5.0
-#: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
+#: Interval of an endless stream's checks for new partitions, and for a topic that was deleted and created again.
 REFRESH_SECONDS = 60.0
-#: The packages of the compressions that Python cannot read by itself.
-_PACKAGES = {"lz4": "lz4", "snappy": "python-snappy", "zstd": "zstandard"}
 
-
-def lost_messages_error(name: str, reason: str) -> StreamError:
-    """Return the error for messages that a topic no longer holds."""
-    return StreamError(
-        f"{name}: {reason}. To continue with the model of the checkpoint, say where: --from earliest, latest, a time or "
-        "PARTITION:OFFSET (start=... of KafkaSource)"
-    )
-
-
-#: The reason for a partition whose topic was created again.
+#: Reason for a `lost_messages_error`.
 RECREATED_REASON = "it was deleted and created again since the checkpoint"
-
-
-def find_resume_obstacle(partition: int, beginning: int, end: int, offset: int, last: int) -> str | None:
-    """Return why a partition cannot continue at the offset of a checkpoint; None if it can.
-
-    ``last`` is the largest offset that the checkpoint knows.
-    """
-    place = f"partition {partition} holds offsets {beginning} to {end}, the checkpoint"
-    if offset < beginning:
-        return f"{place} continues at {offset}: retention has removed {beginning - offset} unread messages"
-    if last > end:
-        return f"{place} knows of {last}: the topic was cut back, or is not the one that was learned"
-    return None
-
-
-def describe_removal(partition: int, beginning: int, end: int, at: int) -> str:
-    """Return the reason why a partition cannot be read on at an offset."""
-    return (
-        f"partition {partition} holds offsets {beginning} to {end}, and {at} is next: retention has removed {beginning - at} "
-        "unread messages"
-    )
-
-
-def to_stream_error(name: str, error: KafkaError, connection: Connection, topic: str, group: str | None = None) -> StreamError:
-    """Return the error for a topic that cannot be read, with the right or the package that is missing, if one is."""
-    if (right := describe_missing_right(connection.user, error, "Read", topic, group=group)) is not None:
-        return StreamError(f"{name}: {right}")
-    if isinstance(error, UnsupportedCodecError):
-        for compression, package in _PACKAGES.items():
-            if compression in str(error):
-                text = (
-                    f'{name}: its messages are compressed by {compression}, which needs {package}: pip install "streamsvm[kafka]"'
-                )
-                return StreamError(text)
-    return StreamError(f"{name}: cannot be read: {error}")
-
-
-def try_describe_topic(connection: Connection, topic: str, name: str) -> TopicDescription | None:
-    """Describe a topic again; None, with a warning, if no broker answers for a while."""
-    try:
-        return describe_topic(connection, topic)
-    except BrokerUnreachableError as error:
-        logger.warning("%s: %s Reading continues when it is back.", name, error)
-        return None
+#: Packages that kafka-python needs to decompress messages.
+_DECOMPRESSION_PACKAGES = {"lz4": "lz4", "snappy": "python-snappy", "zstd": "zstandard"}
 
 
 class TopicReader:
-    """Yields the messages of all partitions of a topic, as many at once as have arrived.
+    """Iterates over the messages of all partitions of a topic, and tracks the next offset of each.
 
-    Nothing is assigned to the consumer before. With ``stop_at_end``, it reads up to the ends that the partitions have now, and no
-    further.
+    With ``stop_at_end``, it makes one bounded pass to the current end offsets; without, it is endless. ``start`` is where to
+    continue if retention removes unread messages; None makes that an error. ``consumer`` must not have an assignment yet.
     """
 
     def __init__(
@@ -124,189 +71,245 @@ class TopicReader:
         self._connection, self._topic, self._name, self._consumer = connection, topic, name, consumer
         self._topic_id = description.topic_id
         self.topic_offsets: TopicOffsets = TopicOffsets(consumer, topic, name, connection.user)
-        beginnings, newest = self.topic_offsets.beginning_and_end_offsets(description.partitions)
+        beginnings, ends = self.topic_offsets.beginning_and_end_offsets(description.partitions)
+        #: First offset of each partition when the topic was opened.
         self.beginning_offsets: dict[int, int] = beginnings
-        #: The ends when the topic was opened.
-        self.end_offsets: dict[int, int] = newest
-        #: The next offset of each partition: behind the run that was given last.
+        #: End offset of each partition when the topic was opened.
+        self.end_offsets: dict[int, int] = ends
+        #: Next offset of each partition: the one after the last message that `iter_batches` has yielded.
         self.next_offsets: dict[int, int] = dict(beginnings)
-        #: Of the present bounded pass; None of an endless stream, and at the end of a pass.
+        #: End offsets of the current bounded pass; None for an endless stream, and after the pass.
         self.pass_ends: dict[int, int] | None = self.end_offsets if stop_at_end else None
-        #: The partition whose turn it is in a bounded pass.
+        #: The partition from which a bounded pass takes its next message.
         self.next_partition: int = description.partitions[0]
-        #: Messages of a run. May be changed before each.
+        #: Maximum number of messages in a batch. It may be changed before each batch.
         self.max_messages: int = 1
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """End the runs, and a wait for the next one. May be called from a signal handler or another thread."""
+        """End the iteration, also while it waits for messages. Safe to call from a signal handler or another thread."""
         self._stopping.set()
 
-    def iter_batches(self, joined: bool) -> Iterator[Messages]:
-        """Give runs of messages, each of `max_messages` at most; one of none where none came for a moment.
+    def iter_batches(self, is_joined: bool) -> Iterator[Messages]:
+        """Yield batches of up to `max_messages` messages; an endless stream yields an empty batch if none arrives in a poll.
 
-        A part of a ``joined`` stream is given none only where it has read all that there is, and then at once. Its bounded passes
-        have the order of the messages' times.
+        If the topic is one of the two streams of a join, an endless stream yields empty batches only once it has read all
+        available messages, and then without waiting, and a bounded pass is in the order of message times.
         """
         if self.pass_ends is None:
-            yield from self._endless_messages(joined)
+            yield from self._iter_endless(is_joined)
             return
-        began = False
-        for run in self._bounded_messages(self.pass_ends, by_time=joined):
-            began = True
-            yield run
-        # The checkpoint may have been written after the last row of its pass: then this pass is for the messages since.
-        if not (began or joined or self._stopping.is_set()):
-            yield from self._bounded_messages(self.end_offsets)
+        is_empty = True
+        for batch in self._iter_bounded(self.pass_ends, by_time=is_joined):
+            is_empty = False
+            yield batch
+        # If the resumed pass was already complete at the checkpoint, begin a new one with the messages that have arrived since.
+        if is_empty and not (is_joined or self._stopping.is_set()):
+            yield from self._iter_bounded(self.end_offsets)
 
     def compute_lag(self) -> dict[int, int]:
-        """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
+        """Return the number of unread messages of each partition, as of the broker's last response. Thread-safe."""
         return self.topic_offsets.compute_lag(dict(self.next_offsets), self.end_offsets)
 
-    def _endless_messages(self, joined: bool) -> Iterator[Messages]:
+    def _iter_endless(self, is_joined: bool) -> Iterator[Messages]:
+        """Yield batches as they arrive, each from one partition, until `stop` is called."""
         self._consumer.assign(self.next_offsets)
         now = time.monotonic()
-        refresh, came, silent = now + REFRESH_SECONDS, now, False
+        refresh_time, last_arrival, is_idle = now + REFRESH_SECONDS, now, False
         while not self._stopping.is_set():
             now = time.monotonic()
             self.topic_offsets.advance_past_markers(self.next_offsets)
-            if now >= refresh:
+            if now >= refresh_time:
                 self._refresh_partitions()
-                refresh = now + REFRESH_SECONDS
-            polled = self._poll_messages(0.0 if silent else POLL_SECONDS)
+                refresh_time = now + REFRESH_SECONDS
+            polled = self._poll_messages(0.0 if is_idle else POLL_SECONDS)
             for partition, messages in polled.items():
-                at = 0
-                while at < len(messages):
+                position = 0
+                while position < len(messages):
                     if self._stopping.is_set():
                         return
-                    run = messages[at : at + self.max_messages]
-                    at += len(run)
-                    self.next_offsets[partition] = int(run.offsets[-1]) + 1
-                    has_value = run.value_sizes >= 0
+                    batch = messages[position : position + self.max_messages]
+                    position += len(batch)
+                    self.next_offsets[partition] = int(batch.offsets[-1]) + 1
+                    has_value = batch.value_sizes >= 0  # tombstones are skipped
                     if has_value.any():
-                        yield run if has_value.all() else run.select_messages(has_value)
+                        yield batch if has_value.all() else batch.select_messages(has_value)
             if polled:
-                came, silent = time.monotonic(), False
+                last_arrival, is_idle = time.monotonic(), False
             else:
-                silent = joined and (silent or self._caught_up() or time.monotonic() - came > JOIN_WAIT_SECONDS)
-                if silent or not joined:
+                is_idle = is_joined and (is_idle or self._has_caught_up() or time.monotonic() - last_arrival > JOIN_WAIT_SECONDS)
+                if is_idle or not is_joined:
                     yield NO_MESSAGES
 
-    def _caught_up(self) -> bool:
-        """Whether all that the broker has told of was read."""
+    def _has_caught_up(self) -> bool:
+        """Return whether the consumer is at the end of each partition, as far as the broker has reported it."""
         positions = {partition: self._consumer.position(partition) for partition in self.next_offsets}
         ends = {p: self.topic_offsets.find_end_offset(p, self.end_offsets.get(p, 0)) for p in positions}
         return all(position is not None and position >= ends[p] for p, position in positions.items())
 
-    def _bounded_messages(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
-        backlogs = {partition: Backlog() for partition in ends}
-        order = sorted(ends)
-        first = order.index(self.next_partition) if self.next_partition in ends else 0
-        waiting = deque(order[first:] + order[:first])
-        self.pass_ends = ends
-        self._consumer.assign({partition: self.next_offsets[partition] for partition in ends})
-        while waiting:
+    def _iter_bounded(self, pass_ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
+        """Yield batches up to the offsets ``pass_ends``: one message of each partition in turn, or in time order."""
+        backlogs = {partition: Backlog() for partition in pass_ends}
+        partitions = sorted(pass_ends)
+        first = partitions.index(self.next_partition) if self.next_partition in pass_ends else 0
+        unfinished = deque(partitions[first:] + partitions[:first])
+        self.pass_ends = pass_ends
+        self._consumer.assign({partition: self.next_offsets[partition] for partition in pass_ends})
+        while unfinished:
             if by_time:
-                waiting = self._oldest_first(waiting, backlogs, ends)
-            partition = waiting[0]
-            filled = self._fill_backlog(partition, backlogs, ends)
+                unfinished = self._sort_by_time(unfinished, backlogs, pass_ends)
+            partition = unfinished[0]
+            has_message = self._fill_backlog(partition, backlogs, pass_ends)
             if self._stopping.is_set():
                 return
-            if not filled:
-                waiting.popleft()
+            if not has_message:
+                unfinished.popleft()
                 continue
-            # Offsets never run ahead of the rows (over tombstones, markers of transactions), which arrive at any moment: equal
-            # rows must leave equal positions.
-            rounds = (
-                0 if by_time else min(self.max_messages // len(waiting), *(len(backlogs[p]) for p in waiting), self.max_messages)
-            )
-            if rounds:  # one message of each partition in turn, repeatedly
-                parts = [backlogs[p].pop_first(rounds) for p in waiting]
-                self.next_offsets |= {p: int(part.offsets[-1]) + 1 for p, part in zip(waiting, parts, strict=True)}
-                run = parts[0]
+            # Equal rows must leave equal positions. So next offsets follow the yielded messages, and not the tombstones and
+            # transaction markers after them, which may or may not have been fetched yet.
+            n_rounds = 0
+            if not by_time:
+                n_rounds = min(self.max_messages // len(unfinished), *(len(backlogs[p]) for p in unfinished), self.max_messages)
+            if n_rounds:  # take one message of each partition in turn, n_rounds times
+                parts = [backlogs[p].pop_first(n_rounds) for p in unfinished]
+                self.next_offsets |= {p: int(part.offsets[-1]) + 1 for p, part in zip(unfinished, parts, strict=True)}
+                batch = parts[0]
                 if len(parts) > 1:
-                    run = concatenate_messages(parts).select_messages(
-                        np.arange(rounds * len(parts)).reshape(len(parts), rounds).T.ravel()
-                    )
+                    order = np.arange(n_rounds * len(parts)).reshape(len(parts), n_rounds).T.ravel()
+                    batch = concatenate_messages(parts).select_messages(order)
             else:
-                run = backlogs[partition].pop_first(1)
-                waiting.rotate(-1)
-                self.next_offsets[partition] = int(run.offsets[-1]) + 1
-            self.next_partition = order[0] if by_time else waiting[0]
-            yield run
-        self.next_offsets |= ends
+                batch = backlogs[partition].pop_first(1)
+                unfinished.rotate(-1)
+                self.next_offsets[partition] = int(batch.offsets[-1]) + 1
+            self.next_partition = partitions[0] if by_time else unfinished[0]
+            yield batch
+        self.next_offsets |= pass_ends
         self.pass_ends = None
-        self.next_partition = order[0]
+        self.next_partition = partitions[0]
 
-    def _oldest_first(self, waiting: Iterable[int], backlogs: dict[int, Backlog], ends: dict[int, int]) -> deque[int]:
-        """Return partitions by the time of their next message; those that are exhausted come first."""
-        for partition in waiting:
-            self._fill_backlog(partition, backlogs, ends)
-        return deque(sorted(waiting, key=lambda p: (backlogs[p].first_time if len(backlogs[p]) else -math.inf, p)))
+    def _sort_by_time(self, partitions: Iterable[int], backlogs: dict[int, Backlog], pass_ends: dict[int, int]) -> deque[int]:
+        """Return partitions in the order of the time of their next message; exhausted partitions come first."""
+        for partition in partitions:
+            self._fill_backlog(partition, backlogs, pass_ends)
+        return deque(sorted(partitions, key=lambda p: (backlogs[p].first_time if len(backlogs[p]) else -math.inf, p)))
 
-    def _fill_backlog(self, partition: int, backlogs: dict[int, Backlog], ends: dict[int, int]) -> bool:
-        """Wait until the partition has a message in its backlog; False if it is exhausted, or the reader was stopped."""
-        progress, deadline = None, time.monotonic() + STALL_SECONDS
+    def _fill_backlog(self, partition: int, backlogs: dict[int, Backlog], pass_ends: dict[int, int]) -> bool:
+        """Poll until the partition's backlog has a message; return False if it is exhausted or the reader was stopped."""
+        last_positions, deadline = None, time.monotonic() + STALL_SECONDS
         while not len(backlogs[partition]):
             positions = {p: self._consumer.position(p) for p in backlogs}
             position = positions[partition]
-            if self._stopping.is_set() or (position is not None and position >= ends[partition]):
+            if self._stopping.is_set() or (position is not None and position >= pass_ends[partition]):
                 self.topic_offsets.advance_past_markers([partition])
                 return False
-            if positions != progress:
-                progress, deadline = positions, time.monotonic() + STALL_SECONDS
+            if positions != last_positions:
+                last_positions, deadline = positions, time.monotonic() + STALL_SECONDS
             elif time.monotonic() > deadline:
                 raise StreamError(
-                    f"{self._name}: partition {partition} gave nothing for {STALL_SECONDS:g} s at offset {position}, "
-                    f"and ends at {ends[partition]}. Check the broker, then start again from the checkpoint."
+                    f"{self._name}: partition {partition} delivered no message for {STALL_SECONDS:g} s at offset {position}, "
+                    f"before its end {pass_ends[partition]}. Check the broker, then start again from the checkpoint."
                 )
             paused = {
                 p
                 for p, backlog in backlogs.items()
-                if len(backlog) >= PREFETCH_MESSAGES or backlog.total_bytes >= PREFETCH_BYTES or (positions[p] or 0) >= ends[p]
+                if len(backlog) >= PREFETCH_MESSAGES
+                or backlog.total_bytes >= PREFETCH_BYTES
+                or (positions[p] or 0) >= pass_ends[p]
             }
             self._consumer.pause_and_resume(paused, backlogs.keys() - paused)
             for p, messages in self._poll_messages(POLL_SECONDS).items():
-                is_wanted = (messages.offsets < ends[p]) & (messages.value_sizes >= 0)
+                is_wanted = (messages.offsets < pass_ends[p]) & (messages.value_sizes >= 0)
                 backlogs[p].extend(messages if is_wanted.all() else messages.select_messages(is_wanted))
         return not self._stopping.is_set()
 
     def _poll_messages(self, seconds: float) -> dict[int, Messages]:
+        """Return newly fetched messages by partition; raise a StreamError if the topic cannot be read any further."""
         try:
             return self._consumer.poll(seconds)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
-            self._refresh_partitions()  # which says so where it is another topic now
-            self._pass_over_removed(error)
+            self._refresh_partitions()  # raises if the topic was recreated
+            self._skip_removed_messages(error)
             return {}
         except LogTruncationError as error:
-            raise lost_messages_error(self._name, f"it was cut back, or deleted and created again ({error})") from error
+            raise lost_messages_error(self._name, f"it was truncated, or deleted and created again ({error})") from error
         except KafkaError as error:
             raise to_stream_error(self._name, error, self._connection, self._topic, self._consumer.group) from error
 
-    def _pass_over_removed(self, error: KafkaError) -> None:
-        """Continue at ``start`` in partitions whose next messages are gone; StreamError without ``start``."""
-        beginnings, ends = self.topic_offsets.beginning_and_end_offsets(
-            self.next_offsets if self.pass_ends is None else self.pass_ends
-        )
+    def _skip_removed_messages(self, error: KafkaError) -> None:
+        """Continue at ``start`` in partitions whose next messages retention has removed; StreamError without ``start``."""
+        partitions = self.next_offsets if self.pass_ends is None else self.pass_ends
+        beginnings, ends = self.topic_offsets.beginning_and_end_offsets(partitions)
         positions = {p: self._consumer.cached_position(p) for p in beginnings}
-        at = {p: self.next_offsets[p] if offset is None else offset for p, offset in positions.items()}
-        gone = {p: describe_removal(p, begin, ends[p], at[p]) for p, begin in beginnings.items() if at[p] < begin}
-        if not gone or self._start is None:
-            raise lost_messages_error(
-                self._name, min(gone.values(), default=f"messages that were not read are gone ({error})")
-            ) from error
-        first = self.topic_offsets.find_start_offsets(self._start, beginnings, ends)
-        for reason in gone.values():
+        offsets = {p: self.next_offsets[p] if offset is None else offset for p, offset in positions.items()}
+        reasons = {p: describe_removal(p, first, ends[p], offsets[p]) for p, first in beginnings.items() if offsets[p] < first}
+        if not reasons or self._start is None:
+            reason = min(reasons.values(), default=f"messages that were not read are gone ({error})")
+            raise lost_messages_error(self._name, reason) from error
+        start_offsets = self.topic_offsets.find_start_offsets(self._start, beginnings, ends)
+        for reason in reasons.values():
             warn(f"{self._name}: {reason}. Reading continues from {self._start.text}")
-        self._consumer.assign(at | {p: first[p] for p in gone})
-        if self.pass_ends is None:  # else those before them may still wait for their turn
-            self.next_offsets |= {p: first[p] for p in gone}
+        self._consumer.assign(offsets | {p: start_offsets[p] for p in reasons})
+        if self.pass_ends is None:  # in a bounded pass, earlier messages may still be in the backlog
+            self.next_offsets |= {p: start_offsets[p] for p in reasons}
 
     def _refresh_partitions(self) -> None:
+        """Start to read partitions that were added to the topic; raise a StreamError if the topic was recreated."""
         if (description := try_describe_topic(self._connection, self._topic, self._name)) is None:
             return
         if description.topic_id != self._topic_id:
             raise lost_messages_error(self._name, "it was deleted and created again while it was read")
-        if added := tuple(p for p in description.partitions if p not in self.next_offsets):
-            self.next_offsets |= self.topic_offsets.beginning_and_end_offsets(added)[0]
+        if new_partitions := tuple(p for p in description.partitions if p not in self.next_offsets):
+            self.next_offsets |= self.topic_offsets.beginning_and_end_offsets(new_partitions)[0]
             self._consumer.assign(self.next_offsets)
+
+
+def try_describe_topic(connection: Connection, topic: str, name: str) -> TopicDescription | None:
+    """Return the current id and partitions of a topic; log a warning and return None if no broker is reachable."""
+    try:
+        return describe_topic(connection, topic)
+    except BrokerUnreachableError as error:
+        logger.warning("%s: %s Reading continues when it is back.", name, error)
+        return None
+
+
+def find_resume_obstacle(partition: int, beginning: int, end_offset: int, next_offset: int, known_offset: int) -> str | None:
+    """Return why reading cannot resume from a checkpoint at ``next_offset``, or None if it can.
+
+    ``known_offset`` is the largest offset in the checkpoint. The partition holds offsets ``beginning`` to ``end_offset``.
+    """
+    place = f"partition {partition} holds offsets {beginning} to {end_offset}, the checkpoint"
+    if next_offset < beginning:
+        return f"{place} continues at {next_offset}: retention has removed {beginning - next_offset} unread messages"
+    if known_offset > end_offset:
+        return f"{place} has seen offset {known_offset}: the topic was truncated, or is not the one that was learned"
+    return None
+
+
+def describe_removal(partition: int, beginning: int, end_offset: int, next_offset: int) -> str:
+    """Return the reason, for an error or a warning, why messages that retention has removed cannot be read."""
+    return (
+        f"partition {partition} holds offsets {beginning} to {end_offset}, and {next_offset} is next: retention has removed "
+        f"{beginning - next_offset} unread messages"
+    )
+
+
+def lost_messages_error(name: str, reason: str) -> StreamError:
+    """Return the error for a stream whose next messages are no longer in the topic."""
+    return StreamError(
+        f"{name}: {reason}. To continue with the model of the checkpoint, choose where: --from earliest, latest, a time or "
+        "PARTITION:OFFSET (start=... of KafkaSource)"
+    )
+
+
+def to_stream_error(name: str, error: KafkaError, connection: Connection, topic: str, group: str | None = None) -> StreamError:
+    """Convert an error of reading a topic to a StreamError, which names the missing access right or package, if any."""
+    if (right := describe_missing_right(connection.user, error, "Read", topic, group=group)) is not None:
+        return StreamError(f"{name}: {right}")
+    if isinstance(error, UnsupportedCodecError):
+        for compression, package in _DECOMPRESSION_PACKAGES.items():
+            if compression in str(error):
+                text = (
+                    f'{name}: its messages are compressed by {compression}, which needs {package}: pip install "streamsvm[kafka]"'
+                )
+                return StreamError(text)
+    return StreamError(f"{name}: cannot be read: {error}")

@@ -1,4 +1,4 @@
-"""A Kafka topic, or one partition of it, as a source of rows, whose offsets are saved by the learning loop."""
+"""Sources of rows from a Kafka topic (`KafkaSource`), or from one partition of a worker (`PartitionSource`)."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class KafkaSource(MessageSource):
     consumer group.
 
     Rows of aborted transactions are not read (``read_committed``), and messages without a value (tombstones) are not rows. A
-    message that the codec cannot decode is given as a `BadRow`.
+    message that the codec cannot decode becomes a `BadRow`.
 
-    With ``stop_at_end``, the stream is one bounded pass, from the position to the ends that the partitions had when the source
+    With ``stop_at_end``, the stream is one bounded pass, from the position to the end offsets of the partitions when the source
     was opened. Its order is fixed: one row of each partition in turn, by partition number, until all are exhausted. A pass that
-    resumes from a checkpoint keeps its ends and its turn, so it gives the same rows in the same order as one that was never
-    interrupted. New messages are left for the next pass.
+    resumes from a checkpoint keeps its end offsets and the next partition, so it has the same rows in the same order as one that
+    was never interrupted. New messages are left for the next pass.
 
-    Without ``stop_at_end``, the stream never ends (until you call `stop`), and gives rows as they arrive. Rows of one partition
-    stay in order, but how partitions mix depends on the moment, so use one partition if the stream has to be reproducible.
-    Partitions that are added to the topic are read within a minute. If the broker goes away, the source waits for it.
+    Without ``stop_at_end``, the stream is endless (until you call `stop`), and returns rows as they arrive. Rows of one partition
+    stay in order, but how partitions interleave depends on timing, so use one partition if the stream has to be reproducible.
+    Partitions that are added to the topic are read within a minute. If the broker is unreachable, the source waits for it.
 
     The number of partitions bounds the memory. For each partition, the source holds at most 3000 messages, or 4 MiB of them,
-    and two fetches of 256 KiB, or of 1 MiB if messages have many rows (with confluent-kafka, 2 MiB of fetches). A message that
-    is longer still comes. If messages are compressed, a fetch takes what it decompresses to.
+    and two fetches of 256 KiB, or of 1 MiB if messages have many rows (with confluent-kafka, 2 MiB of fetches). A longer message
+    is held alone. Compressed fetches take as much memory as they decompress to.
 
     Parameters
     ----------
@@ -55,14 +55,13 @@ class KafkaSource(MessageSource):
     stop_at_end
         Whether to read one bounded pass instead of an endless stream.
     start
-        Where to begin if there is no checkpoint: ``"earliest"``, ``"latest"``, a time such as ``"2026-03-01T12:00:00Z"``, or
-        ``"PARTITION:OFFSET"``, several with commas between them. None begins at the earliest message. A position to which
-        `seek` returns takes precedence. Only if the topic no longer holds the messages after that position, or retention
-        removes them before they are read, does the partition continue from ``start``, with a warning; without ``start``, that
-        is an error.
+        Where reading starts without a checkpoint: ``"earliest"``, ``"latest"``, a time such as ``"2026-03-01T12:00:00Z"``, or
+        ``"PARTITION:OFFSET"``, several with commas between them. None starts at the earliest message. A position passed to `seek`
+        has precedence. Only if the topic no longer holds the messages after that position, or retention removes them before they
+        are read, does the partition continue from ``start``, with a warning; without ``start``, that is an error.
     group
-        Consumer group whose offsets follow the checkpoints, so that tools can show how far the group is behind. Nothing is read
-        from the group, and the source does not join it. None commits no offsets.
+        Consumer group for which the offsets of each checkpoint are committed, so that tools can show its lag. The source does not
+        join the group, and ignores the group's offsets. None commits no offsets.
     client
         Options of the connection, such as TLS and passwords; see `client_options`.
 
@@ -71,8 +70,8 @@ class KafkaSource(MessageSource):
     BrokerUnreachableError
         No broker answers at ``bootstrap`` within 10 seconds, or within ``outage_seconds`` if that is more.
     StreamError
-        An option is wrong, the broker refuses the user in, or the topic does not exist or may not be read. While you
-        iterate, also: retention has removed messages before they were read, or the topic was deleted or replaced.
+        An option is invalid, the broker refuses the user, or the topic does not exist or may not be read. While you iterate,
+        also: retention has removed messages before they were read, or the topic was deleted or recreated.
 
     Warns
     -----
@@ -116,61 +115,63 @@ class KafkaSource(MessageSource):
             reader = self._reader = TopicReader(
                 connection, topic, self.name, self._consumer, description, stop_at_end, self._start
             )
-            first = self._start or StartPoint("earliest", "earliest")
-            reader.next_offsets = reader.topic_offsets.find_start_offsets(first, reader.beginning_offsets, reader.end_offsets)
+            start_point = self._start or StartPoint("earliest", "earliest")
+            reader.next_offsets = reader.topic_offsets.find_start_offsets(
+                start_point, reader.beginning_offsets, reader.end_offsets
+            )
         except BaseException:
             self._consumer.close(CONNECT_SECONDS)
             raise
-        self._sought = self._joined = False
-        self._runs: Iterator[Messages] | None = None
+        self._has_position = self._is_joined = False
+        self._batches: Iterator[Messages] | None = None
 
     @property
     def position(self) -> Position:
-        """Where the next row is: the next offset of each partition, and the name of the label.
+        """The position of the next row: the next offset of each partition, and the name of the label.
 
         ``{"topic": ..., "topic_id": ..., "label": "y", "offsets": {"0": 17, ...}, "end_offsets": {"0": 40, ...},
-        "next_partition": 0}``. Without a bounded pass, the end offsets are None. Within a message of many rows, ``"rows_taken":
-        {"0": 250}`` has the number of its rows that were given, by partition.
+        "next_partition": 0}``. In an endless stream, the value of ``"end_offsets"`` is None. Within a message of many rows,
+        ``"rows_taken": {"0": 250}`` has the number of its rows that were read, by partition.
         """
         reader = self._reader
-        offsets, turn, inside = dict(reader.next_offsets), reader.next_partition, {}
-        if self._open is not None:
-            turn, offset = self._open.place
-            offsets[turn], inside = offset, {"rows_taken": {str(turn): self._open.n_read}}
+        offsets, next_partition, rows_taken = dict(reader.next_offsets), reader.next_partition, {}
+        if self._partly_read is not None:
+            next_partition, offset = self._partly_read.partition_and_offset
+            offsets[next_partition], rows_taken = offset, {"rows_taken": {str(next_partition): self._partly_read.n_read}}
         return {
             "topic": self.topic,
             "topic_id": self._topic_id,
             "label": self.codec.label,
             "offsets": {str(partition): offset for partition, offset in offsets.items()},
-            "end_offsets": reader.pass_ends and {str(partition): end for partition, end in reader.pass_ends.items()},
-            "next_partition": turn,
-            **inside,
+            "end_offsets": reader.pass_ends and {str(partition): offset for partition, offset in reader.pass_ends.items()},
+            "next_partition": next_partition,
+            **rows_taken,
         }
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``; only before the first row was read.
+        """Continue at ``position``. Call it only before the first row is read.
 
-        Partitions that are newer than the position are read from their beginning. With ``stop_at_end``, an interrupted pass
-        continues to the ends that it had; if nothing is left of it, a new pass begins.
+        Partitions that were added after the position are read from their beginning. With ``stop_at_end``, an interrupted pass
+        continues to its end offsets; if it is complete, a new pass begins.
 
         Raises
         ------
         StreamError
-            The position is corrupt, or of another topic. If ``start`` is not given, also: it is of an earlier topic of this
-            name, or of messages that the topic no longer holds.
+            The position is corrupt, or of another topic. Without ``start``, also: the topic was recreated since, or no longer
+            holds the messages after the position.
         """
         self._check_topic(position)
         try:
-            offsets = _saved_counts("offsets", position["offsets"])
-            pass_ends = {} if position["end_offsets"] is None else _saved_counts("end_offsets", position["end_offsets"])
-            rows_taken = _saved_counts("rows_taken", position.get("rows_taken", {}))
-            turn = validate_count("next_partition", position["next_partition"])
+            offsets = _parse_counts("offsets", position["offsets"])
+            pass_ends = {} if position["end_offsets"] is None else _parse_counts("end_offsets", position["end_offsets"])
+            rows_taken = _parse_counts("rows_taken", position.get("rows_taken", {}))
+            next_partition = validate_count("next_partition", position["next_partition"])
         except ValueError as error:
             raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
         if rows_taken:
-            self._check_many()
+            self._check_has_tables()
         beginnings, ends = self._reader.topic_offsets.beginning_and_end_offsets(self._reader.next_offsets)
-        reasons: dict[int, str] = {}  # why partitions cannot be continued
+        reasons: dict[int, str] = {}  # why a partition cannot continue at its offset
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
             reasons = dict.fromkeys(beginnings, RECREATED_REASON)
             offsets, pass_ends = {}, {}
@@ -178,61 +179,62 @@ class KafkaSource(MessageSource):
             if partition not in beginnings:
                 reasons[partition] = f"it has no partition {partition} any more, which the checkpoint continues"
                 continue
-            last = max(offset, pass_ends.get(partition, 0))
-            if (reason := find_resume_obstacle(partition, beginnings[partition], ends[partition], offset, last)) is not None:
+            known_offset = max(offset, pass_ends.get(partition, 0))
+            reason = find_resume_obstacle(partition, beginnings[partition], ends[partition], offset, known_offset)
+            if reason is not None:
                 reasons[partition] = reason
-        following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
+        next_offsets = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
         if reasons:
-            first = self._reader.topic_offsets.find_start_offsets(self._lost_start(set(reasons.values())), beginnings, ends)
-            following |= {partition: first[partition] for partition in reasons if partition in first}
-        self._reader.next_offsets, self._sought = following, True
-        self._skip = {p: (offsets[p], n) for p, n in rows_taken.items() if p in offsets and p not in reasons}
+            start = self._choose_restart(set(reasons.values()))
+            start_offsets = self._reader.topic_offsets.find_start_offsets(start, beginnings, ends)
+            next_offsets |= {partition: start_offsets[partition] for partition in reasons if partition in start_offsets}
+        self._reader.next_offsets, self._has_position = next_offsets, True
+        self._rows_to_skip = {p: (offsets[p], n) for p, n in rows_taken.items() if p in offsets and p not in reasons}
         if pass_ends and not self.is_endless:
-            self._reader.pass_ends = {
-                partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends
-            }
-            self._reader.next_partition = turn
+            self._reader.pass_ends = {p: min(offset, ends[p]) for p, offset in pass_ends.items() if p in ends}
+            self._reader.next_partition = next_partition
 
     def prepare_for_join(self) -> None:
-        """Be read as a part of a `JoinedSource`.
+        """Prepare to be one of the two streams of a `JoinedSource`.
 
         A bounded pass then has the messages of all partitions in the order of their times, and keeps the order within a
-        partition. A pass that resumes ends where it would have ended.
+        partition. A pass that resumes keeps its end offsets.
         """
         if self._has_tables:
             raise StreamError(f"{self.name}: its messages hold many rows, and a join needs one row a message")
-        self._joined = True
+        self._is_joined = True
 
-    def _take_messages(self, most: int) -> Messages | None:
-        if self._runs is None:
-            self._warn_of_removed()
-            self._runs = self._reader.iter_batches(self._joined)
-        self._reader.max_messages = most
+    def _next_messages(self, max_messages: int) -> Messages | None:
+        if self._batches is None:
+            self._warn_of_removal()
+            self._batches = self._reader.iter_batches(self._is_joined)
+        self._reader.max_messages = max_messages
         self._reader.topic_offsets.retry_commits()
-        return next(self._runs, None)
+        return next(self._batches, None)
 
-    def _warn_of_removed(self) -> None:
+    def _warn_of_removal(self) -> None:
+        """Warn if the stream starts at the earliest message, and retention has removed earlier ones."""
         beginnings, offsets = self._reader.beginning_offsets, self._reader.next_offsets
-        removed = {} if self._sought else {p: begin for p, begin in beginnings.items() if offsets[p] == begin > 0}
+        removed = {} if self._has_position else {p: offset for p, offset in beginnings.items() if offsets[p] == offset > 0}
         if removed:
-            places = ", ".join(f"{begin:,} of partition {partition}" for partition, begin in removed.items())
+            places = ", ".join(f"{offset:,} of partition {partition}" for partition, offset in removed.items())
             warn(f"{self.name}: retention has removed the oldest messages before this run: {places}")
-        self._sought = True
+        self._has_position = True
 
     def lag(self) -> dict[int, int]:
-        """Return how many messages of each partition are waiting to be read, as far as the broker has told.
+        """Return the number of unread messages of each partition, as of the broker's last response.
 
         You can call it from any thread.
         """
         return self._reader.compute_lag()
 
     def on_checkpoint(self) -> None:
-        """Commit the `position`, which is now in a checkpoint, for the group. A failure is logged."""
+        """Commit the offsets of `position`, which is now in a checkpoint, for the group. A failure is logged."""
         if self._consumer.group is not None:
             self._reader.topic_offsets.commit_async({int(p): offset for p, offset in self.position["offsets"].items()})
 
     def reads_from(self, output: object) -> bool:
-        """Return whether a sink or a checkpoint store is this topic."""
+        """Return whether a sink or checkpoint store writes to this topic."""
         return isinstance(output, TopicEndpoint) and output.is_same_topic(self._connection, self.topic)
 
     def stop(self) -> None:
@@ -258,8 +260,8 @@ class KafkaSource(MessageSource):
                 f"Ask for the same, {START_AFRESH}"
             )
 
-    def _lost_start(self, reasons: set[str]) -> StartPoint:
-        """Return where to begin in partitions that cannot be continued, with a warning; StreamError if nobody has said it."""
+    def _choose_restart(self, reasons: set[str]) -> StartPoint:
+        """Return ``start``, with a warning, for partitions that cannot resume; StreamError without ``start``."""
         if self._start is None:
             raise lost_messages_error(self.name, min(reasons))
         for reason in sorted(reasons):
@@ -267,8 +269,8 @@ class KafkaSource(MessageSource):
         return self._start
 
 
-def _saved_counts(name: str, saved: Any) -> dict[int, int]:
-    """Return the counts by partition that a checkpoint holds; ValueError where it holds others."""
+def _parse_counts(name: str, saved: Any) -> dict[int, int]:
+    """Convert a mapping of partitions to counts from a checkpoint; ValueError if it is invalid."""
     counts = {}
     for partition, count in validate_mapping(name, saved).items():
         if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition):
@@ -281,11 +283,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class PartitionSource(MessageSource):
-    """The rows of one partition, as a worker hands them over. Its `position` is that after the row that was given last.
+    """The rows of one partition, whose messages a `PartitionWorker` adds.
 
-    The partition holds offsets from ``beginning`` to ``end``. Without a checkpoint, it begins at ``start``; if it no longer holds
-    the messages after the checkpoint, it continues at ``lost_start``; None makes that an error. ``commit`` is called with the
-    offset by partition when a checkpoint holds it.
+    The partition holds offsets from ``beginning`` to ``end_offset``. Without a checkpoint, reading starts at ``start``; if the
+    partition no longer holds the messages after the checkpoint, it continues at ``restart``; None makes that an error.
+    ``commit`` is called with the offset by partition when a checkpoint contains it.
     """
 
     def __init__(
@@ -297,92 +299,93 @@ class PartitionSource(MessageSource):
         partition: int,
         *,
         beginning: int,
-        end: int,
+        end_offset: int,
         start: int,
-        lost_start: int | None,
+        restart: int | None,
         commit: Callable[[Mapping[int, int]], None],
     ) -> None:
         super().__init__(name, topic, codec)
         self.offset: int = start
         self._partition = partition
         self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": codec.label, "partition": partition}
-        self._beginning, self._end, self._lost_start, self._commit = beginning, end, lost_start, commit
-        self._waiting = Backlog()
+        self._beginning, self._end_offset, self._restart, self._commit = beginning, end_offset, restart, commit
+        self._backlog = Backlog()
 
     @property
     def position(self) -> Position:
-        """``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3, "offset": 17}``, of the next message.
+        """The position of the next message: ``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3, "offset": 17}``.
 
-        Within a message of many rows, also how many of them were given: ``"rows_taken": 250``.
+        Within a message of many rows, ``"rows_taken": 250`` is the number of its rows that were read.
         """
-        if self._open is not None:
-            return {**self._identity, "offset": self._open.place[1], "rows_taken": self._open.n_read}
+        if self._partly_read is not None:
+            _, offset = self._partly_read.partition_and_offset
+            return {**self._identity, "offset": offset, "rows_taken": self._partly_read.n_read}
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``, as `Source.seek`; another topic, label or partition is an error, too."""
+        """Continue at ``position``, as `Source.seek`; raise a StreamError if it is of another topic, label or partition."""
         saved = {name: position.get(name) for name in self._identity}
         offset = position.get("offset")
         if None in (saved["topic_id"], self._identity["topic_id"]):
             saved["topic_id"] = self._identity["topic_id"]
-        for name, ours in self._identity.items():
-            if name != "topic_id" and saved[name] != ours:
+        for name, value in self._identity.items():
+            if name != "topic_id" and saved[name] != value:
                 raise StreamError(
-                    f"{self.name}: the checkpoint is of {name} {saved[name]!r}, not {ours!r}. Give that, {START_AFRESH}"
+                    f"{self.name}: the checkpoint is of {name} {saved[name]!r}, not {value!r}. Give that, {START_AFRESH}"
                 )
         if type(offset) is not int:
-            raise self._corrupt_position(f", its offset is {offset!r}")
-        reason = find_resume_obstacle(self._partition, self._beginning, self._end, offset, offset)
+            raise self._corrupt_position_error(f", its offset is {offset!r}")
+        reason = find_resume_obstacle(self._partition, self._beginning, self._end_offset, offset, offset)
         if saved["topic_id"] != self._identity["topic_id"]:
             reason = RECREATED_REASON
         if reason is not None:
-            if self._lost_start is None:
+            if self._restart is None:
                 raise lost_messages_error(self.name, reason)
-            logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._lost_start)
-            offset = self._lost_start
+            logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._restart)
+            offset = self._restart
         elif "rows_taken" in position:
             try:
                 rows = validate_count("rows_taken", position["rows_taken"])
             except ValueError as error:
-                raise self._corrupt_position(f" ({error})") from None
-            self._check_many()
-            self._skip[self._partition] = offset, rows
+                raise self._corrupt_position_error(f" ({error})") from None
+            self._check_has_tables()
+            self._rows_to_skip[self._partition] = offset, rows
         self.offset = offset
 
-    def _corrupt_position(self, how: str) -> StreamError:
-        return StreamError(f"{self.name}: the checkpoint is corrupt{how}: give another folder to start from scratch")
+    def _corrupt_position_error(self, details: str) -> StreamError:
+        return StreamError(f"{self.name}: the checkpoint is corrupt{details}: give another folder to start from scratch")
 
     @property
     def next_offset(self) -> int:
-        """The offset of the message that is to be handed over next."""
-        return self._waiting.last_offset + 1 if len(self._waiting) else self.offset
+        """The offset after the last message that was added."""
+        return self._backlog.last_offset + 1 if len(self._backlog) else self.offset
 
     def add_messages(self, messages: Messages) -> None:
-        """Hand over messages of the partition. Those that were handed over before are left out, as those without a value."""
+        """Add fetched messages of the partition, except those that were added before or have no value (tombstones)."""
         is_wanted = (messages.value_sizes >= 0) & (messages.offsets >= self.next_offset)
-        self._waiting.extend(messages if is_wanted.all() else messages.select_messages(is_wanted))
+        self._backlog.extend(messages if is_wanted.all() else messages.select_messages(is_wanted))
 
     def skip_to(self, offset: int) -> None:
-        """Pass over messages that are gone, behind those that were handed over."""
+        """Continue at an offset, because retention has removed the messages before it; do nothing while added rows are unread."""
         if not self.has_rows:
             self.offset = offset
 
     @property
     def has_rows(self) -> bool:
-        """Whether there are rows that were handed over and not given yet."""
-        return self._open is not None or len(self._waiting) > 0
+        """Whether some rows of the added messages are unread."""
+        return self._partly_read is not None or len(self._backlog) > 0
 
-    def _take_messages(self, most: int) -> Messages | None:
-        if not len(self._waiting):
+    def _next_messages(self, max_messages: int) -> Messages | None:
+        if not len(self._backlog):
             return None
-        messages = self._waiting.pop_first(most)
+        messages = self._backlog.pop_first(max_messages)
         self.offset = int(messages.offsets[-1]) + 1
         return messages
 
     def on_checkpoint(self) -> None:
-        """Commit the position for the group."""
+        """Commit the offset of `position` for the group."""
         self._commit({self._partition: self.position["offset"]})
 
     def stop(self) -> None:
-        """Drop the messages that were handed over and not read yet."""
-        self._waiting.clear()
+        """Drop the added messages that are unread."""
+        self._backlog.clear()

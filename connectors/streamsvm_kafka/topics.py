@@ -1,4 +1,4 @@
-"""Topics before they are read or written: whether they exist, their partitions and their settings."""
+"""Queries about topics: whether they exist, their partitions, ids and configuration."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TopicEndpoint:
-    """A sink or checkpoints in a topic, which can tell whether another topic is the same one, perhaps by another address."""
+    """Base of a sink or checkpoint store in a topic, to compare its topic with one that another address may name."""
 
     _connection: Connection
     _topic: str
 
     def is_same_topic(self, connection: Connection, topic: str) -> bool:
-        """Return whether it is the topic with that name; raise a BrokerUnreachableError if that is not known."""
+        """Return whether a topic is the one of this sink or store; BrokerUnreachableError if a broker does not respond."""
         if topic != self._topic:
             return False
         if connection.bootstrap == self._connection.bootstrap:
             return True
         try:
-            one, two = (describe_topic(each, topic).topic_id for each in (connection, self._connection))
+            topic_id = describe_topic(connection, topic).topic_id
+            own_topic_id = describe_topic(self._connection, topic).topic_id
         except MissingTopicError:
             return False
-        return one is not None and one == two
+        return topic_id is not None and topic_id == own_topic_id
 
 
 @contextlib.contextmanager
 def connect_admin(connection: Connection) -> Iterator[TopicAdmin]:
-    """Open a client for questions about topics and clusters."""
+    """Open an admin client, and close it at the end of the ``with`` block."""
     admin = open_admin(connection)
     try:
         yield admin
@@ -55,7 +56,7 @@ def connect_admin(connection: Connection) -> Iterator[TopicAdmin]:
 
 
 def read_topic_config(connection: Connection, topic: str, name: str) -> str | None:
-    """Return a setting of a topic; None if the broker does not tell it, because not everybody may ask."""
+    """Return a configuration value of a topic; None if the broker does not report it, perhaps for lack of an access right."""
     try:
         with connect_admin(connection) as admin:
             return admin.read_topic_config(topic, name)
@@ -65,15 +66,16 @@ def read_topic_config(connection: Connection, topic: str, name: str) -> str | No
 
 
 def read_message_limit(connection: Connection, topic: str) -> int | None:
-    """Return the largest message, or batch of messages, that a topic takes, in bytes; None if the broker does not tell it."""
+    """Return the topic's limit of a message or batch in bytes (max.message.bytes); None if the broker does not report it."""
     limit = read_topic_config(connection, topic, "max.message.bytes")
     return int(limit) if limit is not None and limit.isdecimal() else None
 
 
 def describe_topic(connection: Connection, topic: str) -> TopicDescription:
-    """Ask a broker for a topic, without creating one.
+    """Return the id and the partitions of a topic. A topic that does not exist is not created.
 
-    Raise a MissingTopicError if there is none, and another StreamError if no broker answers, or the topic may not be read.
+    Raise a MissingTopicError if it does not exist, a BrokerUnreachableError if no broker responds, and another StreamError if
+    the user may not describe it.
     """
     deadline, bootstrap = time.monotonic() + CONNECT_SECONDS, connection.bootstrap
     with connect_admin(connection) as admin:
@@ -86,7 +88,7 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
                 text = f"there is no topic {topic!r} on {bootstrap}{hint} Create it, or correct the name."
                 raise MissingTopicError(text) from error
             except BrokerResponseError as error:
-                # A topic that was just created has no leader yet, which is a retriable failure.
+                # A topic that was just created has no leader yet, which is a retriable error.
                 if not error.retriable or time.monotonic() > deadline:
                     reason = describe_missing_right(connection.user, error, "Describe", topic) or type(error).__name__
                     raise StreamError(f"topic {topic!r} on {bootstrap} cannot be used: {reason}") from error
@@ -96,7 +98,7 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
 
 
 def read_cluster_id(connection: Connection) -> str | None:
-    """Return the identity of a cluster; None if its brokers do not tell it."""
+    """Return the id of a cluster; None if its brokers do not report it. BrokerUnreachableError if they do not respond."""
     try:
         with connect_admin(connection) as admin:
             return admin.read_cluster_id()

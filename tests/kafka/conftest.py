@@ -33,7 +33,6 @@ LIMITS = (
 CLIENT_MODULES = (
     connection,
     kafka_python.client,
-    kafka_python.consumer,
     kafka_python.producer,
     confluent.client,
     confluent.producer,

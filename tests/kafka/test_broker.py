@@ -253,7 +253,7 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
     admin.delete_records({key: 25})
     message = (
         f"kafka://{bootstrap}/{topic}: partition 0 holds offsets 25 to 100, the checkpoint continues at 10: "
-        "retention has removed 15 unread messages. To continue with the model of the checkpoint, say where: --from earliest"
+        "retention has removed 15 unread messages. To continue with the model of the checkpoint, choose where: --from earliest"
     )
     with pytest.raises(StreamError) as error:
         open_source(topic).seek(opened.position)
@@ -354,7 +354,12 @@ def test_partition_that_gives_nothing(new_topic, open_source, bootstrap, monkeyp
     publish(rows_of(range(10)), bootstrap, topic, JSON)
     opened = open_source(topic)
     monkeypatch.setattr(opened._consumer, "poll", lambda _: {})
-    raises(r"partition 0 gave nothing for 0.3 s at offset 0, and ends at 10. Check the broker", list, opened, error=StreamError)
+    raises(
+        r"partition 0 delivered no message for 0.3 s at offset 0, before its end 10. Check the broker",
+        list,
+        opened,
+        error=StreamError,
+    )
 
 
 def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source, admin, monkeypatch):

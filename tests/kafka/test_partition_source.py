@@ -19,8 +19,8 @@ class Record:
         self.offset, self.value = offset, value
 
 
-def source_of(start=None, lost_start=None, codec=JSON, commit=lambda *_: None):
-    how = {"beginning": 10, "end": 50, "start": 10, "lost_start": lost_start, "commit": commit}
+def source_of(start=None, restart=None, codec=JSON, commit=lambda *_: None):
+    how = {"beginning": 10, "end_offset": 50, "start": 10, "restart": restart, "commit": commit}
     source = PartitionSource("kafka://host/rows", codec, topic="rows", topic_id="id", partition=3, **how)
     if start is not None:
         source.seek({**source_of().position, "offset": start})
@@ -53,7 +53,7 @@ def test_messages_before_the_position_are_no_rows():
         ({"partition": 4}, "of partition 4, not 3"),
         ({"topic_id": "another"}, "deleted and created again"),
         ({"offset": 9}, "holds offsets 10 to 50, the checkpoint continues at 9"),
-        ({"offset": 51}, "holds offsets 10 to 50, the checkpoint knows of 51: the topic was cut back"),
+        ({"offset": 51}, "holds offsets 10 to 50, the checkpoint has seen offset 51: the topic was truncated"),
         ({"offset": "17"}, "its offset is '17'"),
     ],
 )
@@ -63,7 +63,7 @@ def test_positions_of_others_are_refused(change, reason):
 
 
 def test_where_to_go_on_after_a_loss_is_said():
-    source = source_of(lost_start=30)
+    source = source_of(restart=30)
     source.seek({**source.position, "topic_id": "another", "offset": 20})
     assert source.offset == 30
 

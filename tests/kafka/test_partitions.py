@@ -247,7 +247,7 @@ def test_no_lag_is_left_by_commits_that_a_rebalance_refuses(bootstrap, topic, wo
         return workers[-1]
 
     first = start_worker()
-    first._consumer.commit = refusing(first._consumer.commit)
+    first._consumer.commit_async = refusing(first._consumer.commit_async)
     try:
         threads[0].start()
         until(lambda: rebalances.rows_done(tmp_path / "state") == sum(lengths))

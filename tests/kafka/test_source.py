@@ -93,7 +93,7 @@ def test_missing_topic(embedded, open_topic):
 
 def test_foreign_checkpoints(open_topic):
     source = open_topic()
-    cut_back = "partition 0 holds offsets 0 to 34, the checkpoint knows of 35: the topic was cut back"
+    cut_back = "partition 0 holds offsets 0 to 34, the checkpoint has seen offset 35: the topic was truncated"
     for position, reason in (
         ({"path": "rows.csv", "byte": 12}, "another kind of stream"),
         (source.position | {"topic": "other"}, "the checkpoint is of topic 'other'"),

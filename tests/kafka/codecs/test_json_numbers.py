@@ -28,8 +28,8 @@ class Given(MessageSource):
         super().__init__("messages", "topic", codec)
         self._values = values
 
-    def _take_messages(self, most):
-        values, self._values = self._values[:most], self._values[most:]
+    def _next_messages(self, max_messages):
+        values, self._values = self._values[:max_messages], self._values[max_messages:]
         return records_to_messages(map(Sent, values)) if values else None
 
 
