@@ -37,7 +37,7 @@ import json
 from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import AvroCodec
 class Registry:
-    def schema(self, number):
+    def get_schema(self, schema_id):
         return {"type": "record", "name": "row", "fields": [{"name": "a", "type": "double"}, {"name": "y", "type": "string"}]}
 codec = AvroCodec("y", Registry(), schema=1)
 assert codec.decode(codec.encode(Row({"a": 1.5}, "yes"))) == Row({"a": 1.5}, "yes")

@@ -1,4 +1,4 @@
-"""Kafka topics as sources of rows, sinks of predictions, and places for checkpoints.
+"""Kafka topics as sources of rows, sinks of predictions, and stores of checkpoints.
 
 `open_source` and `open_sink` open a topic by its URL, as the command line does; `KafkaSource` and `KafkaSink` are the classes
 behind them. To try them without a broker, use an `EmbeddedBroker`, which runs inside this process.

@@ -1,4 +1,4 @@
-"""Checkpoints in a model topic: written in one transaction with predictions and offsets, and followed there."""
+"""Checkpoints in a model topic: written in a transaction with predictions and offsets, and read by followers."""
 
 from __future__ import annotations
 
@@ -53,40 +53,40 @@ from streamsvm_kafka.topics import TopicEndpoint, describe_topic, read_cluster_i
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Errors for a producer that was fenced, or whose transaction the broker has aborted.
-_FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
-#: Seconds that a new process waits for the unfinished commit of the previous one.
+#: Errors of a producer that was fenced, or whose transaction the broker has aborted.
+_FENCED_ERRORS = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
+#: Time for which a new process waits for an unfinished commit of the previous one.
 INIT_TRANSACTIONS_SECONDS = 30.0
-#: Time to abort a transaction at the end; a broker that does not answer then aborts it by itself, later.
+#: Time to abort a transaction when it is closed. If the broker does not respond, it aborts the transaction itself later.
 ABORT_SECONDS = 5.0
 
 
 class Transaction(MessageSender):
-    """A transactional producer, whose transaction begins with the first message.
+    """A transactional producer. A transaction begins with the first message after the last commit.
 
-    There is one producer for each transactional id in a cluster: a new one fences the one before it, whose open transaction is
-    aborted, and which can commit nothing more. After a `Transaction` is created, no other process can commit under its id.
+    A cluster has one producer for each transactional id: a new one fences its predecessor, whose open transaction is aborted,
+    and which can commit nothing more. After a `Transaction` is created, no other process can commit with its id.
 
-    After any failure the transaction is dead: all that follows raises the same error, a CheckpointError, or a TakenOverError if
-    another producer has the ``transactional_id``. The broker aborts a transaction after ``seconds``.
+    After any failure, all further calls raise the same error: a TakenOverError if another producer has the
+    ``transactional_id``, otherwise a CheckpointError. The broker aborts a transaction after ``seconds``.
     """
 
     def __init__(self, connection: Connection, transactional_id: str, name: str, seconds: float) -> None:
         self.name: str = name
         self._transactional_id, self._max_seconds, self._user = transactional_id, seconds, connection.user
-        self._topics: dict[str, None] = {}  # that are written to
+        self._topics: dict[str, None] = {}  # the topics to which messages are sent, in order
         self._group = ""
         self._seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
-        self._began: float | None = None  # when the open transaction began; None without one
+        self._begin_time: float | None = None  # of the open transaction; None if no transaction is open
         self._producer = open_producer(connection, self._seconds, transactional_id, seconds)
         try:
-            with self._explaining_errors("no transactions can be begun"):
-                deadline, begun = time.monotonic() + INIT_TRANSACTIONS_SECONDS, False
-                while not begun:
+            with self._converting_errors("no transactions can be begun"):
+                deadline, is_initialized = time.monotonic() + INIT_TRANSACTIONS_SECONDS, False
+                while not is_initialized:
                     try:
                         self._producer.init_transactions()
-                        begun = True
-                    except KafkaTimeoutError:  # an unfinished commit continues, or the broker has just started
+                        is_initialized = True
+                    except KafkaTimeoutError:  # a commit is unfinished, or the broker has just started
                         if time.monotonic() > deadline:
                             raise
         except BaseException:
@@ -94,63 +94,64 @@ class Transaction(MessageSender):
             raise
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Return the partitions of a topic; CheckpointError if there is none."""
+        """Return the partitions of a topic to which messages will be sent; raise a CheckpointError if it does not exist."""
         self._topics[topic] = None
-        with self._explaining_errors(f"the topic {topic!r} does not exist and the broker does not create it"):
+        with self._converting_errors(f"the topic {topic!r} does not exist and the broker does not create it"):
             return self._producer.partitions_for(topic)
 
     def _begin_sending(self) -> None:
-        if self._began is None:
+        if self._begin_time is None:
             self._producer.begin_transaction()
-            self._began = time.monotonic()
+            self._begin_time = time.monotonic()
 
     def commit(self, offsets: Mapping[tuple[str, int], int], group: str | None) -> None:
-        """Commit all messages since the last commit, with offsets of a group, by topic and partition, if one is given.
+        """Commit all messages since the last commit, and ``offsets``, by topic and partition, for ``group`` unless it is None.
 
-        Nothing was committed where that raises a TakenOverError; of a CheckpointError, the message says whether it is known.
+        A TakenOverError means that nothing was committed. The message of a CheckpointError says if that is unknown.
         """
         self.flush()
         if group is not None and offsets:
             self._group = group
-            with self._explaining_errors(f"the offsets of the group {group!r} cannot be committed"):
+            with self._converting_errors(f"the offsets of the group {group!r} cannot be committed"):
                 self._begin_sending()
                 self._producer.send_offsets_to_transaction(offsets, group, self._seconds)
-        with self._explaining_errors("the transaction was not committed"):
+        with self._converting_errors("the transaction was not committed"):
             try:
                 self._producer.commit_transaction(self._seconds)
             except KafkaTimeoutError as error:
-                self._began = None  # what may be committed is not aborted
+                self._begin_time = None  # it may be committed, so `close` must not abort it
                 self._failure = CheckpointError(
                     f"{self.name}: the broker has not answered for {self._seconds:g} s to the commit of a transaction, "
-                    "and it is not known whether it is committed. Start again: the newest checkpoint that is committed decides"
+                    "and it is not known whether it is committed. Start again: the run continues from the newest committed "
+                    "checkpoint"
                 )
                 raise self._failure from error
-        self._began = None
+        self._begin_time = None
 
     def close(self) -> None:
         """Abort an open transaction, and close the connection."""
-        if self._began is not None:
-            with contextlib.suppress(KafkaError):  # another producer has the id, or the broker aborts it later
+        if self._begin_time is not None:
+            with contextlib.suppress(KafkaError):  # then another producer is active, or the broker aborts it later
                 self._producer.abort_transaction(ABORT_SECONDS)
-        self._began = None
+        self._begin_time = None
         super().close()
 
-    def _explained_error(self, reason: str, error: BaseException) -> Exception:
-        self._failure = failure = self._found_failure(reason, error)
+    def _convert_error(self, reason: str, error: BaseException) -> Exception:
+        self._failure = failure = self._choose_exception(reason, error)
         return failure
 
-    def _found_failure(self, reason: str, error: BaseException) -> CheckpointError:
-        # The error may be the consequence of a lost message, or the other way round.
+    def _choose_exception(self, reason: str, error: BaseException) -> CheckpointError:
+        # Either of the error and the failed delivery of a message may be the cause of the other.
         causes = [cause for cause in (self._producer.delivery_error, error) if cause is not None]
 
-        def is_among(*kinds: type[BaseException]) -> bool:
+        def has_cause(*kinds: type[BaseException]) -> bool:
             return any(isinstance(cause, kinds) for cause in causes)
 
-        if is_among(*_FENCED):
-            open_for = 0.0 if self._began is None else time.monotonic() - self._began
-            if open_for >= self._max_seconds:
+        if has_cause(*_FENCED_ERRORS):
+            open_seconds = 0.0 if self._begin_time is None else time.monotonic() - self._begin_time
+            if open_seconds >= self._max_seconds:
                 return CheckpointError(
-                    f"{self.name}: the transaction was open for {open_for:.0f} s, and the broker has aborted it after "
+                    f"{self.name}: the transaction was open for {open_seconds:.0f} s, and the broker has aborted it after "
                     f"{self._max_seconds:g} s (or another process has taken over). What it held counts nowhere. Start again: the "
                     "run continues from its newest checkpoint; write one more often"
                 )
@@ -158,17 +159,17 @@ class Transaction(MessageSender):
                 f"{self.name}: another process with the same name writes its checkpoints there now, and this one is fenced: what "
                 "it has not committed counts nowhere. Stop one of the two, or give each a name of its own: ?name=..."
             )
-        if is_among(InvalidProducerIdMappingError):
+        if has_cause(InvalidProducerIdMappingError):
             return CheckpointError(
                 f"{self.name}: nothing was written for longer than transactional.id.expiration.ms, and the broker has forgotten "
                 "who writes here. Start again: the run continues from its newest checkpoint"
             )
-        if is_among(MessageSizeTooLargeError):
-            return CheckpointError(f"{self.name}: a message is larger than its topic takes ({causes[0]}). {RAISE_LIMIT_HINT}")
-        if is_among(*TIMESTAMP_ERRORS):
+        if has_cause(MessageSizeTooLargeError):
+            return CheckpointError(f"{self.name}: a message is larger than the topic allows ({causes[0]}). {RAISE_LIMIT_HINT}")
+        if has_cause(*TIMESTAMP_ERRORS):
             return CheckpointError(f"{self.name}: a topic of predictions {REFUSED_TIMESTAMPS}")
-        texts = " ".join(map(str, causes))  # some name the topic
-        topics = [topic for topic in self._topics if topic in texts] or self._topics
+        text = " ".join(map(str, causes))  # it may contain the name of the topic
+        topics = [topic for topic in self._topics if topic in text] or self._topics
         for cause in causes:
             if right := describe_missing_right(
                 self._user, cause, "Write", *topics, group=self._group, transactional_id=self._transactional_id
@@ -180,23 +181,23 @@ class Transaction(MessageSender):
         )
 
 
-#: The broker aborts a transaction that is open for longer.
+#: Time after which the broker aborts an open transaction.
 TRANSACTION_SECONDS = 60.0
 
 
 class TopicCheckpoints(Checkpoints, TopicEndpoint):
-    """The checkpoints of a run in a model topic. Use it in the place of a `CheckpointFolder`.
+    """Stores the checkpoints of a run in a model topic, instead of a `CheckpointFolder`.
 
     A checkpoint, the predictions and dead letters before it (of sinks from `open_sink`) and the offsets of the ``group`` are
-    one transaction. A consumer with ``isolation.level=read_committed`` gets all of them or none. The newest committed
-    checkpoint is the truth, so after a kill nothing has to be cut back. Predictions become visible once their checkpoint is
+    one transaction. A consumer with ``isolation.level=read_committed`` reads all of them or none. A run that is killed resumes
+    from the newest committed checkpoint, and nothing has to be truncated. Predictions become visible once their checkpoint is
     written.
 
-    Only one process at a time writes under a name. A new process fences the one before it, whose next message or checkpoint
-    raises a `CheckpointError`.
+    Only one process at a time writes checkpoints of a name. A new process fences the previous one, whose next message or
+    checkpoint raises a `CheckpointError`.
 
     The topic has one partition and is compacted; if it does not exist, it is created, for messages of up to 64 MiB. A checkpoint
-    is one message: its key is the name, its value has the bytes of a checkpoint file.
+    is one message: its key is the name, its value consists of the bytes of a checkpoint file.
 
     Parameters
     ----------
@@ -205,20 +206,20 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     topic
         Name of the model topic.
     name
-        Name of the model in the topic. A process that is started again finds its checkpoints by this name.
+        Name of the model in the topic, by which a process that is started again finds its checkpoints.
     group
         Consumer group whose offsets of a `KafkaSource` of this cluster are committed with each checkpoint. None commits none.
     trusted
         Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
     transaction_seconds
-        Seconds after which the broker aborts an open transaction, that is, one with predictions but no checkpoint yet.
+        Seconds after which the broker aborts a transaction whose checkpoint is not written yet.
 
     Attributes
     ----------
     path : str
         The topic and the name, in messages.
     max_seconds : float or None
-        Seconds after a checkpoint within which the next one must be written; None if no sink was opened.
+        Maximum time between two checkpoints; None if no sink was opened.
 
     Raises
     ------
@@ -237,7 +238,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     >>> TopicCheckpoints("localhost:9092", "models", "my rows")
     Traceback (most recent call last):
         ...
-    streamsvm.stream.checkpoint.CheckpointError: kafka://localhost:9092/models: 'my rows' is no name of a model...
+    streamsvm.stream.checkpoint.CheckpointError: kafka://localhost:9092/models: 'my rows' is not a valid model name...
     """
 
     path: str
@@ -263,24 +264,21 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         self._seconds = transaction_seconds
         self._has_sinks = False
         ensure_model_topic(self._connection, topic, self._place)
-        # Before anything is read: from now on no other process can commit under this name.
+        # Fence other processes before anything is read, so that no newer checkpoint can be missed.
         self._transaction = Transaction(self._connection, f"streamsvm-{topic}-{name}", self.path, transaction_seconds)
-        self._transaction.partitions_for(topic)  # so that the first checkpoint need not ask for them
+        self._transaction.partitions_for(topic)  # so that the first checkpoint need not request them
 
     @property
     def max_seconds(self) -> float | None:
-        """Seconds within which the next checkpoint must be written; None if no sink was opened."""
+        """Maximum time between two checkpoints; None if no sink was opened."""
         return self._seconds / 2.0 if self._has_sinks else None
 
     def is_on_cluster_of(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> bool:
-        """Return whether brokers belong to the cluster of the model topic.
-
-        Raise a BrokerUnreachableError if they do not tell.
-        """
+        """Return whether brokers belong to the cluster of the model topic; BrokerUnreachableError if they do not respond."""
         if bootstrap == self._connection.bootstrap:
             return True
-        other = read_cluster_id(Connection(bootstrap, client))
-        return other is not None and other == read_cluster_id(self._connection)
+        cluster_id = read_cluster_id(Connection(bootstrap, client))
+        return cluster_id is not None and cluster_id == read_cluster_id(self._connection)
 
     def open_sink(self, topic: str) -> KafkaSink:
         """Open a topic of the same cluster as a sink that is part of the transaction.
@@ -290,7 +288,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         Raises
         ------
         CheckpointError
-            The topic does not exist. From the sink: a message was not delivered, or another process has taken the name over.
+            The topic does not exist. The sink also raises it if a message was not delivered, or another process writes
+            checkpoints of this name.
         """
         if topic == self._topic:
             raise CheckpointError(f"{self._place} holds checkpoints: give another topic for predictions or dead letters")
@@ -312,11 +311,11 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         Raises
         ------
         TakenOverError
-            Another process has taken the name over; nothing of this transaction counts.
+            Another process writes checkpoints of this name; nothing of this transaction was committed.
         CheckpointError
-            The checkpoint was not committed, or it is not known whether it was; the message says which.
+            The checkpoint was not committed, or that is unknown; the message says which.
         """
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         try:
             data = self._checkpoint_bytes(model, state, facts, rows, position)
             if len(data) > MAX_CHECKPOINT_BYTES:
@@ -326,18 +325,18 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
             if isinstance(error, CheckpointError):
                 raise
             raise CheckpointError(f"{self.path}: the checkpoint was not written: {error}") from error
-        offsets = {} if self.group is None else dict(_offsets_in(position))
+        offsets = {} if self.group is None else dict(_iter_offsets(position))
         self._transaction.commit(offsets, self.group)
-        log_checkpoint(logger, self.path, rows, len(data), time.perf_counter() - began)
+        log_checkpoint(logger, self.path, rows, len(data), time.perf_counter() - start_time)
         return self.path
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest committed checkpoint; None if there is none.
+        """Read the newest committed checkpoint; return None if the topic contains no message of the model.
 
         Raises
         ------
         CheckpointError
-            The checkpoint cannot be loaded, the topic cannot be read, or it holds other things than checkpoints.
+            The checkpoint cannot be loaded, or the topic cannot be read or contains messages that are not checkpoints.
         """
         reader = ModelReader(self._connection, self._topic, self._name, self._place)
         try:
@@ -351,8 +350,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         self._transaction.close()
 
 
-def _offsets_in(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
-    """Give the offsets in the position of a source: of a topic, or of two that are joined."""
+def _iter_offsets(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
+    """Yield the offsets, by topic and partition, in the position of a source: of a topic, or of two joined topics."""
     topic, offsets = position.get("topic"), position.get("offsets")
     if isinstance(topic, str) and isinstance(offsets, Mapping):
         for partition, offset in offsets.items():
@@ -360,26 +359,24 @@ def _offsets_in(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], 
         return
     for part in (position.get("rows"), position.get("labels")):
         if isinstance(part, Mapping):
-            yield from _offsets_in(part)
+            yield from _iter_offsets(part)
 
 
 class FollowedTopic(Follower):
-    """The newest model of a model topic, while a learner may write to it.
-
-    Use it in the place of a `FollowedFolder`.
+    """Follows the newest model in a model topic to which a learner writes, instead of a `FollowedFolder`.
 
     Parameters
     ----------
     bootstrap, client
         Broker and options of the connection, as in `KafkaSource`.
     topic
-        Name of the model topic. `wait` waits for one that does not exist yet.
+        Name of the model topic. `wait` also waits until the topic exists.
     name
         Name of the model in the topic, as in `TopicCheckpoints`.
     trusted
         Whether models may hold classes and functions of your own, as in `streamsvm.load`.
     seconds
-        Number of seconds between two looks into the topic.
+        Number of seconds between two checks for a newer model.
 
     Attributes
     ----------
@@ -389,9 +386,9 @@ class FollowedTopic(Follower):
     Raises
     ------
     BrokerUnreachableError, StreamError
-        From methods: as in `KafkaSource`, or the topic cannot be read.
+        Methods raise it as `KafkaSource` does, and if the topic cannot be read.
     CheckpointError
-        The name is invalid; from methods: the topic has several partitions.
+        The name is invalid. Methods also raise it if the topic has several partitions.
 
     Examples
     --------
@@ -421,31 +418,31 @@ class FollowedTopic(Follower):
     def read(self) -> Checkpoint:
         """Return the newest checkpoint.
 
-        Raise a CheckpointError if there is none, it cannot be loaded, or it holds no model, and a StreamError if there is no such
-        topic.
+        Raise a CheckpointError if the topic contains no checkpoint of the model, or it cannot be loaded or contains no model, and
+        a StreamError if the topic does not exist.
         """
         data = self._open_reader().read_newest()
         if data is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
-        return self._checked_checkpoint(parse_checkpoint(data, self.path, self._trusted))
+        return self._check_has_rows(parse_checkpoint(data, self.path, self._trusted))
 
     def _look_for_newest(self) -> Checkpoint | None:
-        return None if self._reader is None else self._good_checkpoint(self._reader.read_newer())
+        return None if self._reader is None else self._load_usable(self._reader.read_newer())
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
         reader, checkpoint, has_warned = None, None, False
         while reader is None:
-            with contextlib.suppress(MissingTopicError):  # the learner creates it
+            with contextlib.suppress(MissingTopicError):  # the learner will create it
                 reader = self._open_reader()
-                checkpoint = self._newest_of(reader)
+                checkpoint = self._read_usable(reader)
             if checkpoint is None and not has_warned:
                 has_warned = True
                 logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
             if reader is None and self._stopping.wait(self._seconds):
                 return None
         while checkpoint is None and not self._stopping.wait(self._seconds):
-            checkpoint = self._good_checkpoint(reader.read_newer())
+            checkpoint = self._load_usable(reader.read_newer())
         return None if self._stopping.is_set() else checkpoint
 
     def _open_reader(self) -> ModelReader:
@@ -454,27 +451,29 @@ class FollowedTopic(Follower):
             self._reader = ModelReader(self._connection, self._topic, self._name, self._place)
         return self._reader
 
-    def _newest_of(self, reader: ModelReader) -> Checkpoint | None:
+    def _read_usable(self, reader: ModelReader) -> Checkpoint | None:
+        """Return the newest checkpoint; None, with a warning, if it cannot be used."""
         try:
-            return self._good_checkpoint(reader.read_newest())
+            return self._load_usable(reader.read_newest())
         except NoCheckpointError as error:
             warn(str(error))
             return None
 
-    def _good_checkpoint(self, data: bytes | None) -> Checkpoint | None:
+    def _load_usable(self, data: bytes | None) -> Checkpoint | None:
+        """Load a checkpoint; return None if it has no model yet, and, with a warning, if it cannot be used."""
         try:
             checkpoint = None if data is None else parse_checkpoint(data, self.path, self._trusted)
-            return None if checkpoint is None or checkpoint.is_start else self._checked_checkpoint(checkpoint)
+            return None if checkpoint is None or checkpoint.is_start else self._check_has_rows(checkpoint)
         except CheckpointError as error:
             warn(f"{error}: the model before it stays")
             return None
 
-    def _checked_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _check_has_rows(self, checkpoint: Checkpoint) -> Checkpoint:
         check_row_count(self.path, checkpoint)
         return checkpoint
 
     def reads_from(self, output: object) -> bool:
-        """Return whether a sink is this topic."""
+        """Return whether a sink writes to this topic."""
         return isinstance(output, TopicEndpoint) and output.is_same_topic(self._connection, self._topic)
 
     def close(self) -> None:

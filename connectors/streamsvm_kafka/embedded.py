@@ -10,12 +10,13 @@ from streamsvm.files.messages import missing_package_error
 class EmbeddedBroker:
     """A Kafka broker inside this process, for demonstrations and tests.
 
-    It is the mock cluster in confluent-kafka's wheel: one broker on a free port, without JVM or files. It speaks Kafka's
-    protocol, and holds its messages in memory while the context is open. It is not Kafka: a partition silently drops all but
-    its last 5 MiB; the first message creates a topic, with four partitions and without an identity; and there are no
+    It is the mock cluster of confluent-kafka: one broker on a free port, without JVM or files. It implements Kafka's protocol,
+    and keeps its messages in memory while the context is open. It differs from a real broker: a partition silently drops all
+    but its last 5 MiB; the first message creates a topic, with four partitions and without an id; and there are no
     transactions, no retention, no compaction, no groups of several members and no access rights.
 
-    kafka-python cannot ask it for its version, so pass ``client`` to every client, or use `url`. confluent-kafka needs neither.
+    It does not report its version to kafka-python, so pass ``client`` to every client, or use `url`. confluent-kafka needs
+    neither.
 
     Attributes
     ----------
@@ -43,13 +44,13 @@ class EmbeddedBroker:
             from confluent_kafka import Producer  # noqa: PLC0415 - of an extra
         except ImportError as error:
             raise missing_package_error("EmbeddedBroker", "confluent-kafka", "demo", error) from error
-        self._client: Any = Producer
+        self._client_class: Any = Producer
         self.bootstrap: str = ""
         self.client: dict[str, Any] = {"api_version": (2, 3)}
 
     def __enter__(self) -> Self:
-        # The cluster lives as long as the client that asked for it; the client has no other use.
-        self._cluster = self._client({"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0})
+        # The mock cluster exists as long as the client that created it.
+        self._cluster = self._client_class({"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0})
         brokers = self._cluster.list_topics(timeout=10).brokers
         if not brokers:
             raise RuntimeError("the embedded broker did not start")

@@ -1,4 +1,4 @@
-"""A model topic: a compacted topic of one partition with a message for each checkpoint, and how the newest one is found there."""
+"""Model topics: compacted topics with one partition, in which each message is a checkpoint. Finds the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, MissingTopic
 from streamsvm_kafka.reader import POLL_SECONDS
 from streamsvm_kafka.topics import connect_admin, describe_topic, read_topic_config
 
-#: The largest checkpoint: one message.
+#: Maximum size of a checkpoint, which is a single message.
 MAX_CHECKPOINT_BYTES = 1 << 26
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MODEL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_model_name(name: str, place: str) -> None:
-    """Raise a CheckpointError if a model cannot have this name in a model topic."""
-    if not _NAME.fullmatch(name):
-        raise CheckpointError(f"{place}: {name!r} is no name of a model: up to 249 letters, digits, '.', '_' and '-' are")
+    """Raise a CheckpointError if ``name`` is not a valid name of a model in a model topic. ``place`` is the topic."""
+    if not _MODEL_NAME.fullmatch(name):
+        raise CheckpointError(f"{place}: {name!r} is not a valid model name: use up to 249 letters, digits, '.', '_' and '-'")
 
 
 def find_checkpoint_fault(value: bytes) -> str:
-    """Return why bytes are not a checkpoint, which contains its own digest; "" for a checkpoint, also of a newer version."""
+    """Return why bytes are not an intact checkpoint, or "" if they are. A checkpoint of a newer version is intact, too."""
     try:
         unpack_container(value)
     except CorruptFileError as error:
@@ -43,7 +43,7 @@ def find_checkpoint_fault(value: bytes) -> str:
 
 
 class NewestCheckpoint:
-    """Finds the newest checkpoint of one name among the messages of a topic, added in order. Other names are passed over.
+    """Finds the newest checkpoint of one model among the messages of a topic. Add all messages in order of their offsets.
 
     >>> newest = NewestCheckpoint("rows")
     >>> newest.add_message(7, b"rows", b"garbage")
@@ -53,13 +53,13 @@ class NewestCheckpoint:
 
     def __init__(self, name: str) -> None:
         self._key = name.encode()
-        #: The newest checkpoint; None where there is none, or it was deleted.
+        #: The newest checkpoint; None if no checkpoint was added, or the last one was deleted (a tombstone).
         self.data: bytes | None = None
-        #: Why a newer message was passed over; empty where there is none.
+        #: Why a newer message with the model's name was skipped; empty if none was.
         self.skip_reason: str = ""
 
     def add_message(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Add the next message."""
+        """Add the next message of the topic; messages of other models are ignored."""
         if key != self._key:
             return
         if value is None:
@@ -72,15 +72,15 @@ class NewestCheckpoint:
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Number of messages that are read from the end of a topic at first; if they hold no checkpoint, four times as many, and so on.
-TAIL = 4
-#: Seconds to wait for another producer's open transaction, which hides all messages behind its beginning.
-HIDDEN_SECONDS = 90.0
-#: Number of messages at the end of a topic without a checkpoint after which the topic is taken for one of something else.
-_MAX_OTHERS = 1024
-#: Settings of a topic that is created here. Small segments are compacted soon. Without compression, the broker bounds what a
-#: message takes in its readers.
-_SETTINGS = {
+#: Number of messages to read from the end of a topic at first. If they contain no checkpoint, four times as many are read.
+FIRST_TAIL_MESSAGES = 4
+#: Maximum wait for another producer's open transaction, which hides all later messages.
+OPEN_TRANSACTION_SECONDS = 90.0
+#: A topic is refused as a model topic if this many messages at its end are not checkpoints.
+_MAX_OTHER_MESSAGES = 1024
+#: Configuration of a new topic. Small segments are compacted soon. Without compression, the broker's limit of a message also
+#: limits the memory of its readers.
+_TOPIC_CONFIG = {
     "cleanup.policy": "compact",
     "segment.bytes": str(1 << 26),
     "min.cleanable.dirty.ratio": "0.1",
@@ -90,13 +90,13 @@ _SETTINGS = {
 
 
 class NoCheckpointError(CheckpointError):
-    """A topic holds messages with the name of a model, but no checkpoint."""
+    """A topic contains messages with the name of a model, but no checkpoint."""
 
 
 def ensure_model_topic(connection: Connection, topic: str, name: str) -> None:
-    """Make sure that there is a topic for checkpoints, with one partition; warn if more than compaction removes messages.
+    """Create a topic for checkpoints if it does not exist; warn if its retention can remove checkpoints.
 
-    Create the topic if it does not exist. Raise a CheckpointError if that fails, or the topic has several partitions.
+    Raise a CheckpointError if it cannot be created, or has several partitions. ``name`` is the topic in messages.
     """
     try:
         description = describe_topic(connection, topic)
@@ -107,41 +107,41 @@ def ensure_model_topic(connection: Connection, topic: str, name: str) -> None:
     policy = read_topic_config(connection, topic, "cleanup.policy")
     if policy not in (None, "compact"):
         warn(
-            f"{name} has cleanup.policy={policy}, so retention can remove the newest checkpoint, and the next run then begins "
-            "anew. Set cleanup.policy=compact for the topic"
+            f"{name} has cleanup.policy={policy}, so retention can remove the newest checkpoint, and the next run then starts "
+            "from scratch. Set cleanup.policy=compact for the topic"
         )
 
 
 def check_single_partition(description: TopicDescription, name: str) -> None:
-    """Raise a CheckpointError where a topic has more than one partition."""
+    """Raise a CheckpointError if a topic has more than one partition."""
     if len(description.partitions) > 1:
         raise CheckpointError(
-            f"{name} has {len(description.partitions)} partitions, and the order of checkpoints is that of one: give a topic "
-            "with one"
+            f"{name} has {len(description.partitions)} partitions, and checkpoints are ordered only within one: give a topic "
+            "with one partition"
         )
 
 
 def _create_topic(connection: Connection, topic: str, name: str) -> None:
     try:
         with connect_admin(connection) as admin:
-            admin.create_topic(topic, _SETTINGS)
-        describe_topic(connection, topic)  # which waits until it has a leader
-    except TopicAlreadyExistsError:  # by another learner, at the same time
+            admin.create_topic(topic, _TOPIC_CONFIG)
+        describe_topic(connection, topic)  # waits until the topic has a leader
+    except TopicAlreadyExistsError:  # another learner has created it at the same time
         pass
     except KafkaError as error:
         reason = describe_missing_right(connection.user, error, "Create", topic) or error
         raise CheckpointError(
-            f"{name}: there is no such topic, and it cannot be created ({reason}). Create it with one partition, "
+            f"{name}: the topic does not exist, and cannot be created ({reason}). Create it with one partition, "
             "cleanup.policy=compact, and a max.message.bytes that is larger than a checkpoint"
         ) from error
 
 
 class ModelReader:
-    """Reads the checkpoints of one name from a model topic, committed ones only.
+    """Reads committed checkpoints of one model from a model topic.
 
-    The newest is looked for from the end of the topic backwards, so that the time does not grow with what compaction has not yet
-    removed. ``place`` is the topic in messages. Methods raise a CheckpointError if the topic cannot be read, or if another
-    producer's transaction hides its end for too long.
+    The newest one is searched from the end of the topic backwards, so that the time does not grow with the messages that are not
+    compacted yet. ``place`` is the topic in messages. Methods raise a CheckpointError if the topic cannot be read, or if another
+    producer's open transaction hides its end for too long.
     """
 
     def __init__(self, connection: Connection, topic: str, name: str, place: str) -> None:
@@ -151,35 +151,32 @@ class ModelReader:
         self._newest = NewestCheckpoint(name)
 
     def read_newest(self, to_end: bool = False) -> bytes | None:
-        """Return the newest checkpoint; None if there is none.
+        """Return the newest checkpoint; None if the topic contains no message of the model.
 
-        With ``to_end``, wait until no open transaction of anybody hides the end of the topic. A process that has just fenced all
-        other writers of the name then misses nothing that was committed. Raise a NoCheckpointError if there are messages with the
-        name, but no checkpoint, because to begin anew would lose it, and another CheckpointError if the topic holds something
-        else.
+        With ``to_end``, wait until no open transaction of any producer hides the end of the topic. A process that has fenced all
+        other writers of the model then sees everything that was committed. Raise a NoCheckpointError if there are messages of
+        the model, but no checkpoint, because a new model would overwrite it. With ``to_end``, also raise a CheckpointError if
+        the topic contains messages that are not checkpoints.
         """
-        beginning, end = self._offset_bounds(to_end)
-        count = TAIL
+        beginning, end_offset = self._request_offset_bounds(to_end)
+        count = FIRST_TAIL_MESSAGES
         while True:
-            first = max(beginning, end - count)
-            newest, is_other, last = NewestCheckpoint(self._name), True, None
-            for last in self._read_messages(first, end):
+            start = max(beginning, end_offset - count)
+            newest, has_only_others, last = NewestCheckpoint(self._name), True, None
+            for last in self._read_messages(start, end_offset):
                 newest.add_message(last.offset, last.key, last.value)
-                is_other = (
-                    is_other
-                    and last.key != self._name.encode()
-                    and (last.value is None or bool(find_checkpoint_fault(last.value)))
-                )
+                is_other = last.key != self._name.encode() and (last.value is None or bool(find_checkpoint_fault(last.value)))
+                has_only_others = has_only_others and is_other
             self._newest = newest
-            if to_end and is_other and last is not None and (first == beginning or count >= _MAX_OTHERS):
+            if to_end and has_only_others and last is not None and (start == beginning or count >= _MAX_OTHER_MESSAGES):
                 raise CheckpointError(
                     f"{self._place} holds messages that are not checkpoints, such as that at offset {last.offset} with the key "
                     f"{short_repr(last.key)}: give checkpoints a topic of their own"
                 )
-            if newest.data is not None or first == beginning:
+            if newest.data is not None or start == beginning:
                 break
             count *= 4
-        skip_reason, newest.skip_reason = newest.skip_reason, ""  # it is reported here
+        skip_reason, newest.skip_reason = newest.skip_reason, ""  # it is reported below
         if newest.data is None and skip_reason:
             raise NoCheckpointError(
                 f"{self._place} holds messages of a model {self._name!r}, but no checkpoint: {skip_reason}. Give another name "
@@ -188,64 +185,64 @@ class ModelReader:
         if newest.data is None and to_end and beginning:
             warn(
                 f"{self._place} holds no checkpoint of {self._name!r}: if there was one, it was removed with all before offset "
-                f"{beginning}, and the run begins anew"
+                f"{beginning}, and the run starts from scratch"
             )
         if skip_reason:
             warn(f"{self._place}: {skip_reason}. Continuing from the one before it; predictions since then come again")
         return newest.data
 
     def read_newer(self) -> bytes | None:
-        """Return the newest checkpoint if it has come since the last one that was returned. This does not wait."""
-        before, began = self._newest.data, time.monotonic()
-        while (messages := self._poll_messages(0.0)) and time.monotonic() - began < CONNECT_SECONDS:
+        """Return the newest checkpoint if it is newer than the last one that was returned, else None. This does not wait."""
+        last_data, start_time = self._newest.data, time.monotonic()
+        while (messages := self._poll_messages(0.0)) and time.monotonic() - start_time < CONNECT_SECONDS:
             for message in messages:
                 self._newest.add_message(message.offset, message.key, message.value)
         if self._newest.skip_reason:
             warn(f"{self._place}: {self._newest.skip_reason}: the model before it stays")
             self._newest.skip_reason = ""
-        return None if self._newest.data is before else self._newest.data
+        return None if self._newest.data is last_data else self._newest.data
 
-    def _offset_bounds(self, to_end: bool) -> tuple[int, int]:
-        """Return the first offset and the one behind the last; with ``to_end``, of messages in open transactions, too."""
-        reader = self._consumer
-        with self._explaining_errors():
+    def _request_offset_bounds(self, to_end: bool) -> tuple[int, int]:
+        """Return the first offset and the end offset; with ``to_end``, the end includes messages in open transactions."""
+        consumer = self._consumer
+        with self._converting_errors():
             if to_end:
-                reader = open_consumer(
+                consumer = open_consumer(
                     self._connection, self._topic, None, max_fetches=1, has_tables=False, isolation_level="read_uncommitted"
                 )
             try:
-                beginnings, ends = reader.beginning_and_end_offsets([0])
+                beginnings, ends = consumer.beginning_and_end_offsets([0])
             finally:
                 if to_end:
-                    reader.close(CONNECT_SECONDS)
+                    consumer.close(CONNECT_SECONDS)
         return beginnings[0], ends[0]
 
-    def _read_messages(self, first: int, end: int) -> Iterator[TopicMessage]:
-        """Give the messages from ``first`` to ``end``, and those that come with them."""
-        self._consumer.assign({0: first})
-        reached, since, has_warned = first, time.monotonic(), False
-        while reached < end:
+    def _read_messages(self, start: int, end_offset: int) -> Iterator[TopicMessage]:
+        """Yield the messages from offset ``start`` to ``end_offset``, and later ones that were fetched with them."""
+        self._consumer.assign({0: start})
+        position, last_progress, has_warned = start, time.monotonic(), False
+        while position < end_offset:
             yield from self._poll_messages(POLL_SECONDS)
-            with self._explaining_errors():
-                position = self._consumer.position(0)
-            if position is not None and position > reached:
-                reached, since = position, time.monotonic()
-            silent = time.monotonic() - since
-            if silent > HIDDEN_SECONDS:
+            with self._converting_errors():
+                new_position = self._consumer.position(0)
+            if new_position is not None and new_position > position:
+                position, last_progress = new_position, time.monotonic()
+            silent_seconds = time.monotonic() - last_progress
+            if silent_seconds > OPEN_TRANSACTION_SECONDS:
                 raise CheckpointError(
-                    f"{self._place}: nothing after offset {reached} can be read for {silent:.0f} s, and it ends at {end}: a "
-                    "transaction of another producer is open there, or the broker is ill"
+                    f"{self._place}: nothing after offset {position} can be read for {silent_seconds:.0f} s, and it ends at "
+                    f"{end_offset}: a transaction of another producer is open there, or the broker has a problem"
                 )
-            if silent > CONNECT_SECONDS and not has_warned:
+            if silent_seconds > CONNECT_SECONDS and not has_warned:
                 has_warned = True
                 logger.warning("%s: waiting for the end of a transaction of another producer", self._place)
 
     def _poll_messages(self, seconds: float) -> Sequence[TopicMessage]:
-        with self._explaining_errors():
+        with self._converting_errors():
             return self._consumer.poll(seconds).get(0, ())
 
     @contextlib.contextmanager
-    def _explaining_errors(self) -> Iterator[None]:
+    def _converting_errors(self) -> Iterator[None]:
         try:
             yield
         except KafkaError as error:

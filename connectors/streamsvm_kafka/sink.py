@@ -1,4 +1,4 @@
-"""Kafka topics to which rows or predictions are written."""
+"""Sinks that write predictions or dead letters to a Kafka topic, and `publish`, which writes rows."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ from streamsvm_kafka.codecs import MessageCodec, TableCodec, rows_to_table
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_missing_right
 from streamsvm_kafka.topics import TopicEndpoint, read_message_limit
 
-#: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
+#: Time for a message to be acknowledged by all replicas, including retries, unless ``outage_seconds`` is set.
 DELIVERY_SECONDS = 30.0
-#: The least of it: a broker is given half of it for an answer.
+#: Minimum of that time. Half of it is the timeout of a single request.
 MIN_DELIVERY_SECONDS = 2.0
-#: The remedy for a message that is too large for its topic.
+#: What to do if a message is too large for its topic.
 RAISE_LIMIT_HINT = "Raise max.message.bytes of the topic"
 
 
-#: The hint for sinks with kafka-python, which sends one message at a time.
+#: The hint for sinks with kafka-python, which is slow because it sends one message at a time.
 FASTER_CLIENT_HINT = (
-    "predictions go to a topic through kafka-python, which takes 50 us or more of the processor for each, and confluent-kafka a "
-    "tenth: pip install 'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=confluent-kafka in the environment"
+    "predictions are sent to a topic by kafka-python, which needs 50 us or more of processor time for each; confluent-kafka "
+    "needs a tenth: pip install 'streamsvm[confluent]', and set STREAMSVM_KAFKA_CLIENT=confluent-kafka in the environment"
 )
-#: The error and the remedy if a topic refuses the times of messages. Predictions have the times of their rows.
+#: Text of the error if a topic refuses the timestamps of predictions, which are those of their rows.
 REFUSED_TIMESTAMPS = (
-    "refuses these messages, as a rule for the times that they have of their rows (message.timestamp.before.max.ms, "
-    "message.timestamp.after.max.ms). Let the topic give messages its own: message.timestamp.type=LogAppendTime"
+    "refuses these messages, usually because of their timestamps, which are those of their rows "
+    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms). Let the topic set timestamps of its own: "
+    "message.timestamp.type=LogAppendTime"
 )
 
 
-#: The errors for such times, by the version of the broker.
+#: Errors for refused timestamps: which one is raised depends on the version of the broker.
 TIMESTAMP_ERRORS = InvalidTimestampError, InvalidRecordError
 
 
 class MessageSender:
-    """Sends messages: the part that a sender of a topic and a transaction share."""
+    """Base of a sender to one topic and of a transaction: it sends messages, and converts errors."""
 
     _producer: TopicProducer
-    _seconds: float  # for an answer of the broker
-    _failure: Exception | None = None  # that all which follows raises
-    _undelivered = "a message was not delivered"
+    _seconds: float  # time for messages to be acknowledged
+    _failure: Exception | None = None  # raised by each further call
+    _undelivered_text = "a message was not delivered"
 
     def send_messages(
         self,
@@ -60,8 +61,8 @@ class MessageSender:
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | None] | None = None,
     ) -> None:
-        """Send messages, and wait for those before them if they are too many."""
-        with self._explaining_errors("a message cannot be sent"):
+        """Send messages without waiting for their acknowledgement, unless too many are unacknowledged."""
+        with self._converting_errors("a message cannot be sent"):
             self._begin_sending()
             self._producer.send_messages(topic, values, keys, partition, headers, timestamps)
 
@@ -69,22 +70,23 @@ class MessageSender:
         """Begin a transaction, if the messages belong to one."""
 
     @contextmanager
-    def _explaining_errors(self, reason: str) -> Iterator[None]:
+    def _converting_errors(self, reason: str) -> Iterator[None]:
         if self._failure is not None:
             raise self._failure
         try:
             yield
         except (KafkaError, ValueError) as error:
-            raise self._explained_error(reason, error) from error
+            raise self._convert_error(reason, error) from error
 
-    def _explained_error(self, reason: str, error: BaseException) -> Exception:
+    def _convert_error(self, reason: str, error: BaseException) -> Exception:
+        """Return the exception to raise in place of an error of the client; ``reason`` is what could not be done."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Wait until the broker has all messages."""
-        with self._explaining_errors("messages were not acknowledged in time"):
+        """Wait until the broker has acknowledged all messages; raise an error if one was not delivered."""
+        with self._converting_errors("messages were not acknowledged in time"):
             self._producer.flush(self._seconds + CONNECT_SECONDS)
-        with self._explaining_errors(self._undelivered):
+        with self._converting_errors(self._undelivered_text):
             if self._producer.delivery_error is not None:
                 raise self._producer.delivery_error
 
@@ -94,9 +96,9 @@ class MessageSender:
 
 
 class _TopicSender(MessageSender):
-    """A producer that loses nothing silently: a failed delivery is raised at the next flush."""
+    """Sends messages to one topic. If a message is not delivered, the next call raises a StreamError."""
 
-    _undelivered = "a message was not delivered, so start again from the checkpoint"
+    _undelivered_text = "a message was not delivered, so start again from the checkpoint"
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self.name = f"kafka://{connection.bootstrap}/{topic}"
@@ -104,20 +106,20 @@ class _TopicSender(MessageSender):
         self._seconds = (
             DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, MIN_DELIVERY_SECONDS)
         )
-        # A batch of messages must not be larger than the topic takes one message to be.
+        # The topic's limit applies to whole batches of messages.
         batch_bytes = min(BATCH_BYTES, read_message_limit(connection, topic) or BATCH_BYTES)
-        with self._explaining_errors("its options are wrong"):
+        with self._converting_errors("its options are wrong"):
             self._producer = open_producer(connection, self._seconds, batch_bytes=batch_bytes)
         try:
-            with self._explaining_errors("the topic does not exist and the broker does not create it"):
+            with self._converting_errors("the topic does not exist and the broker does not create it"):
                 self._producer.partitions_for(topic)
         except BaseException:
             self.close()
             raise
 
-    def _explained_error(self, reason: str, error: BaseException) -> StreamError:
+    def _convert_error(self, reason: str, error: BaseException) -> StreamError:
         if isinstance(error, MessageSizeTooLargeError):
-            return StreamError(f"{self.name}: a message is larger than its topic takes. {RAISE_LIMIT_HINT}")
+            return StreamError(f"{self.name}: a message is larger than the topic allows. {RAISE_LIMIT_HINT}")
         if isinstance(error, TIMESTAMP_ERRORS):
             return StreamError(f"{self.name} {REFUSED_TIMESTAMPS}")
         if (right := describe_missing_right(self._connection.user, error, "Write", self._topic)) is not None:
@@ -129,22 +131,22 @@ class KafkaSink(Sink, TopicEndpoint):
     """Writes predictions, or dead letters, as JSON messages to a topic.
 
     A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}``, and its key is the row number in digits. NaN,
-    and the prediction of a model that does not predict yet, is null. The prediction of a topic's row has the key (if that has
-    one), the time and the headers of the row's message, and the fields ``partition`` and ``offset`` say which that was.
+    and the prediction of a model that does not predict yet, is null. The prediction of a topic's row has the key (if there is
+    one), the timestamp and the headers of the row's message, and the fields ``partition`` and ``offset`` identify that message.
 
-    A topic cannot be cut back as a file can. A learner that is killed and started again writes the predictions after its last
-    checkpoint once more, with the same keys and content. A reader gets each of them at least once, and exactly once if it uses
-    only the first message of each row, or of each partition and offset. (With checkpoints in a topic, each comes exactly once:
-    see `TopicCheckpoints`.) In all other respects, the guarantees are the strongest of Kafka: acknowledged by all replicas, in
-    order, without duplicates from retries.
+    A topic cannot be truncated as a file can. A learner that is killed and started again writes the predictions after its last
+    checkpoint once more, with the same keys and content. A consumer receives each of them at least once, and exactly once if it
+    uses only the first message of each row, or of each partition and offset. (With checkpoints in a topic, each is delivered
+    exactly once: see `TopicCheckpoints`.) Otherwise, Kafka's strongest guarantees hold: messages are acknowledged by all
+    replicas, in order, and without duplicates from retries.
 
     Parameters
     ----------
     bootstrap
         ``host:port`` of a broker, or several with commas between them.
     topic
-        Name of the topic. If it does not exist, the broker's configuration (``auto.create.topics.enable``) decides whether it
-        is created.
+        Name of the topic. If it does not exist, the broker creates it if its configuration allows that
+        (``auto.create.topics.enable``).
     client
         Options of the connection; see `client_options`.
 
@@ -153,7 +155,8 @@ class KafkaSink(Sink, TopicEndpoint):
     BrokerUnreachableError
         No broker answers at ``bootstrap``.
     StreamError
-        The topic does not exist. From `write` and `flush`: a prediction was not delivered, or cannot be written as JSON.
+        The topic does not exist. `write` and `flush` also raise it if a prediction was not delivered, or cannot be written as
+        JSON.
 
     Examples
     --------
@@ -171,37 +174,37 @@ class KafkaSink(Sink, TopicEndpoint):
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
         connection = Connection(bootstrap, client or {})
-        self._send_by(_TopicSender(connection, topic), connection, topic, owns=True)
+        self._set_sender(_TopicSender(connection, topic), connection, topic, is_owner=True)
 
     @classmethod
     def from_sender(cls, sender: MessageSender, connection: Connection, topic: str) -> Self:
-        """Make a sink whose messages are sent to a topic by an existing sender, which stays open."""
+        """Create a sink that sends messages to a topic through an existing sender, which `close` leaves open."""
         sink = cls.__new__(cls)
-        sink._send_by(sender, connection, topic, owns=False)
+        sink._set_sender(sender, connection, topic, is_owner=False)
         return sink
 
-    def _send_by(self, sender: MessageSender, connection: Connection, topic: str, *, owns: bool) -> None:
+    def _set_sender(self, sender: MessageSender, connection: Connection, topic: str, *, is_owner: bool) -> None:
         self.name: str = f"kafka://{connection.bootstrap}/{topic}"
         self.hint: str = "" if connection.library == "confluent-kafka" else FASTER_CLIENT_HINT
-        self._sender, self._connection, self._topic, self._owns = sender, connection, topic, owns
+        self._sender, self._connection, self._topic, self._owns_sender = sender, connection, topic, is_owner
 
     def write(self, record: Record) -> None:
         """Send a prediction or a dead letter; it is durable after `flush`.
 
-        Raise a StreamError if JSON cannot hold it.
+        Raise a StreamError if it cannot be written as JSON.
         """
         self.write_many({name: [value] for name, value in record.items()})
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:
-        """Send a message for each row of columns, the first of which are the numbers of the rows, as `write` sends it.
+        """Send a message for each row of ``columns``, as `write` does. The first column has the row numbers.
 
-        The messages of the rows give it their key, time and headers.
+        If ``messages`` are given, each message gets the key, timestamp and headers of its row's message.
         """
         n = len(next(iter(columns.values())))
         try:
-            texts = list(map(_json_column, columns.values()))
+            encoded = list(map(_encode_column, columns.values()))
         except orjson.JSONEncodeError as error:
-            if n > 1:  # up to the first that cannot be written
+            if n > 1:  # send the rows before the one that cannot be written
                 for i in range(n):
                     row = {name: values[i : i + 1] for name, values in columns.items()}
                     self.write_many(row, None if messages is None else messages[i : i + 1])
@@ -210,9 +213,9 @@ class KafkaSink(Sink, TopicEndpoint):
                 f"{self.name}: the prediction of row {columns['row'][0]} cannot be written as JSON ({error}). "
                 "Labels must be numbers, strings or booleans."
             ) from error
-        form = b"{%b}" % b",".join(b"%b:%%b" % orjson.dumps(name).replace(b"%", b"%%") for name in columns)
-        values = list(map(form.__mod__, zip(*texts, strict=True)))
-        keys, headers, timestamps = texts[0], None, None
+        template = b"{%b}" % b",".join(b"%b:%%b" % orjson.dumps(name).replace(b"%", b"%%") for name in columns)
+        values = list(map(template.__mod__, zip(*encoded, strict=True)))
+        keys, headers, timestamps = encoded[0], None, None
         if messages is not None:
             keys = [row if key is None else key for row, key in zip(keys, messages.keys, strict=True)]
             headers, timestamps = messages.headers, messages.timestamps
@@ -227,26 +230,26 @@ class KafkaSink(Sink, TopicEndpoint):
         return {"topic": self._topic}
 
     def seek(self, position: Position) -> None:
-        """Raise a StreamError if the position is not of this topic. Messages cannot be dropped."""
+        """Raise a StreamError if the position is of another sink. Messages after the position stay in the topic."""
         if position.get("topic") != self._topic:
             written = f"topic {position['topic']!r}" if "topic" in position else position.get("name", dict(position))
             raise StreamError(f"{self.name}: what this checkpoint has written is in {written}. Give that, {START_AFRESH}")
 
     def close(self) -> None:
         """Close the connection. Messages that were not flushed may be lost."""
-        if self._owns:
+        if self._owns_sender:
             self._sender.close()
 
 
-_PLAIN = frozenset((int, float, bool, type(None)))
+_TYPES_WITHOUT_COMMAS = frozenset((int, float, bool, type(None)))
 
 
-def _json_column(values: Sequence[Any]) -> list[bytes]:
-    """Return values as JSON; raise a JSONEncodeError where one cannot be written."""
+def _encode_column(values: Sequence[Any]) -> list[bytes]:
+    """Encode each value as JSON; raise a JSONEncodeError if that is impossible for one."""
     kinds = set(map(type, values))
-    if kinds <= _PLAIN:  # no comma is within one
+    if kinds <= _TYPES_WITHOUT_COMMAS:
         return orjson.dumps(list(values))[1:-1].split(b",")
-    if kinds == {str}:  # often the same ones
+    if kinds == {str}:  # texts are often repeated, such as labels
         texts = {value: orjson.dumps(value) for value in set(values)}
         return [texts[value] for value in values]
     return [orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY) for value in values]
@@ -262,28 +265,26 @@ def publish(
     partition: int | None = None,
     client: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write rows to a topic, and wait until all are acknowledged.
-
-    A `KafkaSource` with the same codec reads them.
+    """Write rows to a topic, and wait until all are acknowledged. A `KafkaSource` with the same codec can read them.
 
     Parameters
     ----------
     rows
-        The rows, in the order that each partition will have.
+        The rows. Each partition gets its rows in this order.
     bootstrap, topic, client
         As in `KafkaSink`.
     codec
         Codec that encodes a row as a message, or ``rows_per_message`` rows.
     rows_per_message
-        Number of rows in each message except the last. More than one needs a codec of many rows (a `TableCodec`); a message
-        then has a column for each feature that one of its rows has.
+        Number of rows in each message except the last. More than one requires a codec of many rows (a `TableCodec`); a message
+        then has a column for each feature of any of its rows.
     partition
-        Partition to write to. None lets the client choose one for each message.
+        Partition to write to. None lets the client choose a partition for each message.
 
     Returns
     -------
     int
-        The number of rows.
+        The number of rows written.
 
     Raises
     ------

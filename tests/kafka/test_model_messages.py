@@ -41,7 +41,9 @@ def test_other_keys_are_passed_over(key):
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "ä", "a" * 250])
 def test_names_that_a_model_cannot_have(name):
-    raises(" is no name of a model: up to 249 letters", check_model_name, name, "kafka://host/models", error=CheckpointError)
+    raises(
+        " is not a valid model name: use up to 249 letters", check_model_name, name, "kafka://host/models", error=CheckpointError
+    )
 
 
 def test_a_deleted_model_is_none():

@@ -64,7 +64,7 @@ def test_options_that_are_set_by_streamsvm(library, embedded):
     ],
 )
 def test_wrong_options_of_a_registry(given, reason):
-    raises(reason, SchemaRegistry.of, client_options(given, {}), error=StreamError)
+    raises(reason, SchemaRegistry.from_options, client_options(given, {}), error=StreamError)
 
 
 def test_options_of_the_environment_have_the_types_of_their_defaults(embedded):

@@ -254,7 +254,7 @@ def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened,
     place = opened(models)
     save(place, 5)  # committed behind it, where readers of what is committed do not come
     with monkeypatch.context() as patch:
-        patch.setattr(model_topic, "HIDDEN_SECONDS", 0.5)
+        patch.setattr(model_topic, "OPEN_TRANSACTION_SECONDS", 0.5)
         raises("transaction of another producer is open there", place.newest, error=CheckpointError)
     ending = threading.Timer(0.5, stranger.abort_transaction)
     ending.start()
@@ -264,7 +264,7 @@ def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened,
 
 
 def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monkeypatch):
-    monkeypatch.setattr(model_topic, "TAIL", 2)
+    monkeypatch.setattr(model_topic, "FIRST_TAIL_MESSAGES", 2)
     place, other = opened(models, "rows"), opened(models, "other")
     follower = FollowedTopic(bootstrap, models, "rows", seconds=0.0)
     with contextlib.closing(follower):

@@ -1,4 +1,4 @@
-"""Rows as Arrow record batches, many a message."""
+"""Codec of Arrow record batches, many rows in each message."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.tables.chunk import Table
 from streamsvm_kafka.codecs.protocol import OBJECT_BYTES, TableCodec, check_decoded_size, check_message_size, none_if_all_missing
 
-_LARGEST_SCALES = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimals, by their bits
-_TEXT_FACTOR = 5  # a text in Python may take 4 bytes for one in Arrow, and has a copy there
+_MAX_DECIMAL_SCALES = {32: 9, 64: 18, 128: 38, 256: 76}  # by the bits of a decimal
+_TEXT_FACTOR = 5  # memory of a text: up to 4 bytes in Python for each in Arrow, which is kept, too
 _NO_NUMBERS = np.empty(0, np.float32)
 
 
-class _Plan(NamedTuple):
-    """How batches of one schema are read."""
+class _ReadingPlan(NamedTuple):
+    """How batches with a schema are read."""
 
     schema: Any
     names: tuple[str, ...]
-    features: list[tuple[int, bool]]  # the place of each column, and whether it is read as objects
-    label: int | None  # the place of the label's column
+    features: list[tuple[int, bool]]
+    """The index of each feature's column, and whether it is read as Python objects."""
+    label: int | None
+    """The index of the label's column."""
 
 
 class ArrowCodec(TableCodec):
     """Codec of Arrow record batches, many rows in each message.
 
-    A message is an Arrow stream (IPC) of one or several batches, which pyarrow reads (``streamsvm[files]``). A column is a
+    A message is an Arrow IPC stream of one or several batches, which pyarrow reads (``streamsvm[files]``). A column is a
     feature: text, or numbers of any width, decimals or booleans, all read as float32 unless they are dictionary-encoded. A null,
-    or NaN, means that the row does not have the feature. The label's column may be text, numbers or booleans. A null there, or
-    NaN, is a row without a label, as are all rows of a message without that column. The columns may differ from message to
-    message.
+    or NaN, means that the row does not have the feature. The label's column may be text, numbers or booleans; a null or NaN is
+    a row without a label, as are all rows of a message without that column. Messages may have different columns.
 
-    Rows that take more than 64 MiB when they are decoded are an error. pyarrow itself decompresses a batch (LZ4, Zstandard) to
-    whatever size the message states. Columns of other types, and two columns with one name, are errors too.
+    A message is an error if its decoded rows need more than 64 MiB, if a column has another type, or if two columns have the same
+    name. The limit of memory does not hold for compressed batches (LZ4, Zstandard): pyarrow decompresses them to the size that
+    the message states.
 
     Parameters
     ----------
@@ -54,7 +56,7 @@ class ArrowCodec(TableCodec):
     >>> codec.decode_rows(codec.encode_rows(Table(("age",), [np.array([31, np.nan], np.float32)], ["a", None])))
     Table(names=('age',), columns=[array([31., nan], dtype=float32)], y=['a', None], ...)
 
-    As other programs write it:
+    A message as other programs write it:
 
     >>> import pyarrow as pa
     >>> batch = pa.record_batch({"age": [31, 40], "city": ["Oslo", None], "y": [0, 1]})
@@ -78,10 +80,10 @@ class ArrowCodec(TableCodec):
         self._pa: Any = pa
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
         self._arrow: Any = arrow_columns
-        self._plan: _Plan | None = None  # of the last message
+        self._plan: _ReadingPlan | None = None  # for the schema of the last message
 
     def decode_rows(self, value: bytes) -> Table:
-        """Decode a stream of batches; raise a ValueError if the message does not have the class's form."""
+        """Decode a stream of batches; raise a ValueError if it is not as the class describes."""
         return self.decode_rows_with_columns(value, ())[0]
 
     def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:
@@ -101,9 +103,9 @@ class ArrowCodec(TableCodec):
         return decoded
 
     def encode_rows(self, rows: Table) -> bytes:
-        """Encode rows as one batch, of float32 columns if the table is of such.
+        """Encode rows as one batch. Numeric columns keep their dtype, such as float32.
 
-        Raise a ValueError if a name is not a text, or labels are of several types.
+        Raise a ValueError if a name is not a text, or labels have different types.
         """
         for name in rows.names:
             if not isinstance(name, str):
@@ -124,76 +126,77 @@ class ArrowCodec(TableCodec):
         sink = self._pa.BufferOutputStream()
         with self._pa.ipc.new_stream(sink, schema) as stream:
             stream.write_batch(self._pa.record_batch(columns, schema=schema))
-        written: bytes = sink.getvalue().to_pybytes()
-        return written
+        value: bytes = sink.getvalue().to_pybytes()
+        return value
 
-    def _plan_reading(self, schema: Any) -> _Plan:
-        """Check the columns of a schema, and plan how they are read; ValueError for one that can be neither label nor feature."""
+    def _plan_reading(self, schema: Any) -> _ReadingPlan:
+        """Return how the columns of a schema are read; ValueError if one can be neither label nor feature."""
         names, label, features = schema.names, None, []
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have the name {short_repr(max(names, key=Counter(names).__getitem__))}")
-        for place, field in enumerate(schema):
+        for i, field in enumerate(schema):
             self._check_column(field)
             if field.name == self.label:
-                label = place
+                label = i
             else:
                 is_object = self._arrow.is_text(field.type) or self._pa.types.is_dictionary(field.type)
-                features.append((place, is_object))
-        return _Plan(schema, tuple(names[place] for place, _ in features), features, label)
+                features.append((i, is_object))
+        return _ReadingPlan(schema, tuple(names[i] for i, _ in features), features, label)
 
     def _check_column(self, field: Any) -> None:
         types, name, kind = self._pa.types, short_repr(field.name), field.type
         if isinstance(kind, self._pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or ()):
             raise ValueError(f"column {name} is of an extension type: send what it is stored as")
         kind = kind.value_type if types.is_dictionary(kind) else kind
-        if types.is_decimal(kind) and abs(kind.scale) > _LARGEST_SCALES[kind.bit_width]:
-            # pyarrow reads beyond its table of powers of ten.
+        if types.is_decimal(kind) and abs(kind.scale) > _MAX_DECIMAL_SCALES[kind.bit_width]:
+            # pyarrow would read beyond the end of its table of powers of ten.
             raise ValueError(f"column {name} is a decimal ({kind}) with the scale {kind.scale}: send floats")
         if not (self._arrow.is_number(kind) or self._arrow.is_text(kind) or types.is_boolean(kind) or types.is_null(kind)):
-            wanted = "send text, numbers or booleans" if field.name == self.label else "drop the column, or send numbers"
-            raise ValueError(f"column {name} is of type {short_repr(str(kind))}: {wanted}")
+            advice = "send text, numbers or booleans" if field.name == self.label else "drop the column, or send numbers"
+            raise ValueError(f"column {name} is of type {short_repr(str(kind))}: {advice}")
 
-    def _read_rows(self, reader: Any, plan: _Plan, names: Sequence[str]) -> tuple[Table, list[Any]]:
-        columns: list[list[Any]] = [[] for _ in plan.features]  # batches, or objects
+    def _read_rows(self, stream: Any, plan: _ReadingPlan, names: Sequence[str]) -> tuple[Table, list[Any]]:
+        """Return the rows of all batches of a stream, and the columns ``names`` as chunked arrays, None for a missing column."""
+        columns: list[list[Any]] = [[] for _ in plan.features]  # arrays of batches, or Python objects
         y: list[Any] = []
-        kept: list[tuple[int, list[Any]]] = [(reader.schema.get_field_index(name), []) for name in names]
-        rows = size = 0
+        copied: list[tuple[int, list[Any]]] = [(stream.schema.get_field_index(name), []) for name in names]
+        n_rows = object_bytes = 0
 
         def read_objects(column: Any) -> list[Any]:
-            nonlocal size
-            size += len(column) * OBJECT_BYTES + _TEXT_FACTOR * column.nbytes
-            check_decoded_size(rows, len(plan.names), size)
-            return self._objects_of(column)
+            nonlocal object_bytes
+            object_bytes += len(column) * OBJECT_BYTES + _TEXT_FACTOR * column.nbytes
+            check_decoded_size(n_rows, len(plan.names), object_bytes)
+            return self._to_python_objects(column)
 
-        read, to_float_array = self._arrow.ArrowColumnReader(read_objects), self._arrow.to_float_array
-        for batch in reader:
-            rows += batch.num_rows
-            check_decoded_size(rows, len(plan.names), size)
-            batch.validate(full=True)  # pyarrow reads wherever the offsets of a damaged message say
+        reader, to_float_array = self._arrow.ArrowColumnReader(read_objects), self._arrow.to_float_array
+        for batch in stream:
+            n_rows += batch.num_rows
+            check_decoded_size(n_rows, len(plan.names), object_bytes)
+            batch.validate(full=True)  # pyarrow would follow the invalid offsets of a damaged message
             if batch.num_rows == 0:
                 continue
-            with np.errstate(over="ignore", invalid="ignore"):  # a number beyond float32 is infinite, and then the row is refused
-                for values, (place, is_object) in zip(columns, plan.features, strict=True):
-                    column = batch.column(place)
+            with np.errstate(over="ignore", invalid="ignore"):  # a number beyond float32 becomes infinite, and its row is refused
+                for values, (i, is_object) in zip(columns, plan.features, strict=True):
+                    column = batch.column(i)
                     if is_object:
-                        values += read.read_objects(place, column)
+                        values += reader.read_objects(i, column)
                     else:
                         values.append(to_float_array(column, np.float32))
             if plan.label is not None:
-                y += read.read_labels(plan.label, batch.column(plan.label))
-            for place, parts in kept:
-                parts += [] if place < 0 else [batch.column(place)]
-        together = [
+                y += reader.read_labels(plan.label, batch.column(plan.label))
+            for i, arrays in copied:
+                arrays += [] if i < 0 else [batch.column(i)]
+        table_columns = [
             values if is_object else values[0] if len(values) == 1 else np.concatenate([_NO_NUMBERS, *values])
             for values, (_, is_object) in zip(columns, plan.features, strict=True)
         ]
         if plan.label is None:
-            y = [None] * rows
-        table = Table(plan.names, together, none_if_all_missing(y, plan.names))
-        return table, [self._pa.chunked_array(parts) if parts else None for _, parts in kept]
+            y = [None] * n_rows
+        table = Table(plan.names, table_columns, none_if_all_missing(y, plan.names))
+        return table, [self._pa.chunked_array(arrays) if arrays else None for _, arrays in copied]
 
-    def _objects_of(self, column: Any) -> list[Any]:
-        """The values of a column as Python has them, decimals as floats; None where there is none, or NaN."""
+    def _to_python_objects(self, column: Any) -> list[Any]:
+        """Convert a column to Python objects: decimals to floats, nulls and NaN to None."""
         if self._pa.types.is_decimal(column.type):
             column = column.cast(self._pa.float64())
         values: list[Any] = column.to_pylist()

@@ -1,4 +1,4 @@
-"""Rows as Avro records with the id of their schema, one a message, and the registry that has the schemas."""
+"""Codec of Avro records, one row in each message, and a client of the registry that has their schemas."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from streamsvm_kafka.connection import retry_with_backoff
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Seconds for each step of a request.
+#: Timeout of each step of a request: to connect, and to read the response.
 RESPONSE_SECONDS = 5.0
-#: For how long a registry that does not answer is asked again, unless ``outage_seconds`` says another time.
+#: How long requests are retried if the registry does not respond, unless ``outage_seconds`` is set.
 OUTAGE_SECONDS = 30.0
-#: For how long an id is not asked for again that the registry does not know, or that is of no Avro schema.
-UNKNOWN_SECONDS = 60.0
-_REMEMBERED = 1000
-_MAX_ANSWER = 1 << 20
-_NO_SCHEMA = 40403  # error_code of an id that the registry does not know
-_LATER = (408, 425, 429, 500, 502, 503, 504)
+#: How long an invalid schema id is not requested again: it is unknown to the registry, or not of an Avro schema.
+INVALID_ID_SECONDS = 60.0
+_MAX_CACHED_SCHEMAS = 1000
+_MAX_RESPONSE_BYTES = 1 << 20
+_UNKNOWN_SCHEMA_CODE = 40403  # error_code of the response for an unknown schema id
+_RETRIABLE_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
 class SchemaRegistry:
-    """The schemas of a registry that has Confluent's REST interface.
+    """Client of a schema registry with Confluent's REST interface.
 
-    Besides Confluent's, Apicurio, Karapace and Redpanda have it. Each schema is requested once; the last 1,000 are held.
+    Apicurio, Karapace and Redpanda have this interface, too. Each schema is requested once; the last 1,000 are cached.
 
     Parameters
     ----------
@@ -53,19 +53,19 @@ class SchemaRegistry:
     username, password
         User and password for HTTP basic authentication.
     cafile
-        Path of a PEM file with the authorities that sign certificates. None uses those of the system.
+        Path of a PEM file with trusted certificate authorities. None uses those of the system.
     outage_seconds
-        Seconds for which to ask again, with pauses, while the registry does not answer.
+        How long to retry requests, with exponential backoff, while the registry does not respond.
 
     Raises
     ------
     StreamError
-        The URL or the file is wrong.
+        The URL or the file is invalid.
 
     Notes
     -----
     Requests use ``urllib.request``, which takes proxies from the environment as usual. The client of confluent-kafka would
-    bring five packages for this one request, reads answers of any length, and follows redirects.
+    need five more packages for this one request, reads responses of any length, and follows redirects.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SchemaRegistry:
         outage_seconds: float = OUTAGE_SECONDS,
     ) -> None:
         parts = urlsplit(url)
-        if "@" in parts.netloc:  # it is not repeated, for it holds a password
+        if "@" in parts.netloc:  # the message does not repeat it, because it contains a password
             raise StreamError("schema_registry_url takes no user or password: give schema_registry_username and ..._password")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise StreamError(
@@ -88,7 +88,7 @@ class SchemaRegistry:
         self._outage_seconds = outage_seconds
         self._headers = {"Accept": _ACCEPT}
         if username is not None:
-            pair = ":".join("".join(text) for text in (username, password or ""))  # also of a secret, whose str is ***
+            pair = ":".join("".join(text) for text in (username, password or ""))  # str() of a `Secret` would be ***
             self._headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         try:
             context = ssl.create_default_context(cafile=cafile)
@@ -96,13 +96,13 @@ class SchemaRegistry:
             raise StreamError(f"schema_registry_cafile: {cafile} holds no certificates ({error})") from error
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
         self._schemas: dict[int, Any] = {}
-        self._refused: dict[int, tuple[float, str]] = {}  # when, and why
+        self._invalid_ids: dict[int, tuple[float, str]] = {}  # time of the response, and reason
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self | None:
-        """Return the registry in options of a connection (see `client_options`); None if they have none.
+    def from_options(cls, options: Mapping[str, Any]) -> Self | None:
+        """Create a registry from options of a connection (see `client_options`); None if no option is about a registry.
 
-        Raise a StreamError if an option of a registry is unknown, or there is no URL.
+        Raise a StreamError if an option of a registry is unknown, or the URL is missing.
         """
         settings = {
             name.removeprefix("schema_registry_"): options[name] for name in options if name.startswith("schema_registry_")
@@ -120,45 +120,45 @@ class SchemaRegistry:
     def __repr__(self) -> str:
         return f"SchemaRegistry({self.url!r})"
 
-    def schema(self, number: int) -> Any:
-        """Return the Avro schema with this id, as JSON has it.
+    def get_schema(self, schema_id: int) -> Any:
+        """Return the Avro schema with an id, as parsed JSON.
 
         Raises
         ------
         ValueError
-            The registry does not know the id, or it is not that of an Avro schema.
+            The registry does not know the id, or it is not of an Avro schema.
         StreamError
-            The registry does not answer within ``outage_seconds``, does not let this user in, or is not a registry.
+            The registry does not respond within ``outage_seconds``, refuses the user, or is not a registry.
         """
-        if number in self._schemas:
-            return self._schemas[number]
-        if number < 0:  # no registry has one, and not all of them answer that they do not know it
-            raise ValueError(f"{number} is no id of a schema")
-        asked, reason = self._refused.get(number, (-math.inf, ""))
-        if time.monotonic() - asked < UNKNOWN_SECONDS:
+        if schema_id in self._schemas:
+            return self._schemas[schema_id]
+        if schema_id < 0:  # not all registries report that a negative id is unknown
+            raise ValueError(f"{schema_id} is not a valid id of a schema")
+        request_time, reason = self._invalid_ids.get(schema_id, (-math.inf, ""))
+        if time.monotonic() - request_time < INVALID_ID_SECONDS:
             raise ValueError(reason)
-        answer = self._ask_registry(number)
-        if answer is None:
-            reason = f"the schema registry {self.url} knows no schema {number}"
-        elif (kind := answer.get("schemaType", "AVRO")) != "AVRO":
-            reason = f"schema {number} is of type {short_repr(kind)}, not Avro"
-        elif answer.get("references"):
-            reason = f"schema {number} refers to others: a row is flat"
+        response = self._request_schema(schema_id)
+        if response is None:
+            reason = f"the schema registry {self.url} knows no schema {schema_id}"
+        elif (kind := response.get("schemaType", "AVRO")) != "AVRO":
+            reason = f"schema {schema_id} is of type {short_repr(kind)}, not Avro"
+        elif response.get("references"):
+            reason = f"schema {schema_id} refers to others: a row is flat"
         else:
             try:
-                schema = json.loads(answer["schema"])
+                schema = json.loads(response["schema"])
             except (KeyError, TypeError, ValueError, RecursionError):
-                raise self._wrong_answer("its answer holds no schema") from None
-            _remember_schema(self._schemas, number, schema)
+                raise self._invalid_response_error("its answer holds no schema") from None
+            _add_to_cache(self._schemas, schema_id, schema)
             return schema
-        _remember_schema(self._refused, number, (time.monotonic(), reason))
+        _add_to_cache(self._invalid_ids, schema_id, (time.monotonic(), reason))
         raise ValueError(reason)
 
-    def _ask_registry(self, number: int) -> dict[str, Any] | None:
-        """The registry's answer; None if it knows no such schema."""
+    def _request_schema(self, schema_id: int) -> dict[str, Any] | None:
+        """Return the registry's response for a schema id, with retries; None if the id is unknown."""
 
-        def failed(error: Exception, _: int, last: bool) -> None:
-            if last:
+        def report_error(error: Exception, _: int, is_last: bool) -> None:
+            if is_last:
                 raise StreamError(
                     f"the schema registry {self.url} does not answer ({error}). Check schema_registry_url and the registry, "
                     "then start again from the checkpoint; outage_seconds waits longer."
@@ -166,72 +166,72 @@ class SchemaRegistry:
             logger.warning("The schema registry %s does not answer (%s): it is asked again.", self.url, error)
 
         return retry_with_backoff(
-            lambda: self._ask_once(number), (OSError, http.client.HTTPException), self._outage_seconds, failed
+            lambda: self._send_request(schema_id), (OSError, http.client.HTTPException), self._outage_seconds, report_error
         )
 
-    def _ask_once(self, number: int) -> dict[str, Any] | None:
-        request = urllib.request.Request(f"{self.url}/schemas/ids/{number}", headers=self._headers)  # noqa: S310 - was checked
+    def _send_request(self, schema_id: int) -> dict[str, Any] | None:
+        request = urllib.request.Request(f"{self.url}/schemas/ids/{schema_id}", headers=self._headers)  # noqa: S310 - the scheme was checked
         try:
             with self._opener.open(request, timeout=RESPONSE_SECONDS) as response:
-                return self._read_answer(response)
+                return self._parse_response(response)
         except urllib.error.HTTPError as error:
             with error:
-                if error.code in _LATER:
+                if error.code in _RETRIABLE_STATUSES:
                     raise ConnectionError(f"HTTP status {error.code}") from None
                 if error.code in (401, 403):
-                    raise self._wrong_answer(
-                        "it does not let this user in: check schema_registry_username and its password"
+                    raise self._invalid_response_error(
+                        "it refuses the user: check schema_registry_username and its password"
                     ) from None
-                if error.code == 404 and self._read_answer(error).get("error_code") == _NO_SCHEMA:
+                if error.code == 404 and self._parse_response(error).get("error_code") == _UNKNOWN_SCHEMA_CODE:
                     return None
-                raise self._wrong_answer(f"it answers with HTTP status {error.code}") from None
+                raise self._invalid_response_error(f"it answers with HTTP status {error.code}") from None
         except urllib.error.URLError as error:
             if isinstance(error.reason, ssl.SSLCertVerificationError):
-                raise self._wrong_answer(
+                raise self._invalid_response_error(
                     f"its certificate does not verify ({error.reason.verify_message}): give schema_registry_cafile"
                 ) from error
             raise ConnectionError(str(error.reason)) from error
 
-    def _read_answer(self, response: Any) -> dict[str, Any]:
-        text = response.read(_MAX_ANSWER + 1)
+    def _parse_response(self, response: Any) -> dict[str, Any]:
+        text = response.read(_MAX_RESPONSE_BYTES + 1)
         try:
-            answer = json.loads(text[: _MAX_ANSWER + 1]) if len(text) <= _MAX_ANSWER else None
+            content = json.loads(text[: _MAX_RESPONSE_BYTES + 1]) if len(text) <= _MAX_RESPONSE_BYTES else None
         except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise self._wrong_answer("its answer is no JSON object of at most 1 MiB")
-        return answer
+            content = None
+        if not isinstance(content, dict):
+            raise self._invalid_response_error("its answer is not a JSON object of at most 1 MiB")
+        return content
 
-    def _wrong_answer(self, reason: str) -> StreamError:
+    def _invalid_response_error(self, reason: str) -> StreamError:
         return StreamError(f"the schema registry {self.url}: {reason}. schema_registry_url must be its address.")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A password goes to nobody else."""
+    """Refuses redirects, so that the password is not sent to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
-def _remember_schema(cache: dict[int, Any], number: int, value: Any) -> None:
-    if len(cache) >= _REMEMBERED:
+def _add_to_cache(cache: dict[int, Any], schema_id: int, value: Any) -> None:
+    if len(cache) >= _MAX_CACHED_SCHEMAS:
         del cache[next(iter(cache))]
-    cache[number] = value
+    cache[schema_id] = value
 
 
-_FLAT = ("null", "boolean", "int", "long", "float", "double", "string", "enum")
-#: Those that fastavro reads as times; of others the number or text below them.
-_TIMES = ("date", "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
-_BEGIN = struct.Struct(">bi")
-_SCHEMAS = 1000
-#: Errors of fastavro for invalid bytes, or a record that does not fit the schema.
-_ERRORS = (
+#: Types of the fields of a row.
+_ROW_TYPES = ("null", "boolean", "int", "long", "float", "double", "string", "enum")
+#: Logical types that fastavro reads as times. Of other logical types, the underlying number or text is read.
+_TIME_TYPES = ("date", "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
+_PREFIX = struct.Struct(">bi")  # zero, and the schema id
+#: Errors of fastavro for invalid bytes, or a record that does not match the schema.
+_FASTAVRO_ERRORS = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, StopIteration, TypeError, ValueError, struct.error,
 )  # fmt: skip
 
 
-class _Flat(NamedTuple):
-    """A schema of a flat record."""
+class _RowSchema(NamedTuple):
+    """The schema of a record without nested fields."""
 
     parsed: Any
     names: frozenset[str]
@@ -240,26 +240,26 @@ class _Flat(NamedTuple):
 class AvroCodec(MessageCodec):
     """Codec of Avro records with a schema registry, one row in each message.
 
-    Messages are in Confluent's wire format: a zero, the id of the schema in four bytes, and the record. fastavro reads it
-    (``streamsvm[avro]``) by the schema that it was written with, from the registry. A field is a feature or the label, as in
-    JSON: numbers, booleans, strings and enums (as text), and times (as Python objects). Each of these may also be in a union
-    with null, which is a missing feature or an unlabelled row. If a schema has any other field, each of its rows is an error.
+    Messages are in Confluent's wire format: a zero, the schema id in four bytes, and the record. fastavro
+    (``streamsvm[avro]``) decodes it with its schema from the registry. A field is a feature or the label, as in JSON: numbers,
+    booleans, strings and enums (as text), and times (as Python objects). Each of these may also be in a union with null, which
+    is a missing feature or an unlabelled row. If a schema has any other field, each of its rows is an error.
 
     Parameters
     ----------
     label
         Name of the label's field. None if the messages have none.
     registry
-        Registry that holds the schemas.
+        Registry that has the schemas.
     schema
-        Id of the schema that `encode` writes with. None makes a codec that only reads.
+        Id of the schema that `encode` uses. None makes a codec that only decodes.
 
     Raises
     ------
     ModuleNotFoundError
         fastavro is not installed (extra ``avro``).
     StreamError
-        From `decode` and `encode`: the registry cannot be asked.
+        Raised by `decode` and `encode` if the registry does not respond.
 
     Examples
     --------
@@ -279,28 +279,28 @@ class AvroCodec(MessageCodec):
             raise missing_package_error("an Avro message", "fastavro", "avro", error) from error
         self.label = label
         self._avro: Any = fastavro
-        self._registry, self._schema = registry, schema
-        self._schemas: dict[int, _Flat | str] = {}  # or why the schema cannot be used
+        self._registry, self._schema_id = registry, schema
+        self._schemas: dict[int, _RowSchema | str] = {}  # by id; a text is the reason why a schema is not of a row
 
     def decode(self, value: bytes) -> Row:
-        """Decode a record; raise a ValueError if the message does not have the class's form."""
+        """Decode a record; raise a ValueError if the message is not as the class describes."""
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         if not value or value[0] != 0:
             reason = f"the first byte is {value[0]}, not 0" if value else "it is empty"
             raise ValueError(f"not Avro in Confluent's wire format: {reason}")
-        if len(value) < _BEGIN.size:
+        if len(value) < _PREFIX.size:
             raise ValueError(f"not Avro in Confluent's wire format: {len(value)} bytes hold no id of a schema")
-        number = _BEGIN.unpack_from(value)[1]
-        schema = self._flat_schema(number)
+        schema_id = _PREFIX.unpack_from(value)[1]
+        schema = self._get_row_schema(schema_id)
         stream = io.BytesIO(value)
-        stream.seek(_BEGIN.size)
+        stream.seek(_PREFIX.size)
         try:
             fields = self._avro.schemaless_reader(stream, schema.parsed, None)
-        except _ERRORS as error:
-            raise ValueError(f"not a record of schema {number}: {error or type(error).__name__}") from None
+        except _FASTAVRO_ERRORS as error:
+            raise ValueError(f"not a record of schema {schema_id}: {error or type(error).__name__}") from None
         if stream.tell() != len(value):
-            raise ValueError(f"not a record of schema {number}: {len(value) - stream.tell()} bytes are left behind it")
+            raise ValueError(f"not a record of schema {schema_id}: {len(value) - stream.tell()} bytes follow it")
         y = normalize_label(fields.pop(self.label, None)) if self.label is not None else None
         if None in fields.values():
             fields = {name: item for name, item in fields.items() if item is not None}
@@ -309,70 +309,71 @@ class AvroCodec(MessageCodec):
     def encode(self, row: Row) -> bytes:
         """Encode a row as a record of the schema.
 
-        Raise a ValueError if the codec has no schema, or the row does not fit it.
+        Raise a ValueError if the codec has no schema, or the row does not match it.
         """
-        if self._schema is None:
+        if self._schema_id is None:
             raise ValueError("this codec only reads: give AvroCodec(..., schema=ID), the id of the schema to write with")
-        schema, fields = self._flat_schema(self._schema), make_fields(row, self.label, "AvroCodec")
+        schema, fields = self._get_row_schema(self._schema_id), make_fields(row, self.label, "AvroCodec")
         if unknown := fields.keys() - schema.names:
-            raise ValueError(f"{short_repr(min(unknown, key=repr))} is no field of schema {self._schema}")
-        plain = {name: to_python_scalar(item) for name, item in fields.items()}
-        stream = io.BytesIO(_BEGIN.pack(0, self._schema))
-        stream.seek(_BEGIN.size)
+            raise ValueError(f"{short_repr(min(unknown, key=repr))} is not a field of schema {self._schema_id}")
+        python_fields = {name: to_python_scalar(item) for name, item in fields.items()}
+        stream = io.BytesIO(_PREFIX.pack(0, self._schema_id))
+        stream.seek(_PREFIX.size)
         try:
-            self._avro.schemaless_writer(stream, schema.parsed, plain)
-        except _ERRORS as error:
-            raise ValueError(f"the row is no record of schema {self._schema}: {error or type(error).__name__}") from None
+            self._avro.schemaless_writer(stream, schema.parsed, python_fields)
+        except _FASTAVRO_ERRORS as error:
+            raise ValueError(f"the row does not match schema {self._schema_id}: {error or type(error).__name__}") from None
         return stream.getvalue()
 
-    def _flat_schema(self, number: int) -> _Flat:
-        schema = self._schemas.get(number)
+    def _get_row_schema(self, schema_id: int) -> _RowSchema:
+        """Return the parsed schema with an id; raise a ValueError if it is not the schema of a row."""
+        schema = self._schemas.get(schema_id)
         if schema is None:
-            document = self._registry.schema(number)
-            schema = _not_flat(document) or self._parsed_schema(document)
-            if len(self._schemas) >= _SCHEMAS:
+            document = self._registry.get_schema(schema_id)
+            schema = _find_schema_fault(document) or self._parse_row_schema(document)
+            if len(self._schemas) >= _MAX_CACHED_SCHEMAS:
                 del self._schemas[next(iter(self._schemas))]
-            self._schemas[number] = schema
+            self._schemas[schema_id] = schema
         if isinstance(schema, str):
-            raise ValueError(f"schema {number} is not that of a row: {schema}")
+            raise ValueError(f"schema {schema_id} is not that of a row: {schema}")
         return schema
 
-    def _parsed_schema(self, document: Any) -> _Flat | str:
+    def _parse_row_schema(self, document: Any) -> _RowSchema | str:
         try:
-            parsed = self._avro.parse_schema(_plain_schema(document))
-        except (*_ERRORS, self._avro.schema.SchemaParseException, self._avro.schema.UnknownType) as error:
+            parsed = self._avro.parse_schema(_simplify_schema(document))
+        except (*_FASTAVRO_ERRORS, self._avro.schema.SchemaParseException, self._avro.schema.UnknownType) as error:
             return f"fastavro does not read it ({error or type(error).__name__})"
-        return _Flat(parsed, frozenset(field["name"] for field in document["fields"]))
+        return _RowSchema(parsed, frozenset(field["name"] for field in document["fields"]))
 
 
-def _not_flat(schema: Any) -> str:
-    """Say why a schema is not that of a flat record; empty if it is."""
+def _find_schema_fault(schema: Any) -> str:
+    """Return why a schema is not that of a record with plain fields; "" if it is."""
     if not (isinstance(schema, dict) and schema.get("type") == "record" and isinstance(schema.get("fields"), list)):
-        return "it is no record"
+        return "it is not a record"
     for field in schema["fields"]:
         if not (isinstance(field, dict) and isinstance(field.get("name"), str) and "type" in field):
             return "a field has no name or no type"
         kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
         for kind in kinds:
             name = kind.get("type") if isinstance(kind, dict) else kind
-            if name not in _FLAT:
+            if name not in _ROW_TYPES:
                 return f"field {field['name']!r} is of type {short_repr(name)}; a row is flat, with numbers, booleans and text"
     return ""
 
 
-def _plain_schema(schema: Any) -> dict[str, Any]:
-    """Reduce the schema of a flat record to the parts that reading needs. Of logical types, only times are kept."""
+def _simplify_schema(schema: Any) -> dict[str, Any]:
+    """Reduce the schema of a row to what decoding needs: types, enums, and the logical types of times."""
     numbers = itertools.count()
-    fields = [{"name": field["name"], "type": _plain_type(field["type"], numbers)} for field in schema["fields"]]
+    fields = [{"name": field["name"], "type": _simplify_type(field["type"], numbers)} for field in schema["fields"]]
     return {"type": "record", "name": "row", "fields": fields}
 
 
-def _plain_type(kind: Any, numbers: Iterator[int]) -> Any:
+def _simplify_type(kind: Any, numbers: Iterator[int]) -> Any:
     if isinstance(kind, list):
-        return [_plain_type(one, numbers) for one in kind]
+        return [_simplify_type(member, numbers) for member in kind]
     if isinstance(kind, dict):
-        needed = {name: kind[name] for name in ("type", "symbols") if name in kind}
-        if "name" in kind:  # two of one name may differ in the namespace, which is left out
-            needed["name"] = f"enum{next(numbers)}"
-        return needed | ({"logicalType": kind["logicalType"]} if kind.get("logicalType") in _TIMES else {})
+        simple_type = {name: kind[name] for name in ("type", "symbols") if name in kind}
+        if "name" in kind:  # unique, because two enums may differ only in the namespace, which is left out
+            simple_type["name"] = f"enum{next(numbers)}"
+        return simple_type | ({"logicalType": kind["logicalType"]} if kind.get("logicalType") in _TIME_TYPES else {})
     return kind

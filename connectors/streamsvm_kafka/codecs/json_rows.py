@@ -1,4 +1,4 @@
-"""Rows as JSON, one object a message."""
+"""Codec of JSON objects, one row in each message."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class JSONCodec(MessageCodec):
         self._objects = JSONObjects(label, orjson.loads)
 
     def decode(self, value: bytes) -> Row:
-        """Decode a JSON object; raise a ValueError if the message does not have the class's form."""
+        """Decode a JSON object; raise a ValueError if it is not as the class describes."""
         return self.decode_with_fields(value, ())[0]
 
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
@@ -61,31 +61,31 @@ class JSONCodec(MessageCodec):
         if type(fields) is not dict:
             raise ValueError(f"expected a JSON object whose fields are features, got {type(fields).__name__}")
         kept = [get_nested_value(fields, name) for name in names] if names else []
-        # Most messages have neither of these bytes inside, and their fields need no look.
+        # Most messages contain neither of these bytes, so their fields need not be checked.
         if value.find(b"{", 1) >= 0:
             fields = flatten_row(fields, self.label)
         if b"[" in value and list in set(map(type, fields.values())):
             name = next(name for name, item in fields.items() if type(item) is list)
             raise ValueError(f"field {short_repr(name)} holds an array; a row has one value a field")
-        if value.count(b":") >= len(fields) + value.count(b"{"):  # in a text, or after a name that stands twice
+        if value.count(b":") >= len(fields) + value.count(b"{"):  # a colon in a text, or a duplicate name
             STRICT_DECODER.decode(value.decode())
         y = normalize_label(fields.pop(self.label, None)) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y), kept
 
-    def decode_batch(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:
-        """Decode messages together, as `decode` does each but faster.
+    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, feature_names: Sequence[Hashable]) -> Table | None:
+        """Decode several messages to a table, each as `decode` does but faster.
 
-        They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those whose values are not told for
-        certain are odd in the table; None where these are many. ``known`` is as for `Chunk.table`.
+        Message i is ``data[starts[i]:stops[i]]``. Rows that must be decoded one by one are unparsed rows of the table; the result
+        is None if there are many of them. ``feature_names`` is as for `Chunk.table`.
         """
-        return self._objects.parse_table(data, begins, ends, known)
+        return self._objects.parse_table(data, starts, stops, feature_names)
 
     def encode(self, row: Row) -> bytes:
         """Encode a row as a JSON object.
 
-        Raise a ValueError if the name of a feature is not a string, or is that of the label.
+        Raise a ValueError if the name of a feature is not a string, or is the label's name.
         """
         try:
             return orjson.dumps(make_fields(row, self.label, "JSONCodec"), option=orjson.OPT_SERIALIZE_NUMPY)

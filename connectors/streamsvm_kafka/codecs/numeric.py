@@ -1,4 +1,4 @@
-"""Rows as numbers without names: packed float32, one row a message, or NumPy arrays, many rows a message."""
+"""Codecs of numbers without names: packed float32 with one row in each message, and NumPy arrays with many rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Float32Codec(MessageCodec):
 
     A message is ``n_features`` little-endian float32 numbers, then the label as one more. Features are named 0 to
     ``n_features - 1``. NaN means that the row does not have the feature, or the label. Every message is exactly
-    ``4 * (n_features + 1)`` bytes long; any other length is an error. A label that is a whole number is read as an int.
+    ``4 * (n_features + 1)`` bytes long; any other length is an error. An integral label is read as an int.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Float32Codec(MessageCodec):
     Raises
     ------
     ValueError
-        ``n_features`` is not a positive number, or a row of so many would be longer than `MAX_MESSAGE_BYTES`.
+        ``n_features`` is not positive, or a row of that many features would be longer than `MAX_MESSAGE_BYTES`.
 
     Examples
     --------
@@ -61,29 +61,29 @@ class Float32Codec(MessageCodec):
         self._names = range(n_features)
 
     def decode(self, value: bytes) -> Row:
-        """Decode a packed row; raise a ValueError if it has another length."""
+        """Decode a packed row; raise a ValueError if its length is invalid."""
         if len(value) != self._layout.size:
             raise ValueError(f"{len(value)} bytes; {self.n_features} features and a label as float32 take {self._layout.size}")
         *features, y = self._layout.unpack(value)
         label = int(y) if y.is_integer() else None if math.isnan(y) else y
         x: dict[Hashable, Any] = dict(zip(self._names, features, strict=True))
-        if math.isnan(sum(features)):  # one of them is NaN, or two are infinite
+        if math.isnan(sum(features)):  # a feature is NaN, or two are infinite with opposite signs
             x = {name: feature for name, feature in x.items() if feature == feature}
         return Row(x, label)
 
-    def decode_batch(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Decode many packed rows together, as `MessageCodec.decode_batch`; None if one has another length."""
+    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, feature_names: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Decode several packed rows to a table, as `MessageCodec.decode_batch`; None if one has an invalid length."""
         size = self._layout.size
-        if not len(begins) or (ends - begins != size).any():
+        if not len(starts) or (stops - starts != size).any():
             return None
-        rows = np.ndarray(len(data) - size + 1, f"V{size}", data, strides=1)  # that begin at each byte
-        table = rows[begins].view("<f4").reshape(len(begins), self.n_features + 1)
+        rows = np.ndarray(len(data) - size + 1, f"V{size}", data, strides=1)  # overlapping: one row begins at each byte
+        table = rows[starts].view("<f4").reshape(len(starts), self.n_features + 1)
         return Table(tuple(self._names), list(table[:, :-1].T), numbers_to_labels(table[:, -1]))
 
     def encode(self, row: Row) -> bytes:
         """Encode a packed row.
 
-        Raise a ValueError if a name or a value does not fit, or float32 would round a label that is a whole number.
+        Raise a ValueError if a name or a value is invalid, or float32 would round an integer label.
         """
         if unknown := row.x.keys() - set(self._names):
             raise ValueError(f"feature {min(unknown, key=repr)!r} is not one of 0 to {self.n_features - 1}")
@@ -100,10 +100,10 @@ class Float32Codec(MessageCodec):
 class NpyCodec(TableCodec):
     """Codec of NumPy arrays, many rows in each message.
 
-    A message is a two-dimensional array as `numpy.save` writes it, with a row for each row and the label in the last place.
+    A message is a two-dimensional array as `numpy.save` writes it, with a row for each row and the label in the last column.
     Features are named 0 to ``n_features - 1`` and read as float32. NaN means that the row does not have the feature, or the
-    label. A label that is a whole number is read as an int. The numbers may be floats, ints or bools of any width, in either
-    byte order, and either order of rows and columns. Objects are not read. More than 64 MiB in memory is an error.
+    label. An integral label is read as an int. The numbers may be floats, ints or bools of any width, in either byte order, and
+    in C or Fortran order. Arrays of objects are refused, as are those of more than 64 MiB in memory.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class NpyCodec(TableCodec):
     Raises
     ------
     ValueError
-        ``n_features`` is not a positive number, or one row would be longer than 1 MiB.
+        ``n_features`` is not positive, or one row would be longer than 1 MiB.
 
     Examples
     --------
@@ -137,24 +137,24 @@ class NpyCodec(TableCodec):
         self._names = tuple(range(n_features))
 
     def decode_rows(self, value: bytes) -> Table:
-        """Decode an array; raise a ValueError if the message does not have the class's form."""
+        """Decode an array; raise a ValueError if it is not as the class describes."""
         check_message_size(value)
-        dtype, order, rows, columns, begin = _header_of(value)
-        if columns != self.n_features + 1:
-            raise ValueError(f"an array of {columns} columns; {self.n_features} features and a label are {self.n_features + 1}")
-        if len(value) - begin != rows * columns * dtype.itemsize:
+        dtype, order, n_rows, n_columns, start = _parse_header(value)
+        if n_columns != self.n_features + 1:
+            raise ValueError(f"an array of {n_columns} columns; {self.n_features} features and a label are {self.n_features + 1}")
+        if len(value) - start != n_rows * n_columns * dtype.itemsize:
             raise ValueError(
-                f"{len(value) - begin} bytes behind the header; {rows} rows of {columns} numbers ({dtype}) take "
-                f"{rows * columns * dtype.itemsize}"
+                f"{len(value) - start} bytes behind the header; {n_rows} rows of {n_columns} numbers ({dtype}) take "
+                f"{n_rows * n_columns * dtype.itemsize}"
             )
-        check_decoded_size(rows, columns)
-        table = np.frombuffer(value, dtype, offset=begin).reshape((rows, columns), order=order)
-        with np.errstate(over="ignore", invalid="ignore"):  # a number beyond float32 is infinite, and then the row is refused
+        check_decoded_size(n_rows, n_columns)
+        table = np.frombuffer(value, dtype, offset=start).reshape((n_rows, n_columns), order=order)
+        with np.errstate(over="ignore", invalid="ignore"):  # a number beyond float32 becomes infinite, and its row is refused
             X = table[:, :-1].astype(np.float32, copy=False)
         return Table(self._names, list(X.T), numbers_to_labels(table[:, -1]))
 
     def encode_rows(self, rows: Table) -> bytes:
-        """Encode rows as float32; raise a ValueError if a name or a label does not fit."""
+        """Encode rows as float32; raise a ValueError if a name is invalid, or float32 would round a label."""
         table = np.full((len(rows), self.n_features + 1), np.nan, "<f4")
         for name, column in zip(rows.names, rows.columns, strict=True):
             if type(name) is not int or not 0 <= name < self.n_features:
@@ -171,18 +171,18 @@ class NpyCodec(TableCodec):
         return file.getvalue()
 
 
-def _header_of(value: bytes) -> tuple[np.dtype[Any], Any, int, int, int]:
-    """The type, the order of rows and columns, their numbers, and where the numbers begin."""
+def _parse_header(value: bytes) -> tuple[np.dtype[Any], Any, int, int, int]:
+    """Return the dtype, the order (``"C"`` or ``"F"``), the numbers of rows and columns, and the position of the data."""
     file = io.BytesIO(value)
     try:
-        with warnings.catch_warnings(action="ignore"):  # of a header that Python 2 wrote
-            of_one = np.lib.format.read_magic(file) == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if of_one else np.lib.format.read_array_header_2_0
-            shape, columns_first, dtype = read(file)
-    except Exception as error:  # noqa: BLE001 - numpy raises errors of many kinds for what is no such header
+        with warnings.catch_warnings(action="ignore"):  # headers written by Python 2 warn
+            is_version_1 = np.lib.format.read_magic(file) == (1, 0)
+            read_header = np.lib.format.read_array_header_1_0 if is_version_1 else np.lib.format.read_array_header_2_0
+            shape, is_fortran_order, dtype = read_header(file)
+    except Exception as error:  # noqa: BLE001 - numpy raises many kinds of errors for invalid headers
         raise ValueError(f"not an array in NumPy's format (.npy): {error}") from None
     if dtype.kind not in "fiub" or dtype.itemsize > 8:
         raise ValueError(f"an array of type {short_repr(dtype.str)}; rows are floats, ints or bools")
     if len(shape) != 2 or min(shape) < 0:
         raise ValueError(f"an array of shape {short_repr(shape)}; rows are an array of two dimensions")
-    return dtype, "F" if columns_first else "C", *shape, file.tell()
+    return dtype, "F" if is_fortran_order else "C", *shape, file.tell()

@@ -1,4 +1,4 @@
-"""Base classes of codecs, with one row or many rows in a message, and shared checks."""
+"""Base classes of codecs, with one row or many rows in each message, and functions that codecs share."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import get_nested_value
 
-#: A longer message of one row is refused before it is decoded. A broker's default limit.
+#: Maximum size of a message with one row, which is a broker's default limit. Longer messages are not decoded.
 MAX_MESSAGE_BYTES = 1 << 20
-#: The same of a message of many rows: a broker's limit must have been raised for that.
+#: Maximum size of a message with many rows. The broker's limit must have been raised for this.
 MAX_TABLE_BYTES = 8 << 20
-#: The most that the rows of a message take when they are decoded.
+#: Maximum memory of the decoded rows of a message.
 _MAX_DECODED_BYTES = 64 << 20
-#: Bytes of a label or a text as a Python object, with its place in a list.
+#: Memory of a label or a text as a Python object in a list.
 OBJECT_BYTES = 64
-_MOST_EXACT = 2.0**62
+_MAX_EXACT_INTEGER = 2.0**62
 
 
 class MessageCodec:
-    """Decodes the value of a message to a row, and encodes a row: the base of all codecs."""
+    """Base of all codecs. A codec converts the value of a message to a row, and a row to a value."""
 
     name: str
     """Name of the format, as in a URL."""
     label: str | None = None
     """Name of the label's field or column; None if the messages have no label, or features have no names."""
     has_names: bool = True
-    """Whether features have names, and not numbers alone."""
+    """Whether features have names; otherwise, they are numbered."""
 
     def decode(self, value: bytes) -> Row:
-        """Decode a message.
+        """Decode a message to a row.
 
-        Raise a ValueError with the reason if it does not hold such a row; the caller adds the place.
+        Raise a ValueError with the reason if the message is invalid; the caller adds its partition and offset.
         """
         raise NotImplementedError
 
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
-        """Decode a message as `decode` does, and return some of its fields as they came too, None for one that is not there."""
+        """Decode a message as `decode` does, and also return the unconverted values of some fields; None for a missing field."""
         row = self.decode(value)
         fields: dict[Any, Any] = {**row.x, self.label: row.y} if names else {}
         return row, [get_nested_value(fields, name) for name in names]
 
-    def decode_batch(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Decode messages together, each as `decode` does but faster, if the codec can.
+    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, feature_names: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Decode several messages to a table, each as `decode` does but faster; None if the codec cannot.
 
-        They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those that must be decoded alone are
-        odd in the table; None where these are many. ``known`` is as for `Chunk.table`.
+        Message i is ``data[starts[i]:stops[i]]``. Rows that `decode` must decode one by one are unparsed rows of the table; the
+        result is None if there are many of them. ``feature_names`` is as for `Chunk.table`.
         """
         return None
 
@@ -60,19 +60,19 @@ class MessageCodec:
 
 
 class TableCodec(MessageCodec):
-    """A codec of many rows in each message."""
+    """Base of codecs with many rows in each message."""
 
     def decode_rows(self, value: bytes) -> Table:
-        """Decode a message.
+        """Decode a message to a table.
 
-        Raise a ValueError with the reason if it does not hold such rows; the caller adds the place.
+        Raise a ValueError with the reason if the message is invalid; the caller adds its partition and offset.
         """
         raise NotImplementedError
 
     def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:  # noqa: ARG002
-        """Decode a message as `decode_rows` does, and return some of its columns as they came too.
+        """Decode a message as `decode_rows` does, and also return some columns unconverted.
 
-        A column is as pyarrow has it, and None if it is not there. None are asked for if features have no names.
+        A column is a chunked array of pyarrow; None if it is missing. ``names`` is empty if features have no names.
         """
         return self.decode_rows(value), []
 
@@ -82,13 +82,16 @@ class TableCodec(MessageCodec):
 
 
 def check_n_features(n_features: int) -> None:
-    """Raise a ValueError if ``n_features`` is out of range."""
+    """Raise a ValueError if ``n_features`` is invalid, or a row of that many features would be too long."""
     if not 1 <= n_features < MAX_MESSAGE_BYTES // 4:
         raise ValueError(f"n_features must be from 1 to {MAX_MESSAGE_BYTES // 4 - 1}, got {n_features}")
 
 
 def make_fields(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
-    """Return the features of a row and its label, by the name that a codec has for it; ValueError if it has none for both."""
+    """Return the features of a row and its label as one dict, with ``label`` as the label's name.
+
+    Raise a ValueError, which names the ``codec``, if ``label`` is None although the row has a label, or is a feature's name.
+    """
     fields = dict(row.x)
     if row.y is not None:
         if label is None:
@@ -100,12 +103,12 @@ def make_fields(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
 
 
 def rows_to_table(rows: Sequence[Row]) -> Table:
-    """Return rows as a table, with a column for each feature in the order in which they come.
+    """Convert rows to a table with a column for each feature, in the order of their first occurrence.
 
     Raises
     ------
     ValueError
-        A feature is not a number, is NaN (which a table reads as missing), or is beyond float32.
+        A feature is not a number, is NaN (which means missing in a table), or exceeds the range of float32.
 
     Examples
     --------
@@ -129,17 +132,17 @@ def rows_to_table(rows: Sequence[Row]) -> Table:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a value is a number or a boolean of Python or NumPy."""
+    """Return whether a value is a number or a boolean of Python or NumPy."""
     return isinstance(value, int | float | np.integer | np.floating | np.bool_)
 
 
 def none_if_all_missing(y: list[Any], columns: Collection[Hashable]) -> list[Any] | None:
-    """Return the labels of a table; None if all are missing, unless the table has no columns to count its rows by."""
+    """Return labels for a `Table`: None if all are missing, unless the table has no columns that determine its length."""
     return y if not columns or any(label is not None for label in y) else None
 
 
 def numbers_to_labels(column: np.ndarray) -> list[Any] | None:
-    """Return labels that came as numbers: whole ones as ints, NaN as None; None if there is no other.
+    """Convert a column of numeric labels: integral values to ints, NaN to None. Return None if all are NaN.
 
     >>> numbers_to_labels(np.array([1, 0.5, np.nan])), numbers_to_labels(np.array([2, -1], ">f4"))
     ([1, 0.5, None], [2, -1])
@@ -150,10 +153,10 @@ def numbers_to_labels(column: np.ndarray) -> list[Any] | None:
         return None
     if column.dtype.kind != "f":
         return list(column.tolist())
-    with np.errstate(invalid="ignore"):  # of a signalling NaN
+    with np.errstate(invalid="ignore"):  # a signalling NaN would warn
         column = column.astype(np.float64)
-        whole = np.all((column == np.floor(column)) & (np.abs(column) < _MOST_EXACT))
-    if whole:  # and no NaN
+        are_integral = np.all((column == np.floor(column)) & (np.abs(column) < _MAX_EXACT_INTEGER))
+    if are_integral:  # which excludes NaN
         return list(column.astype(np.int64).tolist())
     if np.isnan(column).all():
         return None
@@ -161,15 +164,15 @@ def numbers_to_labels(column: np.ndarray) -> list[Any] | None:
 
 
 def check_message_size(value: bytes) -> None:
-    """ValueError if a message of many rows is too long."""
+    """Raise a ValueError if a message of many rows is too long."""
     if len(value) > MAX_TABLE_BYTES:
         raise ValueError(f"{len(value)} bytes; a message of many rows may have {MAX_TABLE_BYTES}: send fewer rows a message")
 
 
-def check_decoded_size(rows: int, columns: int, more: int = 0) -> None:
-    """Raise a ValueError if rows, with ``more`` bytes, would take too much memory."""
-    if rows * (4 * columns + OBJECT_BYTES) + more > _MAX_DECODED_BYTES:
+def check_decoded_size(n_rows: int, n_columns: int, extra_bytes: int = 0) -> None:
+    """Raise a ValueError if decoded rows of float32 columns, with ``extra_bytes`` for objects, exceed the memory limit."""
+    if n_rows * (4 * n_columns + OBJECT_BYTES) + extra_bytes > _MAX_DECODED_BYTES:
         raise ValueError(
-            f"it takes more than {_MAX_DECODED_BYTES >> 20} MiB when it is decoded ({rows} rows of {columns} features, "
-            f"{more} bytes besides): send fewer rows a message"
+            f"it takes more than {_MAX_DECODED_BYTES >> 20} MiB when it is decoded ({n_rows} rows of {n_columns} features, "
+            f"{extra_bytes} bytes besides): send fewer rows a message"
         )

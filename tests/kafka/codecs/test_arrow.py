@@ -162,8 +162,8 @@ def test_a_dictionary_of_many_batches_is_read_once(monkeypatch):
                 column = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int8()), dictionary)
                 s.write_batch(pa.record_batch({"a": [1.0, 2.0, 3.0], "y": column}))
     codec, read = ArrowCodec("y"), []
-    objects = codec._objects_of
-    monkeypatch.setattr(codec, "_objects_of", lambda column: read.append(column) or objects(column))
+    objects = codec._to_python_objects
+    monkeypatch.setattr(codec, "_to_python_objects", lambda column: read.append(column) or objects(column))
     assert codec.decode_rows(sink.getvalue().to_pybytes()).y == ["b", None, "a"] * 100 + ["b", None, "c"] * 50
     assert len(read) == 3
 

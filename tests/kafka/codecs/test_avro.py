@@ -91,14 +91,14 @@ def test_a_schema_is_asked_for_once(registry):
 
 
 def test_schemas_that_are_held_are_bounded(registry, monkeypatch):
-    monkeypatch.setattr(registry_module, "_REMEMBERED", 2)
+    monkeypatch.setattr(registry_module, "_MAX_CACHED_SCHEMAS", 2)
     schemas = SchemaRegistry(registry.url + "/")
     for number in (11, 12, 13, 12, 11):
         registry.schemas[number] = record({"name": f"a{number}", "type": "float"})
-        assert schemas.schema(number) == registry.schemas[number]
+        assert schemas.get_schema(number) == registry.schemas[number]
     for number in range(100, 110):
-        raises(f"knows no schema {number}", schemas.schema, number)
-    assert len(schemas._schemas) == len(schemas._refused) == 2
+        raises(f"knows no schema {number}", schemas.get_schema, number)
+    assert len(schemas._schemas) == len(schemas._invalid_ids) == 2
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_schemas_that_are_held_are_bounded(registry, monkeypatch):
     [
         (404, None, "the schema registry http://.* knows no schema 404", 1),
         (405, {"schema": '"x"', "schemaType": "PROTOBUF"}, "schema 405 is of type 'PROTOBUF', not Avro", 1),
-        (-7, None, "-7 is no id of a schema", 0),
+        (-7, None, "-7 is not a valid id of a schema", 0),
     ],
 )
 def test_what_is_no_schema_is_an_error_of_the_row_and_asked_for_once(registry, number, schema, reason, asked):
@@ -158,8 +158,8 @@ def test_avro_fields(registry, kind, value, found):
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ("double", "it is no record"),
-        ({"type": "record", "name": "R"}, "it is no record"),
+        ("double", "it is not a record"),
+        ({"type": "record", "name": "R"}, "it is not a record"),
         (record({"name": "a"}), "a field has no name or no type"),
         (record({"name": "a", "type": {"type": "array", "items": "double"}}), "field 'a' is of type 'array'; a row is flat"),
         (record({"name": "a", "type": ["null", record({"name": "b", "type": "int"})]}), "'a' is of type 'record'"),
@@ -183,7 +183,7 @@ def test_schemas_that_are_not_of_rows(registry, schema, reason):
         (b'{"a": 1}', "the first byte is 123, not 0"),
         (b"\0\0\0\1", "4 bytes hold no id"),
         (b"\0\0\0\0\1", "not a record of schema 1"),
-        (message(1, record(*FIELDS), {"a": 1.0, "d": True}) + b"\0", "1 bytes are left behind it"),
+        (message(1, record(*FIELDS), {"a": 1.0, "d": True}) + b"\0", "1 bytes follow it"),
         (message(1, record(*FIELDS), {"a": 1.0, "d": True})[:-1], "not a record of schema 1"),
         (b"\0\0\0\0\1" + bytes(1 << 20), "a row may have at most"),
     ],
@@ -216,9 +216,9 @@ def test_hostile_records_are_rows_or_a_value_error(codec, registry):
     ("label", "schema", "row", "reason"),
     [
         ("y", None, Row({}), "only reads: give AvroCodec"),
-        ("y", 1, Row({"a": 1.0, "d": True, "z": 1}), "'z' is no field of schema 1"),
-        ("y", 1, Row({"a": "hot", "d": True}), "the row is no record of schema 1"),
-        ("y", 1, Row({"a": 1.0, "d": True, "b": 2**64}), "the row is no record of schema 1"),
+        ("y", 1, Row({"a": 1.0, "d": True, "z": 1}), "'z' is not a field of schema 1"),
+        ("y", 1, Row({"a": "hot", "d": True}), "the row does not match schema 1"),
+        ("y", 1, Row({"a": 1.0, "d": True, "b": 2**64}), "the row does not match schema 1"),
         ("y", 1, Row({"y": 1}, 1), "name of the label and of a feature"),
         (None, 1, Row({"a": 1.0, "d": True}, 1), "no name for it"),
     ],
@@ -233,7 +233,7 @@ def test_avro_refuses_to_write(registry, label, schema, row, reason):
 def test_a_registry_that_is_away_for_a_while(registry, caplog):
     registry.schemas[4] = record({"name": "a", "type": "float"})
     registry.answers += [(503, b""), (429, b""), (500, b"{}")]
-    assert SchemaRegistry(registry.url).schema(4) == registry.schemas[4]
+    assert SchemaRegistry(registry.url).get_schema(4) == registry.schemas[4]
     assert caplog.text.count("it is asked again") == 3
 
 
@@ -249,33 +249,33 @@ def test_a_registry_that_stays_away():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ((200, b"<html>"), "no JSON object"),
-        ((200, b"[1]"), "no JSON object"),
-        ((200, b"[" * 100_000), "no JSON object"),
-        ((200, b" " * (1 << 20) + b"{}"), "no JSON object of at most 1 MiB"),
+        ((200, b"<html>"), "not a JSON object"),
+        ((200, b"[1]"), "not a JSON object"),
+        ((200, b"[" * 100_000), "not a JSON object"),
+        ((200, b" " * (1 << 20) + b"{}"), "not a JSON object of at most 1 MiB"),
         ((200, b"{}"), "holds no schema"),
         ((200, b'{"schema": "{"}'), "holds no schema"),
         ((404, b'{"error_code": 40401}'), "HTTP status 404"),
-        ((404, b"nothing here"), "no JSON object"),
+        ((404, b"nothing here"), "not a JSON object"),
         ((302, b""), "HTTP status 302"),
-        ((403, b""), "does not let this user in"),
+        ((403, b""), "refuses the user"),
     ],
     ids=lambda item: item if isinstance(item, str) else "",
 )
 def test_what_is_no_registry(registry, answer, reason):
     registry.answers.append(answer)
-    raises(reason, SchemaRegistry(registry.url).schema, 1, error=StreamError)
+    raises(reason, SchemaRegistry(registry.url).get_schema, 1, error=StreamError)
     assert not registry.answers
 
 
 def test_a_user_and_a_password(registry, monkeypatch):
     monkeypatch.setattr(registry, "user", ("alice", "hunter2"))
     options = {"url": registry.url, "username": "alice", "password": "hunter2"}
-    found = SchemaRegistry.of(client_options({f"schema_registry_{name}": value for name, value in options.items()}))
-    assert found.schema(1) == registry.schemas[1]
+    found = SchemaRegistry.from_options(client_options({f"schema_registry_{name}": value for name, value in options.items()}))
+    assert found.get_schema(1) == registry.schemas[1]
     for wrong in ({"username": "alice", "password": "hunter3"}, {}):
-        with pytest.raises(StreamError, match="does not let this user in") as error:
-            SchemaRegistry(registry.url, **wrong).schema(1)
+        with pytest.raises(StreamError, match="refuses the user") as error:
+            SchemaRegistry(registry.url, **wrong).get_schema(1)
         assert "hunter" not in str(error.value)
     assert "hunter2" not in repr(found)
 
@@ -305,9 +305,9 @@ def test_a_registry_with_tls(tmp_path):
         both.write((tmp_path / "registry.pem.crt").read_text())
     with fake_registry(tmp_path / "registry.pem") as secure:
         secure.schemas[1] = record(*FIELDS)
-        assert SchemaRegistry(secure.url, cafile=file + ".crt").schema(1) == secure.schemas[1]
+        assert SchemaRegistry(secure.url, cafile=file + ".crt").get_schema(1) == secure.schemas[1]
         with pytest.raises(StreamError, match="certificate does not verify .*: give schema_registry_cafile"):
-            SchemaRegistry(secure.url).schema(1)
+            SchemaRegistry(secure.url).get_schema(1)
 
 
 def test_a_topic_of_avro_by_url(embedded, registry, codec):
