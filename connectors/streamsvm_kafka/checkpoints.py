@@ -41,14 +41,7 @@ from streamsvm_kafka.model_topic import (
     check_single_partition,
     ensure_model_topic,
 )
-from streamsvm_kafka.sink import (
-    DELIVERY_SECONDS,
-    RAISE_LIMIT_HINT,
-    REFUSED_TIMESTAMPS,
-    TIMESTAMP_ERRORS,
-    KafkaSink,
-    MessageSender,
-)
+from streamsvm_kafka.sink import DELIVERY_SECONDS, REFUSED_TIMESTAMPS, SIZE_ADVICE, TIMESTAMP_ERRORS, KafkaSink, MessageSender
 from streamsvm_kafka.topics import TopicEndpoint, describe_topic, read_cluster_id, read_message_limit
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -165,7 +158,7 @@ class Transaction(MessageSender):
                 "who writes here. Start again: the run continues from its newest checkpoint"
             )
         if has_cause(MessageSizeTooLargeError):
-            return CheckpointError(f"{self.name}: a message is larger than the topic allows ({causes[0]}). {RAISE_LIMIT_HINT}")
+            return CheckpointError(f"{self.name}: a message is larger than the topic allows ({causes[0]}). {SIZE_ADVICE}")
         if has_cause(*TIMESTAMP_ERRORS):
             return CheckpointError(f"{self.name}: a topic of predictions {REFUSED_TIMESTAMPS}")
         text = " ".join(map(str, causes))  # it may contain the name of the topic
@@ -298,7 +291,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         if limit is not None and limit < BATCH_BYTES:
             raise CheckpointError(
                 f"kafka://{self._connection.bootstrap}/{topic} takes messages of up to {limit} bytes, and in a transaction they "
-                f"are sent in batches of up to {BATCH_BYTES}. {RAISE_LIMIT_HINT}"
+                f"are sent in batches of up to {BATCH_BYTES}. {SIZE_ADVICE}"
             )
         self._has_sinks = True
         return KafkaSink.from_sender(self._transaction, self._connection, topic)

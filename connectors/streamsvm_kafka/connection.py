@@ -170,17 +170,17 @@ def describe_missing_right(
 
 
 def retry_with_backoff(
-    function: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, on_error: Callable[..., None]
+    call: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, on_error: Callable[..., None]
 ) -> T:
     """Call a function, and retry it with exponential backoff while it raises ``errors``, for at most ``seconds``.
 
-    After each such error, ``on_error(error, n_before, is_last)`` is called with the number of errors before it, and whether there
-    is no further attempt. The last error is then raised, unless the call raises another one.
+    After each such error, ``on_error(error, n_before, is_last)`` is called with the number of errors before it, and whether it
+    is the last attempt. The last error is then raised, unless the call raises another one.
     """
     deadline, pause, n_before = time.monotonic() + seconds, FIRST_PAUSE_SECONDS, 0
     while True:
         try:
-            return function()
+            return call()
         except errors as error:
             is_last = time.monotonic() + pause > deadline
             on_error(error, n_before, is_last)

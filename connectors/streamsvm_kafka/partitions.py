@@ -292,8 +292,8 @@ class PartitionWorker:
         start = self._start if self._start is not None and is_requested else StartPoint("earliest", "earliest")
         if start.kind == "offsets":  # this worker cannot check the offsets of other workers' partitions
             start = StartPoint(start.text, "offsets", offsets={number: start.offsets[number]})
-        start_offsets = self._offsets.find_start_offsets(start, {number: beginnings[number]}, {number: ends[number]})
-        return start_offsets[number], is_requested
+        offsets = self._offsets.find_start_offsets(start, {number: beginnings[number]}, {number: ends[number]})
+        return offsets[number], is_requested
 
     def _release_partition(self, number: int, save: bool) -> None:
         """Forget a partition and unlock its folder, after a last checkpoint if ``save`` is true."""

@@ -10,24 +10,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from kafka.errors import (
-    KafkaError,
-    LogTruncationError,
-    NoOffsetForPartitionError,
-    OffsetOutOfRangeError,
-    UnsupportedCodecError,
-)
+from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError, UnsupportedCodecError
 
 from streamsvm.core.warning import warn
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.clients.messages import NO_MESSAGES, Backlog, Messages, concatenate_messages
 from streamsvm_kafka.clients.protocol import TopicConsumer
-from streamsvm_kafka.connection import (
-    BrokerUnreachableError,
-    Connection,
-    TopicDescription,
-    describe_missing_right,
-)
+from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_missing_right
 from streamsvm_kafka.offsets import StartPoint, TopicOffsets
 from streamsvm_kafka.topics import describe_topic
 
@@ -308,8 +297,6 @@ def to_stream_error(name: str, error: KafkaError, connection: Connection, topic:
     if isinstance(error, UnsupportedCodecError):
         for compression, package in _DECOMPRESSION_PACKAGES.items():
             if compression in str(error):
-                text = (
-                    f'{name}: its messages are compressed by {compression}, which needs {package}: pip install "streamsvm[kafka]"'
-                )
-                return StreamError(text)
+                remedy = f'{compression}, which needs {package}: pip install "streamsvm[kafka]"'
+                return StreamError(f"{name}: its messages are compressed by {remedy}")
     return StreamError(f"{name}: cannot be read: {error}")

@@ -24,7 +24,7 @@ DELIVERY_SECONDS = 30.0
 #: Minimum of that time. Half of it is the timeout of a single request.
 MIN_DELIVERY_SECONDS = 2.0
 #: What to do if a message is too large for its topic.
-RAISE_LIMIT_HINT = "Raise max.message.bytes of the topic"
+SIZE_ADVICE = "Raise max.message.bytes of the topic"
 
 
 #: The hint for sinks with kafka-python, which is slow because it sends one message at a time.
@@ -119,7 +119,7 @@ class _TopicSender(MessageSender):
 
     def _convert_error(self, reason: str, error: BaseException) -> StreamError:
         if isinstance(error, MessageSizeTooLargeError):
-            return StreamError(f"{self.name}: a message is larger than the topic allows. {RAISE_LIMIT_HINT}")
+            return StreamError(f"{self.name}: a message is larger than the topic allows. {SIZE_ADVICE}")
         if isinstance(error, TIMESTAMP_ERRORS):
             return StreamError(f"{self.name} {REFUSED_TIMESTAMPS}")
         if (right := describe_missing_right(self._connection.user, error, "Write", self._topic)) is not None:

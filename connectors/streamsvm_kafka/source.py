@@ -115,10 +115,8 @@ class KafkaSource(MessageSource):
             reader = self._reader = TopicReader(
                 connection, topic, self.name, self._consumer, description, stop_at_end, self._start
             )
-            start_point = self._start or StartPoint("earliest", "earliest")
-            reader.next_offsets = reader.topic_offsets.find_start_offsets(
-                start_point, reader.beginning_offsets, reader.end_offsets
-            )
+            first = self._start or StartPoint("earliest", "earliest")
+            reader.next_offsets = reader.topic_offsets.find_start_offsets(first, reader.beginning_offsets, reader.end_offsets)
         except BaseException:
             self._consumer.close(CONNECT_SECONDS)
             raise

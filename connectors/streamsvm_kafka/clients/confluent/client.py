@@ -39,7 +39,7 @@ def _demote_record(record: logging.LogRecord) -> bool:
 logger.addFilter(_demote_record)
 
 #: Time between two polls for callbacks, while waiting for something else.
-CALLBACK_POLL_SECONDS = 0.1
+CALLBACK_SECONDS = 0.1
 #: Options of librdkafka whose names contain ``_``.
 _NAMES_WITH_UNDERSCORES = ("log_level", "ssl_key", "ssl_certificate", "ssl_ca", "ssl_engine_callback_data")
 #: The classes of kafka-python for librdkafka's own errors, by code.
@@ -78,10 +78,10 @@ def translating_errors() -> Iterator[None]:
         raise (translate_error(cause.args[0]) if isinstance(cause, KafkaException) else KafkaError(str(error))) from error
 
 
-def make_property_name(name: str) -> str:
+def to_property_name(name: str) -> str:
     """Return librdkafka's name of an option.
 
-    >>> make_property_name("ssl_ca_location"), make_property_name("oauth_cb")
+    >>> to_property_name("ssl_ca_location"), to_property_name("oauth_cb")
     ('ssl.ca.location', 'oauth_cb')
     """
     return name if name.endswith("_cb") or name in _NAMES_WITH_UNDERSCORES else name.replace("_", ".")
@@ -93,7 +93,7 @@ def create_client(client_class: Any, connection: Connection, defaults: Mapping[s
     Raise a StreamError if librdkafka refuses the options.
     """
     # librdkafka would read the text of a `Secret` as "***".
-    options = {make_property_name(n): "".join(v) if isinstance(v, str) else v for n, v in connection.options.items()}
+    options = {to_property_name(n): "".join(v) if isinstance(v, str) else v for n, v in connection.options.items()}
     if duplicates := sorted(options.keys() & fixed.keys()):
         raise connection.options_error(f"{duplicates[0]} is set by streamsvm, leave it out")
     settings = {
@@ -137,7 +137,7 @@ class ConfluentAdmin:
 
     def _read_cluster(self) -> Any:
         """Return the metadata of the cluster; raise the error that explains why no broker responds."""
-        deadline, seconds = time.monotonic() + CONNECT_SECONDS, CALLBACK_POLL_SECONDS
+        deadline, seconds = time.monotonic() + CONNECT_SECONDS, CALLBACK_SECONDS
         self._connection_errors.clear()
         while True:
             with contextlib.suppress(KafkaException):
@@ -152,7 +152,7 @@ class ConfluentAdmin:
                     raise self._connection.tls_error(text)
             if (left := deadline - time.monotonic()) <= 0.0:
                 raise self._connection.no_answer_error("; ".join(reasons.values()) or "no answer")
-            seconds = min(2.0 * seconds, max(left, CALLBACK_POLL_SECONDS))
+            seconds = min(2.0 * seconds, max(left, CALLBACK_SECONDS))
 
     @cached_property
     def _admin(self) -> Any:

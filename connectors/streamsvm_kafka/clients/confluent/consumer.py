@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError as ErrorCode
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from streamsvm_kafka.clients.confluent.client import (
-    CALLBACK_POLL_SECONDS,
+    CALLBACK_SECONDS,
     create_client,
-    make_property_name,
+    to_property_name,
     translate_error,
     translating_errors,
 )
@@ -45,11 +45,7 @@ _TRANSIENT_CODES = {
     ErrorCode._MAX_POLL_EXCEEDED,
 }
 #: Errors about groups, which do not matter to a consumer without one.
-_GROUP_CODES = {
-    ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-}
+_GROUP_CODES = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 class ConfluentConsumer:
@@ -81,7 +77,7 @@ class ConfluentConsumer:
         }
         for name, value in settings.items():
             if name != "isolation_level":
-                defaults[_RENAMED_SETTINGS.get(name, make_property_name(name))] = value
+                defaults[_RENAMED_SETTINGS.get(name, to_property_name(name))] = value
         self._consumer = create_client(Consumer, connection, defaults, fixed)
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
@@ -191,12 +187,10 @@ class ConfluentConsumer:
     def beginning_and_end_offsets(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         with translating_errors():
             self._consumer.list_topics(self._topic, timeout=RESPONSE_SECONDS)  # makes new partitions known to librdkafka
-            watermarks = {
-                p: self._consumer.get_watermark_offsets(self._make_key(p), timeout=RESPONSE_SECONDS) for p in partitions
-            }
-        if None in watermarks.values():
+            offsets = {p: self._consumer.get_watermark_offsets(self._make_key(p), timeout=RESPONSE_SECONDS) for p in partitions}
+        if None in offsets.values():
             raise KafkaTimeoutError(f"no response in {RESPONSE_SECONDS:g} s")
-        return {p: low for p, (low, _) in watermarks.items()}, {p: high for p, (_, high) in watermarks.items()}
+        return {p: low for p, (low, _) in offsets.items()}, {p: high for p, (_, high) in offsets.items()}
 
     def offsets_for_time(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         with translating_errors():
@@ -224,7 +218,7 @@ class ConfluentConsumer:
         while not outcomes:
             if time.monotonic() > deadline:
                 raise KafkaTimeoutError(f"no response in {seconds:g} s")
-            self._consumer.poll(CALLBACK_POLL_SECONDS)
+            self._consumer.poll(CALLBACK_SECONDS)
         if outcomes[0] is not None:
             raise outcomes[0]
 
@@ -236,16 +230,11 @@ class ConfluentConsumer:
 def _make_columns(partition: int, messages: Sequence[Any]) -> Messages:
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     timestamps = np.array([message.timestamp()[1] for message in messages], dtype=np.int64)
-    keys = [message.key() for message in messages]
-    headers = list(map(_read_headers, messages))
-    return Messages(
-        partition,
-        offsets,
-        timestamps,
-        keys if any(key is not None for key in keys) else None,
-        headers if any(headers) else None,
-        [message.value() for message in messages],
-    )
+    keys: Any = [message.key() for message in messages]
+    keys = keys if any(key is not None for key in keys) else None
+    headers: Any = list(map(_read_headers, messages))
+    headers = headers if any(headers) else None
+    return Messages(partition, offsets, timestamps, keys, headers, [message.value() for message in messages])
 
 
 #: Calls ``message.headers()`` with a check for errors: the method may return a value and also set an error, which an inlined call

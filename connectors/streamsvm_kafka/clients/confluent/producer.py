@@ -12,12 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ErrorCode
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from streamsvm_kafka.clients.confluent.client import (
-    CALLBACK_POLL_SECONDS,
-    create_client,
-    translate_error,
-    translating_errors,
-)
+from streamsvm_kafka.clients.confluent.client import CALLBACK_SECONDS, create_client, translate_error, translating_errors
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES, MAX_REQUEST_BYTES
 from streamsvm_kafka.connection import CONNECT_SECONDS, RESPONSE_SECONDS, Connection
@@ -94,7 +89,7 @@ class ConfluentProducer:
         """Send a message as soon as the full buffer has space for it."""
         deadline = time.monotonic() + self._seconds + CONNECT_SECONDS
         while time.monotonic() < deadline:
-            self._producer.poll(CALLBACK_POLL_SECONDS)
+            self._producer.poll(CALLBACK_SECONDS)
             with contextlib.suppress(BufferError):
                 self._producer.produce(*message)
                 return

@@ -101,9 +101,7 @@ def _make_tls_context(connection: Connection, options: Mapping[str, Any]) -> ssl
             context.load_verify_locations(config["ssl_crlfile"])
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     except (ssl.SSLError, OSError) as error:
-        files = ", ".join(
-            f"{name}={value}" for name, value in options.items() if name.startswith("ssl_") and name.endswith("file")
-        )
+        files = ", ".join(f"{name}={path}" for name, path in options.items() if name.startswith("ssl_") and name.endswith("file"))
         raise connection.options_error(f"TLS cannot be set up with {files} ({error}). Are they PEM files?") from error
     return context
 

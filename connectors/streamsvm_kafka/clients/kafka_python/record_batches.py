@@ -57,16 +57,11 @@ def _make_columns(records: list[Any]) -> Messages:
         timestamps = np.array([record.timestamp for record in records], dtype=np.int64)
     except OverflowError:
         raise CorruptRecordError("an offset or a timestamp has more than 64 bits") from None
-    keys = [record.key for record in records]
-    headers = [record.headers for record in records]
-    return Messages(
-        records[0].partition,
-        offsets,
-        timestamps,
-        keys if any(key is not None for key in keys) else None,
-        headers if any(headers) else None,
-        [record.value for record in records],
-    )
+    keys: Any = [record.key for record in records]
+    keys = keys if any(key is not None for key in keys) else None
+    headers: Any = [record.headers for record in records]
+    headers = headers if any(headers) else None
+    return Messages(records[0].partition, offsets, timestamps, keys, headers, [record.value for record in records])
 
 
 @cache
