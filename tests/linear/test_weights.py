@@ -161,18 +161,18 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
     parquet.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1], "w": [1.0, -1.0]}), table)
     for match, options in (
         ("row 2: column 'w' is -1, but", {"weight": "w"}),
-        ("no column 'v' of weights", {"weight": "v"}),
-        ("no column 'y' of weights beside", {"weight": "y"}),
+        ("no column 'v' for weights", {"weight": "v"}),
+        ("no column 'y' for weights .besides", {"weight": "y"}),
     ):
         refused(match, write_blocks, table, tmp_path / "blocks", target="y", **options)
     for match, some in (
         ("row 1: w must be", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1, -1.0)]),
-        ("row 1 has 2 parts, and the first row has 3", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1)]),
+        ("row 1 has 2 parts, but the first row has 3", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1)]),
         ("no rows have a label and a weight above 0", [({0: 1.0}, 0, 0.0)]),
     ):
         refused(match, write_rows, some, tmp_path / "blocks")
     with BlockWriter(tmp_path / "blocks", weighted=True) as writer:
-        for match, weights in (("2 rows, not shape", [1.0]), ("row 1, and|row 1 is -1|that of row 1 is -1", [1.0, -1.0])):
+        for match, weights in (("one value per row .2., not shape", [1.0]), ("row 1 has the weight -1", [1.0, -1.0])):
             refused(match, writer.add, np.eye(2), np.zeros(2), weights=weights)
     with BlockWriter(tmp_path / "blocks") as writer, pytest.raises(ValueError, match="weighted=True"):
         writer.add(np.eye(2), np.zeros(2), weights=[1.0, 1.0])
