@@ -60,7 +60,7 @@ class Predictor:
             try:
                 if self._model is None and (first := self._models.wait()) is not None:
                     self._take(first.model, first.header["rows"])
-                if (found := self._models.newer()) is not None:
+                if (found := self._models.read_newer()) is not None:
                     self._take(*found)
             except (CheckpointError, StreamError) as error:  # a broker is away: the model stays
                 print(error, file=sys.stderr)
@@ -83,7 +83,7 @@ class Predictor:
             source = IterableSource([(row, None) for row in rows])
             loop = PredictionLoop(source, self._model, predictions, on_error=refused, error_share=1.0)
             try:
-                notes = loop.run().columns.sentences
+                notes = loop.run().columns.messages
             except StreamError as error:
                 raise RequestError(400, str(error)) from error
             version = self.version

@@ -419,7 +419,7 @@ class FollowedTopic(Follower):
             raise CheckpointError(f"{self.path} holds no checkpoint")
         return self._check_has_rows(parse_checkpoint(data, self.path, self._trusted))
 
-    def _look_for_newest(self) -> Checkpoint | None:
+    def _read_if_changed(self) -> Checkpoint | None:
         return None if self._reader is None else self._load_usable(self._reader.read_newer())
 
     def wait(self) -> Checkpoint | None:

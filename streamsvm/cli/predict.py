@@ -83,8 +83,8 @@ class _DecisionFollower(NamedTuple):
     models: Any
     job: PredictJob
 
-    def newer(self) -> FollowedModel | None:
-        newest: FollowedModel | None = self.models.newer()
+    def read_newer(self) -> FollowedModel | None:
+        newest: FollowedModel | None = self.models.read_newer()
         if newest is None:
             return None
         try:
@@ -105,7 +105,7 @@ def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
 
 def _show_end(end: Progress, before: int, reporter: Reporter) -> None:
     facts = {"rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused), "interrupted": end.interrupted}
-    facts |= end.columns.facts
+    facts |= end.columns.counts
     facts |= {"abstained": end.abstained} if end.abstained else {}
     facts |= {"scored": end.scored, "scores": scores_to_json(end.scores)} if end.scored else {}
     if reporter.quiet:
@@ -115,7 +115,7 @@ def _show_end(end: Progress, before: int, reporter: Reporter) -> None:
     counted = "".join(f"  {count:,} {kind}" for kind, count in end.refused.items())
     refused = f"  {sum(end.refused.values()):,} refused{counted}" if counted else ""
     now = f", {end.predicted - before:,} of them in this run" if before else ""
-    for sentence in end.columns.sentences:
+    for sentence in end.columns.messages:
         reporter.report_event(sentence, "unfamiliar")
     if end.scored:
         rows = f"{end.scored:,} row{'s' * (end.scored != 1)} had a label, which was not learned"

@@ -261,7 +261,7 @@ def iter_first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[R
 
 def print_unfamiliar_columns(columns: ColumnMonitor) -> None:
     """Say on standard error what rows have that their model has not met."""
-    for sentence in columns.sentences:
+    for sentence in columns.messages:
         print(escape_unprintable(sentence), file=sys.stderr)  # noqa: T201
 
 

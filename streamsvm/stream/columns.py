@@ -1,4 +1,4 @@
-"""A comparison of the columns of a stream with those that its model has learned."""
+"""Compares the columns of a stream with those that its model has learned."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from streamsvm.stream.rows import format_names
 from streamsvm.stream.tables.chunk import Table, Values, is_null
 from streamsvm.stream.tables.encoder import TableEncoder
 
-_MAX_NEW_COLUMNS = 100  # whose rows are counted
+_MAX_NEW_COLUMNS = 100  # unknown columns that are counted
 
 
 class ColumnMonitor(Resumable):
     r"""Counts the rows that have a value in each column, and compares the columns with those that a model has learned.
 
-    A row with just the columns that were learned costs one comparison, unless an encoder reads it. Memory is bounded.
+    Without an encoder, a row with exactly the learned columns costs one comparison. Memory is bounded.
 
     Parameters
     ----------
     learned
-        The columns of the model; without any, nothing is counted.
+        The columns of the model. If they are empty, nothing is counted.
     encoder
-        The encoder that has learned the names in columns of names; None if there is none.
+        The encoder that has learned the names in columns of categories; None for a model without one.
     ignored
-        Columns that need not be learned, such as those that predictions keep.
+        Columns that need not be learned, such as passthrough columns.
 
     Attributes
     ----------
@@ -43,15 +43,15 @@ class ColumnMonitor(Resumable):
     >>> monitor = ColumnMonitor(encoder.learned_columns, encoder)
     >>> for x in ({"city": "Oslo", "size": 2}, {"city": "Paris"}):
     ...     monitor.add_row(x)
-    >>> print(*monitor.sentences, sep="\n")
+    >>> print(*monitor.messages, sep="\n")
     column 'age' was learned, and no row has it: it counts as missing
     column 'size' was never learned: it is left out (1 of 2 rows)
     column 'city' has names that were never learned (1 of 2 rows)
-    >>> monitor.changes
+    >>> monitor.change_summary
     "'age' is gone (it counts as missing), 'size' is new"
     >>> monitor = ColumnMonitor(["Age"])
     >>> monitor.add_row({"age": 31})
-    >>> monitor.sentences[1]
+    >>> monitor.messages[1]
     "column 'age' was never learned: it is left out (1 of 1 rows). Is it 'Age'? It is written 'age'"
     """
 
@@ -63,18 +63,18 @@ class ColumnMonitor(Resumable):
         self.compare_with(learned, encoder)
         self._ignored = frozenset(ignored)
         self.rows: int = 0
-        self._complete = 0  # rows with just the columns that were learned, which are not in `_values`
-        self._values: Counter[Hashable] = Counter()  # rows that have a value, by column
-        self._unknown_names: Counter[Hashable] = Counter()  # rows with a name that was never learned, by column
+        self._complete = 0  # rows with exactly the learned columns, which are not counted in `_values`
+        self._values: Counter[Hashable] = Counter()  # rows with a value, by column
+        self._unknown_names: Counter[Hashable] = Counter()  # rows with a name that was not learned, by column
 
     def compare_with(self, learned: Sequence[Hashable], encoder: TableEncoder | None) -> None:
-        """Compare with the columns of another model from now on."""
+        """Set the learned columns and the encoder of the model to compare with."""
         self._learned, self._encoder = dict.fromkeys(learned), encoder
         self._usual = self._learned.keys() if encoder is None else set(encoder.column_state.frequent_columns)
 
     @property
-    def compares(self) -> bool:
-        """Whether there are columns to compare with."""
+    def is_active(self) -> bool:
+        """Whether there are learned columns to compare with."""
         return bool(self._learned)
 
     def add_row(self, x: Any) -> None:
@@ -89,13 +89,13 @@ class ColumnMonitor(Resumable):
             if value is not None and not is_null(value):
                 self._add_values(name, [value], 1)
 
-    def add_table(self, table: Table, first: int, end: int) -> None:
-        """Count the rows of a table from one number to before another."""
+    def add_table(self, table: Table, start: int, stop: int) -> None:
+        """Count the rows ``start`` to ``stop`` (exclusive) of a table."""
         if not self._learned:
             return
-        self.rows += end - first
+        self.rows += stop - start
         for name, values in zip(table.names, table.columns, strict=True):
-            part = values[first:end]
+            part = values[start:stop]
             if isinstance(part, np.ndarray):
                 n = int(np.count_nonzero(part == part))
             else:
@@ -114,64 +114,65 @@ class ColumnMonitor(Resumable):
             self._values[name] += n
 
     @property
-    def facts(self) -> dict[str, dict[str, int] | list[str]]:
-        """The counts: columns that never came, rows with each column that was never learned, and rows with unknown names."""
+    def counts(self) -> dict[str, dict[str, int] | list[str]]:
+        """The learned columns that no row has, and the number of rows with each unknown column, and with unknown names."""
         values = dict(self._values)  # a copy, because another thread may count rows meanwhile
-        never = [name for name in self._learned if name not in values] if self.rows and not self._complete else []
+        missing = [name for name in self._learned if name not in values] if self.rows and not self._complete else []
         return {
-            "missing_columns": list(map(str, never)),
+            "missing_columns": list(map(str, missing)),
             "unknown_columns": {str(name): n for name, n in values.items() if name not in self._learned},
             "unknown_names": {str(name): n for name, n in dict(self._unknown_names).items()},
         }
 
     @property
-    def sentences(self) -> list[str]:
-        """The counts in words; empty if the model has learned all that came."""
-        facts: Any = self.facts
-        sentences = []
-        if never := facts["missing_columns"]:
-            were, them, they = ("were", "them", "they count") if len(never) > 1 else ("was", "it", "it counts")
-            sentences.append(
-                f"column{'s' * (len(never) > 1)} {format_names(never, 10)} {were} learned, and no row has {them}: "
-                f"{they} as missing"
+    def messages(self) -> list[str]:
+        """Messages about each difference for the user; empty if the model has learned all columns and names of the rows."""
+        counts: Any = self.counts
+        messages = []
+        if missing := counts["missing_columns"]:
+            were, object_, they_count = ("were", "them", "they count") if len(missing) > 1 else ("was", "it", "it counts")
+            messages.append(
+                f"column{'s' * (len(missing) > 1)} {format_names(missing, 10)} {were} learned, and no row has {object_}: "
+                f"{they_count} as missing"
             )
-        for name, n in facts["unknown_columns"].items():
-            alike = next((f". Is it {other!a}? It is written {name!a}" for other in never if _folded(other) == _folded(name)), "")
-            sentences.append(f"column {name!r} was never learned: it is left out ({n:,} of {self.rows:,} rows){alike}")
-        for name, n in facts["unknown_names"].items():
-            sentences.append(f"column {name!r} has names that were never learned ({n:,} of {self.rows:,} rows)")
-        return sentences
+        for name, n in counts["unknown_columns"].items():
+            similar = [column for column in missing if _normalize_name(column) == _normalize_name(name)]
+            hint = f". Is it {similar[0]!a}? It is written {name!a}" if similar else ""
+            messages.append(f"column {name!r} was never learned: it is left out ({n:,} of {self.rows:,} rows){hint}")
+        for name, n in counts["unknown_names"].items():
+            messages.append(f"column {name!r} has names that were never learned ({n:,} of {self.rows:,} rows)")
+        return messages
 
     @property
-    def gone(self) -> list[Hashable]:
-        """The columns that most rows had while the model learned, and no row has now."""
+    def gone_columns(self) -> list[Hashable]:
+        """The columns that most rows had while the model learned, and that no row has now."""
         return [] if self._complete else sorted(self._usual - self._values.keys(), key=str)
 
     @property
-    def changes(self) -> str:
-        """The columns that are gone, and those that half of the rows have and were never learned, in words.
+    def change_summary(self) -> str:
+        """A text that names the columns that are gone, and the unknown columns that at least half of the rows have.
 
-        The text is empty if rows are sparse: if they have fewer than half of the columns.
+        It is empty without such columns, and if rows are sparse: if they have fewer than half of the columns.
         """
         cells = sum(n for name, n in self._values.items() if name in self._learned) + self._complete * len(self._learned)
         if 2 * cells < self.rows * len(self._learned):
             return ""
         changes = []
-        if gone := self.gone:
+        if gone := self.gone_columns:
             changes.append(f"{format_names(gone, 5)} {'is' if len(gone) == 1 else 'are'} gone (it counts as missing)")
         if new := [name for name, n in self._values.items() if name not in self._learned and 2 * n >= self.rows]:
             changes.append(f"{format_names(new, 5)} {'is' if len(new) == 1 else 'are'} new")
         return ", ".join(changes)
 
     @property
-    def foreign(self) -> str:
-        """A sentence, if rows have columns, and none of them was learned; else an empty text."""
+    def mismatch(self) -> str:
+        """A message if rows have columns, and the model has learned none of them; else an empty text."""
         if self._complete or not self._values or not self._learned.keys().isdisjoint(self._values):
             return ""
         names = f"they have {format_names(self._values, 5)}; learned were {format_names(self._learned, 5)}"
         return f"the rows have none of the columns that the model has learned ({names})"
 
 
-def _folded(name: str) -> str:
-    """Return a name in a form that is equal for names which differ in case, blanks and forms of the same letters."""
+def _normalize_name(name: str) -> str:
+    """Return a normal form of a name, without its differences in case, outer blanks and Unicode forms of letters."""
     return unicodedata.normalize("NFKC", name).casefold().strip()

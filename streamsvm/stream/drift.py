@@ -1,4 +1,4 @@
-"""A detector of drift that watches the errors of a stream's predictions."""
+"""Watches the prediction errors of a stream for concept drift."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from streamsvm.stream.logs import event
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_LONGEST = 200  # characters of what a checkpoint says of its detector
-_RECENT = 50  # errors of about which the recent mean is
+_MAX_DESCRIPTION_CHARS = 200  # of the detector of a checkpoint, in messages
+_RECENT_ERRORS = 50  # the recent error is an exponential mean with about this many errors
 
 
 class DriftWatch(Resumable):
-    """Watches the errors of a stream's predictions for drift, with a detector of river.
+    """Watches the prediction errors of a stream for concept drift, with a detector of river.
 
     Pass it to a `LearningLoop`. The error of each scored prediction goes into the detector. It is 0 or 1 for a label. For a
-    number, it is the absolute error, at most float32's largest number, which also stands for an infinite prediction and for
-    NaN. Detectors also report errors that became fewer, as happens while a model learns. Those are not drifts here, and are
-    ignored.
+    number, it is the absolute error. Larger errors than float32 can hold, infinite predictions and NaN count as the largest
+    float32 number. Detectors also report that errors have decreased, as happens while a model learns. That is not counted.
 
     Parameters
     ----------
     detector
-        River detector that has not seen any value yet, such as ``river.drift.ADWIN()``. Those of ``river.drift.binary`` are for
-        labels.
+        River detector that has not seen any value yet, such as ``river.drift.ADWIN()``. Detectors of ``river.drift.binary`` are
+        for labels.
     on_drift
-        What the loop does about a drift. ``"count"`` counts and logs it, and the model continues to follow it by learning.
-        ``"reset"`` also begins a new model, a clone that has learned nothing. This pays for learners that do not forget by
-        themselves if drifts are abrupt. With ADWIN, BSGD of 100 and 500 support vectors gained 1.0 points over 15 streams of
+        How the loop reacts to a drift. ``"count"`` counts and logs it, and the model adapts by learning. ``"reset"`` also
+        replaces the model by a new one, a clone that has learned nothing. This helps learners that do not forget by themselves,
+        if drifts are abrupt. With ADWIN, BSGD of 100 and 500 support vectors gained 1.0 points over 15 streams of
         10,000 to 16,000 rows, and up to 3.6 where labels were flipped; BSCA, which forgets, gained .2, and `SVMClassifier` .1.
         False alarms cost .4 points at most. Other detectors have more of them: ``benchmarks/drift.py``.
 
@@ -44,12 +43,12 @@ class DriftWatch(Resumable):
     drifts : int
         Number of drifts so far, including earlier runs.
     due : bool
-        Whether the loop has to begin a new model.
+        Whether the loop has to replace the model by a new one.
 
     Raises
     ------
     ValueError
-        The detector is not one of river, draws at random without a seed, or cannot be fed; or ``on_drift`` is another word.
+        The detector is not one of river, is random without a seed, or fails; or ``on_drift`` is unknown.
 
     Examples
     --------
@@ -74,52 +73,52 @@ class DriftWatch(Resumable):
         if getattr(detector, "seed", 0) is None:
             raise ValueError(f"{type(detector).__name__} draws at random: give it a seed, so that a run can be repeated")
         self.detector: Any = detector
-        self._binary = isinstance(detector, base.BinaryDriftDetector)  # for errors that are 0 or 1
+        self._binary = isinstance(detector, base.BinaryDriftDetector)  # takes only errors of 0 and 1
         self.resets_model: bool = on_drift == "reset"
-        #: The detector and its parameters, taken before the first row, for some count in their parameters.
+        #: The detector and its parameters before the first row, because some detectors change their parameters.
         self.description: str = f"{type(detector).__name__}({', '.join(f'{k}={v!r}' for k, v in detector._get_params().items())})"
-        self._new = copy.deepcopy(detector)
+        self._unused_detector = copy.deepcopy(detector)
         try:
-            _feed_a_copy(detector)
-        except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
+            _try_detector(detector)
+        except Exception as error:  # noqa: BLE001 - river does not validate parameters
             raise ValueError(f"{self.description} cannot be fed: {error}") from None
         self.drifts: int = 0
         self.is_reset_due: bool = False
         self._name, self._regression = "", False
-        # Since the last time that the detector told of something: errors, and how many; and their recent mean.
+        # The sum, number and recent mean of the errors since the last change that the detector reported.
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
     def start(self, model: Any, regression: bool, name: str) -> None:
-        """Begin to watch a model over the stream of this name.
+        """Start to watch a model on the stream ``name``.
 
-        A ValueError says that the detector is for labels and the model predicts numbers (``regression``), or the model cannot be
-        cloned.
+        Raises a ValueError if the detector is for labels and the model predicts numbers (``regression``), or if the model must be
+        reset and cannot be cloned.
         """
         if self._binary and regression:
             raise ValueError(f"{self.description} is for errors of labels, and the model predicts numbers: try ADWIN")
         if self.resets_model and not hasattr(model, "clone"):
-            raise ValueError(f"a clone of the model is begun after a drift, and {type(model).__name__} has no clone()")
+            raise ValueError(f"the model is replaced by a clone after a drift, and {type(model).__name__} has no clone()")
         self._name, self._regression = name, regression
 
     def update(self, y: Any, predicted: Any, row: int) -> None:
-        """Count the error of a prediction of the true label or target ``y``, after ``row`` rows.
+        """Feed the error of a prediction of the label or target ``y`` to the detector, after ``row`` rows.
 
-        None, from a model that does not predict yet, is not counted.
+        A prediction of None, from a model that does not predict yet, is ignored.
         """
         if predicted is None:
             return
         error = abs(float(y - predicted)) if self._regression else float(predicted != y)
-        if not error <= LARGEST_FLOAT32:  # also NaN: no detector, and no checkpoint, could go on with it
+        if not error <= LARGEST_FLOAT32:  # also NaN, which would spoil the detector
             error = LARGEST_FLOAT32
         try:
             self.detector.update(int(error) if self._binary else error)
             is_drift = self.detector.drift_detected
-        except (ArithmeticError, TypeError, ValueError) as failure:  # rounding may lead to the root of a negative number
-            logger.warning("%s, row %d: %s fails (%s) and begins anew", self._name, row, self.description, failure)
-            self.detector, is_drift = copy.deepcopy(self._new), False
+        except (ArithmeticError, TypeError, ValueError) as failure:  # such as the root of a number that is negative by rounding
+            logger.warning("%s, row %d: %s fails (%s) and is reset", self._name, row, self.description, failure)
+            self.detector, is_drift = copy.deepcopy(self._unused_detector), False
         self._sum += error
         self._count += 1
-        self._recent += (error - self._recent) / min(self._count, _RECENT)
+        self._recent += (error - self._recent) / min(self._count, _RECENT_ERRORS)
         if not is_drift:
             return
         mean = self._sum / self._count
@@ -147,14 +146,16 @@ class DriftWatch(Resumable):
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
     def restore(self, state: Any, detector: Any) -> None:
-        """Continue from a saved `state` and its detector; ValueError if they are of another detector, or corrupt."""
-        if isinstance(state, dict) and (before := str(state.get("description"))) != self.description:
-            raise ValueError(f"drift was watched by {before[:_LONGEST]}, not {self.description}: ask for the same")
+        """Continue from a saved `state` and its detector; raise a ValueError if they are corrupt, or of another detector."""
+        if isinstance(state, dict) and (saved_description := str(state.get("description"))) != self.description:
+            raise ValueError(
+                f"drift was watched by {saved_description[:_MAX_DESCRIPTION_CHARS]}, not {self.description}: ask for the same"
+            )
         if type(detector) is not type(self.detector) or vars(detector).keys() != vars(self.detector).keys():
             raise ValueError(f"the checkpoint's detector is {short_repr(detector)}, not {self.description}")
         try:
-            _feed_a_copy(detector)
-        except BaseException as error:  # whatever a corrupt state leads to: a panic of Rust is not an Exception
+            _try_detector(detector)
+        except BaseException as error:  # a panic of river's Rust code is not an Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise ValueError(f"the checkpoint's detector is corrupt: {error}") from None
@@ -162,8 +163,9 @@ class DriftWatch(Resumable):
         self.detector = detector
 
 
-def _feed_a_copy(detector: Any) -> None:
-    tried = copy.deepcopy(detector)
+def _try_detector(detector: Any) -> None:
+    """Feed some errors to a copy of a detector, so that an unusable one raises its error now."""
+    detector = copy.deepcopy(detector)
     for error in (0, 1, 0):
-        tried.update(error)
-        bool(tried.drift_detected)
+        detector.update(error)
+        bool(detector.drift_detected)

@@ -1,4 +1,4 @@
-"""The learning loop: source, predict, score, learn, checkpoint."""
+"""The learning loop: it predicts each row of a source, scores the prediction, learns the row, and writes checkpoints."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class LearningLoop(StreamLoop):
 
     If the model does not predict a row yet (None, or no probabilities), the row is learned but not scored, as in river's
     evaluate. If the source cannot read a row, or the model would refuse it, the whole row is refused before a learner or
-    transformer of this library learns it, and ``on_error`` decides what happens next. A transformer of river may keep a new name
-    of a refused row, and has learned a part of the row if it fails at a text of a new name.
+    transformer of this library learns it, and ``on_error`` decides what happens next. A river transformer may remember a new name
+    of a refused row, and has learned a part of the row if it fails at a text in a new column.
 
     A checkpoint is one file with the model, the metrics, and the positions of source and sink. A run that finds one in its
     folder continues from it, even after a kill, and ends with the same bytes as a run that was never interrupted. Only the
@@ -59,9 +59,9 @@ class LearningLoop(StreamLoop):
         Sink for the predictions, such as a `FileSink`; None writes none. Checkpoints hold its position, so every run with the
         same folder needs the same sink.
     checkpoints
-        Place for checkpoints, such as a `CheckpointFolder`; None, the default, writes none. Once a row was learned, one is
-        written every ``checkpoint_every`` rows, and at the end. Of a topic, where it begins is saved at once: a loop that dies
-        before its first row leaves none out.
+        Store for checkpoints, such as a `CheckpointFolder`; None, the default, writes no checkpoints. Once a row was learned, one
+        is written every ``checkpoint_every`` rows, and at the end. The start offsets of a topic are saved immediately, so that a
+        loop that is killed before its first row skips no rows.
     checkpoint_every
         Number of rows of the stream between two checkpoints, by default 10,000. None writes them by time alone.
     checkpoint_seconds
@@ -81,12 +81,12 @@ class LearningLoop(StreamLoop):
         Maximum share of refused rows among about the last 1,000, from 0 to 1, by default 0.5, once 100 were refused; beyond,
         the run ends too.
     passthrough
-        Columns that are copied from each row into its prediction, as they came, for whoever joins the two. One that a row does
-        not have is None. Predictions of a topic's rows also have ``partition`` and ``offset`` of the message, and ``within`` if
-        messages have many rows.
+        Columns that are copied unchanged from each row into its prediction, so that you can join the two. A missing value is
+        None. Predictions of a topic's rows also have ``partition`` and ``offset`` of the message, and ``within`` if messages have
+        many rows.
     computed_fields
-        What predictions say beside the label, each a `streamsvm.stream.prediction_fields.ComputedFields`. Rows are then taken
-        one by one.
+        Additional fields of predictions that the model computes, each a
+        `streamsvm.stream.prediction_fields.ComputedFields`. Rows are then processed one by one.
     classes
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
     drift
@@ -97,7 +97,7 @@ class LearningLoop(StreamLoop):
     Attributes
     ----------
     model
-        The model in its present state; another object if there was a checkpoint, or after a drift that began a new model.
+        The model in its present state; another object if there was a checkpoint, or after a drift that has reset the model.
     curve : LearningCurve
         The scores at fewer than 200 rows of the stream. Checkpoints hold those of earlier runs.
     rows, learned : int
@@ -139,16 +139,16 @@ class LearningLoop(StreamLoop):
         **options: Unpack[LoopOptions],
     ) -> None:
         super().__init__(source, model, metric, sink=sink, **options)
-        last = self._pipeline.last_step
+        last_step = self._pipeline.last_step
         if classes is not None and self._regression:
-            raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
+            raise ValueError(f"classes are declared, and {type(last_step).__name__} predicts numbers: leave them out")
         self._labels = LabelRules(classes)
-        most = getattr(last, "max_classes", math.inf)
-        if self._labels.classes is not None and len(self._labels.classes) > most:
-            raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
+        max_classes = getattr(last_step, "max_classes", math.inf)
+        if self._labels.classes is not None and len(self._labels.classes) > max_classes:
+            raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={max_classes}")
         if drift is not None:
             drift.start(model, self._regression, source.name)
-            self._uses_batches = self._uses_batches and not drift.resets_model  # for the next row is for another model
+            self._uses_batches = self._uses_batches and not drift.resets_model  # after a drift, the next row is for a new model
         self.drift = drift
         if source.weight is not None:
             check_accepts_weights(model, source.weight)
@@ -158,10 +158,10 @@ class LearningLoop(StreamLoop):
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
         header = checkpoint.header
         try:
-            parameters, scored, _ = header["parameters"], header["metrics"], header["sink"]
+            parameters, metrics, _ = header["parameters"], header["metrics"], header["sink"]
             self._resume_counts(header)
-            if (watched := header.get("drift")) is not None:
-                self._resume_drift(folder, watched, checkpoint.state["detector"])
+            if (drift_state := header.get("drift")) is not None:
+                self._resume_drift(folder, drift_state, checkpoint.state["detector"])
             self._resume_delayed(folder, header.get("delayed"), checkpoint.state)
             curve, scores = LearningCurve.from_state(header["curve"], self.rows), checkpoint.state["scores"]
             self._labels.resume(header["labels"])
@@ -173,8 +173,8 @@ class LearningLoop(StreamLoop):
                 f"{folder} holds a model with other parameters: {describe_differences(str(parameters), self._parameters)}. "
                 f"Ask for the same, {START_AFRESH}"
             )
-        if scored != repr(self._scores):
-            raise CheckpointError(f"{folder} has scored with {scored}, not {self._scores!r}: ask for the same, {START_AFRESH}")
+        if metrics != repr(self._scores):
+            raise CheckpointError(f"{folder} has scored with {metrics}, not {self._scores!r}: ask for the same, {START_AFRESH}")
         if (weight := header.get("weight")) != self.source.weight:
             raise CheckpointError(
                 f"{folder} was learned with the weight {weight!r}, not {self.source.weight!r}: ask for the same, {START_AFRESH}"
@@ -186,63 +186,62 @@ class LearningLoop(StreamLoop):
         self._pipeline = ValidatingPipeline(checkpoint.model)
         self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.encoder)
 
-    def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
+    def _resume_drift(self, folder: Path | str, state: Any, detector: Any) -> None:
         if self.drift is None:
             raise CheckpointError(f"{folder} was learned with a detector of drift: give --drift, {START_AFRESH}")
         try:
-            self.drift.restore(facts, detector)
+            self.drift.restore(state, detector)
         except ValueError as error:
             raise CheckpointError(f"{folder}: {error}, {START_AFRESH}") from None
 
-    def _resume_delayed(self, folder: Path | str, facts: Any, parts: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Go on with the rows and labels that wait in a checkpoint; an error if the loop is of another kind."""
-        if facts is not None:
+    def _resume_delayed(self, folder: Path | str, counts: Any, state: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Continue with the rows and labels that wait in a checkpoint; raise a CheckpointError if the loop is of another kind."""
+        if counts is not None:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
 
     def _make_row_learner(self) -> Callable[..., Any]:
-        # A weight is for the model alone; a row of weight 0 is scored and not learned. A label that is refused raises before
-        # anything was learned.
+        # A weight does not affect scores, so a row of weight 0 is scored, but not learned. All checks come before any learning.
         if not self._learns:
             return super()._make_row_learner()
         pipeline, model, scores, labels = self._pipeline, self.model, self._scores, self._labels
-        check, timings, regression, drift = pipeline.check_row, self.timings, self._regression, self.drift
-        learned: set[Any] = set()  # labels that this model knows
+        check_row, timings, regression, drift = pipeline.check_row, self.timings, self._regression, self.drift
+        learned_labels: set[Any] = set()  # labels that this model object has learned
 
-        def learn(x: Any, y: Any, seen: Any, label: Any, probabilities: Any, w: float | None = None) -> Any:
-            first = new = False
+        def learn(x: Any, y: Any, features: Any, predicted: Any, probabilities: Any, weight: float | None = None) -> Any:
+            is_unchecked = is_new = False
             if regression:
                 y = parse_target(y)
             else:
                 try:
-                    first = y not in learned
+                    is_unchecked = y not in learned_labels
                 except TypeError:
-                    first = True
-                if first:
-                    new = labels.check_is_new(y)
+                    is_unchecked = True
+                if is_unchecked:
+                    is_new = labels.check_is_new(y)
                     if pipeline.check_new_label is not None:
-                        pipeline.check_new_label(seen, y)
-            if check is not None:
-                check(seen, y)
+                        pipeline.check_new_label(features, y)
+            if check_row is not None:
+                check_row(features, y)
             if scores.binary:
                 self._check_positive_label(y)
-            if w is None:
+            if weight is None:
                 model.learn_one(x, y)
-            elif w:
-                model.learn_one(x, y, w=w)
-            scores.update(y, label, probabilities)
+            elif weight:
+                model.learn_one(x, y, w=weight)
+            scores.update(y, predicted, probabilities)
             if drift is not None:
-                drift.update(y, label, self.rows)
+                drift.update(y, predicted, self.rows)
             self.scored += 1
-            if w == 0.0:
+            if weight == 0.0:
                 return y
             self.learned += 1
-            if new:
-                if not self._has_warned_of_labels and (late := labels.describe_late_label(y, self.learned - 1)):
+            if is_new:
+                if not self._has_warned_of_labels and (text := labels.describe_late_label(y, self.learned - 1)):
                     self._has_warned_of_labels = True
-                    warn(f"{self._current_place}: {late}")
+                    warn(f"{self._current_place}: {text}")
                 labels.add(y)
-            if first and len(learned) < MAX_LABELS:
-                learned.add(y)
+            if is_unchecked and len(learned_labels) < MAX_LABELS:
+                learned_labels.add(y)
             if timings is not None:
                 timings.observe_learning()
             return y
@@ -253,21 +252,21 @@ class LearningLoop(StreamLoop):
         return y in self._labels.known_labels
 
     def _process_chunk(self, chunk: Chunk) -> None:
-        self._note_columns()
+        self._set_column_order()
         super()._process_chunk(chunk)
 
-    def _note_columns(self) -> None:
-        """Tell a new model in which order the source has its columns, if it has any."""
-        note = getattr(self._pipeline.last_step, "note_columns", None) if self._learns and self.source.columns else None
-        if note is not None:
-            note(self.source.columns)
+    def _set_column_order(self) -> None:
+        """Set the model's column order from the source, if the source has columns and the model has learned no row."""
+        note_columns = getattr(self._pipeline.last_step, "note_columns", None)
+        if note_columns is not None and self._learns and self.source.columns:
+            note_columns(self.source.columns)
 
     def _process_row(self, chunk: Chunk, i: int) -> None:
         super()._process_row(chunk, i)
         if self.drift is not None and self.drift.is_reset_due:
             self.drift.is_reset_due = False
             self._pipeline = ValidatingPipeline(self.model.clone())
-            self._note_columns()
+            self._set_column_order()
             self._process = self._make_row_processor()
 
     @property
@@ -283,8 +282,8 @@ class LearningLoop(StreamLoop):
             "scores": [report.saved for report in self._scores.reports()],
         }
         facts |= {} if self.source.weight is None else {"weight": self.source.weight}
-        parts: dict[str, Any] = {"scores": self._scores.state}
+        state: dict[str, Any] = {"scores": self._scores.state}
         if self.drift is not None:
-            parts |= {"detector": self.drift.detector}
+            state |= {"detector": self.drift.detector}
             facts |= {"drift": self.drift.state}
-        return self.model, parts, facts
+        return self.model, state, facts

@@ -205,7 +205,7 @@ class CheckpointMerger:
         changed = False
         for path in self._part_folders():
             try:
-                checkpoint = self._followed.setdefault(path, FollowedFolder(path, self._trusted)).changed()
+                checkpoint = self._followed.setdefault(path, FollowedFolder(path, self._trusted)).read_changed()
                 if checkpoint is None:
                     continue
                 _check_estimator(path, checkpoint)

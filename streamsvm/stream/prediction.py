@@ -1,4 +1,4 @@
-"""The prediction loop: source, predict, sink, checkpoint; and the model of a process that keeps learning, which it may follow."""
+"""The prediction loop, and how it follows the newest model of another process that keeps learning."""
 
 from __future__ import annotations
 
@@ -22,54 +22,54 @@ from streamsvm.stream.stream_loop import LoopOptions, Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
 
 logger: logging.Logger = logging.getLogger(__name__)
-_KIND = "predictions"  # of a checkpoint
+_KIND = "predictions"  # the kind of its checkpoints
 
 
 class FollowedModel(NamedTuple):
-    """A model, and which one of the run that makes it."""
+    """A model of a run that keeps learning, with its version."""
 
     model: Any
-    version: int  # rows of the stream that it had seen
+    version: int  # number of rows that the run had read
 
 
 class Followed(Protocol):
-    """The newest model of a place into which another process may write: a `FollowedFolder`, or a topic."""
+    """A checkpoint store that is watched for newer models of another process: a `FollowedFolder`, or a topic."""
 
-    def newer(self) -> FollowedModel | None:
-        """Return the newest model if it was not returned before, else None. It does not wait."""
+    def read_newer(self) -> FollowedModel | None:
+        """Return the newest model, without waiting; None if it was returned before."""
 
 
 class Follower:
-    """Looks for newer models, with a pause after each look."""
+    """The base of followed stores: it looks for newer models, with a pause of ``seconds`` after each look."""
 
     def __init__(self, trusted: bool, seconds: float) -> None:
         self._trusted, self._seconds = trusted, seconds
-        self._due = 0.0
+        self._next_look = 0.0
         self._stopping = threading.Event()
 
-    def newer(self) -> FollowedModel | None:
-        """Return the newest model if it was not returned before, else None. It does not wait.
+    def read_newer(self) -> FollowedModel | None:
+        """Return the newest model, without waiting; None if it was returned before.
 
-        A checkpoint that cannot be read gives a warning, once, and the model before it stays in use.
+        If the newest checkpoint cannot be read, warn once, and return None: the previous model stays in use.
         """
         now = time.monotonic()
-        if now < self._due:
+        if now < self._next_look:
             return None
-        self._due = now + self._seconds
-        checkpoint = self._look_for_newest()
+        self._next_look = now + self._seconds
+        checkpoint = self._read_if_changed()
         return None if checkpoint is None else FollowedModel(checkpoint.model, checkpoint.header["rows"])
 
     def stop(self) -> None:
         """End a wait. You can call it from a signal handler or another thread."""
         self._stopping.set()
 
-    def _look_for_newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint if it was not returned before and can be read."""
+    def _read_if_changed(self) -> Checkpoint | None:
+        """Return the newest checkpoint; None if it was returned before or cannot be read."""
         raise NotImplementedError
 
 
 class FollowedFolder(Follower):
-    """The newest model of a folder of checkpoints, while another process writes to it.
+    """Returns the newest model of a folder of checkpoints, while another process writes to the folder.
 
     Pass it to a `PredictionLoop` as ``follow``, to predict with a model that is still learning.
 
@@ -89,9 +89,9 @@ class FollowedFolder(Follower):
     >>> with CheckpointFolder(tempfile.mkdtemp()) as folder:
     ...     models = FollowedFolder(folder.path, seconds=0.0)
     ...     _ = folder.save(BSGDClassifier(), None, rows=10, position={})
-    ...     print(models.newer().version, models.newer())
+    ...     print(models.read_newer().version, models.read_newer())
     ...     _ = folder.save(BSGDClassifier(), None, rows=20, position={})
-    ...     print(models.newer().version)
+    ...     print(models.read_newer().version)
     10 None
     20
     """
@@ -99,31 +99,31 @@ class FollowedFolder(Follower):
     def __init__(self, path: str | Path, trusted: bool = False, seconds: float = 1.0) -> None:
         super().__init__(trusted, seconds)
         self.path: Path = Path(path)
-        self._seen: tuple[Any, ...] = ()
+        self._last_signature: tuple[Any, ...] = ()
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
-        if (checkpoint := self._look_for_newest()) is None:
+        if (checkpoint := self._read_if_changed()) is None:
             logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
         while checkpoint is None and not self._stopping.wait(self._seconds):
-            checkpoint = self._look_for_newest()
+            checkpoint = self._read_if_changed()
         return None if self._stopping.is_set() else checkpoint
 
-    def changed(self) -> Checkpoint | None:
-        """Return the newest checkpoint if it was not returned before; CheckpointError if it cannot be read, or has no model."""
-        seen = CheckpointFolder.signature(self.path)
-        if not seen or seen == self._seen:
+    def read_changed(self) -> Checkpoint | None:
+        """Return the newest checkpoint; None if it was returned before. Raise a CheckpointError if it has no readable model."""
+        signature = CheckpointFolder.signature(self.path)
+        if not signature or signature == self._last_signature:
             return None
-        self._seen = seen
+        self._last_signature = signature
         checkpoint = read_newest(self.path, self._trusted)
         if checkpoint.is_start:
             return None
         check_row_count(self.path, checkpoint)
         return checkpoint
 
-    def _look_for_newest(self) -> Checkpoint | None:
+    def _read_if_changed(self) -> Checkpoint | None:
         try:
-            return self.changed()
+            return self.read_changed()
         except CheckpointError as error:
             warn(f"{error}: the model before it stays")
             return None
@@ -135,8 +135,8 @@ class PredictionLoop(StreamLoop):
     If the source cannot read a row, or the model cannot predict it, the row is refused, and ``on_error`` decides what happens
     next.
 
-    A checkpoint holds the positions of source and sink, and which columns rows had, but no model. A run that finds one continues
-    from there, with whatever model you give it.
+    A checkpoint holds the positions of source and sink, and the counts of columns, but no model. A run that finds one continues
+    from there, with the model that you pass.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class PredictionLoop(StreamLoop):
     model
         River classifier, regressor or pipeline.
     sink
-        Sink for the predictions, such as a `FileSink`; None writes none.
+        Sink for the predictions, such as a `FileSink`; None writes no predictions.
     metric
         Metric of the rows that have a label, or several, as in `LearningLoop`.
     follow
@@ -157,7 +157,7 @@ class PredictionLoop(StreamLoop):
         Whether a row is refused if its label cannot be scored, and a stream without labels is an error. By default, labels that
         cannot be scored count as missing.
     checkpoints
-        Place for checkpoints; not the folder of the learning loop that made the model. None writes none.
+        Store for checkpoints; not the folder of the learning loop that has made the model. None writes no checkpoints.
     positive, window, abstain, passthrough, computed_fields
         As in `LearningLoop`.
     checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share
@@ -212,7 +212,7 @@ class PredictionLoop(StreamLoop):
             self._field_names = (*self._field_names, "model")
         super().__init__(source, model, metric, sink=sink, **options)
         self.version: int = version
-        self._told_foreign = False
+        self._has_warned_of_mismatch = False
         self._resume_or_start()
 
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
@@ -228,38 +228,39 @@ class PredictionLoop(StreamLoop):
         self._resume_streams(folder, checkpoint)
 
     def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
-        take_row = super()._make_row_processor()
+        process_row = super()._make_row_processor()
 
-        def take(x: Any, y: Any) -> Prediction | None:
-            prediction = take_row(x, y)
+        def process(x: Any, y: Any) -> Prediction | None:
+            prediction = process_row(x, y)
             if prediction is not None and self._follow is not None:
                 prediction["model"] = self.version
             return prediction
 
-        return take
+        return process
 
     def _process_chunk(self, chunk: Chunk) -> None:
-        self._follow_on()
+        self._switch_to_newer()
         super()._process_chunk(chunk)
-        if not self._told_foreign and (foreign := self.columns.foreign):
-            self._told_foreign = True
-            warn(f"{self.source.name}: {foreign}")
+        if not self._has_warned_of_mismatch and (mismatch := self.columns.mismatch):
+            self._has_warned_of_mismatch = True
+            warn(f"{self.source.name}: {mismatch}")
 
     def _process_row(self, chunk: Chunk, i: int) -> None:
-        self._follow_on()
+        self._switch_to_newer()
         super()._process_row(chunk, i)
 
-    def _predict_batch(self, rows: Batch) -> dict[str, Sequence[Any]] | None:
-        columns = super()._predict_batch(rows)
-        return columns if columns is None or self._follow is None else {**columns, "model": [self.version] * len(rows.y)}
+    def _predict_batch(self, batch: Batch) -> dict[str, Sequence[Any]] | None:
+        columns = super()._predict_batch(batch)
+        return columns if columns is None or self._follow is None else {**columns, "model": [self.version] * len(batch.y)}
 
-    def _follow_on(self) -> None:
-        if self._follow is not None and (newer := self._follow.newer()) is not None:
+    def _switch_to_newer(self) -> None:
+        """Replace the model by the newest one of the followed store, if there is a newer one that can predict."""
+        if self._follow is not None and (newer := self._follow.read_newer()) is not None:
             try:
                 pipeline = ValidatingPipeline(newer.model, learns=False)
-            except ValueError as error:  # the place of the models is at fault, and not the row
+            except ValueError as error:  # do not refuse the row because of an unusable model
                 warn(
-                    f"{self._current_place}: what came after {newer.version:,} rows cannot be used: {error}: "
+                    f"{self._current_place}: the model after {newer.version:,} rows cannot be used: {error}: "
                     "the model before it stays"
                 )
                 return
@@ -273,9 +274,9 @@ class PredictionLoop(StreamLoop):
 
     def _check_end(self) -> None:
         super()._check_end()
-        if foreign := self.columns.foreign:
+        if mismatch := self.columns.mismatch:
             raise StreamError(
-                f"{self.source.name}: to the end, {foreign}: the predictions say nothing. Is it a model of these rows?"
+                f"{self.source.name}: to the end, {mismatch}: the predictions mean nothing. Is it a model of these rows?"
             )
 
     def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:

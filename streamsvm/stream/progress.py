@@ -1,4 +1,4 @@
-"""What a run reports of itself: its progress, the learning curve, and the times that rows take."""
+"""The progress of a run, its learning curve, and the times that rows take."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.scores.base import ScoreReport
 
-_MOST_POINTS = 200
-_LONGEST_NAME = 100
-_LARGEST = 1e300  # a picture has no room for larger ones
-_DIGITS = 6  # a picture shows fewer, and the last digits of some metrics depend on the order of their sums
+_MAX_POINTS = 200
+_MAX_NAME_CHARS = 100
+_LARGEST_VALUE = 1e300  # larger values cannot be drawn
+_N_DIGITS = 6  # the last digits of some metrics depend on the order of summation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Progress:
     scored
         Number of rows of this run that had a label, and count in the scores.
     unlabelled, empty
-        Number of rows without a label, which were only predicted, and number of rows without any feature.
+        Number of rows without a label, which were only predicted, and number of rows without any feature value.
     refused
         Number of refused rows, by kind of reason. They are included in ``rows``, and were not learned.
     abstained
@@ -47,12 +47,12 @@ class Progress:
     window
         Number of rows of windowed scores (or all, if there are fewer).
     scores
-        The value of each metric, and what guessing would have given; the score of the loop is the first.
+        The value of each metric, and of its baseline; the first metric is the score of the loop.
     majority
-        The commonest label and its share of the rows, which is the accuracy of always predicting it. None if the metric is not
-        accuracy.
+        The most frequent label and its share of the rows, which is the accuracy of always predicting it. None if the metric is
+        not accuracy.
     columns
-        The columns that rows have, and names in them, compared with those that the model has learned.
+        The columns of the rows, and the names in them, compared with those that the model has learned.
     delayed
         The counts of `DelayedLabels`, if labels come from another stream; ``rows`` then counts messages of both streams.
     drifts
@@ -107,33 +107,33 @@ class Progress:
 
 
 class CurvePoint(NamedTuple):
-    """The scores after some number of rows, to six digits, and what had happened until then.
+    """The scores after a number of rows, rounded to six digits, with the numbers of refused rows and drifts.
 
-    A score is NaN if there is no value, or one beyond 1e300.
+    A score is NaN if it has no value, or one beyond 1e300.
     """
 
     rows: int
     metric: float
     windowed: float
     baseline: float = math.nan
-    """The value that the best of the guesses would have had on the same rows."""
+    """The value of the best baseline on the same rows."""
     refused: int | None = None
-    """Number of rows that had been refused; None if nobody has counted."""
+    """Number of refused rows until then; None if it is unknown."""
     drifts: int | None = None
-    """Number of drifts that had been found; None if nobody has looked."""
+    """Number of drifts until then; None if the run did not watch for drift."""
 
 
 class LearningCurve:
     """A metric over the rows of a stream, at a bounded number of points.
 
     There is a point every ``every`` rows. When there are 200 points, every second one is dropped, and ``every`` doubles. The
-    points therefore depend on the number of rows alone, and memory and time do not grow with the stream: n rows cost 100 log2(n
-    / 100) readings of the metric.
+    points therefore depend only on the number of rows. Memory is bounded, and n rows cost 100 log2(n / 100) computations of the
+    metric.
 
     Parameters
     ----------
     metric
-        Name of the metric; its first 100 characters are kept.
+        Name of the metric; the curve stores its first 100 characters.
     window
         Number of rows of the windowed metric.
 
@@ -153,11 +153,11 @@ class LearningCurve:
     ...     if rows == curve.find_next_row(rows - 1):
     ...         curve.add(rows, 1 - 1 / rows, 1.0)
     >>> curve.every, len(curve.points), curve.points[-1]
-    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0, guess=nan, refused=None, drifts=None))
+    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0, baseline=nan, refused=None, drifts=None))
     """
 
     def __init__(self, metric: str, window: int) -> None:
-        self.metric: str = metric[:_LONGEST_NAME]
+        self.metric: str = metric[:_MAX_NAME_CHARS]
         self.window: int = window
         self.every: int = 1
         self.points: list[CurvePoint] = []
@@ -166,7 +166,7 @@ class LearningCurve:
         return f"LearningCurve({self.metric!r}, window={self.window}): {len(self.points)} points, one every {self.every:,} rows"
 
     def find_next_row(self, rows: int) -> int:
-        """Return the number of rows at which the next point is due."""
+        """Return the row number of the next point after ``rows`` rows."""
         return (rows // self.every + 1) * self.every
 
     def add(
@@ -182,7 +182,7 @@ class LearningCurve:
         self.points.append(
             CurvePoint(rows, _rounded_value(metric), _rounded_value(windowed), _rounded_value(guess), refused, drifts)
         )
-        if len(self.points) == _MOST_POINTS:
+        if len(self.points) == _MAX_POINTS:
             self.every *= 2
             self.points = [point for point in self.points if point.rows % self.every == 0]
 
@@ -194,7 +194,7 @@ class LearningCurve:
 
     @classmethod
     def from_state(cls, state: Any, rows: Any) -> LearningCurve:
-        """Make the curve of a saved `state` after so many rows, neither of which is trusted; ValueError where it is none."""
+        """Create the curve of a run with ``rows`` rows from its saved `state`; raise a ValueError if they are invalid."""
         try:
             curve = cls(state["metric"], validate_count("window", state["window"]))
             curve.every = validate_count("every", state["every"])
@@ -202,8 +202,9 @@ class LearningCurve:
                 metrics = [math.nan if x is None else _rounded_value(x) for x in (metric, windowed, guess)]
                 n_refused, n_drifts = (None if x is None else validate_count("points", x) for x in (refused, drifts))
                 curve.points.append(CurvePoint(row, metrics[0], metrics[1], metrics[2], n_refused, n_drifts))
-            places = [0, *(point.rows for point in curve.points)]
-            if len(places) > _MOST_POINTS or places[-1] > rows or not all(a < b for a, b in itertools.pairwise(places)):
+            positions = [0, *(point.rows for point in curve.points)]
+            is_ascending = all(a < b for a, b in itertools.pairwise(positions))
+            if len(positions) > _MAX_POINTS or positions[-1] > rows or not is_ascending:
                 raise ValueError
         except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"the learning curve is corrupt: {short_repr(state)}") from error
@@ -211,11 +212,11 @@ class LearningCurve:
 
 
 def _rounded_value(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}") if abs(value) <= _LARGEST else math.nan
+    return float(f"{value:.{_N_DIGITS}g}") if abs(value) <= _LARGEST_VALUE else math.nan
 
 
 class Timings:
-    """Observes the times that predicting and learning take, row by row, in two histograms of `prometheus_client`."""
+    """Observes the times of predicting and of learning a row, in two histograms of `prometheus_client`."""
 
     __slots__ = ("_since", "learn", "predict")
 
@@ -225,15 +226,15 @@ class Timings:
         self._since = 0.0
 
     def start_row(self) -> None:
-        """Note that a row has come."""
+        """Start the time of a row."""
         self._since = time.perf_counter()
 
     def observe_prediction(self) -> None:
-        """Observe the time since the row has come."""
+        """Observe the time since `start_row` as that of its prediction."""
         now = time.perf_counter()
         self.predict.observe(now - self._since)
         self._since = now
 
     def observe_learning(self) -> None:
-        """Observe the time since the row was predicted."""
+        """Observe the time since `observe_prediction` as that of learning the row."""
         self.learn.observe(time.perf_counter() - self._since)

@@ -1,4 +1,4 @@
-"""Checks of a row and its label before any part of a model learns from them."""
+"""Validates rows and labels before any part of a model learns from them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import parse_number
 
-#: The largest number of float32.
-#: The types of numbers.
+#: The types of real numbers.
 NUMBER_TYPES = (int, float, np.number, np.bool_)
-MAX_NUMBER_CHARS = 400  # characters
+MAX_NUMBER_CHARS = 400  # a longer text is not parsed as a number
 
 
 class RowError(ValueError):
-    """A row is refused. ``kind`` is a short name for reasons alike."""
+    """The reason why a row is refused. ``kind`` is its short name; refused rows are counted by it."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -35,19 +34,19 @@ class RowError(ValueError):
 
 
 class ValidatingPipeline:
-    """A model whose rows are checked before any part of it learns from them.
+    """A model, split into its transformers and its last step, that validates each row before any of them learns it.
 
-    In a pipeline of river, transformers learn a row before the last step can refuse it. Here a row's numbers are checked first
-    (finite, and within the range of float32; text is for the transformers, and refused where none of them takes it), then it is
-    transformed by what was learned before, which the last step predicts and checks. A learner of this library refuses a row as a
-    whole by itself, so alone it is not guarded.
+    In a river pipeline, transformers learn a row before the last step can refuse it. Here the numbers of a row are checked first:
+    they must be finite, and within the range of float32. Text is left to the transformers. Then the row is transformed, without
+    being learned, and the last step checks and predicts the transformed row. A learner of this library refuses a row as a whole
+    by itself, so without transformers it needs no check.
 
-    Some transformers of river make infinities of features that they have not learned: these count as 0.
+    Some river transformers turn features that they have not learned into infinities. These count as 0.
 
-    A refused row leaves nothing in the learner, nor in transformers of this library. Transformers of river may note the name of a
-    feature that they transform, or draw numbers for it. A row whose ``transform_one`` succeeds and whose ``learn_one`` fails (a
-    text in a new column, behind river's StandardScaler) has been learned in part. Nor is undone what transformers learn under
-    river's ``compose.learn_during_predict`` or inside a wrapper.
+    A refused row leaves no trace in the learner, or in transformers of this library. River transformers may remember the name of
+    a feature that they transform, or draw random numbers for it. A row whose ``transform_one`` succeeds and whose ``learn_one``
+    fails (a text in a new column, behind river's StandardScaler) has been learned in part. Also, rows that transformers learn
+    under river's ``compose.learn_during_predict``, or inside a wrapper, are not forgotten.
 
     Raises
     ------
@@ -57,21 +56,21 @@ class ValidatingPipeline:
 
     def __init__(self, model: Any, learns: bool = True) -> None:
         self.model = model
-        #: Checks a row, and transforms it for `last_step`; None if neither is needed.
+        #: Validates a row and transforms it for `last_step`; None if neither is needed.
         self.prepare_row: Callable[[Any], Any] | None = None
         steps, last = split_pipeline(model)
         self._steps = steps
-        #: The step that predicts; the model itself if it is no pipeline.
+        #: The step that predicts; the model itself if it is not a pipeline.
         self.last_step: Any = last
         if isinstance(model, type) or not (hasattr(last, "predict_one") and hasattr(last, "learn_one")):
             kind = repr(model) if model is None or isinstance(model, str | type) else f"a {type(model).__name__}"
             raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {kind}")
         checker = last if hasattr(last, "check_one") else find_learner(last)
-        #: Raises a ValueError where `last_step` would refuse to learn a row and its label; None if it cannot tell.
+        #: Raises a ValueError if `last_step` would refuse to learn a row and its label; None without such a check.
         self.check_row: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
-        #: Whether `last_step` is a learner of this library with nothing before it.
+        #: Whether the model is a learner of this library without transformers.
         self.is_bare_learner: bool = False
-        #: What is before `last_step`, if that is an encoder whose rows can be taken many at once; else None.
+        #: The encoder before `last_step`, if it is the only transformer and can encode rows in batches; else None.
         self.encoder: TableEncoder | None = None
         if len(steps) == 1 and type(steps[0]) is TableEncoder and steps[0].scaler is None:
             self.encoder = steps[0]
@@ -79,17 +78,18 @@ class ValidatingPipeline:
             self.prepare_row = self._transform_to_learn if learns else self._transform_row
         elif self.check_row is None or checker is not last:
             self.prepare_row = _checked_row
-        else:  # a learner of this library, which checks all by itself
+        else:  # a learner of this library validates rows by itself
             self.check_row, self.is_bare_learner = None, True
             self.prepare_row = None if learns else self._without_unknown_texts
-        #: The same for such a learner, to be asked of labels that are new to it: if one is too many, it ignores the row.
+        #: As `check_row`, for a bare learner and a label that is new to it: beyond ``max_classes``, it would ignore the row.
         self.check_new_label: Callable[[Any, Any], None] | None = None if self.check_row else getattr(last, "check_one", None)
 
     def _without_unknown_texts(self, x: Any) -> Any:
+        """Return a row without texts in columns that the learner does not know, which it would refuse."""
         if not isinstance(x, Mapping) or all(map(is_number, x.values())):
             return x
-        known = set(self.last_step.feature_names)
-        return {name: value for name, value in x.items() if name in known or not isinstance(value, str | bytes)}
+        features = set(self.last_step.feature_names)
+        return {name: value for name, value in x.items() if name in features or not isinstance(value, str | bytes)}
 
     def _transform_row(self, x: Any) -> Any:
         _checked_row(x)
@@ -109,13 +109,16 @@ class ValidatingPipeline:
         return _with_finite_numbers(x)
 
     def find_bad_feature(self, x: Any) -> tuple[Hashable, ...]:
-        """The name of the feature that, were it a number, would let the row be predicted; a tuple of one, or of none."""
+        """Return the name of the feature that makes a row unpredictable, in a tuple; an empty tuple if it is unknown.
+
+        With a number in this feature, the row could be predicted.
+        """
         if not isinstance(x, Mapping):
             return ()
-        suspects = [name for name, value in x.items() if not is_number(value)][:64]
-        steps = copy.deepcopy(self._steps)  # which may change by what they transform
+        suspects = [name for name, value in x.items() if not is_number(value)][:_MAX_SUSPECTS]
+        steps = copy.deepcopy(self._steps)  # a transformer may change when it transforms
 
-        def predicts(x: Any) -> bool:
+        def can_predict(x: Any) -> bool:
             try:
                 for step in steps:
                     x = step.transform_one(x)
@@ -125,14 +128,14 @@ class ValidatingPipeline:
             return True
 
         harmless = {**x, **dict.fromkeys(suspects, 0.0)}
-        guilty = [name for name in suspects if predicts({**x, name: 0.0})]
-        if not guilty and predicts(harmless):  # several are
-            guilty = [name for name in suspects if not predicts({**harmless, name: x[name]})]
-        return tuple(guilty[:1])
+        bad = [name for name in suspects if can_predict({**x, name: 0.0})]
+        if not bad and can_predict(harmless):  # several are
+            bad = [name for name in suspects if not can_predict({**harmless, name: x[name]})]
+        return tuple(bad[:1])
 
 
 def split_pipeline(model: Any) -> tuple[list[Any], Any]:
-    """Return the transformers of a pipeline in their order, also of pipelines in it, and what stands at its end."""
+    """Return the transformers of a model, including those of nested pipelines, in their order, and its last step."""
     steps: list[Any] = []
     while isinstance(model, compose.Pipeline) and model.steps:
         *before, model = model.steps.values()
@@ -141,7 +144,7 @@ def split_pipeline(model: Any) -> tuple[list[Any], Any]:
 
 
 def find_learner(model: Any) -> Any:
-    """Return the learner of a model: the last step of a pipeline, or what it has within that scales targets or chooses labels."""
+    """Return the learner of a model: the last step of a pipeline, without wrappers that scale targets or choose labels."""
     while True:
         model = split_pipeline(model)[1]
         if hasattr(model, "wrapped_learner"):
@@ -153,17 +156,17 @@ def find_learner(model: Any) -> Any:
 
 
 def has_probabilities(model: Any) -> bool:
-    """Whether a classifier has probabilities, which not all of river's have."""
+    """Return whether a classifier predicts probabilities. Some river classifiers do not."""
     own = getattr(type(model), "predict_proba_one", None)
     return own is not None and own is not base.Classifier.predict_proba_one
 
 
 def _checked_row(x: Any) -> Any:
-    """Return a row whose numbers `check_numbers` accepts."""
+    """Return a row unchanged; raise a RowError as `check_numbers` does."""
     try:
-        if math.hypot(*x.values()) <= LARGEST_FLOAT32:  # then each number is, and none is NaN
+        if math.hypot(*x.values()) <= LARGEST_FLOAT32:  # a quick test that all numbers are valid
             return x
-    except (TypeError, ValueError, OverflowError, AttributeError):  # text, and whatever else transformers may take
+    except (TypeError, ValueError, OverflowError, AttributeError):  # text, and other values for transformers
         pass
     if isinstance(x, Mapping):
         check_numbers(x)
@@ -171,7 +174,7 @@ def _checked_row(x: Any) -> Any:
 
 
 def _with_finite_numbers(x: Any) -> Any:
-    """Replace the infinities and NaNs that transformers make of features which they have not learned by 0."""
+    """Replace infinities and NaNs by 0: transformers return them for features that they have not learned."""
     try:
         if math.hypot(*x.values()) < math.inf:
             return x
@@ -183,7 +186,7 @@ def _with_finite_numbers(x: Any) -> Any:
 
 
 def check_numbers(x: Mapping[Any, Any]) -> None:
-    """Raise a RowError that names the first number which is not finite, or too large for float32. What is no number may stay."""
+    """Raise a RowError that names the first number which is not finite, or too large for float32. Other values are ignored."""
     for name, value in x.items():
         if value.__class__ is float and -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
             continue
@@ -196,12 +199,12 @@ def check_numbers(x: Mapping[Any, Any]) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a real number, of Python or numpy."""
+    """Return whether a value is a real number of Python or numpy."""
     return isinstance(value, NUMBER_TYPES) and not isinstance(value, np.complexfloating)
 
 
 def classify_error(error: Exception, x: Any, pipeline: ValidatingPipeline) -> tuple[str, str]:
-    """The kind and the message of an error about a row, with the feature at fault if the message names none."""
+    """Return the kind of reason and the message of an error about a row. The message names the bad feature, if it is known."""
     text = str(error) if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RowError):
         return error.kind, text
@@ -215,14 +218,13 @@ def classify_error(error: Exception, x: Any, pipeline: ValidatingPipeline) -> tu
         return "feature name", text
     if text.startswith("the row is too large"):
         return "not finite", text
-    found = pipeline.find_bad_feature(x)
-    if found:
-        return "not a number", f"{text} (feature {found[0]!r} is {short_repr(x[found[0]])})"
+    for name in pipeline.find_bad_feature(x):
+        return "not a number", f"{text} (feature {name!r} is {short_repr(x[name])})"
     return "model", text
 
 
 def parse_target(y: Any) -> float:
-    """Return a label that is a number to predict, which may be its text; RowError if it is not a finite number."""
+    """Parse the target of a regression, a number or its text; raise a RowError if it is not a finite number."""
     try:
         is_text = isinstance(y, str) and len(y) < MAX_NUMBER_CHARS
         return validate_target(parse_number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
@@ -230,22 +232,23 @@ def parse_target(y: Any) -> float:
         raise RowError("label", f"label {short_repr(y)} is not a finite number to predict") from None
 
 
-def format_names(names: Iterable[Any], most: int) -> str:
-    """The first ``most`` names, for a message."""
+def format_names(names: Iterable[Any], max_names: int) -> str:
+    """Return the first ``max_names`` names as a text for a message."""
     names = list(map(repr, names))
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    return ", ".join(names[:max_names]) + (", ..." if len(names) > max_names else "")
 
 
-_MAX_NUMBER_LENGTH = 19  # a shorter number fits an int of 64 bits
-_LARGEST_WHOLE = 2**53  # larger floats do not tell whole numbers apart
+_MAX_LABEL_DIGITS = 19  # a shorter number fits an int of 64 bits
+_LARGEST_EXACT_INTEGER = 2**53  # larger integers are not exact as floats
+_MAX_SUSPECTS = 64  # features of a row that are tried, because of the time that it takes
 
 
 @functools.lru_cache(maxsize=1024)
 def parse_label(text: str) -> Any:
-    """Parse a label: True, False, None if the text is empty, a number if it prints as that text, else the text.
+    """Parse a label: a bool, a number, or the text itself; None if the text is empty.
 
-    Numbers that would print otherwise (``007``, ``1_000``, more digits than an int of 64 bits has) are names that look like
-    numbers, and stay text.
+    A number that Python would print differently (``007``, ``1_000``, more digits than an int of 64 bits has) is probably a name,
+    and stays text.
 
     >>> [parse_label(text) for text in ("true", "-1", "1.0", "007", "spam", "")]
     [True, -1, 1.0, '007', 'spam', None]
@@ -256,11 +259,11 @@ def parse_label(text: str) -> Any:
         return lower == "true"
     if not text:
         return None
-    if lower == "nan":  # a missing value of a table and no name: learners refuse it
+    if lower == "nan":  # a missing value rather than a name: learners refuse it
         return math.nan
     for kind in (int, float):
         try:
-            if len(text) < _MAX_NUMBER_LENGTH and str(number := kind(text)) == text and math.isfinite(number):
+            if len(text) < _MAX_LABEL_DIGITS and str(number := kind(text)) == text and math.isfinite(number):
                 return number
         except ValueError:
             pass
@@ -268,25 +271,25 @@ def parse_label(text: str) -> Any:
 
 
 def parse_libsvm_label(text: str) -> Any:
-    """Parse the label of LIBSVM text: a number however it is written (+1, 1 and 1.0 are equal), else as `parse_label`."""
+    """Parse the label of LIBSVM text: a number in any spelling (+1, 1 and 1.0 are equal), else as `parse_label`."""
     try:
         value = parse_number(text)
     except ValueError:
         return parse_label(text)
-    return int(value) if value.is_integer() and abs(value) < _LARGEST_WHOLE else value
+    return int(value) if value.is_integer() and abs(value) < _LARGEST_EXACT_INTEGER else value
 
 
-#: After so many rows, a new label is seldom meant, and a label that has not come is seldom late.
+#: After this many rows, a new label is probably a mistake, and so is a stream without labels or weights.
 SETTLED_ROWS = 1000
-_PLAIN = (bool, int, float, str)
-MAX_LABELS = 4096  # that are remembered; a label beyond is checked each time
+_LABEL_TYPES = (bool, int, float, str)
+MAX_LABELS = 4096  # labels that are remembered; further ones are checked each time
 
 
 class LabelRules:
-    """The labels that a stream may have: those declared as ``classes``, or else any of the type of the first one.
+    """The labels that a stream may have: the declared ``classes``, or any labels of the same type as the first one.
 
-    A whole float is as good as the int that it equals. A ValueError says that the labels are fewer than two, or two are equal, or
-    one is neither bool, int, float nor str.
+    A float that is equal to an int is accepted among ints. Raises a ValueError if there are fewer than two ``classes``, two are
+    equal, or one is not a bool, int, float or str.
 
     >>> rules = LabelRules()
     >>> rules.add(1)
@@ -300,15 +303,15 @@ class LabelRules:
         if isinstance(classes, str):
             raise ValueError(f"classes must be a list of labels, not the text {classes!r}")
         self.classes: list[Any] | None = None if classes is None else [_plain_label(y) for y in classes]
-        #: The labels that were learned, or are declared, as keys.
+        #: The labels that were learned or declared, as keys.
         self.known_labels: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
         if self.classes is None:
             return
-        if not 2 <= len(self.known_labels) == len(self.classes) or not all(isinstance(y, _PLAIN) for y in self.classes):
+        if not 2 <= len(self.known_labels) == len(self.classes) or not all(isinstance(y, _LABEL_TYPES) for y in self.classes):
             raise ValueError(f"classes must be at least two different bools, ints, floats or texts, not {self.classes!r}")
 
     def check_is_new(self, y: Any) -> bool:
-        """Whether a label is a new one; RowError if it is none of the stream."""
+        """Return whether a label is new; raise a RowError if the stream must not have it."""
         try:
             if y in self.known_labels:
                 return False
@@ -320,15 +323,15 @@ class LabelRules:
         if self.classes is not None:
             raise RowError("label", f"label {short_repr(y)} is not among those declared: {format_names(self.classes, 10)}")
         if y.__class__ is float and not math.isfinite(y):
-            raise RowError("label", f"label {y!r} is no label: do not learn rows without one")
+            raise RowError("label", f"label {y!r} is not a label: do not learn rows without one")
         if y.__class__ is str and not y.strip():
-            raise RowError("label", f"label {short_repr(y)} is empty. {_DECLARE}")
+            raise RowError("label", f"label {short_repr(y)} is empty. {_DECLARE_ADVICE}")
         if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
-            raise RowError("label", f"label {short_repr(y)} is no text: it has half of a surrogate pair")
+            raise RowError("label", f"label {short_repr(y)} is not valid text: it has a lone surrogate")
         if not self.known_labels:
             return True
         first = next(iter(self.known_labels))
-        if y.__class__ is first.__class__ or not isinstance(y, _PLAIN) or not isinstance(first, _PLAIN):
+        if y.__class__ is first.__class__ or not isinstance(y, _LABEL_TYPES) or not isinstance(first, _LABEL_TYPES):
             return len(self.known_labels) < MAX_LABELS
         if {y.__class__, first.__class__} == {int, float} and float(y).is_integer() and float(first).is_integer():
             return len(self.known_labels) < MAX_LABELS
@@ -336,15 +339,15 @@ class LabelRules:
         raise RowError(
             "label",
             f"label {short_repr(y)} is a {type(y).__name__}, but the labels before it are {type(first).__name__}s "
-            f"(such as {first!r}). {numbers}{_DECLARE}",
+            f"(such as {first!r}). {numbers}{_DECLARE_ADVICE}",
         )
 
     def add(self, y: Any) -> None:
-        """Know a label that `check_is_new` has called new, once its row was learned."""
+        """Add a new label, after its row was learned."""
         self.known_labels[_plain_label(y)] = None
 
     def describe_late_label(self, y: Any, rows: int) -> str:
-        """Return a warning where a new label comes after so many rows that it may be a mistake; else an empty text."""
+        """Return a warning about a label that is new after at least `SETTLED_ROWS` rows, and may be a mistake; else ``""``."""
         if rows < SETTLED_ROWS or self.classes is not None:
             return ""
         return (
@@ -354,19 +357,19 @@ class LabelRules:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that a checkpoint saves: the labels declared, and those known."""
-        known = [y for y in self.known_labels if isinstance(y, _PLAIN)]
-        return {"classes": self.classes, "seen": known}
+        """The state that a checkpoint saves: the declared and the known labels."""
+        seen = [y for y in self.known_labels if isinstance(y, _LABEL_TYPES)]
+        return {"classes": self.classes, "seen": seen}
 
     def resume(self, state: Any) -> None:
-        """Go on from a saved `state`; an error if it is none. Labels that are declared now replace those declared then."""
-        classes, known = state["classes"], list(state["seen"])
+        """Continue from a saved `state`, but with the classes declared now, if any; raise an error if it is invalid."""
+        classes, seen = state["classes"], list(state["seen"])
         if self.classes is None:
             self.__init__(classes)  # type: ignore[misc]
-            self.known_labels |= dict.fromkeys(known)
+            self.known_labels |= dict.fromkeys(seen)
 
 
-_DECLARE = "If it is a label, declare all of them: --labels-are A,B,C, or LearningLoop(classes=[...])"
+_DECLARE_ADVICE = "If it is a label, declare all of them: --labels-are A,B,C, or LearningLoop(classes=[...])"
 
 
 def _reads_as_number(y: Any) -> bool:
@@ -384,20 +387,22 @@ def _plain_label(y: Any) -> Any:
 
 
 def get_learned_columns(model: Any) -> list[Any]:
-    """Return the columns that a model has learned; none where transformers make features of others, and do not tell."""
+    """Return the names of the columns that a model has learned; empty if its first transformer does not know them."""
     steps, last = split_pipeline(model)
     if not steps:
         return list(getattr(find_learner(last), "feature_names", ()))
-    for name in ("learned_columns", "counts"):  # of an encoder, of a scaler
+    for name in ("learned_columns", "counts"):  # attributes of encoders and of scalers
         if isinstance(learned := getattr(steps[0], name, None), list | Mapping):
             return list(learned)
     return []
 
 
 def describe_parameters(model: Any) -> str:
-    """Return the parameters of a model that has learned nothing."""
-    # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
-    # of what it wraps the name only.
+    """Return the parameters of a new model as text, with which a later run compares its model.
+
+    Call it before the first row, because some models show their state in their repr.
+    """
+    # The repr of a wrapper has only the name of the wrapped model, so add the repr of that. Addresses in memory are left out.
     kind = type(model).__name__
     texts = [repr(model).replace(kind, "Pipeline", 1) if isinstance(model, compose.Pipeline) else repr(model)]
     for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
@@ -408,8 +413,8 @@ def describe_parameters(model: Any) -> str:
 
 
 def describe_differences(then: str, now: str) -> str:
-    """Say which lines of the parameters of two models differ."""
-    before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
-    learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))
-    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {asked}"] * bool(asked)
+    """Return a text with the different lines of two texts of `describe_parameters`."""
+    old, new = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
+    learned, requested = (", ".join(lines.elements()) for lines in (old - new, new - old))
+    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {requested}"] * bool(requested)
     return ", and ".join(parts) or "its steps have another order"

@@ -272,7 +272,7 @@ class StreamLoop(ResumableRun):
         need them), and the probability of the predicted label (None unless predictions need it).
         """
         prepare_row, last_step = self._pipeline.prepare_row, self._pipeline.last_step
-        add_row = self.columns.add_row if self.columns.compares else None
+        add_row = self.columns.add_row if self.columns.is_active else None
         needs_all = bool(self._scores.wants_probabilities)
         needs_probabilities = needs_all or self._needs_probability
 
@@ -456,7 +456,7 @@ class StreamLoop(ResumableRun):
         if self._has_compared_columns or self.columns.rows < min_rows:
             return
         self._has_compared_columns = True
-        if (changes := self.columns.changes) and (self._learns or self.columns.gone):
+        if (changes := self.columns.change_summary) and (self._learns or self.columns.gone_columns):
             when = "since the checkpoint" if self._learns else "that the model has learned"
             warn(f"{self.source.name}: of the columns {when}, {changes}. This is said once")
 

@@ -1,4 +1,4 @@
-"""Rows with weights: which say how much a row counts for the model."""
+"""A source of rows with weights, which make some rows count more for the model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from streamsvm.stream.tables.values import parse_number
 
 
 class WeightedSource(WrappedSource):
-    """A source whose rows have a weight in one of their columns, which is no feature.
+    """A source whose rows have a weight in one of their columns, which is then not a feature.
 
     `LearningLoop` hands the weight to the model. A row without one counts as 1. A row of weight 0 is predicted and scored, but
-    not learned. The metric counts each row once, whatever its weight. A row whose weight is negative, not finite or not a number
+    not learned. The metric ignores weights. A row whose weight is negative, not finite or not a number
     is returned as a `BadRow`.
 
     Parameters
@@ -53,7 +53,7 @@ class WeightedSource(WrappedSource):
 
     def __init__(self, source: Source, weight: str) -> None:
         super().__init__(source, lambda chunk: extract_weights(chunk, weight), weight)
-        self._rows = 0  # until one has a weight; -1 afterwards
+        self._n_unweighted = 0  # from the first row on; -1 once a row has had a weight
         if not source.has_names:
             raise StreamError(f"{source.name}: there is no column {weight!r} for the weight: its rows are numbers without names")
 
@@ -63,54 +63,55 @@ class WeightedSource(WrappedSource):
             raise StreamError(
                 f"{self.name}: there is no column {self.weight!r} for the weight. It has: {', '.join(self.columns)}"
             )
-        if chunk is None and self._rows > 0:
-            self._warn_of_none()
-        elif chunk and self._rows >= 0:
+        if chunk is None and self._n_unweighted > 0:
+            self._warn_of_missing_weights()
+        elif chunk and self._n_unweighted >= 0:
             xs = (chunk.row(i)[0] for i in range(len(chunk)))
             has_weight = any(isinstance(x, Mapping) and self.weight in x for x in xs)
-            self._rows = -1 if has_weight else self._rows + len(chunk)
-            if self._rows >= SETTLED_ROWS:
-                self._warn_of_none()
+            self._n_unweighted = -1 if has_weight else self._n_unweighted + len(chunk)
+            if self._n_unweighted >= SETTLED_ROWS:
+                self._warn_of_missing_weights()
         return self._change_chunk(chunk) if chunk else chunk
 
-    def _warn_of_none(self) -> None:
+    def _warn_of_missing_weights(self) -> None:
         warn(
-            f"{self.name}: none of the first {self._rows:,} rows has a weight {self.weight!r}: all count as 1. Is its name right?"
+            f"{self.name}: none of the first {self._n_unweighted:,} rows has a weight {self.weight!r}: all count as 1. "
+            "Is its name right?"
         )
-        self._rows = -1
+        self._n_unweighted = -1
 
 
 def extract_weights(chunk: Chunk, weight: str) -> Chunk:
-    """Return a chunk whose column ``weight`` has become the weights of its rows."""
+    """Return a chunk whose rows have the values of the column ``weight`` as weights, and not as a feature."""
 
     def change_row(row: Row) -> Row:
         x, y = row
         if not isinstance(x, Mapping) or weight not in x:
             return row
-        w = parse_weight(x[weight])
-        y = y if y is None or w == 1.0 else WeightedLabel(y, w)
+        row_weight = parse_weight(x[weight])
+        y = y if y is None or row_weight == 1.0 else WeightedLabel(y, row_weight)
         return Row({name: value for name, value in x.items() if name != weight}, y)
 
     def change_table(table: Table) -> Table:
         if (values := table.get_column(weight)) is None:
             return table
-        weights, odd = np.ones(len(table)), set(table.unparsed_rows)
+        weights, unparsed = np.ones(len(table)), set(table.unparsed_rows)
         if isinstance(values, np.ndarray):
             weights = np.where(np.isnan(values), 1.0, values)
-            odd.update(np.flatnonzero(~((weights >= 0.0) & (weights <= LARGEST_WEIGHT))).tolist())
+            unparsed.update(np.flatnonzero(~((weights >= 0.0) & (weights <= LARGEST_WEIGHT))).tolist())
         else:
             for i, value in enumerate(values):
                 try:
                     weights[i] = parse_weight(value)
                 except RowError:
-                    odd.add(i)
-        return replace(table.drop_columns([weight]), weights=weights, unparsed_rows=sorted(odd))
+                    unparsed.add(i)
+        return replace(table.drop_columns([weight]), weights=weights, unparsed_rows=sorted(unparsed))
 
     return chunk.with_change(change_row, change_table, [weight])
 
 
 def parse_weight(value: Any) -> float:
-    """Convert a cell to a weight: a number of at least 0, or its text; 1 if it is empty. Raise a RowError if it is invalid.
+    """Parse a cell, a number or its text, as a weight of at least 0; 1 if it is empty. Raise a RowError if it is invalid.
 
     >>> parse_weight("0.5"), parse_weight(2), parse_weight(None), parse_weight(" ")
     (0.5, 2.0, 1.0, 1.0)
@@ -121,11 +122,11 @@ def parse_weight(value: Any) -> float:
         plain = to_python_scalar(value)
         return validate_weight(parse_number(plain) if isinstance(plain, str) else plain)
     except (ValueError, TypeError):
-        raise RowError("weight", f"weight {short_repr(value)} is no finite number of at least 0") from None
+        raise RowError("weight", f"weight {short_repr(value)} is not a finite number of at least 0") from None
 
 
 def check_accepts_weights(model: Any, weight: str) -> None:
-    """Raise a ValueError if a model, or what it wraps, learns rows without weights only."""
+    """Raise a ValueError if the learner of a model, or a wrapper around it, does not accept weights."""
     while True:
         model = split_pipeline(model)[1]
         parameters = inspect.signature(model.learn_one).parameters.values()

@@ -127,7 +127,7 @@ def test_a_newer_model_that_does_not_know_the_label_is_passed_over():
     class Place:
         models = iter([(["fine", "fraud"], 20), (["fine"], 3), (["fine", "fraud"], 40)])
 
-        def newer(self):
+        def read_newer(self):
             labels, n = next(self.models)
             model = BSGDClassifier(budget=10)
             for i in range(n):

@@ -131,7 +131,7 @@ def test_a_loop_that_never_had_a_row_goes_on_where_it_began(topic, embedded, tmp
                 if stopped:
                     threading.Timer(0.3, loop.stop).start()
                     loop.run()
-        assert FollowedFolder(tmp_path / kind.__name__).newer() is None
+        assert FollowedFolder(tmp_path / kind.__name__).read_newer() is None
         topic([Row({"n": i}, i % 2) for i in range(5)])
         source, loop = begun(kind, *more)
         with source:

@@ -280,7 +280,7 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
             found = []
 
             def all_found():
-                found.extend(each.version for each in (follower.newer(),) if each is not None)
+                found.extend(each.version for each in (follower.read_newer(),) if each is not None)
                 return len(found) >= n
 
             until(all_found, every=0.05)
@@ -290,12 +290,12 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
         assert versions(1) == [2]
         send(producer, models, (b"rows", b"nothing"))
         with pytest.warns(UserWarning, match="is not a checkpoint: it is cut off.*: the model before it stays") as warned:
-            until(lambda: follower.newer() is None and len(warned) > 0, every=0.05)
+            until(lambda: follower.read_newer() is None and len(warned) > 0, every=0.05)
         for rows in (4, 5, 6, 7):
             save(other, rows)
         save(place, 8)
         assert versions(1) == [8]
-        assert follower.newer() is None
+        assert follower.read_newer() is None
 
 
 def test_a_follower_waits_for_a_topic(bootstrap, opened, caplog):

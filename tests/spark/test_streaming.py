@@ -290,13 +290,13 @@ def test_another_model_is_refused(spark, rows, tmp_path):
 def test_followers_find_each_newer_model(spark, rows, tmp_path):
     X, two, _, _ = (part[:60] for part in rows)
     models = FollowedFolder(tmp_path / "model", seconds=0.0)
-    assert models.newer() is None
+    assert models.read_newer() is None
     names = ["a", "b", "c"]
     with StreamLearner(new_model(), tmp_path / "model", featureNames=names, labelCol="label") as learner:
         learner(frame_of(spark, X[:30], two[:30]), 0)
-        assert models.newer().version == 30
+        assert models.read_newer().version == 30
         learner(frame_of(spark, X[30:], two[30:]), 1)
-        found = models.newer()
+        found = models.read_newer()
     assert found.version == 60
     assert of_file(found.model) == of_file(learner.model)
     table = pa.table({name: X[:, i] for i, name in enumerate(names)} | {"label": two})

@@ -208,7 +208,7 @@ def test_a_detector_that_fails_begins_anew(caplog):
     watch.detector._p = _Broken()
     watch.update(True, False, 1)
     assert "DDM(" in caplog.text
-    assert "begins anew" in caplog.text
+    assert "is reset" in caplog.text
     watch.update(True, False, 1)
     assert watch.detector._p.n == 1
 

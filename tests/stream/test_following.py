@@ -67,7 +67,7 @@ def test_each_row_is_predicted_by_the_newest_model(tmp_path, learner):
             yield x, y
 
     follow = FollowedFolder(tmp_path / "state", seconds=0.0)
-    first = follow.newer()
+    first = follow.read_newer()
     loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
     loop.run()
     assert [(record["y_pred"], record["model"]) for record in sink] == expected
@@ -80,23 +80,23 @@ def test_a_look_is_taken_no_more_often_than_asked(tmp_path, learner, monkeypatch
     looks = []
     monkeypatch.setattr(CheckpointFolder, "signature", staticmethod(lambda path: looks.append(path) or ()))
     follow = FollowedFolder(tmp_path / "state", seconds=60.0)
-    assert [follow.newer() for _ in range(100)] == [None] * 100
+    assert [follow.read_newer() for _ in range(100)] == [None] * 100
     assert len(looks) == 1
 
 
 def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
     learner.learn(10)
     follow = FollowedFolder(tmp_path / "state", seconds=0.0)
-    assert follow.newer().version == 10
+    assert follow.read_newer().version == 10
     for file in (tmp_path / "state").glob("*.ckpt"):
         file.write_bytes(b"nothing")
     with pytest.warns(UserWarning, match="the model before it stays"):
-        assert follow.newer() is None
-    assert follow.newer() is None  # and it is told once
+        assert follow.read_newer() is None
+    assert follow.read_newer() is None  # and it is told once
     learner.learn(10)
     (tmp_path / "state" / "checkpoint-000000000030.ckpt").write_bytes(b"nothing")
     with pytest.warns(UserWarning, match="Continuing from"):
-        assert follow.newer().version == 20
+        assert follow.read_newer().version == 20
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
 def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner, write, reason):
     learner.learn(10)
     follow = FollowedFolder(tmp_path / "state", seconds=0.0)
-    first = follow.newer()
+    first = follow.read_newer()
 
     def stream():
         for i, row in enumerate(rows(6)):
@@ -133,7 +133,7 @@ def test_a_wait_for_the_first_model(tmp_path):
     thread = threading.Timer(0.1, learner.learn, [10])
     thread.start()
     assert follow.wait().header["rows"] == 10
-    assert follow.newer() is None
+    assert follow.read_newer() is None
     stopped = FollowedFolder(tmp_path / "state")
     stopped.stop()
     assert stopped.wait() is None  # although there is one

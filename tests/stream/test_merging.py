@@ -163,11 +163,11 @@ def test_each_change_gives_a_model_that_followers_find(parts, result):
     merger, follower = CheckpointMerger([parts], result), FollowedFolder(result.path, seconds=0.0)
     assert merger.step() == (200, {"partition-2": 120, "partition-10": 80})
     assert merger.step() is None
-    assert follower.newer().version == 200
+    assert follower.read_newer().version == 200
     save(parts / "partition-10", 90, 10, label="y")
     save(parts / "partition-11", 30, 11, label="y")  # which was added while it ran
     assert merger.step().rows == 240
-    assert follower.newer().version == 240
+    assert follower.read_newer().version == 240
     header = result.newest().header
     assert (header["kind"], header["position"]) == ("merged", {"label": "y"})
     assert header["parts"] == {"partition-2": 120, "partition-10": 90, "partition-11": 30}

@@ -59,7 +59,7 @@ def test_rows_together_are_taken_as_one_by_one(tmp_path, odd):
         learned.append((loop.run().refused, dumps(loop.model)))
         with FileSink(tmp_path / f"{kind.__name__}.jsonl") as sink:
             loop = PredictionLoop(kind(rows(**odd)), model, sink, on_error="skip")
-            predicted.append((loop.run().refused, loop.columns.facts))
+            predicted.append((loop.run().refused, loop.columns.counts))
         predicted[-1] += ((tmp_path / f"{kind.__name__}.jsonl").read_text(),)
     assert learned[0] == learned[1]
     assert predicted[0] == predicted[1]

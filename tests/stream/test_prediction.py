@@ -48,11 +48,11 @@ def test_rows_without_any_known_feature(model, tmp_path):
         with pytest.warns(UserWarning, match=words):
             PredictionLoop(IterableSource([*strange, *rows(5)]), model, checkpoints=folder).run(3)
         loop = PredictionLoop(IterableSource([*strange, *rows(5)]), model, checkpoints=folder)
-        assert loop.columns.facts["unknown_columns"] == {"x": 3}
+        assert loop.columns.counts["unknown_columns"] == {"x": 3}
         with pytest.warns(UserWarning, match=words):
             loop.run()
     assert loop.columns.rows == 10
-    assert loop.columns.sentences == ["column 'x' was never learned: it is left out (5 of 10 rows)"]
+    assert loop.columns.messages == ["column 'x' was never learned: it is left out (5 of 10 rows)"]
 
 
 @pytest.mark.parametrize(

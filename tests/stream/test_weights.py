@@ -65,7 +65,7 @@ def test_tables_and_rows_without_a_label(as_table):
     expected = [
         Row({"a": 1.0}, WeightedLabel("u", 0.5)),
         Row({"a": 2.0}, "v"),
-        BadRow("chunks, row 3", b"raw", "weight -1.0 is no finite number of at least 0"),
+        BadRow("chunks, row 3", b"raw", "weight -1.0 is not a finite number of at least 0"),
         Row({"a": 4.0}, None),
         Row({"a": 5.0}, None),
     ]
@@ -94,7 +94,7 @@ def test_rows_together_are_as_row_by_row(as_table, regression, encoded):
     assert found[0] == found[1]
     assert found[0][3] == {"malformed": 8}
     assert loop._uses_batches
-    with pytest.raises(StreamError, match="row 8: weight -1.0 is no finite number of at least 0"):
+    with pytest.raises(StreamError, match="row 8: weight -1.0 is not a finite number of at least 0"):
         LearningLoop(WeightedSource(InChunks(rows, as_table), "w"), learner.clone()).run()
 
 
@@ -105,7 +105,7 @@ def test_cells(cell, w):
 
 @pytest.mark.parametrize("cell", [-1, -1e-300, math.nan, math.inf, "nan", "inf", "heavy", "1_0", True, [1.0], {}, 1e300, "-0.1"])
 def test_cells_that_are_no_weight(cell):
-    with pytest.raises(RowError, match="is no finite number of at least 0"):
+    with pytest.raises(RowError, match="is not a finite number of at least 0"):
         parse_weight(cell)
 
 

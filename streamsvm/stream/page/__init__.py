@@ -179,7 +179,7 @@ def make_live_state(
         value, windowed = (math.nan if points[-1][one] is None else points[-1][one] for one in ("metric", "windowed"))
         report = ScoreReport(metric or "", value, windowed)
     drawn = make_curve_part(curve)
-    sentences = [text for one in progress if not one.learns for text in one.columns.sentences]
+    sentences = [text for one in progress if not one.learns for text in one.columns.messages]
     return {
         "title": clean_text(name),
         "lead": _lead_sentences(progress),
