@@ -71,6 +71,7 @@ def _share_work(sizes: list[dict[Any, int]], process: int, n_processes: int) -> 
     compiled_sizes: list[dict[Any, int]] = [{} for _ in range(n_processes)]
 
     def estimate_time(index: int, process_index: int) -> int:
+        """Estimate the total and the longest work if a process also compiles the function ``index``."""
         callees = [done | sizes[index] if i == process_index else done for i, done in enumerate(compiled_sizes)]
         work = [sum(of_process.values()) for of_process in callees]
         return max(work) + sum(work)

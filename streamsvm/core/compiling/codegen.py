@@ -32,6 +32,8 @@ def make_caller(arguments: str, result: str) -> Any:
 
     @intrinsic
     def call(typingctx: Any, address: Any, *values: Any) -> Any:
+        """Call the compiled function at an address with a tuple of arguments."""
+
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             function = ir.FunctionType(context.get_value_type(return_type), list(map(context.get_value_type, argument_types)))
             call_arguments = [builder.extract_value(args[1], i) for i in range(len(argument_types))]
@@ -125,6 +127,8 @@ class BlockType(types.Type):  # type: ignore[misc]
 
 @register_model(BlockType)
 class _BlockModel(StructModel):  # type: ignore[misc]
+    """The representation of an open block in LLVM: a pointer and sizes."""
+
     def __init__(self, manager: Any, block_type: BlockType) -> None:
         super().__init__(
             manager, block_type, [("data", types.voidptr), *((size, types.intp) for size in block_type.layout.sizes)]
@@ -133,6 +137,8 @@ class _BlockModel(StructModel):  # type: ignore[misc]
 
 @infer_getattr
 class _BlockAttributes(AttributeTemplate):  # type: ignore[misc]
+    """The types of the attributes of an open block."""
+
     key = BlockType
 
     def generic_resolve(self, block_type: BlockType, name: str) -> Any:
@@ -152,9 +158,11 @@ def _compiled_array(context: Any, builder: Any, block_type: BlockType, value: An
     """Generate code for an attribute of an open block: the array at its offset, with the sizes of the block."""
 
     def number(n: int) -> Any:
+        """Return a constant intp."""
         return context.get_constant(types.intp, n)
 
     def product(numbers: list[Any]) -> Any:
+        """Generate code for a product of sizes, which never overflows."""
         result = numbers[0]
         for factor in numbers[1:]:
             result = builder.mul(result, factor, flags=["nsw"])

@@ -60,6 +60,9 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         self._enabled = True
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return numba's compile result from a file, or None. Without a file, the function is locked, because the caller compiles
+        it next.
+        """
         target_context.refresh()
         name = self._name(sig, target_context, self._function.is_entry)
         content = _find_file(name)
@@ -77,6 +80,7 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         return _find_file(self._name(sig, target_context, True)) is not None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        """Write numba's compile result to a file."""
         name, folder = self._name(sig, data.target_context, self._function.is_entry), find_cache_folder()
         if name is not None and folder is not None:
             _write_file(folder / name, _serialise_function(data, self._function.is_entry))
@@ -137,12 +141,15 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
 
     @property
     def cache_path(self) -> str:
+        """The folder of the cache, as text."""
         return str(find_cache_folder())
 
     def enable(self) -> None:
+        """Use files again after `disable`."""
         self._enabled = True
 
     def disable(self) -> None:
+        """Neither read nor write files."""
         self._enabled = False
 
     def flush(self) -> None:
@@ -274,6 +281,7 @@ def _deserialise_function(target_context: Any, content: Any) -> Any:
             raise LookupError(f"{symbol} was compiled with other settings")
 
     def module_for_linking() -> Any:
+        """Return the parsed LLVM module; parse it at the first call."""
         if library._shared_module is None:
             library._shared_module = binding.parse_bitcode(bitcode)
         return library._shared_module

@@ -146,12 +146,13 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
         return flags
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        # Numba gives a literal number a type of its own, and would compile the function again for it.
+        """Return numba's template of a call, with literal numbers replaced by ordinary ones."""
         return super().get_call_template(
             [_number_type(kind) for kind in args], {name: _number_type(kind) for name, kind in kws.items()}
         )
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        """Compile an entry for a call from Python; helper processes compile the other functions of an estimator meanwhile."""
         if expected_components:
             start_helpers(self, tuple(map(self.typeof_pyval, args)))
         with _as_entry(self):
@@ -200,6 +201,7 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
         return int(compute_key(self)[:12], 16)
 
     def add_overload(self, cres: Any) -> None:
+        """Register a compile result, as an entry or as a callee."""
         arguments = tuple(cres.signature.args)
         if self.noinline:
             cres.library.noinline = self, arguments
@@ -209,6 +211,7 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
             self.overloads[arguments] = cres
 
     def _add_entry(self, arguments: tuple[Any, ...], result: Any) -> None:
+        """Register a compile result as one that Python can call."""
         self._entries.add(arguments)
         super().add_overload(result)
 
@@ -275,6 +278,7 @@ def _defines_name(library: Any, name: str) -> bool:
 
 
 def _raise_shape_error(source: Any, slices: Any) -> None:
+    """Raise ValueError for an assignment to a slice of another shape. It replaces numba's function with a long message."""
     raise NotImplementedError  # only its compiled implementation is called
 
 
@@ -295,6 +299,7 @@ def _cache_inlined_functions() -> None:
     read_function, numba_inline, cached = worker.run_untyped_passes, worker.inline_function, {}
 
     def inline_function(self: Any, caller: Any, block: Any, i: int, function: Any, arg_typs: Any = None) -> Any:
+        """Inline a call with the cached code of the function."""
         if not _is_ours(function) or function.__closure__:
             return numba_inline(self, caller, block, i, function, arg_typs)
         if function not in cached:
@@ -307,6 +312,7 @@ def _cache_inlined_functions() -> None:
         return self.inline_ir(caller, block, i, inlined, function.__code__.co_freevars, arg_typs=arg_typs)
 
     def deepcopy(value: Any) -> Any:
+        """Copy a value, except for blocks that were copied for numba already."""
         n_left = getattr(value, "copies", 0)
         if n_left == 0:
             return copy.deepcopy(value)
@@ -332,6 +338,7 @@ def _patch_numba() -> None:
     customize, compile_function = _FunctionCompiler._customize_flags, _FunctionCompiler._compile_core
 
     def finalize_with_local_copies(self: Any) -> None:
+        """Generate machine code, with copies of callees as local symbols."""
         copies = _find_callee_copies(self)
         for function in copies:
             function.linkage = "internal"
@@ -340,6 +347,7 @@ def _patch_numba() -> None:
             function.linkage = "linkonce_odr"  # callers need one weak copy of each
 
     def add_linking_library(self: Any, callee: Any) -> None:
+        """Link a callee: copy its code, unless it is noinline and the caller is a function of this package."""
         noinline = find_noinline_callees(callee) | ({callee.noinline: callee} if hasattr(callee, "noinline") else {})
         if _state.compiles_ours:
             find_noinline_callees(self).update(noinline)
@@ -350,6 +358,7 @@ def _patch_numba() -> None:
             add_callee(self, copied_library)
 
     def compile_core(self: Any, *types: Any) -> Any:
+        """Note whether the compiled function is of this package while numba compiles it."""
         previous, _state.compiles_ours = _state.compiles_ours, _is_ours(self.py_func)
         try:
             return compile_function(self, *types)
@@ -357,12 +366,14 @@ def _patch_numba() -> None:
             _state.compiles_ours = previous
 
     def from_function(function: Any) -> Any:
+        """Return numba's identity of a function; noinline functions are numbered by their keys."""
         identity, noinline = identify(function), _noinline_functions.get(function)
         if noinline is not None:
             identity.unique_id, identity.unique_name = noinline.number, f"{identity.func_qualname}${noinline.number}"
         return identity
 
     def finalize_when_needed(self: Any) -> None:
+        """Postpone machine code until it is needed, while functions of this package are compiled."""
         if _state.depth == 0 or getattr(self, "_compiled_object", None) is not None:  # it has machine code from a file
             finalize_with_local_copies(self)
         else:
@@ -371,6 +382,7 @@ def _patch_numba() -> None:
             self._finalized = self._waits = True
 
     def get_pointer_to_function(self: Any, name: str) -> int:
+        """Return the address of a function of a library, after generating its postponed machine code; 0 if it has none."""
         self._ensure_finalized()
         if getattr(self, "_waits", False):
             if not _defines_name(self, name):
@@ -380,6 +392,7 @@ def _patch_numba() -> None:
         return int(get_pointer(self, name))
 
     def executable(self: Any, library: Any, fndesc: Any, env: Any) -> Any:
+        """Return the Python function of a library; a callee has one that raises MemoryError."""
         library._ensure_finalized()
         if getattr(library, "_waits", False) and not _defines_name(library, fndesc.llvm_cpython_wrapper_name):
             # Numba requires a wrapper, although nobody calls it; it would raise MemoryError.
@@ -387,7 +400,7 @@ def _patch_numba() -> None:
         return get_executable(self, library, fndesc, env)
 
     def without_wrappers(self: Any, flags: Any) -> Any:
-        # Numba's own functions, and implementations of `overload`, are never called from Python.
+        """Disable the wrappers of functions that Python never calls."""
         ours = _is_ours(self.py_func, "numba")
         if _state.depth and ours and not _is_called_by_python(self.py_func):
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -395,9 +408,9 @@ def _patch_numba() -> None:
 
     original_eq = TargetConfig.__eq__
 
-    def compare(self: Any, other: Any) -> Any:
-        # Numba compares options tens of thousands of times, and would look up all fifty, although most are unset.
-        return (isinstance(other, TargetConfig) and self._values == other._values) or original_eq(self, other)
+    def compare(self: Any, options: Any) -> Any:
+        """Compare two sets of compile options by the options that are set."""
+        return (isinstance(options, TargetConfig) and self._values == options._values) or original_eq(self, options)
 
     TargetConfig.__eq__ = compare
     TargetConfig.__hash__ = lambda self: hash(type(self))  # numba's hash includes the names of all options

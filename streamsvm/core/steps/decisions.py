@@ -104,10 +104,9 @@ def select_output(c: np.ndarray, scores: np.ndarray, n_scores: int, output_kind:
 
 @compiled
 def add_expansion(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
-    """Add the rows of a kernel expansion as support vectors, within the budget.
+    """Add the rows of a kernel expansion as support vectors; return False if budget maintenance failed before all were added.
 
-    X is float32 [n, features], ``coefficients`` float64 [n, outputs]. Returns False if budget maintenance failed, so that some
-    rows were not added.
+    X is float32 [n, features], ``coefficients`` float64 [n, outputs].
     """
     v = views(block)
     h = v.header[0]

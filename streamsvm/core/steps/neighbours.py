@@ -298,10 +298,10 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
 
 @compiled
 def update_neighbours(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Learn the current row.
+    """Learn the current row: update the weights of features, and store the row if it was mispredicted, or is due. Returns 0.
 
-    It counts as mispredicted if the stacks or the nearest rows predict another label, or if the error of the stacks exceeds their
-    mean error in regression.
+    It was mispredicted if the stacks or the nearest rows predict another label, or if the error of the stacks exceeds their mean
+    error in regression.
     """
     v = ensemble_views(block)
     if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:

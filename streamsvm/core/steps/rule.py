@@ -66,7 +66,7 @@ def get_rule_state(block: np.ndarray, dtype: np.dtype) -> Any:
 
 @compiled(inline=True)
 def _do_nothing(block: np.ndarray) -> None:
-    pass
+    """Do nothing: the default of `rule` for functions that most rules do not need."""
 
 
 def rule(
@@ -112,6 +112,7 @@ def _compile_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
 
 
 def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
+    """Learn the current row; return `LEARNED`, `REFUSED` or `FULL`."""
     n_active, norm, has_new_scale = begin_row(block)
     if n_active < 0:
         return REFUSED

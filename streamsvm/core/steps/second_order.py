@@ -91,9 +91,10 @@ def reset_functions(block: np.ndarray, store: np.ndarray, expert: int, event: in
 
 @compiled
 def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Learn the current row. The recent error of the expert contains the row already.
+    """Learn the current row by one Newton step. Returns 0.
 
-    Several outputs share one curvature, that of the output with the least certain prediction.
+    The recent error of the expert contains the row already. Several outputs share one curvature, that of the output with the
+    least certain prediction.
     """
     v = ensemble_views(block)
     e, n_outputs, weight = v.experts[expert], v.header[0]["n_outputs"], min(weight, MAX_ROW_WEIGHT)

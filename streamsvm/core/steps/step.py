@@ -47,10 +47,11 @@ class CurrentRow(NamedTuple):
 
 @compiled(inline=True)
 def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
-    """Count the current row as learned, and update what depends on it: gamma="scale", and the scale of rows.
+    """Count the current row as learned; return its number of non-zero features, its squared norm, and whether the scale has
+    changed.
 
-    Returns the number of non-zero features, the squared norm, and whether the scale has changed. A row that is not finite or too
-    large is not counted, and its number of non-zero features is -1.
+    The row also updates gamma="scale" and the scale of rows. A row that is not finite or too large is not counted; its number of
+    non-zero features is -1.
     """
     v, c = views(block), get_common_state(block)
     if v.header[0]["scaled"] > 0:
@@ -172,10 +173,9 @@ def find_best_output(scores: np.ndarray, iterate: int, n_scores: int, excluded: 
 
 @compiled(inline=True)
 def score_row(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> CurrentRow:
-    """Compute the decision values of the current row, and update the recent errors of both iterates.
+    """Compute the decision values of the current row, update the recent errors of both iterates, and return its `CurrentRow`.
 
-    Returns the `CurrentRow`. ``n_active`` and ``norm`` are the number of non-zero features and the squared norm, from
-    `begin_row`.
+    ``n_active`` and ``norm`` are the number of non-zero features and the squared norm, from `begin_row`.
     """
     v = views(block)
     h = v.header[0]
