@@ -1,15 +1,15 @@
 """Kernel support vector machines that learn from endless streams in a fixed amount of memory.
 
-Start with `SVMClassifier` or `SVMRegressor`, which have nothing to tune. Every model is a river model: it learns and predicts
-row by row, and works in river's pipelines. `table_model` makes a model for a table as it is: a frame or a file. `streamsvm.save`
-and `streamsvm.load` store models in files.
+Start with `SVMClassifier` or `SVMRegressor`, which need no tuning. Every model is a river model: it learns and predicts row by
+row, and works in river's pipelines. `table_model` makes a model for tables (frames or files) with numbers, categories and dates.
+`streamsvm.save` and `streamsvm.load` store models in files.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # typing takes as long to import as all that comes before the handlers of signals
+TYPE_CHECKING = False  # importing typing would double the time until the command line handles signals
 if TYPE_CHECKING:
     from typing import Any
 
@@ -73,11 +73,10 @@ _MODULES = {
 _PARTS = ("batch", "core", "edge", "export", "learners", "linear", "stream")
 
 
-if not TYPE_CHECKING:  # a checker of types knows all names there are
+if not TYPE_CHECKING:  # type checkers read the imports above
 
     def __getattr__(name: str) -> Any:
-        # Imported when they are asked for: the command line starts at once, and can be interrupted in order while numba is
-        # imported.
+        # Lazy imports, so that the command line starts at once, and can be interrupted cleanly while numba is imported.
         if name in _PARTS:
             return import_module(f"{__name__}.{name}")
         if name in __all__:

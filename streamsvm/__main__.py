@@ -1,4 +1,4 @@
-"""The command line's entry, also of ``python -m streamsvm``: signals have their handlers before anything else is imported."""
+"""Entry point of the command line, also for ``python -m streamsvm``. It installs signal handlers before other imports."""
 
 import sys
 
@@ -6,9 +6,9 @@ from streamsvm.cli import exit_at_once, set_signal_handlers
 
 
 def main() -> int:
-    """Run the command line, as `streamsvm.cli.main.main` does, and let SIGINT and SIGTERM end it in order from the beginning."""
+    """Run the command line and return its exit status. SIGINT and SIGTERM end it cleanly, even during imports."""
     set_signal_handlers(exit_at_once)
-    from streamsvm.cli.main import main as run  # noqa: PLC0415 - after the handlers are there
+    from streamsvm.cli.main import main as run  # noqa: PLC0415 - after the signal handlers are installed
 
     return run()
 

@@ -1,4 +1,4 @@
-"""Which features of a model matter, why it decides as it does of a row, and which rows that it knows are like it."""
+"""Explanations of models: importance of features, contributions of features to a decision, and nearest rows as examples."""
 
 from __future__ import annotations
 
@@ -30,77 +30,91 @@ from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_null
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_EXPLAINED = 200  # rows whose contributions are averaged
-_LONGEST = 40  # characters of a name
-_MOST_BARS = 15
+_MAX_EXPLAINED_ROWS = 200  # contributions are averaged over at most this many rows
+_MAX_NAME_LENGTH = 40
+_MAX_BARS = 15
 
 
 @dataclass(frozen=True)
 class Importance:
     """How much each feature, or column of a table, matters to a model."""
 
-    sizes: dict[Hashable, float]
-    """The mean size of its contribution to a decision (`streamsvm.core.explaining.Explanation`), the largest first."""
-    losses: dict[Hashable, float]
-    """How much larger the error is where its values are shuffled among the rows; empty without labels.
-
-    Of a pipeline of river, these are the columns of the rows, and ``sizes`` has the features that its learner is given.
+    mean_contributions: dict[Hashable, float]
+    """The mean absolute contribution of each feature to decisions (see `streamsvm.core.explaining.Explanation`), the largest
+    first.
+    """
+    error_increases: dict[Hashable, float]
+    """The increase of the error when the values of a column are shuffled among the rows (permutation importance); empty without
+    labels. For a river pipeline, it has the columns of the rows, while ``mean_contributions`` has the features after the
+    transformers.
     """
     error: float
-    """The error on the rows as they are: the share of wrong labels, or the mean absolute error; NaN without labels."""
+    """The error without shuffling: the fraction of wrong labels, or the mean absolute error; NaN without labels."""
     n_rows: int
-    """The number of rows with which it was measured."""
+    """The number of rows that were used."""
 
     def __str__(self) -> str:
-        names = list(dict.fromkeys([*self.sizes, *self.losses]))
-        width = max(6, *(len(shorten(str(name), _LONGEST)) for name in names))
-        shuffled = f"  error when shuffled (now {self.error:.4g})" if self.losses else ""
-        lines = [f"{'column':{width}}  moves the decision by{shuffled}"]
+        names = list(dict.fromkeys([*self.mean_contributions, *self.error_increases]))
+        width = max(6, *(len(shorten(str(name), _MAX_NAME_LENGTH)) for name in names))
+        error_heading = f"  error when shuffled (now {self.error:.4g})" if self.error_increases else ""
+        lines = [f"{'column':{width}}  moves the decision by{error_heading}"]
         for name in names:
-            size = f"{self.sizes[name]:21.4f}" if name in self.sizes else " " * 21
-            loss = f"  {self.losses[name]:+.4f}" if name in self.losses else ""
-            lines.append(f"{shorten(str(name), _LONGEST):{width}}  {size}{loss}".rstrip())
+            contribution = f"{self.mean_contributions[name]:21.4f}" if name in self.mean_contributions else " " * 21
+            increase = f"  {self.error_increases[name]:+.4f}" if name in self.error_increases else ""
+            lines.append(f"{shorten(str(name), _MAX_NAME_LENGTH):{width}}  {contribution}{increase}".rstrip())
         return "\n".join(lines)
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw a bar for each of the 15 columns that matter most, and return the axes, by default the current ones of pyplot.
+        """Draw a bar for each of the 15 most important columns, and return the axes.
 
-        A bar is how much larger the error is where the values of the column are shuffled; without labels, the mean size of its
-        contribution. You need matplotlib (extra ``plot``).
+        The length of a bar is the increase of the error when the column is shuffled; without labels, the mean absolute
+        contribution. This needs matplotlib (extra ``plot``).
+
+        Parameters
+        ----------
+        axes
+            The axes to draw on, by default the current ones of pyplot.
         """
-        axes, found = get_axes(axes), self.losses or self.sizes
-        names = sorted(found, key=lambda name: -found[name])[:_MOST_BARS]
-        draw_bars(axes, names, [found[name] for name in names], _MOST_BARS)
-        axes.set(xlabel=f"Error when shuffled, above {self.error:.4g}" if self.losses else "Mean size of its contribution")
+        axes, values = get_axes(axes), self.error_increases or self.mean_contributions
+        names = sorted(values, key=lambda name: -values[name])[:_MAX_BARS]
+        draw_bars(axes, names, [values[name] for name in names], _MAX_BARS)
+        axes.set(
+            xlabel=f"Error when shuffled, above {self.error:.4g}" if self.error_increases else "Mean size of its contribution"
+        )
         return axes
 
 
-def importance(model: Any, rows: Any, y: Any = None, *, most: int = 1000, seed: int = 0) -> Importance:
-    """Measure which features of a model matter, or which columns of a table.
+def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, seed: int = 0) -> Importance:
+    """Measure the importance of the features of a model, or of the columns of a table.
 
     Parameters
     ----------
     model
-        A learner of this library; a model of `table_model`; a pipeline of river that ends in a learner; or a fitted machine of
+        A learner of this library; a model from `table_model`; a river pipeline that ends in a learner; or a fitted estimator of
         `streamsvm.batch`.
     rows
-        A frame, an array, or dicts. A model of `table_model` takes its labels from their column.
+        A frame, an array, or a sequence of dicts. A model from `table_model` takes labels from their column by default.
     y
-        The labels, or targets. Without any, only the sizes of contributions are measured.
-    most
-        The most rows that are used, evenly spaced.
+        The labels or targets. Without them, only contributions are measured.
+    max_rows
+        The maximum number of rows to use. They are evenly spaced.
     seed
         Seed of the shuffles.
+
+    Returns
+    -------
+    The mean contributions, and with labels the increases of the error.
 
     Raises
     ------
     ValueError
-        There are no rows, or one is refused.
+        There are no rows, or a row is invalid.
 
     Notes
     -----
-    The first measure needs no labels and takes two predictions a feature of 200 rows. The second is permutation importance [1]_,
-    one shuffle for each feature. Both see a model, not the world: of two columns that say the same, each has a part.
+    Contributions need no labels, and take two predictions per feature for up to 200 rows. The increase of the error is
+    permutation importance [1]_, with one shuffle per feature. Both describe the model, and not the data: two redundant columns
+    share their importance.
 
     References
     ----------
@@ -115,44 +129,49 @@ def importance(model: Any, rows: Any, y: Any = None, *, most: int = 1000, seed: 
     >>> model = streamsvm.table_model(rows, label="y")
     >>> for row in rows:
     ...     model.learn_one(row, row["y"])
-    >>> found = streamsvm.importance(model, rows)
-    >>> list(found.sizes), found.error
+    >>> measured = streamsvm.importance(model, rows)
+    >>> list(measured.mean_contributions), measured.error
     (['city', 'size'], 0.0)
     """
-    check_number("most", most, 1, inclusive=True, integer=True)
-    asked = _MeasuredMachine(model, rows, y, most) if hasattr(model, "fit") else _MeasuredLearner(model, rows, y, most)
-    if not asked.n_rows:
+    check_number("max_rows", max_rows, 1, inclusive=True, integer=True)
+    task = _EstimatorTask(model, rows, y, max_rows) if hasattr(model, "fit") else _LearnerTask(model, rows, y, max_rows)
+    if not task.n_rows:
         raise ValueError("there are no rows to measure with")
-    sizes: dict[Hashable, float] = {}
-    places = np.unique(np.linspace(0, asked.n_rows - 1, min(_EXPLAINED, asked.n_rows)).astype(int)).tolist()
-    for place in places:
-        for name, size in asked.explained(place).items():
-            sizes[name] = sizes.get(name, 0.0) + abs(size) / len(places)
-    ordered = dict(sorted(sizes.items(), key=lambda item: -item[1]))
-    if asked.y is None:
-        return Importance(ordered, {}, float("nan"), asked.n_rows)
-    rng, error = np.random.default_rng(seed), asked.error(None, None)
-    losses = {name: asked.error(name, rng.permutation(asked.n_rows)) - error for name in asked.shuffled(ordered)}
-    return Importance(ordered, losses, error, asked.n_rows)
+    means: dict[Hashable, float] = {}
+    indices = np.unique(np.linspace(0, task.n_rows - 1, min(_MAX_EXPLAINED_ROWS, task.n_rows)).astype(int)).tolist()
+    for i in indices:
+        for name, contribution in task.explain_row(i).items():
+            means[name] = means.get(name, 0.0) + abs(contribution) / len(indices)
+    mean_contributions = dict(sorted(means.items(), key=lambda item: -item[1]))
+    if task.y is None:
+        return Importance(mean_contributions, {}, float("nan"), task.n_rows)
+    rng, error = np.random.default_rng(seed), task.compute_error(None, None)
+    columns = task.list_columns(mean_contributions)
+    increases = {name: task.compute_error(name, rng.permutation(task.n_rows)) - error for name in columns}
+    return Importance(mean_contributions, increases, error, task.n_rows)
 
 
 def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
-    """Explain the decision of one row by any model: how much each feature moves it, against that of a typical row.
+    """Return the contribution of each feature to a model's decision for a row, compared with a typical row.
 
     Parameters
     ----------
     model
-        As of `importance`. Of a pipeline of river, the features are those that its learner is given, and their values those of
-        the row, where it has them.
+        As in `importance`. For a river pipeline, the features are those after the transformers.
     x
-        The row: a dict, or of a fitted machine an array [features].
+        The row: a dict, or for a fitted estimator of `streamsvm.batch` an array [features].
     typical
-        The row to compare with, alike. A fitted machine needs one, such as the means of its data; others know one.
+        The row to compare with, of the same type. Fitted estimators need it, such as the means of the data; by default, others
+        compare with the running means, as in ``explain_one`` of a learner. It is not supported for river pipelines.
+
+    Returns
+    -------
+    The contributions, the prediction, and the values of the features (`streamsvm.core.explaining.Explanation`).
 
     Raises
     ------
     ValueError
-        The row is refused, nothing was learned, or the model explains nothing.
+        The row is invalid, the model has learned nothing yet, or it cannot explain decisions.
 
     Examples
     --------
@@ -166,35 +185,41 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
     """
     if not hasattr(model, "fit"):
         if typical is not None and isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
-            raise ValueError("a typical row cannot be given to a pipeline of river: give its learner the transformed rows")
+            raise ValueError("typical is not supported for a river pipeline: explain its last step with transformed rows")
         return explain_wrapped(model, x, typical, None)
     if hasattr(model, "predict_proba") and not hasattr(model, "decision_function"):
         raise ValueError(f"decisions of a {type(model).__name__} cannot be explained: it has no decision_function")
     if typical is None:
-        raise ValueError(f"a {type(model).__name__} knows no typical row: give one, such as the means of its data")
-    row, base_row = (np.asarray(each, np.float64) for each in (x, typical))
+        raise ValueError(
+            f"a {type(model).__name__} needs a typical row to compare with: pass typical, such as the means of its data"
+        )
+    row, base_row = np.asarray(x, np.float64), np.asarray(typical, np.float64)
     if row.ndim != 1 or row.shape != base_row.shape:
-        raise ValueError(f"a row and a typical row are arrays of one length, not of the shapes {row.shape} and {base_row.shape}")
-    return _of_machine(model, row, base_row, range(len(row)))
+        raise ValueError(f"x and typical must be arrays of the same length, not of the shapes {row.shape} and {base_row.shape}")
+    return _explain_estimator(model, row, base_row, range(len(row)))
 
 
 def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
-    """Return the rows that a model knows, or its support vectors, which are nearest to a row.
+    """Return the stored rows or support vectors of a model that are nearest to a row.
 
     Parameters
     ----------
     model
-        As of `importance`. Of a pipeline of river, values are those that its learner is given. Of a fitted machine, distances
-        are Euclidean, and labels those of its support vectors.
+        As in `importance`. For a river pipeline, values are those after the transformers. For a fitted estimator, distances are
+        Euclidean, and labels those of the support vectors.
     x
-        The row: a dict, or of a fitted machine an array [features].
+        The row: a dict, or for a fitted estimator of `streamsvm.batch` an array [features].
     n
-        The most rows of each label; without labels, of all.
+        The maximum number of rows of each label; for models without labels, of all rows.
+
+    Returns
+    -------
+    The nearest rows of each label, with their distances (`streamsvm.core.explaining.Examples`).
 
     Raises
     ------
     ValueError
-        The row is refused, nothing was learned, or the model knows no rows, as linear ones do not.
+        The row is invalid, the model has learned nothing yet, or it does not store rows, as linear models.
 
     Examples
     --------
@@ -210,7 +235,7 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
         return find_wrapped_examples(model, x, n)
     check_number("n", n, 1, inclusive=True, integer=True)
     vectors = getattr(model, "support_vectors_", None)
-    if vectors is None or not vectors.shape[1]:  # of given kernel values
+    if vectors is None or not vectors.shape[1]:  # no vectors with a precomputed kernel
         raise ValueError(
             f"a {type(model).__name__} stores no rows that could be examples" + ", or is not fitted" * (vectors is None)
         )
@@ -219,176 +244,193 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
     try:
         row = np.asarray(x, np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"a row is an array of {d} numbers, not {short_repr(x)}") from None
+        raise ValueError(f"x must be an array of {d} numbers, not {short_repr(x)}") from None
     if row.shape != (d,):
-        raise ValueError(f"a row is an array of {d} numbers, not of the shape {row.shape}")
+        raise ValueError(f"x must be an array of {d} numbers, not of the shape {row.shape}")
     with np.errstate(over="ignore"):
         distances = compute_distances(row, rows)
     if not np.isfinite(distances).all():
-        raise ValueError("a number of the row is not finite, or too large")
+        raise ValueError("x has a number that is not finite, or too large")
     labels = to_list(getattr(model, "classes_", []))
-    targets = [labels[i] for i in _places_of_vectors(model, rows)] if labels else [None] * len(rows)
+    targets = [labels[i] for i in _find_vector_classes(model, rows)] if labels else [None] * len(rows)
     names = to_list(getattr(model, "feature_names_in_", range(len(row))))
     return find_nearest_examples(names, rows, distances, targets, labels, n, "support vectors")
 
 
-def _places_of_vectors(model: Any, rows: np.ndarray) -> list[int]:
-    """Return the place of the label of each support vector among the classes."""
-    if hasattr(model, "n_support_"):  # they are in the order of their classes
+def _find_vector_classes(model: Any, rows: np.ndarray) -> list[int]:
+    """Return the index of the class of each support vector of a fitted classifier."""
+    if hasattr(model, "n_support_"):  # they are sorted by class
         return np.repeat(np.arange(len(model.classes_)), model.n_support_).tolist()
     coefficients = model._coefficients
     if len(coefficients) == 1:
         return (coefficients[0] > 0.0).astype(int).tolist()
-    # One class against the rest each. A row whose own machine does not need it is on the right side there, and so in others where
-    # its coefficient is 0.
-    own, free = np.array(coefficients), (coefficients <= 0.0).all(axis=0)
-    if free.any():
-        decided = model.decision_function(rows[free]).T
-        own[:, free] = np.where(coefficients[:, free] < 0.0, -np.inf, decided)
-    return own.argmax(axis=0).tolist()
+    # In one-vs-rest machines, a positive coefficient marks the class. A row without one is not a support vector of its own
+    # class's machine: its class is that with the largest decision value among the machines where its coefficient is 0.
+    values, is_unclear = np.array(coefficients), (coefficients <= 0.0).all(axis=0)
+    if is_unclear.any():
+        decisions = model.decision_function(rows[is_unclear]).T
+        values[:, is_unclear] = np.where(coefficients[:, is_unclear] < 0.0, -np.inf, decisions)
+    return values.argmax(axis=0).tolist()
 
 
-def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequence[Hashable]) -> Explanation:
+def _explain_estimator(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequence[Hashable]) -> Explanation:
+    """Return the contributions of features to a fitted estimator's decision for its predicted class, or to its prediction."""
     decide = model.decision_function if hasattr(model, "decision_function") else model.predict
     [prediction] = to_list(model.predict(row[None]))
-    first = np.asarray(decide(row[None]))
-    place = int(np.argmax(first[0])) if first.ndim == 2 else None
-    sign = -1.0 if hasattr(model, "classes_") and place is None and not first[0] > 0.0 else 1.0
+    values = np.asarray(decide(row[None]))
+    index = int(np.argmax(values[0])) if values.ndim == 2 else None
+    sign = -1.0 if hasattr(model, "classes_") and index is None and not values[0] > 0.0 else 1.0
 
-    def decided(rows: np.ndarray) -> np.ndarray:
-        found = np.asarray(decide(rows), np.float64)
-        return found[:, place] if place is not None else sign * found
+    def decide_for_prediction(rows: np.ndarray) -> np.ndarray:
+        values = np.asarray(decide(rows), np.float64)
+        return values[:, index] if index is not None else sign * values
 
-    return make_explanation(prediction, decided, row, typical, names, {}, dict(zip(names, row.tolist(), strict=True)))
+    return make_explanation(
+        prediction, decide_for_prediction, row, typical, names, {}, dict(zip(names, row.tolist(), strict=True))
+    )
 
 
-def _checked_labels(y: Any, n: int) -> list[Any]:
-    """Return labels as a list; a ValueError where they are not n."""
-    found = y if isinstance(y, str | bytes) or getattr(y, "ndim", 1) != 1 or hasattr(y, "columns") else to_list(y)
-    if not isinstance(found, list) or len(found) != n:
+def _validate_labels(y: Any, n: int) -> list[Any]:
+    """Return n labels as a list; raise a ValueError if y is not a sequence of n labels."""
+    labels = y if isinstance(y, str | bytes) or getattr(y, "ndim", 1) != 1 or hasattr(y, "columns") else to_list(y)
+    if not isinstance(labels, list) or len(labels) != n:
         raise ValueError(f"y must be a sequence of {n:,} labels, one for each row")
-    return found
+    return labels
 
 
-def _some_places(n: int, most: int) -> list[int]:
-    return list(range(n)) if n <= most else np.linspace(0, n - 1, most).astype(int).tolist()
+def _choose_rows(n: int, max_rows: int) -> list[int]:
+    """Return the indices of at most ``max_rows`` evenly spaced rows of n."""
+    return list(range(n)) if n <= max_rows else np.linspace(0, n - 1, max_rows).astype(int).tolist()
 
 
-def _error_of(due: Sequence[Any], found: Sequence[Any], is_number: bool) -> float:
-    if is_number:
-        return float(np.mean(np.abs(np.asarray(due, np.float64) - np.asarray(found, np.float64))))
-    return float(np.mean([a != b for a, b in zip(due, found, strict=True)]))
+def _compute_error(y: Sequence[Any], predictions: Sequence[Any], is_regression: bool) -> float:
+    """Return the mean absolute error, or the fraction of wrong labels."""
+    if is_regression:
+        return float(np.mean(np.abs(np.asarray(y, np.float64) - np.asarray(predictions, np.float64))))
+    return float(np.mean([label != prediction for label, prediction in zip(y, predictions, strict=True)]))
 
 
-class _MeasuredLearner:
-    """Rows as dicts, and a model that predicts them one by one."""
+class _LearnerTask:
+    """The importance of features of an online learner or a table's model, which predicts rows that are dicts."""
 
-    def __init__(self, model: Any, rows: Any, y: Any, most: int) -> None:
+    def __init__(self, model: Any, rows: Any, y: Any, max_rows: int) -> None:
         label = model.label if isinstance(model, TableModel) else None
         xs: list[Any]
         if hasattr(rows, "columns"):
             names, columns, frame = to_columns(rows)
             n = len(frame)
-            table, kept = Table(tuple(names), columns), _some_places(n, most)
-            xs = [table.row(i).x for i in kept]
+            table, indices = Table(tuple(names), columns), _choose_rows(n, max_rows)
+            xs = [table.row(i).x for i in indices]
         elif isinstance(rows, np.ndarray):
             n = len(rows)
-            kept = _some_places(n, most)
-            xs = [dict(enumerate(row)) for row in rows[kept].tolist()]
+            indices = _choose_rows(n, max_rows)
+            xs = [dict(enumerate(row)) for row in rows[indices].tolist()]
         else:
-            given = list(rows if isinstance(rows, Iterable) else [])
-            n = len(given)
-            kept = _some_places(n, most)
-            xs = [given[i] for i in kept]
+            all_rows = list(rows if isinstance(rows, Iterable) else [])
+            n = len(all_rows)
+            indices = _choose_rows(n, max_rows)
+            xs = [all_rows[i] for i in indices]
         for x in xs:
             if not isinstance(x, Mapping):
-                pairs = ": give the labels of pairs as y" * isinstance(x, tuple)
-                raise ValueError(f"a row is a mapping of names to values, not {short_repr(x)}{pairs}")
+                advice = ": pass labels as y, not in pairs" * isinstance(x, tuple)
+                raise ValueError(f"a row must be a mapping of names to values, not {short_repr(x)}{advice}")
         ys: list[Any] | None = None
         if y is not None:
-            every = _checked_labels(y, n)
-            ys = [every[i] for i in kept]
+            labels = _validate_labels(y, n)
+            ys = [labels[i] for i in indices]
         elif label is not None:
             ys = [x.get(label) for x in xs]
         if ys is not None:
-            ys = model.parse_labels(ys) if isinstance(model, TableModel) else [None if is_null(each) else each for each in ys]
-        if ys is not None and any(each is not None for each in ys):
-            with_label = [i for i, each in enumerate(ys) if each is not None]
-            xs, ys = [xs[i] for i in with_label], [ys[i] for i in with_label]
+            ys = model.parse_labels(ys) if isinstance(model, TableModel) else [None if is_null(item) else item for item in ys]
+        if ys is not None and any(item is not None for item in ys):
+            labelled = [i for i, item in enumerate(ys) if item is not None]
+            xs, ys = [xs[i] for i in labelled], [ys[i] for i in labelled]
         else:
             ys = None
         self._model, self._xs, self.y = model, xs, ys
-        self._is_number = isinstance(model, base.Regressor) or isinstance(getattr(model, "_last_step", None), base.Regressor)
+        last_step = getattr(model, "_last_step", None)
+        self._is_regression = isinstance(model, base.Regressor) or isinstance(last_step, base.Regressor)
         if self.y is not None:
             self._pipeline = ValidatingPipeline(model, learns=False)
-            self._at_once = supports_batches(self._pipeline, False)
+            self._supports_batches = supports_batches(self._pipeline, False)
 
     @property
     def n_rows(self) -> int:
         return len(self._xs)
 
-    def explained(self, i: int) -> Mapping[Hashable, float]:
+    def explain_row(self, i: int) -> Mapping[Hashable, float]:
+        """Return the contribution of each feature to the decision for row i."""
         return explain_one(self._model, self._xs[i]).contributions
 
-    def shuffled(self, names: Iterable[Hashable]) -> list[Hashable]:
-        """Return the columns to shuffle: those that were explained, or all of rows that a pipeline of river makes others of."""
+    def list_columns(self, names: Iterable[Hashable]) -> list[Hashable]:
+        """Return the columns to shuffle: the explained features ``names``, or all columns of the rows for a river pipeline."""
         model = self._model
         while isinstance(model, base.Wrapper):
             model = model._wrapped_model
         if hasattr(model, "explain_one"):
             return list(names)
-        came = dict.fromkeys(name for x in self._xs for name in x)
-        return list(dict.fromkeys([*(name for name in names if name in came), *came]))
+        columns = dict.fromkeys(name for x in self._xs for name in x)
+        return list(dict.fromkeys([*(name for name in names if name in columns), *columns]))
 
-    def error(self, name: Hashable, order: np.ndarray | None) -> float:
+    def compute_error(self, name: Hashable, order: np.ndarray | None) -> float:
+        """Return the error if the values of a column are permuted; None as ``order`` does not permute."""
         xs = self._xs
         if order is not None:
-            others = [xs[i].get(name) for i in order.tolist()]
+            values = [xs[i].get(name) for i in order.tolist()]
             xs = [
-                {**x, name: other} if other is not None else {key: value for key, value in x.items() if key != name}
-                for x, other in zip(xs, others, strict=True)
+                {**x, name: value} if value is not None else {key: x[key] for key in x if key != name}
+                for x, value in zip(xs, values, strict=True)
             ]
-        return _error_of(self.y or [], self._predictions_of(xs), self._is_number)
+        return _compute_error(self.y or [], self._predict_rows(xs), self._is_regression)
 
-    def _predictions_of(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
-        found: list[Any] = []
+    def _predict_rows(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
+        """Predict rows, in batches if the model supports them."""
+        predictions: list[Any] = []
         chunk = Chunk([Row(dict(x)) for x in xs], str)
-        while len(found) < len(xs):
-            rows = next_batch(chunk, len(found), len(xs), self._pipeline, False, bool, self._is_number) if self._at_once else None
-            if rows is None:
-                found.append(self._model.predict_one(xs[len(found)]))
+        while (n := len(predictions)) < len(xs):
+            batch = (
+                next_batch(chunk, n, len(xs), self._pipeline, False, bool, self._is_regression)
+                if self._supports_batches
+                else None
+            )
+            if batch is None:
+                predictions.append(self._model.predict_one(xs[n]))
             else:
-                found += self._pipeline.last_step.predict_then_learn(rows.X, rows.names, [None] * len(rows.X), False)[0]
-        return found
+                unlabelled = [None] * len(batch.X)
+                predictions += self._pipeline.last_step.predict_then_learn(batch.X, batch.names, unlabelled, False)[0]
+        return predictions
 
 
-class _MeasuredMachine:
-    """Rows of a matrix, and a machine that was fitted."""
+class _EstimatorTask:
+    """The importance of features of a fitted estimator of `streamsvm.batch`, which predicts rows of a matrix."""
 
-    def __init__(self, model: Any, rows: Any, y: Any, most: int) -> None:
+    def __init__(self, model: Any, rows: Any, y: Any, max_rows: int) -> None:
         names = list(rows.columns) if hasattr(rows, "columns") else None
         X = np.asarray(rows, np.float64)
-        kept = _some_places(len(X), most)
-        self._model, self._X = model, X[kept]
+        indices = _choose_rows(len(X), max_rows)
+        self._model, self._X = model, X[indices]
         self._names: list[Hashable] = list(range(X.shape[1])) if names is None else names
-        self.y = None if y is None else [_checked_labels(y, len(X))[i] for i in kept]
+        self.y = None if y is None else [_validate_labels(y, len(X))[i] for i in indices]
         self._typical = X.mean(axis=0) if len(X) else X
-        self._is_number = not hasattr(model, "classes_")
+        self._is_regression = not hasattr(model, "classes_")
 
     @property
     def n_rows(self) -> int:
         return len(self._X)
 
-    def explained(self, i: int) -> Mapping[Hashable, float]:
-        return _of_machine(self._model, self._X[i], self._typical, self._names).contributions
+    def explain_row(self, i: int) -> Mapping[Hashable, float]:
+        """Return the contribution of each feature to the decision for row i."""
+        return _explain_estimator(self._model, self._X[i], self._typical, self._names).contributions
 
-    def shuffled(self, names: Iterable[Hashable]) -> list[Hashable]:
+    def list_columns(self, names: Iterable[Hashable]) -> list[Hashable]:
+        """Return the columns to shuffle: the explained features."""
         return list(names)
 
-    def error(self, name: Hashable, order: np.ndarray | None) -> float:
+    def compute_error(self, name: Hashable, order: np.ndarray | None) -> float:
+        """Return the error if the values of a column are permuted; None as ``order`` does not permute."""
         X = self._X
         if order is not None:
-            place = self._names.index(name)
+            column = self._names.index(name)
             X = X.copy()
-            X[:, place] = X[order, place]
-        return _error_of(self.y or [], to_list(self._model.predict(X)), self._is_number)
+            X[:, column] = X[order, column]
+        return _compute_error(self.y or [], to_list(self._model.predict(X)), self._is_regression)

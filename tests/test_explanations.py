@@ -31,7 +31,7 @@ def test_it_ranks_as_permutation_importance_does(kind):
     model = kind()
     (model.fit if hasattr(model, "fit") else model.learn_many)(X, y)
     found = importance(model, X, y)
-    assert {*found.sizes} == {*found.losses} == {*range(6)}
+    assert {*found.mean_contributions} == {*found.error_increases} == {*range(6)}
     assert found.n_rows == 900
 
     class Asked(BaseEstimator):
@@ -43,10 +43,10 @@ def test_it_ranks_as_permutation_importance_does(kind):
 
     metric = "neg_mean_absolute_error" if "Regressor" in kind.__name__ else "accuracy"
     due = permutation_importance(Asked(), X, y, scoring=metric, n_repeats=3, random_state=0).importances_mean
-    for measure in (found.sizes, found.losses):
+    for measure in (found.mean_contributions, found.error_increases):
         assert spearmanr([measure[j] for j in range(6)], due)[0] >= 0.9
-    assert min(found.sizes, key=found.sizes.get) in (4, 5)
-    assert importance(model, X, y).losses == found.losses
+    assert min(found.mean_contributions, key=found.mean_contributions.get) in (4, 5)
+    assert importance(model, X, y).error_increases == found.error_increases
 
 
 def test_columns_of_a_table():
@@ -59,14 +59,14 @@ def test_columns_of_a_table():
     model = table_model(frame, label="y")
     model.learn_many(frame)
     found = importance(model, frame)
-    assert list(found.sizes) == ["city", "age", "who"]
-    assert found.losses["city"] > found.losses["age"] > 0.02 > abs(found.losses["who"])
+    assert list(found.mean_contributions) == ["city", "age", "who"]
+    assert found.error_increases["city"] > found.error_increases["age"] > 0.02 > abs(found.error_increases["who"])
     assert found.error == pytest.approx(1.0 - model.score(frame))
     rows = frame.to_dict("records")
-    assert importance(model, [{k: v for k, v in row.items() if v == v} for row in rows]).losses == found.losses
+    assert importance(model, [{k: v for k, v in row.items() if v == v} for row in rows]).error_increases == found.error_increases
     assert str(found).splitlines()[0] == f"column  moves the decision by  error when shuffled (now {found.error:.4g})"
-    assert len(str(importance(model, frame, most=50)).splitlines()) == 4
-    assert importance(model, frame.drop(columns="y")).losses == {}
+    assert len(str(importance(model, frame, max_rows=50)).splitlines()) == 4
+    assert importance(model, frame.drop(columns="y")).error_increases == {}
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_machines_explain_a_row(kind, bounds):
         assert found.decision == pytest.approx(abs(decision[0]) if len(bounds) == 1 else decision.max())
         assert found.prediction == model.predict(row[None])[0]
         assert found.typical + sum(found.contributions.values()) + found.remainder == pytest.approx(found.decision)
-    raises("knows no typical row", explain_one, model, X[0])
-    raises("arrays of one length", explain_one, model, X[0], X[0, :3])
+    raises("needs a typical row", explain_one, model, X[0])
+    raises("arrays of the same length", explain_one, model, X[0], X[0, :3])
 
 
 def test_columns_of_which_a_pipeline_of_river_makes_features_are_shuffled():
@@ -95,10 +95,10 @@ def test_columns_of_which_a_pipeline_of_river_makes_features_are_shuffled():
     for row, label in zip(rows, y, strict=True):
         model.learn_one(row, label)
     found = importance(model, rows, y)
-    assert {*found.losses} == {"city", "noise"}
-    assert importance(CostSensitiveClassifier(model, {True: 1.0}), rows, y).losses == found.losses
-    assert found.losses["city"] > 0.3 > abs(found.losses["noise"])
-    assert {*found.sizes} == {"city_a", "city_b", "noise"}
+    assert {*found.error_increases} == {"city", "noise"}
+    assert importance(CostSensitiveClassifier(model, {True: 1.0}), rows, y).error_increases == found.error_increases
+    assert found.error_increases["city"] > 0.3 > abs(found.error_increases["noise"])
+    assert {*found.mean_contributions} == {"city_a", "city_b", "noise"}
     assert [line.split()[0] for line in str(found).splitlines()[-2:]] == ["noise", "city"]
 
 
@@ -108,7 +108,7 @@ def test_pipelines_of_river_machines_without_labels_and_nothing():
     rows = [dict(enumerate(row)) for row in X.tolist()]
     for row, y in zip(rows, score > 0.0, strict=True):
         model.learn_one(row, bool(y))
-    assert next(iter(importance(model, rows, score > 0.0).sizes)) == 0
+    assert next(iter(importance(model, rows, score > 0.0).mean_contributions)) == 0
     why = explain_one(model, rows[0])
     assert {name: why.values[name] for name in range(6)} == rows[0]  # as it came, not as it was scaled
     assert why.contributions == model["SVMClassifier"].explain_one(model["StandardScaler"].transform_one(rows[0])).contributions
@@ -120,6 +120,6 @@ def test_pipelines_of_river_machines_without_labels_and_nothing():
         == dated.explain_one({"at": 1704412800.0}).values["at"]
         == "2024-01-05"
     )
-    raises("give the labels of pairs as y", importance, model, list(zip(rows, score > 0.0, strict=True)))
-    assert importance(CSMOOneClass().fit(X), X).losses == {}
+    raises("pass labels as y, not in pairs", importance, model, list(zip(rows, score > 0.0, strict=True)))
+    assert importance(CSMOOneClass().fit(X), X).error_increases == {}
     raises("there are no rows to measure with", importance, model, [])

@@ -174,7 +174,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
         explained = [explain_one(model, x) for x in xs[: arguments.rows]]
         near = [examples_one(model, x, arguments.examples) for x in xs[: arguments.rows]] if arguments.examples else []
     if arguments.json:
-        facts = {"sizes": ranking.sizes, "losses": ranking.losses, "rows": ranking.n_rows}
+        facts = {"sizes": ranking.mean_contributions, "losses": ranking.error_increases, "rows": ranking.n_rows}
         facts["error"] = finite_or_none(ranking.error)
         facts["explained"] = [
             {
@@ -190,7 +190,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
         print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
         return
     print(escape_unprintable(f"{ranking}\n", newlines=True))
-    if not ranking.losses and (label := read_saved_label(checkpoint)) is not None:
+    if not ranking.error_increases and (label := read_saved_label(checkpoint)) is not None:
         print(
             escape_unprintable(
                 f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True

@@ -1,7 +1,7 @@
-"""The learners: a file for each model, and one for each family of rules to compare with.
+"""Online learners: support vector machines that learn row by row, and reference algorithms from the literature.
 
-`estimator`, `budgeted`, `classifier`, `regressor` and `baseline` have what they share. `streamsvm.core.steps` has the
-functions that rules are made of.
+There is a module for each learner, and for each family of reference algorithms. Their base classes are in `store_estimator`,
+`estimator`, `budgeted`, `classifier` and `regressor`. The compiled functions of update rules are in `streamsvm.core.steps`.
 """
 
 from importlib import import_module
@@ -73,7 +73,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when they are asked for: who needs one rule does not wait for the others.
+    # Lazy imports, because most users need one learner only.
     if name in __all__:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

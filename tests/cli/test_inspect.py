@@ -75,7 +75,7 @@ def test_users_come_first_and_hashes_behind_all(csv_file, tmp_path, call):
     assert said["score"].startswith("Accuracy 0.")
     assert "(always " in said["score"]
     assert said["columns"] == "1 dropped, 2 number"
-    assert said["learner"].startswith("BSGDClassifier: a kernel SVM that learns row by row by gradient descent, within a budget")
+    assert said["learner"].startswith("BSGDClassifier: a kernel SVM that learns row by row by stochastic gradient descent")
     assert said["memory"].endswith(" bytes")
     assert not said.keys() & {"digest", "position", "parameters"}
     facts = json.loads(call("inspect", tmp_path / "state", "--json").stdout)

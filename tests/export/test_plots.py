@@ -182,10 +182,10 @@ def test_bars_of_what_matters():
     learned_by(model, rows)
     found = streamsvm.importance(model, [x for x, _ in rows], [y for _, y in rows])
     axes = found.plot(Figure().add_subplot())
-    assert [bar.get_width() for bar in axes.patches] == sorted(found.losses.values(), reverse=True)[:15]
+    assert [bar.get_width() for bar in axes.patches] == sorted(found.error_increases.values(), reverse=True)[:15]
     bare = streamsvm.importance(model, [x for x, _ in rows])
     axes = bare.plot(Figure().add_subplot())
-    assert [text.get_text() for text in axes.get_yticklabels()] == list(bare.sizes)[:15]
+    assert [text.get_text() for text in axes.get_yticklabels()] == list(bare.mean_contributions)[:15]
     why = model.explain_one(rows[5][0])
     axes = why.plot(Figure().add_subplot())
     widths = [bar.get_width() for bar in axes.patches]

@@ -219,7 +219,7 @@ _EXPLANATION_SENTENCE = (
 
 def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[str, Any]:
     """Return the most important columns, and a sentence about the measure."""
-    losses, sizes = ranking.losses, ranking.sizes
+    losses, sizes = ranking.error_increases, ranking.mean_contributions
     names = sorted(sizes, key=lambda name: -losses.get(name, 0.0)) if losses else list(sizes)
     columns = []
     for name in names[:_MAX_IMPORTANT_COLUMNS]:
