@@ -1,4 +1,4 @@
-"""Budget maintenance: the strategies that keep a store within its budget, as values to pass to a learner."""
+"""Budget maintenance: strategies that keep the number of support vectors within a learner's budget."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ __all__ = ["Merge", "Projection", "Refusal", "Removal", "Strategy", "choose_stra
 
 
 def choose_strategy(kernel: str, maintenance: Strategy | None) -> Strategy:
-    """Return the strategy that you give, or the one that suits the kernel if you give None.
-
-    That is `Merge` for ``"rbf"``, and `Projection` for the others.
+    """Return the strategy ``maintenance``, or in place of None the default: `Merge` for the kernel ``"rbf"``, else `Projection`.
 
     Raises
     ------
     ValueError
-        ``maintenance`` is not a strategy that keeps a budget, or is not for this kernel.
+        ``maintenance`` is not a strategy that keeps a budget, or does not support the kernel.
     """
     if maintenance is None:
         return Merge() if kernel == "rbf" else Projection()
@@ -28,9 +26,9 @@ def choose_strategy(kernel: str, maintenance: Strategy | None) -> Strategy:
             f"maintenance must be a Merge, Removal, Projection or another streamsvm.core.budget.Strategy, "
             f"or None, not {maintenance!r}"
         )
-    declared: set[str] = {field.name for field in fields(maintenance)} if is_dataclass(maintenance) else set()
-    if hidden := [name for name in vars(maintenance) if name not in declared and hasattr(type(maintenance), name)]:
-        raise ValueError(f"maintenance is corrupt: it has an attribute {hidden[0]!r} in place of that of its class")
+    field_names: set[str] = {field.name for field in fields(maintenance)} if is_dataclass(maintenance) else set()
+    if hidden := [name for name in vars(maintenance) if name not in field_names and hasattr(type(maintenance), name)]:
+        raise ValueError(f"maintenance is corrupt: its attribute {hidden[0]!r} hides the one of its class")
     if maintenance.kernels is not None and kernel not in maintenance.kernels:
         allowed = " or ".join(f"kernel={name!r}" for name in maintenance.kernels)
         raise ValueError(f"{type(maintenance).__name__} needs {allowed}; with kernel={kernel!r} use Projection() or Removal()")

@@ -1,4 +1,4 @@
-"""Merging of two support vectors into one."""
+"""Budget maintenance by merging two support vectors into one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from streamsvm.core.compiling.functions import Intrinsic, compiled
 from streamsvm.core.memory.slots import compute_slot_kernels, remove_vector, stamp_vector
 from streamsvm.core.memory.support_vectors import views
 
-# The tables, at the address that a block has.
+# Returns the tables at an address, which a block contains. Plain Python ignores the address.
 _tables = Intrinsic(
     lambda codegen: codegen.implement_array_at(lambda address: None, (2, GRID, GRID), np.float32),  # noqa: ARG005
-    lambda address: load_tables(),  # noqa: ARG005 - compiled code finds them there
+    lambda address: load_tables(),  # noqa: ARG005
     (GRID,),
 )
 
 
 @compiled
 def _find_first(block: np.ndarray) -> int:
-    # The slot of the support vector to be merged; its kernel values and squared distances go into ``kernel_rows[2:]``.
+    """Return the slot of the support vector to merge, and write its kernel values and distances to ``kernel_rows[2:]``."""
     slot = find_smallest_coefficient(block)
     compute_slot_kernels(block, slot)
     return slot
@@ -35,7 +35,10 @@ def _find_first(block: np.ndarray) -> int:
 
 @compiled
 def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Merge the support vector with the smallest coefficient and its best partner, for one output. O(B d)."""
+    """Merge the support vector with the smallest coefficient into its best partner, for a single output. O(B d).
+
+    Returns 1 after a merge. If no other coefficient has the same sign, projects it onto the nearest vector and returns 0.
+    """
     v, first = views(block), _find_first(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
     partner = find_partner(block, search, tables, first)
@@ -48,7 +51,7 @@ def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 
 @compiled
 def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    # `merge_smallest` of several outputs. O(B (d + outputs)).
+    """`merge_smallest` for several outputs. O(B (d + outputs))."""
     v, first = views(block), _find_first(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
     partner = find_shared_partner(block, search, tables, first)
@@ -62,7 +65,10 @@ def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa
 
 @compiled
 def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> int:
-    # Merge at a position from 0 (the first) to 1 (the partner); kernel_rows[3] holds the distances. Returns 1.
+    """Merge two support vectors at a position from 0 (the first) to 1 (the partner), given distances in ``kernel_rows[3]``.
+
+    The merged vector takes the slot of the partner. Returns 1.
+    """
     v = views(block)
     h = v.header[0]
     q = h["gamma"] * v.kernel_rows[3, partner]
@@ -82,8 +88,10 @@ def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> i
 
 @compiled
 def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
-    # No coefficient has the same sign. Of all changes that leave the other support vectors where they are, this one degrades
-    # the model least: by |a|^2 (1 - kappa^2). Returns 0.
+    """Remove a support vector whose coefficient has a sign of its own, and project it onto the nearest one. Returns 0.
+
+    Of all changes that do not move another support vector, this one degrades the model least: by |a|^2 (1 - kappa^2).
+    """
     v = views(block)
     h = v.header[0]
     kernels = v.kernel_rows[2]
@@ -103,20 +111,21 @@ def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
 
 @dataclass(frozen=True)
 class Merge(Strategy):
-    """Merge two support vectors into one: the budget maintenance for the Gaussian kernel.
+    """Merge the support vector with the smallest coefficient with its best partner: budget maintenance for the Gaussian kernel.
 
-    One is the support vector with the smallest coefficient, and the other its best partner: the one with which merging degrades
-    the model least.
+    The best partner is the one for which the merge degrades the model least.
 
     Parameters
     ----------
     search
-        How to find the position of the merged vector and the weight degradation for each of the B candidates:
+        Method that finds the position of the merged vector and the weight degradation for each of the B candidates:
 
-        - ``"lookup-wd"`` interpolates the degradation from a table. With three or more classes, for which there is no table, an
-          estimate ranks the candidates. The first 8 are computed, with positions by a fixed-point iteration to 1e-6.
+        - ``"lookup-wd"`` interpolates the degradation from a table. With three or more classes, which the table does not cover,
+        an
+          estimate ranks the candidates, and the degradation of the first 8 is computed, with positions by a fixed-point iteration
+          to 1e-6.
         - ``"lookup-h"`` interpolates the position from a table, and computes the degradation. With three or more classes, the
-          lengths of the two coefficient vectors say where in the table to look.
+          table is indexed by the lengths of the two coefficient vectors.
         - ``"gss"`` finds the position by golden section search to 0.01, and computes the degradation. With three or more
           classes, both are summed over the outputs.
         - ``"gss-precise"`` is the same search to 1e-10.
@@ -124,11 +133,11 @@ class Merge(Strategy):
     Raises
     ------
     ValueError
-        ``search`` is none of these.
+        ``search`` is unknown.
 
     Notes
     -----
-    For the Gaussian kernel only. An event costs O(B d) for the distances and O(B) steps of the search; with K >= 3 classes O(B
+    For the Gaussian kernel only. A merge costs O(B d) for the distances and O(B) steps of the search; with K >= 3 classes O(B
     K) more.
 
     References
@@ -151,9 +160,9 @@ class Merge(Strategy):
         check_one_of("search", self.search, SEARCHES)
 
     def event(self, shared: bool) -> Event:
-        """Return the compiled merge."""
+        """Return the compiled function that merges two support vectors."""
         return _merge_smallest_shared if shared else merge_smallest
 
     def options(self) -> tuple[int, int]:
-        """Return the address of the tables and the code of the search."""
+        """Return the address of the tables, and the search as one of the numbers in `SEARCHES`."""
         return load_tables().ctypes.data, SEARCHES[self.search]

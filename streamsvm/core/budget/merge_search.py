@@ -1,10 +1,10 @@
-"""The best partner of a support vector, and the best position to merge the two: the paper's four searches.
+"""Finds the best merge partner of a support vector, and the best position of the merged vector, by the paper's four searches.
 
-Two support vectors with coefficients a and b of one sign, |a| <= |b|, merge at z = h x_b + (1 - h) x_a. The problem depends on
-the relative length m = |b| / (|a| + |b|) and on q = gamma |x_a - x_b|^2 alone; `merge_table` has it solved on a grid.
+Two support vectors with coefficients a and b of the same sign, |a| <= |b|, are merged to z = h x_b + (1 - h) x_a. The problem
+depends only on the relative length m = |b| / (|a| + |b|) and on q = gamma |x_a - x_b|^2; `merge_table` solves it on a grid.
 
-Where several outputs share the support vectors, one position serves all of them, and the weight degradation is summed over them.
-With coefficient vectors a and b (one number an output) the merge at z degrades the model by
+If several outputs share the support vectors, they share the position, too, and the weight degradation is summed over them. With
+coefficient vectors a and b (one number for each output), the merge at z degrades the model by
 
     |a|^2 (1 - k_a^2) + |b|^2 (1 - k_b^2) + 2 a.b (kappa - k_a k_b)
 
@@ -27,26 +27,26 @@ from streamsvm.core.kernels import FAST
 from streamsvm.core.memory.support_vectors import views
 
 GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD = 0, 1, 2, 3
-#: The searches by their names.
+#: Searches by name.
 SEARCHES = {"gss": GSS, "gss-precise": GSS_PRECISE, "lookup-h": LOOKUP_H, "lookup-wd": LOOKUP_WD}
-#: The width of the interval at which the golden section search ends, by the code of the search.
+#: Final interval width of the golden section searches `GSS` and `GSS_PRECISE`.
 PRECISIONS = (1e-2, 1e-10)
 
-#: Degradations are compared in float32: a candidate with a larger one is still a candidate.
+#: Larger degradations are clipped to this, so that they are finite in float32 and their vectors remain candidates.
 LARGEST_DEGRADATION = 1e38
 
 _INVERSE_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-_SLACK = 1.0 + 1e-4  # covers the rounding of the table and of float32
-_TABLE_ERROR = np.float32(2e-5)  # relative, of the difference of two interpolated degradations
+_SLACK = 1.0 + 1e-4  # tolerance for the rounding of the table and of float32
+_TABLE_ERROR = np.float32(2e-5)  # relative error of the difference of two interpolated degradations
 
 
 def make_golden_section(objective: Any) -> Any:
-    """Return a compiled golden section search: ``search(problem, q, centre, precision)`` returns the position h in [0, 1] where
-    ``objective(problem, q, h)`` is largest.
+    """Compile a golden section search that maximises an objective.
 
-    Glasmachers and Qaadan (2018), algorithm 1, line 8. Ties go right, where the larger mode is. The result is compared with
-    ``centre``, the centre of mass, which is the maximum in the limit of q = 0: for near vectors with unlike coefficients it is so
-    much better than half an interval beside the maximum that to leave it out costs a point of accuracy on ADULT.
+    The returned function ``search(problem, q, centre, precision)`` returns the position h in [0, 1] where
+    ``objective(problem, q, h)`` is largest (Glasmachers and Qaadan 2018, algorithm 1, line 8). Ties go right, where the larger
+    mode is. The result is compared with the centre of mass, ``centre``, which is the maximum in the limit of q = 0. For close
+    vectors with different coefficients it is better than the approximate maximum: without it, accuracy on ADULT is 1 % lower.
     """
 
     @compiled
@@ -71,7 +71,7 @@ def make_golden_section(objective: Any) -> Any:
 
 @compiled
 def _compute_merged_coefficient(problem: tuple[float], q: float, h: float) -> float:
-    # Over |a| + |b|.
+    """Return the coefficient of a vector merged at h, divided by |a| + |b|."""
     m = problem[0]
     return m * math.exp(-((1.0 - h) ** 2) * q) + (1.0 - m) * math.exp(-(h**2) * q)
 
@@ -81,7 +81,7 @@ _search_position = make_golden_section(_compute_merged_coefficient)
 
 @compiled
 def find_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
-    """Return h* by the given search: 1 is the partner's position, 0 that of the vector with the smaller coefficient."""
+    """Return the best position h of a merge: 1 is at the partner, 0 at the vector with the smaller coefficient."""
     if search <= GSS_PRECISE:
         return _search_position((m,), q, m, PRECISIONS[search])
     return interpolate_table(tables[0], m, q)
@@ -89,29 +89,32 @@ def find_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
 
 @compiled
 def _compute_relative_lengths(a: float, b: float) -> tuple[float, float]:
-    # m and 1 - m of two coefficients. The second is at least 1e-100: m alone does not tell coefficients of 1 and 1e-17 apart.
+    """Return m and 1 - m for two coefficients. 1 - m is exact, at least 1e-100, even if m is rounded to 1."""
     larger, smaller = max(abs(a), abs(b)), min(abs(a), abs(b))
     return larger / (larger + smaller), max(smaller / (larger + smaller), 1e-100)
 
 
 @compiled
-def _compute_degradation_at(m: float, rest: float, q: float, h: float) -> float:
-    # The squared weight degradation over the square of the smaller coefficient; ``rest`` is 1 - m.
-    ratio = m / rest
+def _compute_degradation_at(m: float, one_minus_m: float, q: float, h: float) -> float:
+    """Return the squared weight degradation of a merge at h, divided by the square of the smaller coefficient."""
+    ratio = m / one_minus_m
     return compute_degradation_compiled(1.0, ratio**2, ratio, q, h)
 
 
 @compiled(fastmath=FAST)
-def _compute_squared_positions(
+def _compute_scaled_distances(
     coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> int:
-    # u^2 of each candidate, in SIMD; infinity for the first itself and those of the other sign. Returns the index of the minimum.
+    """Write u^2 = (q / (1 + q))^2 of each candidate into ``out``, and return the index of the minimum.
+
+    It is infinite for the vector in slot ``first`` itself, and for those with a coefficient of another sign.
+    """
     one = np.float32(1.0)
     for k in range(n):
         q = gamma * distances[k]
         u = q / (one + q) if q < np.float32(1e9) else one
         out[k] = u * u if sign * coefficients[k] > 0.0 and k != first else np.float32(np.inf)
-    bits = out.view(np.int32)  # as in oldest_argmin
+    bits = out.view(np.int32)  # integers are compared in SIMD, as in `find_oldest_minimum`
     minimum = bits[0]
     for k in range(1, n):
         minimum = min(minimum, bits[k])
@@ -122,8 +125,11 @@ def _compute_squared_positions(
 
 
 @compiled
-def _find_largest_position(ratios: np.ndarray, degradation: float) -> np.float32:
-    # Candidates at a larger u^2 degrade more than this: the least degradation at any u is that for m = 1/2, which grows with u.
+def _find_distance_limit(ratios: np.ndarray, degradation: float) -> np.float32:
+    """Return the largest u^2 of candidates that can have at most this degradation.
+
+    The smallest degradation for any u is that of m = 1/2, which grows with u.
+    """
     low, high = 0, GRID - 1
     degradation *= _SLACK
     while low < high:
@@ -138,54 +144,54 @@ def _find_largest_position(ratios: np.ndarray, degradation: float) -> np.float32
 
 @compiled
 def _drop_beyond(values: np.ndarray, limit: np.float32, n: int) -> int:
-    # Set values above the limit to infinity, in SIMD; returns the number of the others.
-    within = 0
+    """Set values above the limit to infinity, and return the number of the others."""
+    n_left = 0
     for k in range(n):
-        within += values[k] <= limit
+        n_left += values[k] <= limit
         values[k] = values[k] if values[k] <= limit else np.float32(np.inf)
-    return within
+    return n_left
 
 
 @compiled
 def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) -> int:
-    # The nearest candidate beats most others whatever their coefficients are: only the rest is looked up.
+    """`find_partner` by the tables. Most candidates are too far away to be better than the nearest one, and are not looked up."""
     v, positions, ratios = views(block), tables[0], tables[1]
     n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
     coefficients, stamps, out = v.coefficients[0], v.stamps, v.degradations
     smallest = abs(coefficients[first])
     sign = 1.0 if coefficients[first] > 0.0 else -1.0
-    nearest = _compute_squared_positions(coefficients, first, sign, distances, np.float32(gamma), n, out)
+    nearest = _compute_scaled_distances(coefficients, first, sign, distances, np.float32(gamma), n, out)
     if out[nearest] == np.float32(np.inf):
         return -1
     larger = max(abs(coefficients[nearest]), smallest)
-    limit = _find_largest_position(
+    limit = _find_distance_limit(
         ratios, out[nearest] * interpolate_table(ratios, larger / (larger + smallest), gamma * distances[nearest])
     )
     if _drop_beyond(out, limit, n) == 1:
         return nearest
     for k in range(n):
         if out[k] < np.float32(np.inf):
-            larger = max(abs(coefficients[k]), smallest)  # float32 decides which is smallest: rounding may leave one below it
+            larger = max(abs(coefficients[k]), smallest)  # the smallest in float32 may be slightly larger than another one
             out[k] *= np.float32(interpolate_table(ratios, larger / (larger + smallest), gamma * distances[k]))
-    # Degradations that the interpolation cannot tell apart are computed: on data with few distances, many are that close.
+    # Compute those degradations that are equal within the error of the interpolation, as with data of few distinct distances.
     best = find_oldest_minimum(out, stamps, n)
     if _drop_beyond(out, out[best] * (np.float32(1.0) + _TABLE_ERROR), n) == 1:
         return best
     for k in range(n):
         if out[k] < np.float32(np.inf):
-            m, rest = _compute_relative_lengths(coefficients[k], smallest)
+            m, one_minus_m = _compute_relative_lengths(coefficients[k], smallest)
             q = gamma * distances[k]
-            out[k] = np.float32(_compute_degradation_at(m, rest, q, interpolate_table(positions, m, q)))
+            out[k] = np.float32(_compute_degradation_at(m, one_minus_m, q, interpolate_table(positions, m, q)))
     return find_oldest_minimum(out, stamps, n)
 
 
 @compiled
 def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the best partner for the support vector in slot ``first``: least weight degradation, the older one of equals.
+    """Return the slot of the best merge partner for the support vector in slot ``first``: least degradation, oldest of ties.
 
-    That is its slot, or -1 where no other one has a coefficient of the same sign. ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H`
-    or `LOOKUP_WD`, ``tables`` float32 [2, GRID, GRID] those of `merge_table`. The squared distances to the first are in
-    ``kernel_rows[3]``. Weight degradations, divided by the square of its coefficient, are written into ``degradations``.
+    Returns -1 if no other vector has a coefficient of the same sign. ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H` or
+    `LOOKUP_WD`; ``tables``, float32 [2, GRID, GRID], are those of `merge_table`. The squared distances to the first vector must
+    be in ``kernel_rows[3]``. Weight degradations, divided by its squared coefficient, are written into ``degradations``.
     """
     if search == LOOKUP_WD:
         return _find_partner_by_table(block, tables, first)
@@ -196,9 +202,9 @@ def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int)
     for k in range(n):
         out[k] = np.float32(np.inf)
         if k != first and coefficients[k] * smallest > 0.0:
-            m, rest = _compute_relative_lengths(coefficients[k], smallest)
+            m, one_minus_m = _compute_relative_lengths(coefficients[k], smallest)
             q = gamma * distances[k]
-            degradation = _compute_degradation_at(m, rest, q, find_position(search, tables, m, q))
+            degradation = _compute_degradation_at(m, one_minus_m, q, find_position(search, tables, m, q))
             out[k] = np.float32(min(degradation, LARGEST_DEGRADATION))
     partner = find_oldest_minimum(out, v.stamps, n)
     return partner if out[partner] < np.float32(np.inf) else -1
@@ -206,15 +212,15 @@ def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int)
 
 # Several outputs --------------------------------------------------------------------------------------------------------------
 
-_ITERATIONS = 30
+_MAX_ITERATIONS = 30
 _PRECISION = 1e-6  # of the position
-_LONGEST_STEP = 10.0  # of the secant method, over the step of the mean shift
-_CANDIDATES = 8  # the first by the estimate, which are computed
+_MAX_STEP_RATIO = 10.0  # longest step of the secant method, divided by the step of the mean shift
+_N_COMPUTED = 8  # the degradation of this many candidates, the best by the estimate, is computed
 
 
 @compiled
 def _compute_merged_norm(problem: tuple[float, float, float], q: float, h: float) -> float:
-    # The squared length of the merged coefficient vector: the degradation is least where it is largest.
+    """Return the squared length of the merged coefficient vector. The degradation is smallest where it is largest."""
     a, b, ab = problem
     k_a, k_b = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q)
     return a * k_a**2 + b * k_b**2 + 2.0 * ab * k_a * k_b
@@ -225,13 +231,16 @@ _search_shared_position = make_golden_section(_compute_merged_norm)
 
 @compiled
 def _find_position_by_mean_shift(a: float, b: float, ab: float, q: float) -> float:
-    # Where the derivative vanishes, h is the partner's part of the merged squared length. That fixed point is iterated, as in
-    # mean shift, with the secant method's longer steps where they are not wild. From h = 1: of two modes the partner's is higher.
+    """Return the best position by a fixed-point iteration as in mean shift, accelerated by the secant method.
+
+    Where the derivative vanishes, h is the partner's part of the merged squared length. The iteration starts at h = 1, because
+    the partner's mode is the higher one. Secant steps are used if they are not too long.
+    """
     h, last_h, last_move = 1.0, 1.0, 0.0
-    for _ in range(_ITERATIONS):
+    for _ in range(_MAX_ITERATIONS):
         k_a, k_b = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q)
-        both = ab * k_a * k_b
-        part_a, part_b = a * k_a * k_a + both, b * k_b * k_b + both
+        common = ab * k_a * k_b
+        part_a, part_b = a * k_a * k_a + common, b * k_b * k_b + common
         if not part_a + part_b > 0.0:
             return 1.0
         move = part_b / (part_a + part_b) - h
@@ -239,7 +248,7 @@ def _find_position_by_mean_shift(a: float, b: float, ab: float, q: float) -> flo
             break
         change = move - last_move
         step = -move * (h - last_h) / change if change != 0.0 else move
-        if not move * step > 0.0 or abs(step) > _LONGEST_STEP * abs(move):
+        if not move * step > 0.0 or abs(step) > _MAX_STEP_RATIO * abs(move):
             step = move
         last_h, last_move, h = h, move, min(max(h + step, 0.0), 1.0)
     return h
@@ -247,7 +256,7 @@ def _find_position_by_mean_shift(a: float, b: float, ab: float, q: float) -> flo
 
 @compiled
 def find_shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
-    """Return the position h* of a merge by the given search, from |a|^2, |b|^2 >= |a|^2, a.b > 0 and q."""
+    """Return the best position h of a merge for several outputs, from |a|^2, |b|^2 >= |a|^2, a.b > 0 and q."""
     if search <= GSS_PRECISE:
         return _search_shared_position((a, b, ab), q, (b + ab) / (a + b + 2.0 * ab), PRECISIONS[search])
     if search == LOOKUP_H:
@@ -257,11 +266,11 @@ def find_shared_position(search: int, tables: np.ndarray, a: float, b: float, ab
 
 
 @compiled(fastmath=FAST)
-def _compute_products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.ndarray) -> None:
-    # The products a.b of the first's coefficients with all, into ``out`` float32 [n].
+def _compute_products(coefficients: np.ndarray, n_outputs: int, first: int, n: int, out: np.ndarray) -> None:
+    """Write the products a.b of the first vector's coefficients with those of all vectors into ``out``, float32 [n]."""
     for i in range(n):
         out[i] = np.float32(0.0)
-    for k in range(0, live, 2):
+    for k in range(0, n_outputs, 2):
         c = coefficients[k, first]
         if c != 0.0:
             for i in range(n):
@@ -272,8 +281,11 @@ def _compute_products(coefficients: np.ndarray, live: int, first: int, n: int, o
 def _estimate_degradations(
     a: np.float32, lengths: np.ndarray, products: np.ndarray, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> None:
-    # The limit for small q, 2 q |a|^2 |b|^2 (1 - cos^2) / |a + b|^2, and the u^2 |a|^2 of one output beyond it; at most |a|^2,
-    # the degradation of a removal. Infinity where a.b is not positive.
+    """Write an estimate of the degradation for each candidate into ``out``; infinity if a.b is not positive.
+
+    It is the limit for small q, 2 q |a|^2 |b|^2 (1 - cos^2) / |a + b|^2, plus u^2 |a|^2 as for a single output, but at most
+    |a|^2, the degradation of a removal.
+    """
     one, two = np.float32(1.0), np.float32(2.0)
     for i in range(n):
         q = gamma * distances[i]
@@ -284,47 +296,51 @@ def _estimate_degradations(
 
 
 @compiled(inline=True)
-def _comes_before(values: np.ndarray, stamps: np.ndarray, i: int, k: int) -> bool:
+def _is_less(values: np.ndarray, stamps: np.ndarray, i: int, k: int) -> bool:
+    """Return whether value i is less than value k; stamps break ties."""
     return values[i] < values[k] or (values[i] == values[k] and stamps[i] < stamps[k])
 
 
 @compiled
-def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, least: np.ndarray) -> int:
-    # The places of the least of n values, in order, of equals the older one first, into ``least`` int64; how many are finite.
-    count, room, limit = 0, len(least), LARGEST_FLOAT32
+def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, indices: np.ndarray) -> int:
+    """Write the indices of the smallest of n values into ``indices``, int64, in order; stamps break ties.
+
+    Infinite values are left out. Returns the number of indices written.
+    """
+    count, room, limit = 0, len(indices), LARGEST_FLOAT32
     for i in range(n):
         if not values[i] <= limit:
             continue
         p = count
         if count < room:
             count += 1
-        elif _comes_before(values, stamps, i, least[room - 1]):
+        elif _is_less(values, stamps, i, indices[room - 1]):
             p = room - 1
         else:
             continue
-        while p > 0 and _comes_before(values, stamps, i, least[p - 1]):
-            least[p] = least[p - 1]
+        while p > 0 and _is_less(values, stamps, i, indices[p - 1]):
+            indices[p] = indices[p - 1]
             p -= 1
-        least[p] = i
+        indices[p] = i
         if count == room:
-            limit = np.float64(values[least[room - 1]])
+            limit = np.float64(values[indices[room - 1]])
     return count
 
 
 @compiled
 def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the best partner for the support vector in slot ``first``: least summed weight degradation, the older one of equals.
+    """Return the slot of the best merge partner for several outputs: least summed degradation, oldest of ties.
 
-    That is its slot, or -1 where no other support vector's coefficients have a positive product with the first's. `LOOKUP_WD`
-    ranks the candidates by an estimate and computes the first few, O(n outputs); the others compute all of them.
+    Returns -1 if the coefficients of no other vector have a positive product with those of the first one. `LOOKUP_WD` ranks the
+    candidates by an estimate and computes the degradation of the best few, O(n outputs); other searches compute all.
 
-    What is not here is as in `find_partner`. ``degradations`` are the `squared_coefficients` before, which ``kernel_rows[0]``
-    receives; ``kernel_rows[1]`` receives the products with the first's coefficients.
+    The arguments are those of `find_partner`. ``degradations`` must contain the result of `sum_squared_coefficients`, which is
+    moved to ``kernel_rows[0]``. The products with the first vector's coefficients are written into ``kernel_rows[1]``.
     """
     v = views(block)
     h, distances, stamps, out = v.header[0], v.kernel_rows[3], v.stamps, v.degradations
     n, gamma = h["n_support"], h["gamma"]
-    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the current row has become a support vector
+    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # not needed: the current row has become a support vector
     v.cache[0]["valid"] = 0
     lengths[:n] = out[:n]
     _compute_products(v.coefficients, h["n_outputs"], first, n, products)
@@ -340,7 +356,7 @@ def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, firs
         return partner if out[partner] < np.float32(np.inf) else -1
     _estimate_degradations(lengths[first], lengths, products, distances, np.float32(gamma), n, out)
     out[first] = np.float32(np.inf)
-    candidates = np.empty(_CANDIDATES, np.int64)
+    candidates = np.empty(_N_COMPUTED, np.int64)
     for k in candidates[: _find_smallest(out, stamps, n, candidates)]:
         degradation = _compute_shared_degradation(search, tables, a, lengths[k], products[k], gamma * np.float64(distances[k]))
         if degradation < best or partner < 0:
@@ -350,6 +366,6 @@ def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, firs
 
 @compiled
 def _compute_shared_degradation(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
-    # At the position that the search finds.
+    """Return the degradation of a merge at the position that the search finds."""
     b, ab = np.float64(b), np.float64(ab)
     return compute_degradation_compiled(a, b, ab, q, find_shared_position(search, tables, a, b, ab, q))

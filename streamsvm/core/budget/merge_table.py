@@ -1,6 +1,6 @@
-"""The merging problem, solved once on a grid: the best position to merge two support vectors, and its weight degradation.
+"""Tables of the best position to merge two support vectors, and of the weight degradation, computed on a grid.
 
-Two support vectors x_i, x_j with coefficients of one sign, |a_i| <= |a_j|, become z = h x_j + (1 - h) x_i. With
+Two support vectors x_i, x_j with coefficients of the same sign, |a_i| <= |a_j|, become z = h x_j + (1 - h) x_i. With
 ``m = a_j / (a_i + a_j)`` in [1/2, 1] and ``q = gamma |x_i - x_j|^2`` (so that the kernel value is kappa = exp(-q)):
 
     s(h) = m exp(-(1-h)^2 q) + (1-m) exp(-h^2 q),    h* = argmax s,    a_z = (a_i + a_j) s(h*)
@@ -8,14 +8,14 @@ Two support vectors x_i, x_j with coefficients of one sign, |a_i| <= |a_j|, beco
 References
 ----------
 Glasmachers and Qaadan (2018), Speeding up budgeted stochastic gradient descent SVM training with precomputed golden section
-search, section 3 and lemma 1. Departures from the paper, each because it is more exact at the same price:
+search, section 3 and lemma 1. Differences to the paper, which make results more exact at the same cost:
 
-- The grid covers m in [1/2, 1] only. The first partner is the one with the smaller coefficient, so no other m occurs, and no cell
-  lies across m = 1/2, where h jumps for kappa < e^-2 and which equal coefficients hit exactly.
-- The second axis is ``u = q / (1 + q)`` instead of kappa: distances are at hand, no exponential is needed, and near kappa = 1,
-  where most merges happen, the resolution is higher.
-- Tabulated is not the weight degradation but its ratio to ``a_i^2 u^2``, which lies between 1/2 and 2.41 everywhere: the
-  relative error is small also where the degradation itself vanishes.
+- The grid covers m in [1/2, 1] only. The first partner has the smaller coefficient, so other m do not occur, and no cell contains
+  m = 1/2 in its interior, where h jumps for kappa < e^-2, and which equal coefficients hit exactly.
+- The second axis is ``u = q / (1 + q)`` instead of kappa. It needs no exponential, and has a higher resolution near kappa = 1,
+  where most merges happen.
+- The table contains the ratio of the weight degradation to ``a_i^2 u^2``, which is between 1/2 and 2.41 everywhere, so that the
+  relative error is small even where the degradation vanishes.
 
 Errata of the paper, corrected here: algorithm 1 takes m from the other partner than the one that h multiplies; the text's
 squared degradation lacks the factor ``a_i a_j`` in its last term, and lemma 1 the square of ``(a_i + a_j)``.
@@ -32,17 +32,17 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 
-#: Points along each axis of the grid, as in the paper.
+#: Number of points along each axis of the grid, as in the paper.
 GRID = 400
 
 _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return ``h* = argmax s`` by golden section search on [1/2, 1], all elements at once.
+    """Return the best positions, ``h* = argmax s``, by vectorised golden section searches on [1/2, 1].
 
-    ``m`` and ``q`` are float64 arrays that broadcast: relative length in [1/2, 1], and ``gamma |x_i - x_j|^2 >= 0``. The interval
-    shrinks by 0.618 each time: 48 iterations leave 5e-11.
+    ``m`` and ``q`` are float64 arrays that broadcast: relative lengths in [1/2, 1], and ``gamma |x_i - x_j|^2 >= 0``. Each of the
+    48 iterations reduces the interval by a factor of 0.618, to 5e-11.
 
     >>> float(search_positions(np.array(0.5), np.array(0.1)).round(6))
     0.5
@@ -66,10 +66,10 @@ def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def compute_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
-    """Return the squared weight degradation of a merge at ``h``, of numbers or arrays.
+    """Return the squared weight degradation of a merge at ``h``, for numbers or arrays.
 
-    With coefficients a_i, a_j of one output or vectors of them, ``a``, ``b`` and ``ab`` are |a_i|^2, |a_j|^2 and a_i . a_j.
-    Written with ``expm1``: the textbook form ``a + b - |a_z|^2 + 2 ab kappa`` cancels for small q.
+    ``a``, ``b`` and ``ab`` are |a_i|^2, |a_j|^2 and a_i . a_j, where a_i and a_j are coefficients, or vectors of them for several
+    outputs. ``expm1`` avoids the cancellation of the textbook formula ``a + b - |a_z|^2 + 2 ab kappa`` for small q.
     """
     k_i, k_j = np.exp(-(h**2) * q), np.exp(-((1.0 - h) ** 2) * q)
     return (
@@ -79,15 +79,15 @@ def compute_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
     )
 
 
-#: `compute_degradation` of numbers, for compiled code.
+#: `compute_degradation` for numbers, compiled.
 compute_degradation_compiled: Callable[..., float] = compiled(compute_degradation)
 
 
 @compiled
 def interpolate_table(table: np.ndarray, m: float, q: float) -> float:
-    """Interpolate a table [GRID, GRID] of `load_tables` bilinearly, over m in [1/2, 1] and u = q / (1 + q)."""
+    """Interpolate a table [GRID, GRID] from `load_tables` bilinearly, at m in [1/2, 1] and u = q / (1 + q)."""
     x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
-    # Bounded on both sides: whatever numbers arrive, indices stay inside the table.
+    # Clip the indices, so that invalid numbers cannot read outside of the table.
     i, j = max(0, min(int(x), GRID - 2)), max(0, min(int(y), GRID - 2))
     a, b = x - i, y - j
     return (table[i, j] * (1.0 - a) + table[i + 1, j] * a) * (1.0 - b) + (
@@ -95,27 +95,27 @@ def interpolate_table(table: np.ndarray, m: float, q: float) -> float:
     ) * b
 
 
-_read: dict[str, np.ndarray] = {}
+_cache: dict[str, np.ndarray] = {}
 
 
 def load_tables() -> np.ndarray:
-    """Return the tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u), from the package's file.
+    """Return the tables of h* and of the degradation ratio, float32 [2, GRID, GRID] over (m, u), from the package's file.
 
-    There is one array in a process, which lives as long: blocks hold its address.
+    It is always the same array, which is never freed, because blocks contain its address.
     """
-    if not _read:  # of threads that read it at once, one keeps what it has read
-        _read.setdefault("", unpack_tables(Path(__file__).with_name("merge_table.z").read_bytes()))
-    return _read[""]
+    if not _cache:  # if several threads read the file, setdefault stores one of their arrays
+        _cache.setdefault("", unpack_tables(Path(__file__).with_name("merge_table.z").read_bytes()))
+    return _cache[""]
 
 
 def pack_tables(tables: np.ndarray) -> bytes:
-    """Return tables as bytes: a quarter of their size, for neighbours differ by nearly the same."""
+    """Compress the tables without loss to a quarter of their size, by second differences."""
     differences = np.diff(tables.view("<i4"), n=2, axis=2, prepend=np.zeros((2, GRID, 2), "<i4"))
     return zlib.compress(differences.view(np.uint8).reshape(-1, 4).T.tobytes(), 9)
 
 
 def unpack_tables(content: bytes) -> np.ndarray:
-    """Return tables from what `pack_tables` has made of them, without their last bit lost."""
+    """Decompress tables from the bytes that `pack_tables` returned."""
     differences = np.ascontiguousarray(np.frombuffer(zlib.decompress(content), np.uint8).reshape(4, -1).T).view("<i4")
     bits = np.cumsum(np.cumsum(differences.reshape(2, GRID, GRID), axis=2, dtype=np.int32), axis=2, dtype=np.int32)
     tables = bits.view(np.float32)
@@ -123,9 +123,9 @@ def unpack_tables(content: bytes) -> np.ndarray:
     return tables
 
 
-@np.errstate(under="ignore")  # what is that small is 0, whatever the caller has asked numpy to say of it
+@np.errstate(under="ignore")  # underflow to 0 is intended
 def compute_tables() -> np.ndarray:
-    """Return the tables as the algorithm gives them; ``python release/merge_table.py`` writes them to the package's file."""
+    """Compute the tables of `load_tables`. ``python release/merge_table.py`` writes them to the package's file."""
     m = np.linspace(0.5, 1.0, GRID)[:, None]
     u = np.linspace(0.0, 1.0, GRID)[None, :]
     tables = np.empty((2, GRID, GRID))
@@ -136,7 +136,7 @@ def compute_tables() -> np.ndarray:
     tables[1, :-1, 1:-1] = (
         compute_degradation((1.0 - inner_m) ** 2, inner_m**2, inner_m * (1.0 - inner_m), q, h) / ((1.0 - inner_m) * inner_u) ** 2
     )
-    # The edges, in the limit. q = 0: z is the centre of mass. q = infinity: the smaller vector is removed. m = 1: the smaller one
+    # The limits at the edges. q = 0: z is the centre of mass. q = infinity: the smaller vector is removed. m = 1: the smaller one
     # is projected onto the larger one and its tangent.
     tables[0, :, 0], tables[1, :, 0] = m[:, 0], 2.0 * m[:, 0] ** 2
     tables[0, :, -1], tables[1, :, -1] = 1.0, 1.0

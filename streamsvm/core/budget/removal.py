@@ -1,4 +1,4 @@
-"""Removal of a support vector, also with projection of its contribution onto the others; and the search for the one to remove."""
+"""Budget maintenance by removing a support vector, with or without projecting it onto the others."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NEVER = np.int64(2**62)  # later than any stamp
 
 @compiled
 def find_oldest_minimum(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
-    """Return the index of the minimum of ``values`` float32 [n], all at least 0; among equals the least stamp decides."""
-    bits = values.view(np.int32)  # numbers of at least 0 are ordered as their bits are, and integers compare in SIMD
+    """Return the index of the minimum of ``values``, float32 [n], all at least 0. The smallest stamp breaks ties."""
+    bits = values.view(np.int32)  # non-negative floats have the order of their bits, and integers are compared in SIMD
     minimum = bits[0]
     for k in range(1, n):
         minimum = min(minimum, bits[k])
@@ -35,29 +35,30 @@ def find_oldest_minimum(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
 
 
 @compiled(fastmath=FAST)
-def sum_squared_coefficients(coefficients: np.ndarray, live: int, n: int, out: np.ndarray) -> None:
-    """Sum the squares of each support vector's coefficients over the outputs, into ``out`` float32 [n].
+def sum_squared_coefficients(coefficients: np.ndarray, n_outputs: int, n: int, out: np.ndarray) -> None:
+    """Write the sum of squared coefficients of each support vector over the outputs into ``out``, float32 [n].
 
-    Of ``coefficients`` float64 [live or more, n or more] every other row is of the last iterate; the others are left out.
+    Every other row of ``coefficients``, float64 [n_outputs or more, n or more], belongs to the last iterate; the others are
+    ignored.
     """
     for i in range(n):
         out[i] = np.float32(0.0)
-    for k in range(0, live, 2):
+    for k in range(0, n_outputs, 2):
         for i in range(n):
             out[i] += np.float32(coefficients[k, i] * coefficients[k, i])
 
 
 @compiled
 def find_smallest_coefficient(block: np.ndarray) -> int:
-    """Return the slot with the smallest coefficient, of several outputs with the shortest vector of coefficients.
+    """Return the slot with the smallest absolute coefficient, or with several outputs, with the shortest coefficient vector.
 
-    The absolute coefficients, or the squared lengths, stay in ``degradations``. Pegasos gives all rows that were never merged
-    equal coefficients but for rounding: so float32 decides, and the oldest of equals is taken. O(B outputs).
+    The absolute coefficients, or the squared lengths, remain in ``degradations``. They are float32, and the oldest one wins ties,
+    because Pegasos gives equal coefficients, except for rounding, to all rows that were never merged. O(B outputs).
     """
     v = views(block)
-    n, live = v.header[0]["n_support"], v.header[0]["n_outputs"]
-    if live > 2:
-        sum_squared_coefficients(v.coefficients, live, n, v.degradations)
+    n, n_outputs = v.header[0]["n_support"], v.header[0]["n_outputs"]
+    if n_outputs > 2:
+        sum_squared_coefficients(v.coefficients, n_outputs, n, v.degradations)
     else:
         for k in range(n):
             v.degradations[k] = np.float32(abs(v.coefficients[0, k]))
@@ -81,7 +82,7 @@ _EVENTS = {"smallest": _remove_smallest, "random": _remove_random}
 
 @dataclass(frozen=True)
 class Removal(Strategy):
-    """Remove one support vector, and what it contributed.
+    """Remove one support vector without compensation.
 
     Parameters
     ----------
@@ -92,11 +93,11 @@ class Removal(Strategy):
     Raises
     ------
     ValueError
-        ``which`` is neither.
+        ``which`` is unknown.
 
     References
     ----------
-    Wang, Crammer and Vucetic (2012), Breaking the curse of kernelization, section 5.1. An event costs O(B + d).
+    Wang, Crammer and Vucetic (2012), Breaking the curse of kernelization, section 5.1. A removal costs O(B + d).
 
     Examples
     --------
@@ -110,23 +111,24 @@ class Removal(Strategy):
         check_one_of("which", self.which, _EVENTS)
 
     def event(self, shared: bool) -> Event:  # noqa: ARG002
-        """Return the compiled removal."""
+        """Return the compiled function that removes a support vector."""
         return _EVENTS[self.which]
 
 
-# The Gram matrix of support vectors that nearly coincide is singular to rounding: this is added to its diagonal.
+# Added to the diagonal of the Gram matrix, which is singular within rounding if two support vectors are nearly equal.
 _RIDGE = 1e-6
-# 1 / sqrt(_RIDGE): the largest coefficient that the projection of a unit vector has for any other.
+# 1 / sqrt(_RIDGE), the largest possible coefficient in the projection of a unit vector.
 _LARGEST_PROJECTION = 1e3
 
 
 @compiled(fastmath=FAST)
 def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    """Remove the support vector with the smallest coefficient, and project it onto all others. Returns 0."""
     slot = find_smallest_coefficient(block)
     v = views(block)
     h = v.header[0]
     last = h["n_support"] - 1
-    for k in range(h["n_outputs"]):  # the one to be removed comes last, the others are 0 .. last - 1
+    for k in range(h["n_outputs"]):  # swap the vector to be removed with the last one
         v.coefficients[k, slot], v.coefficients[k, last] = v.coefficients[k, last], v.coefficients[k, slot]
     for j in range(h["used"]):
         v.vectors[j, slot], v.vectors[j, last] = v.vectors[j, last], v.vectors[j, slot]
@@ -137,8 +139,8 @@ def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG
     for i in range(last + 1):
         square = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
         lengths[i] = np.float32(math.sqrt(square)) if square >= LEAST_SELF_KERNEL else np.float32(0.0)
-    # Cholesky of the leading block of cosines, and forward substitution of the last row with it. Values of a polynomial kernel
-    # are bounded, and no kernel values beyond the bound: the pivot of a vector may come out below 0. It is set to 0 then, and
+    # Cholesky factorisation of the matrix of cosines, whose last row is the forward substitution for the removed vector. If
+    # values of a polynomial kernel are clipped, the matrix may be indefinite. A negative pivot is set to 0, and
     # nothing is projected onto that vector.
     for i in range(last + 1):
         compute_slot_kernels(block, i)
@@ -170,12 +172,12 @@ def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG
 
 @dataclass(frozen=True)
 class Projection(Strategy):
-    """Remove the support vector with the smallest coefficient, and project it onto all the others.
+    """Remove the support vector with the smallest coefficient, and project it onto all others.
 
     References
     ----------
-    Wang, Crammer and Vucetic (2012), section 5.2: K d = k, solved by Cholesky. An event costs O(B^3), and the store needs B^2
-    numbers more memory, so this is for small budgets.
+    Wang, Crammer and Vucetic (2012), section 5.2: K d = k, solved by Cholesky factorisation. A projection costs O(B^3), and the
+    store needs memory for B^2 more numbers, so this is for small budgets.
 
     Examples
     --------
@@ -186,5 +188,5 @@ class Projection(Strategy):
     needs_gram = True
 
     def event(self, shared: bool) -> Event:  # noqa: ARG002
-        """Return the compiled projection."""
+        """Return the compiled function that projects and removes a support vector."""
         return _project_smallest

@@ -1,7 +1,7 @@
-"""The base class of the strategies of budget maintenance, the strategy of a budget that is not maintained, and their calls.
+"""The base class of budget maintenance strategies, the strategy `Refusal`, and the compiled call of a strategy.
 
-Each model compiles and calls the event of its strategy only, by address: to compile the events of all strategies would take half
-of the time that a new user waits for, and hardly anyone needs more than one.
+A model compiles only the maintenance function, or event, of its own strategy, and calls it by address. To compile those of all
+strategies would take half of the compile time of a new user, and most models need a single one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ import numpy as np
 from streamsvm.core.compiling.functions import BLOCK_TYPE, compiled, get_address, make_caller
 from streamsvm.core.memory.support_vectors import SupportVectorStore, views
 
-#: A compiled function ``event(block, random) -> int64``.
+#: A compiled maintenance function, ``event(block, random) -> int64``.
 Event = Callable[..., Any]
 
 
 class Strategy:
-    """The base of strategies of budget maintenance.
+    """The base class of budget maintenance strategies, which reduce a store with budget + 1 support vectors to its budget.
 
-    A strategy brings a store with one support vector too many back to its budget.
-
-    To write a strategy of your own, subclass this and implement `event`; the attributes below say what the strategy needs. You
+    To write your own strategy, subclass this and implement `event`. The attributes below declare the needs of the strategy. You
     can pass any instance to a learner as ``maintenance``. Make parameters the fields of a frozen dataclass, because learners
-    are cloned and saved together with their strategy. Leave out numba's ``cache=True``: it does not see that a new version of
-    this package has other functions or stores.
+    are cloned and saved together with their strategy. Do not use numba's ``cache=True``, which would keep using functions and
+    memory layouts of earlier versions of this package.
 
     Examples
     --------
@@ -52,15 +50,15 @@ class Strategy:
     >>> model = BSGDClassifier(budget=10, maintenance=Oldest())
     """
 
-    #: Whether the store needs room for a Gram matrix of the support vectors.
+    #: Whether the strategy needs memory for a Gram matrix of the support vectors.
     needs_gram: ClassVar[bool] = False
-    #: Names of the kernels that the strategy is for; None for all.
+    #: Names of the supported kernels; None for all.
     kernels: ClassVar[tuple[str, ...] | None] = None
-    #: Whether two support vectors become one, whose weight is the sum of theirs.
+    #: Whether the strategy merges two support vectors into one, and adds their weights.
     merges: ClassVar[bool] = False
 
     def event(self, shared: bool) -> Event | None:
-        """Return the compiled function that brings a store back to its budget; None if the strategy has none.
+        """Return the compiled function that reduces a store to its budget; None if the strategy does not maintain a budget.
 
         Parameters
         ----------
@@ -69,21 +67,21 @@ class Strategy:
 
         Returns
         -------
-        A function compiled by numba. It takes the block of the store (uint8 [nbytes]) and a random number (uint64), and returns
-        1 if it has merged two support vectors, and 0 if not.
+        A function compiled by numba. Its arguments are the block of the store (uint8 [nbytes]) and a random number (uint64). It
+        returns 1 if it has merged two support vectors, and 0 if not.
         """
         raise NotImplementedError(f"{type(self).__name__} has no event")
 
     def options(self) -> tuple[int, int]:
-        """Return two numbers from 0 to 2^64 - 1, which the event finds in ``views(block).cache[0]["options"]``."""
+        """Return two numbers from 0 to 2^64 - 1, which the event can read from ``views(block).cache[0]["options"]``."""
         return 0, 0
 
 
 @dataclass(frozen=True)
 class Refusal(Strategy):
-    """Refuse the support vector that would be one too many, with a RuntimeError.
+    """Raise RuntimeError for a support vector beyond the budget.
 
-    This is for reference learners, which have no budget.
+    This is for reference learners, which keep all support vectors.
 
     Examples
     --------
@@ -92,7 +90,7 @@ class Refusal(Strategy):
     """
 
     def event(self, shared: bool) -> None:  # noqa: ARG002
-        """Return None: a store with one support vector too many stays as it is, and the learner restores it."""
+        """Return None. The learner removes the support vector beyond the budget again before it raises the error."""
         return
 
 
@@ -101,9 +99,10 @@ _call = make_caller(_ARGUMENTS, "i8")
 
 
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
-    """Put the strategy of a store into its block: the address of its event, 0 if it has none, and its two options.
+    """Write the address of the strategy's event, or 0, and its two options into the block of a store.
 
-    The event, ``shared`` by several outputs or not, is compiled when it is first asked for. No snapshot holds it.
+    ``shared`` tells whether several outputs share the support vectors. The event is compiled at the first call. Snapshots do not
+    contain the strategy.
     """
     event = strategy.event(shared)
     cache = store.views.cache[0]
@@ -113,9 +112,9 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
 
 @compiled(inline=True)
 def maintain_budget(block: np.ndarray, random: np.uint64) -> int:
-    """Bring a store with one support vector too many back to its budget, if its strategy (see `set_strategy`) has an event.
+    """Reduce a store with budget + 1 support vectors to its budget by its strategy (see `set_strategy`), if that has an event.
 
-    Returns 1 if two support vectors were merged, and 0 if not. ``random`` is for strategies that draw.
+    ``random`` is for randomised strategies. Returns 1 if two support vectors were merged, and 0 if not.
     """
     address = views(block).cache[0]["event"]
     return 1 if address != 0 and _call(address, block, random) != 0 else 0

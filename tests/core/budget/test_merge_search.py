@@ -46,7 +46,7 @@ def test_the_tables_of_the_package_are_those_of_the_algorithm():
 def test_threads_that_read_the_tables_at_once_get_one_array(monkeypatch):
     # A model holds its address: where each thread had read its own, all but one were freed under their models.
     both, read = threading.Barrier(2, timeout=60), merge_table.unpack_tables
-    monkeypatch.setattr(merge_table, "_read", {})
+    monkeypatch.setattr(merge_table, "_cache", {})
     monkeypatch.setattr(merge_table, "unpack_tables", lambda content: (both.wait(), read(content))[1])
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda _: load_tables(), range(2))

@@ -159,7 +159,7 @@ def test_choices_are_checked_and_shown():
 def test_a_strategy_from_outside_cannot_replace_what_its_class_says():
     strategy = Merge()
     strategy.__dict__["options"] = lambda: (16, 3)
-    refused("corrupt: it has an attribute 'options'", BSGDClassifier, maintenance=strategy)
+    refused("corrupt: its attribute 'options' hides", BSGDClassifier, maintenance=strategy)
 
 
 def test_an_event_that_is_not_compiled_is_an_error():
