@@ -128,14 +128,14 @@ def test_without_source_texts_beneath_fields_are_missing(monkeypatch):
         raise OSError("no source")
 
     monkeypatch.setattr(inspect, "getsource", nowhere)
-    docstrings._documented_fields.cache_clear()
+    docstrings._read_field_items.cache_clear()
     kind = complete_docstring(
         type("Other", (Base,), {"__doc__": "Another.", "__init__": Square.__init__, "__module__": __name__})
     )
     assert list(items(kind.__doc__, "Parameters")) == ["name"]
     assert list(items(kind.__doc__, "Raises")) == ["ValueError"]
     monkeypatch.undo()
-    docstrings._documented_fields.cache_clear()
+    docstrings._read_field_items.cache_clear()
 
 
 def test_there_are_some():
@@ -166,5 +166,5 @@ def test_classes_are_sent_by_value():
 
 def test_no_source_is_read_when_modules_are_imported():
     code = "import sys, streamsvm.learners.svm, streamsvm.learners.bsca; from streamsvm.core import docstrings; "
-    code += "sys.exit(docstrings._documented_fields.cache_info().currsize)"
+    code += "sys.exit(docstrings._read_field_items.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Parameters: the types of string options, as checkers of types know them; checks of values, weights, targets and seeds."""
+"""Types of the string options of public classes, and checks of parameters, weights, targets, seeds and saved values."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ import numpy as np
 from streamsvm.files.messages import short_repr
 
 KernelName = Literal["rbf", "linear", "poly"]
-#: The kernel of an exact machine: a name, or a function of rows [n] and rows [m] that returns their kernel values [n, m].
+#: The kernel of an exact machine: a name, or a function from rows [n] and rows [m] to their kernel values [n, m].
 MachineKernel = KernelName | Literal["sigmoid", "precomputed"] | Callable[[Any, Any], Any]
-#: Decision values of three or more classes: one for each class, or one for each pair.
+#: Decision values for three or more classes: one for each class, or one for each pair.
 DecisionShape = Literal["ovr", "ovo"]
-#: The kernel parameter of a learner, and of a batch machine.
+#: The kernel parameter gamma of an online learner, and of a batch machine.
 Gamma = float | Literal["scale"]
 MachineGamma = float | Literal["scale", "auto"]
 Overflow = Literal["raise", "hash", "ignore"]
-#: Whether a kernel learner scales its rows itself.
+#: Whether a learner scales its rows by itself.
 Scaling = Literal["auto"] | None
 SCALINGS = ("auto", None)
 LearningRate = Literal["pegasos", "constant", "floor", "capped"]
 OutputName = Literal["auto", "last", "average"]
-#: How `Merge` finds the best partner and the merged vector.
+#: Method by which `Merge` finds the best partner and the merged vector.
 Search = Literal["gss", "gss-precise", "lookup-h", "lookup-wd"]
-#: Which support vector `Removal` removes.
+#: The support vector that `Removal` removes.
 Victim = Literal["smallest", "random"]
-#: The learner that a machine is distilled into.
+#: The online learner into which a machine is distilled.
 LearnerName = Literal["bsca", "bsgd"]
 ClassificationLoss = Literal["hinge", "squared_hinge"]
 RegressionLoss = Literal["epsilon_insensitive", "squared_epsilon_insensitive"]
-#: What becomes of a row whose label does not come.
+#: Treatment of rows whose labels do not arrive in time.
 ExpiryPolicy = Literal["drop", "dead-letter", "negative"]
-#: What a loop does about a drift.
+#: Action of a learning loop after concept drift.
 OnDrift = Literal["count", "reset"]
-#: The type of an ONNX file's input.
+#: Type of the input of an ONNX model.
 OnnxInputs = Literal["auto", "float", "double"]
 
 
-#: The largest weight of a row, so that no coefficient overflows.
+#: Upper limit of a row's weight, so that coefficients do not overflow.
 LARGEST_WEIGHT = 1e9
 _LARGEST_TARGET = 1e30
 #: The largest finite float32.
@@ -54,7 +54,7 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def check_one_of(name: str, value: object, choices: Any) -> None:
-    """Raise a ValueError that names a parameter whose value is not among the choices."""
+    """Raise ValueError with the parameter's name if its value is not among the choices."""
     if value not in tuple(choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {short_repr(value)}")
 
@@ -62,7 +62,10 @@ def check_one_of(name: str, value: object, choices: Any) -> None:
 def check_number(
     name: str, value: object, low: float, *, inclusive: bool = False, high: float = math.inf, integer: bool = False
 ) -> None:
-    """Raise a ValueError that names a parameter which is not a finite number in the range."""
+    """Raise ValueError with the parameter's name if its value is not a finite number in a range.
+
+    The range begins at ``low``, with it if ``inclusive``, and ends at ``high``, with it.
+    """
     number = to_python_scalar(value)
     if (
         isinstance(number, bool)
@@ -81,9 +84,9 @@ def _check_boolean(name: str, value: object) -> None:
 
 
 def check_decay(eta0: float, l2: float) -> None:
-    """Raise a ValueError where the factor 1 - eta0 l2, by which a step shrinks the model, is not above 0."""
+    """Raise ValueError unless ``1 - eta0 * l2``, the factor by which a step shrinks the model, is above 0."""
     if eta0 * l2 >= 1.0:
-        raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {eta0!r} * {l2!r}")
+        raise ValueError(f"eta0 * l2 must be below 1, or a step shrinks the model to 0: {eta0!r} * {l2!r}")
 
 
 def parameter(
@@ -97,9 +100,10 @@ def parameter(
     boolean: bool = False,
     kw_only: Any = dataclasses.MISSING,
 ) -> Any:
-    """A field of a dataclass whose value `check_parameters` checks: a number in a range, one of the choices, or a boolean.
+    """Return a dataclass field whose value `check_parameters` checks: a number in a range, one of the choices, or a boolean.
 
-    The default is given by name: only so do checkers of types see it.
+    The range begins at ``least``, or just above ``above``, and ends at ``high``. ``default`` is a keyword, because type checkers
+    require it.
     """
     check: Any = functools.partial(check_one_of, choices=choices)
     if boolean:
@@ -111,25 +115,25 @@ def parameter(
 
 
 def check_parameters(estimator: Any) -> None:
-    """Raise a ValueError that names the first `parameter` of a dataclass whose value is not allowed."""
+    """Raise ValueError with the name of the first `parameter` field of a dataclass whose value is invalid."""
     for field in dataclasses.fields(estimator):
         if "check" in field.metadata:
             field.metadata["check"](field.name, getattr(estimator, field.name))
 
 
 def validate_weight(w: float) -> float:
-    """Return a row's weight as a float; raise a ValueError where it is not a number from 0 to `LARGEST_WEIGHT`."""
+    """Return a row's weight as a float. Raises ValueError unless it is a number from 0 to `LARGEST_WEIGHT`."""
     check_number("w", w, 0.0, inclusive=True, high=LARGEST_WEIGHT)
     return float(w)
 
 
 def to_python_scalar(value: Any) -> Any:
-    """Return a numpy scalar as the Python object that it holds, and other values unchanged."""
+    """Convert a numpy scalar to a Python object; other values are returned unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def validate_target(y: float) -> float:
-    """Return a row's target as a float; raise a ValueError where it is not a finite number of at most 1e30 in size."""
+    """Return a row's target as a float. Raises ValueError unless it is a number from -1e30 to 1e30."""
     number = to_python_scalar(y)
     if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
         raise ValueError(f"target {short_repr(y)} is not a finite number: do not learn rows without one")
@@ -137,57 +141,56 @@ def validate_target(y: float) -> float:
 
 
 def make_random_state(seed: int | None) -> int:
-    """Return the 64 bits that a learner's random numbers start from; None draws them."""
+    """Return the initial state of a learner's random numbers, 64 bits, from its seed; None draws it randomly."""
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
         raise ValueError(f"seed must be an integer or None, not {short_repr(seed)}")
     return secrets.randbits(64) if seed is None else int(seed) % 2**64
 
 
 def validate_count(name: str, value: object) -> int:
-    """Return a count that was saved; raise a ValueError that names it where it is no int from 0 to 2**63.
+    """Return a saved count. Raises ValueError with its name unless it is an int from 0 to 2**63 - 1.
 
     >>> validate_count("rows", 3)
     3
     >>> validate_count("rows", 0.5)
     Traceback (most recent call last):
         ...
-    ValueError: rows is 0.5, and no count
+    ValueError: rows must be an integer from 0 to 2^63 - 1, not 0.5
     """
     if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{name} is {short_repr(value)}, and no count")
+        raise ValueError(f"{name} must be an integer from 0 to 2^63 - 1, not {short_repr(value)}")
     return value
 
 
 def validate_mapping(name: str, value: object) -> dict[str, Any]:
-    """Return a mapping that was saved; raise a ValueError that names it where it is none.
+    """Return a saved mapping. Raises ValueError with its name unless it is a dict.
 
     >>> validate_mapping("position", [1])
     Traceback (most recent call last):
         ...
-    ValueError: position is [1], and no mapping
+    ValueError: position must be a mapping, not [1]
     """
     if type(value) is not dict:
-        raise ValueError(f"{name} is {short_repr(value)}, and no mapping")
+        raise ValueError(f"{name} must be a mapping, not {short_repr(value)}")
     return value
 
 
-#: Types of labels and names that a file can hold.
+#: Types of labels and names that can be saved in a file.
 PLAIN_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None), date, datetime, time, timedelta})
 
 
 def to_plain(value: Any) -> Any:
-    """Return a label or a name as the plain value that it equals, which a file can hold.
+    """Convert a label or name to a plain Python value that equals it and can be saved in a file.
 
-    That is the value of a scalar of numpy or a date of pandas, of a number of the decimal module, of an enumeration of texts or
-    numbers, of any other subclass of these, and of all that is in a tuple or a frozen set. A ValueError says that it equals no
-    plain value.
+    Supported are numpy scalars, pandas dates, decimal numbers, enumerations of texts or numbers, subclasses of plain types, and
+    tuples and frozen sets of these. Raises ValueError for other values.
 
     >>> [to_plain(value) for value in (np.str_("a"), Decimal("2.50"), (np.int64(1), True))]
     ['a', 2.5, (1, True)]
     >>> to_plain(Exception)
     Traceback (most recent call last):
         ...
-    ValueError: <class 'Exception'> is a type, which no file can hold: give a text, such as str(...), a number or a date
+    ValueError: <class 'Exception'> is a type, which cannot be saved: give a text, such as str(...), a number or a date
     """
     if type(value) in PLAIN_TYPES:
         return value
@@ -208,11 +211,11 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, tuple | frozenset):
         return (tuple if isinstance(value, tuple) else frozenset)(map(to_plain, value))
     raise ValueError(
-        f"{short_repr(value)} is a {type(value).__name__}, which no file can hold: give a text, such as str(...), a "
+        f"{short_repr(value)} is a {type(value).__name__}, which cannot be saved: give a text, such as str(...), a "
         "number or a date"
     )
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """Return a number as JSON can hold it, which has no NaN and no infinity."""
+    """Return the number if it is finite, and None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None

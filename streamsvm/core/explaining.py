@@ -1,4 +1,4 @@
-"""Why a model decides as it does of a row: how much each feature moves the decision, and which rows it knows that are like it."""
+"""Explanations of a model's decision for a row: the contribution of each feature, and similar rows that the model stores."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from streamsvm.files.messages import missing_package_error, shorten
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LONGEST_NAME = 40  # characters of a name or a value
-_MOST_BARS = 12
-_LONGEST_ROW = 200
+MAX_NAME_CHARACTERS = 40  # of a name or a value
+_MAX_BARS = 12
+_MAX_ROW_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """How much each feature of a row moves a decision, against that of a typical row.
+    """The contribution of each feature of a row to the difference between its decision value and that of a typical row.
 
-    ``typical + sum(contributions.values()) + remainder`` is ``decision``. A contribution is the mean of two differences: what
-    the feature changes in the typical row, and what it changes in the row itself. It is the Shapley value [1]_ of a function in
-    which at most two features interact, as a sum of such terms is: so a feature that is not used has 0, equal ones share, and
-    the parts of a sum are its terms. What three and more features do together is the ``remainder``.
+    ``typical + sum(contributions.values()) + remainder`` equals ``decision``. A contribution is the mean of two differences: the
+    change of the decision if only this feature of the typical row is replaced by that of the row, and if only this feature of the
+    row is replaced by that of the typical row. It is the Shapley value [1]_ if at most two features interact, and shares its
+    properties: an unused feature has 0, equal features have equal contributions, and those of a sum of functions are the sums of
+    contributions. The ``remainder`` contains the interactions of three and more features.
 
     References
     ----------
@@ -38,77 +39,77 @@ class Explanation:
     >>> model = BSGDClassifier(budget=20)
     >>> for i in range(200):
     ...     model.learn_one({"a": float(i % 7), "b": float(i % 2)}, "high" if i % 7 > 3 else "low")
-    >>> found = model.explain_one({"a": 6.0, "b": 1.0})
-    >>> found.prediction, list(found.contributions)
+    >>> explanation = model.explain_one({"a": 6.0, "b": 1.0})
+    >>> explanation.prediction, list(explanation.contributions)
     ('high', ['a', 'b'])
-    >>> total = found.typical + sum(found.contributions.values()) + found.remainder
-    >>> round(total - found.decision, 9)
+    >>> total = explanation.typical + sum(explanation.contributions.values()) + explanation.remainder
+    >>> round(total - explanation.decision, 9)
     0.0
     """
 
     prediction: Any
-    """The label, the number, or of a model of anomalies None."""
+    """The predicted label or number; None for an anomaly detector."""
     decision: float
-    """The decision value of the label, above 0 if it is predicted; or the number."""
+    """The decision value of the label, above 0 if it is predicted; or the predicted number."""
     typical: float
-    """The same of the typical row."""
+    """The decision value, or number, of the typical row."""
     contributions: dict[Hashable, float]
-    """By feature, the largest first; of a table, by column."""
+    """Contributions by feature, or by column of a table, from the largest to the smallest absolute value."""
     remainder: float
-    """The part that no feature has by itself, or with one other."""
+    """The contribution of interactions of three and more features."""
     values: dict[Hashable, Any] = field(repr=False)
-    """The values of the row, by feature or column."""
+    """Values of the row, by feature or column."""
 
-    def rescaled(self, mean: float, deviation: float) -> Explanation:
-        """Return the explanation of a number in another unit: ``deviation`` times what it was, and ``mean`` more."""
+    def rescale(self, mean: float, deviation: float) -> Explanation:
+        """Return the explanation in another unit of the target: all values times ``deviation``, predictions plus ``mean``."""
         parts = {name: deviation * size for name, size in self.contributions.items()}
         decision, typical = (mean + deviation * value for value in (self.decision, self.typical))
         return Explanation(decision, decision, typical, parts, deviation * self.remainder, self.values)
 
     def with_values(self, row: Mapping[Any, Any]) -> Explanation:
-        """Return the explanation with the values of a row as it came, before transformers that kept the names."""
+        """Return the explanation with the values of another row that has the same names, before it was transformed."""
         return replace(self, values={name: row.get(name, value) for name, value in self.values.items()})
 
     def __str__(self) -> str:
-        given = self.prediction
-        label = repr(given) if isinstance(given, str) else f"{given:.6g}" if isinstance(given, float) else str(given)
-        what = "" if self.prediction is None else f"{label}: "
-        lines = [f"{what}decision {self.decision:.4g}, of a typical row {self.typical:.4g}"]
-        lines += [f"  {size:+10.4f}  {_name_and_value(name, self.values.get(name))}" for name, size in self.contributions.items()]
+        value = self.prediction
+        label = repr(value) if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else str(value)
+        prefix = "" if self.prediction is None else f"{label}: "
+        lines = [f"{prefix}decision {self.decision:.4g}, of a typical row {self.typical:.4g}"]
+        lines += [f"  {size:+10.4f}  {_format_value(name, self.values.get(name))}" for name, size in self.contributions.items()]
         return "\n".join([*lines, f"  {self.remainder:+10.4f}  several together"])
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw a bar for each of the 12 largest contributions, and return the axes, by default the current ones of pyplot.
+        """Draw a bar for each of the 12 largest contributions into ``axes``, and return the axes.
 
-        You need matplotlib (extra ``plot``).
+        The default are pyplot's current axes. This needs matplotlib (extra ``plot``).
         """
         axes = get_axes(axes)
-        given = {name: self.values.get(name) for name in self.contributions}
-        texts = [f"{name} = {'missing' if x is None else f'{x:g}' if isinstance(x, float) else x}" for name, x in given.items()]
-        draw_bars(axes, [*texts, "several together"], [*self.contributions.values(), self.remainder], _MOST_BARS)
-        what = "" if self.prediction is None else f"{to_plot_text(self.prediction)}: "
-        axes.set(xlabel="Contribution to the decision", title=f"{what}{self.decision:.3g}, a typical row {self.typical:.3g}")
+        values = {name: self.values.get(name) for name in self.contributions}
+        texts = [f"{name} = {'missing' if x is None else f'{x:g}' if isinstance(x, float) else x}" for name, x in values.items()]
+        draw_bars(axes, [*texts, "several together"], [*self.contributions.values(), self.remainder], _MAX_BARS)
+        prefix = "" if self.prediction is None else f"{to_plot_text(self.prediction)}: "
+        axes.set(xlabel="Contribution to the decision", title=f"{prefix}{self.decision:.3g}, a typical row {self.typical:.3g}")
         return axes
 
 
 class Example(NamedTuple):
-    """A row that a model knows."""
+    """A row or support vector that a model stores."""
 
     values: dict[Hashable, Any]
-    """By feature, in the units of rows; of a table, by column."""
+    """Values by feature, in the units of rows; for a table, by column."""
     target: Any
-    """Its label, or the label that a support vector speaks for. Its number, about: it is kept as it was scaled when it came. None
-    where neither is kept.
+    """The label of the row or support vector, or its approximate target, since targets are stored by the scale of their time.
+    None if the model does not store targets.
     """
     distance: float
-    """Its distance from the row that was asked about, as the model measures it: 0 is the same row."""
+    """Distance from the explained row by the model's metric; 0 for an equal row."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The rows that a model knows which are nearest to a row.
+    """The stored rows or support vectors of a model that are most similar to a row.
 
-    An ensemble remembers rows. Other kernel machines have support vectors: rows, or after a merge something between two rows.
+    Ensembles store rows. Other kernel machines have support vectors, which are rows, or after a merge, points between two rows.
 
     Examples
     --------
@@ -116,8 +117,7 @@ class Examples:
     >>> model = SVMClassifier(seed=0)
     >>> for i in range(200):
     ...     model.learn_one({"a": float(i % 7), "b": float(i % 2)}, "high" if i % 7 > 3 else "low")
-    >>> found = model.examples_one({"a": 4.0, "b": 1.0}, n=1)
-    >>> print(found)
+    >>> print(model.examples_one({"a": 4.0, "b": 1.0}, n=1))
     'low': 1 of 200 rows
       distance 0.4977  a = 3, b = 1
     'high': 1 of 200 rows
@@ -125,30 +125,30 @@ class Examples:
     """
 
     nearest: dict[Any, list[Example]]
-    """Those of each label, the nearest first; where there are no labels, all of them under None."""
-    n_known: int
-    """The number of rows, or support vectors, among which they were found."""
-    what: str
+    """Examples of each label, nearest first; without labels, all examples under None."""
+    n_candidates: int
+    """Number of stored rows, or support vectors, that were compared."""
+    kind: str
     """``"rows"`` or ``"support vectors"``."""
 
-    def changed(self, change: Callable[[Example], Example]) -> Examples:
-        """Return the same with each example changed."""
-        return replace(self, nearest={label: [change(each) for each in found] for label, found in self.nearest.items()})
+    def map_examples(self, function: Callable[[Example], Example]) -> Examples:
+        """Return a copy with a function applied to each example."""
+        return replace(self, nearest={label: list(map(function, examples)) for label, examples in self.nearest.items()})
 
     def __str__(self) -> str:
         lines = []
-        for label, found in self.nearest.items():
-            of = "" if label is None else f"{label!r}: "
-            lines.append(f"{of}{len(found)} of {self.n_known:,} {self.what}")
-            for each in found:
-                target = f"  target {each.target:.6g}" if label is None and each.target is not None else ""
-                values = ", ".join(_name_and_value(name, value) for name, value in each.values.items())
-                lines.append(f"  distance {round(each.distance, 6):.4g}{target}  {shorten(values, _LONGEST_ROW)}")
+        for label, examples in self.nearest.items():
+            prefix = "" if label is None else f"{label!r}: "
+            lines.append(f"{prefix}{len(examples)} of {self.n_candidates:,} {self.kind}")
+            for example in examples:
+                target = f"  target {example.target:.6g}" if label is None and example.target is not None else ""
+                values = ", ".join(_format_value(name, value) for name, value in example.values.items())
+                lines.append(f"  distance {round(example.distance, 6):.4g}{target}  {shorten(values, _MAX_ROW_CHARACTERS)}")
         return "\n".join(lines)
 
 
 def compute_distances(row: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the Euclidean distance of each of m rows to a row, float64 [m]."""
+    """Return the Euclidean distances between a row and m rows, float64 [m]."""
     return np.sqrt(np.square(np.asarray(rows, np.float64) - row).sum(1))
 
 
@@ -159,45 +159,49 @@ def find_nearest_examples(
     targets: Sequence[Any],
     labels: Sequence[Any],
     n: int,
-    what: str,
+    kind: str,
 ) -> Examples:
-    """Return the n nearest of rows [m, features] for each label, or of all where there are no ``labels``."""
+    """Return the n nearest of rows [m, features] for each label, or in total if ``labels`` is empty, by their ``distances``.
+
+    ``targets`` are the labels or targets of the rows, and ``kind`` is the `Examples.kind` of the result.
+    """
     order = np.argsort(distances, kind="stable").tolist()
-    found: dict[Any, list[Example]] = {label: [] for label in labels or [None]}
+    nearest: dict[Any, list[Example]] = {label: [] for label in labels or [None]}
     for i in order:
-        among = found.setdefault(targets[i] if labels else None, [])
-        if len(among) < n:
+        examples = nearest.setdefault(targets[i] if labels else None, [])
+        if len(examples) < n:
             values = dict(zip(names, rows[i].tolist(), strict=True))
-            among.append(Example(values, targets[i], max(float(distances[i]), 0.0)))
-    return Examples(found, len(rows), what)
+            examples.append(Example(values, targets[i], max(float(distances[i]), 0.0)))
+    return Examples(nearest, len(rows), kind)
 
 
-def _name_and_value(name: Hashable, value: Any) -> str:
-    """Return a feature and its value as people read it."""
-    text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else shorten(str(value), LONGEST_NAME)
-    return f"{shorten(str(name), LONGEST_NAME)} = {text}"
+def _format_value(name: Hashable, value: Any) -> str:
+    """Return a text such as ``name = 1.5`` for a feature."""
+    text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else shorten(str(value), MAX_NAME_CHARACTERS)
+    return f"{shorten(str(name), MAX_NAME_CHARACTERS)} = {text}"
 
 
 def compute_contributions(
     decide: Callable[[np.ndarray], np.ndarray], row: np.ndarray, typical: np.ndarray, groups: np.ndarray, n_groups: int
 ) -> tuple[float, float, np.ndarray]:
-    """Return the decision of a row, that of the typical row, and what each group of features contributes, float64 [n_groups].
+    """Return the decision value of a row, that of the typical row, and the contribution of each feature group, float64
+    [n_groups].
 
-    ``groups`` has the number of the group of each feature, int64 [features]. Two rows are decided for each group in which the row
-    is not typical, and two more, in one call of ``decide``.
+    ``groups`` contains the group number of each feature, int64 [features]. ``decide`` is called once, with two rows for each
+    group where the row differs from the typical row, and two more.
 
     >>> row, typical = np.array([3.0, 2.0, 1.0]), np.array([1.0, 1.0, 1.0])
     >>> decision, base, parts = compute_contributions(lambda rows: rows[:, 0] * rows[:, 1], row, typical, np.arange(3), 3)
     >>> decision, base, parts.tolist()
     (6.0, 1.0, [3.0, 2.0, 0.0])
     """
-    moved = np.unique(groups[row != typical])
-    n, within = len(moved), groups == moved[:, None]
-    rows = np.vstack([row, np.where(within, typical, row), typical, np.where(within, row, typical)])
+    different = np.unique(groups[row != typical])
+    n, is_member = len(different), groups == different[:, None]
+    rows = np.vstack([row, np.where(is_member, typical, row), typical, np.where(is_member, row, typical)])
     decisions = decide(rows)
-    found = np.zeros(n_groups)
-    found[moved] = 0.5 * ((decisions[0] - decisions[1 : n + 1]) + (decisions[n + 2 :] - decisions[n + 1]))
-    return float(decisions[0]), float(decisions[n + 1]), found
+    contributions = np.zeros(n_groups)
+    contributions[different] = 0.5 * ((decisions[0] - decisions[1 : n + 1]) + (decisions[n + 2 :] - decisions[n + 1]))
+    return float(decisions[0]), float(decisions[n + 1]), contributions
 
 
 def make_explanation(
@@ -209,22 +213,25 @@ def make_explanation(
     groups: Mapping[Hashable, Hashable],
     values: Mapping[Hashable, Any],
 ) -> Explanation:
-    """Return the explanation of a row [features], whose features belong to ``groups``, by default each to itself."""
-    owners = [groups.get(name, name) for name in names] if groups else names
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(owners))}
-    of = np.fromiter(map(numbers.__getitem__, owners), np.int64, len(owners))
-    decision, base, found = compute_contributions(decide, row, typical, of, len(numbers))
-    order = np.argsort(-np.abs(found), kind="stable").tolist()
-    listed, sizes = list(numbers), found.tolist()
-    ordered = {listed[number]: sizes[number] for number in order}
-    return Explanation(prediction, decision, base, ordered, decision - base - float(found.sum()), dict(values))
+    """Explain the decision for a row [features]: compute contributions and sort them.
+
+    ``groups`` maps feature names to the name of their group, such as a column; other features are their own group.
+    """
+    group_names = [groups.get(name, name) for name in names] if groups else names
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(group_names))}
+    group_numbers = np.fromiter(map(numbers.__getitem__, group_names), np.int64, len(group_names))
+    decision, base, contributions = compute_contributions(decide, row, typical, group_numbers, len(numbers))
+    order = np.argsort(-np.abs(contributions), kind="stable").tolist()
+    unique_names, sizes = list(numbers), contributions.tolist()
+    ordered = {unique_names[number]: sizes[number] for number in order}
+    return Explanation(prediction, decision, base, ordered, decision - base - float(contributions.sum()), dict(values))
 
 
 COLOR_FOR, COLOR_AGAINST = "#2166ac", "#b2182b"
 
 
 def get_axes(axes: Axes | None) -> Axes:
-    """Return the axes to draw on: those that are given, else the current ones of pyplot."""
+    """Return the axes to draw on; in place of None, the current ones of pyplot."""
     if axes is not None:
         return axes
     try:
@@ -235,20 +242,20 @@ def get_axes(axes: Axes | None) -> Axes:
 
 
 def to_plot_text(text: Any) -> str:
-    """Return a text from anywhere as one short line, without the signs of formulas."""
+    """Return a text as one short line in which dollar signs, matplotlib's marks of formulas, are escaped."""
     text = " ".join(str(text).split())
-    return (text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3]}...").replace("$", r"\$")
+    return (text if len(text) <= MAX_NAME_CHARACTERS else f"{text[: MAX_NAME_CHARACTERS - 3]}...").replace("$", r"\$")
 
 
-def draw_bars(axes: Axes, names: Sequence[Any], sizes: Sequence[float], most: int) -> None:
-    """Draw a bar for each of the first ``most`` names, the first at the top, and one for the sum of the others."""
-    texts, values = [to_plot_text(name) for name in names[:most]], list(sizes[:most])
-    if len(names) > most:
-        texts.append(f"{len(names) - most:,} others")
-        values.append(sum(sizes[most:]))
-    places = range(len(values))
-    axes.barh(places, values, color=[COLOR_FOR if value >= 0.0 else COLOR_AGAINST for value in values])
-    axes.set_yticks(places, texts)
+def draw_bars(axes: Axes, names: Sequence[Any], sizes: Sequence[float], max_bars: int) -> None:
+    """Draw horizontal bars for the first ``max_bars`` names from top to bottom, and one for the sum of the others."""
+    texts, values = [to_plot_text(name) for name in names[:max_bars]], list(sizes[:max_bars])
+    if len(names) > max_bars:
+        texts.append(f"{len(names) - max_bars:,} others")
+        values.append(sum(sizes[max_bars:]))
+    positions = range(len(values))
+    axes.barh(positions, values, color=[COLOR_FOR if value >= 0.0 else COLOR_AGAINST for value in values])
+    axes.set_yticks(positions, texts)
     axes.invert_yaxis()
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.grid(axis="x", alpha=0.3)

@@ -1,4 +1,4 @@
-"""The rows and frames of users, as arrays."""
+"""Converts users' frames and arrays to arrays of rows, and results back to frames."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from streamsvm.core.sparse import Matrix, convert_pandas, convert_scipy, find_sp
 
 
 def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], Any]:
-    """Return a frame or an array of features as an array of a dtype [n, features], with the names of the features.
+    """Convert a frame or array of features to a matrix [n, features]. Return it with the feature names and the narwhals frame.
 
-    X is an eager frame that narwhals knows, a 2-D numpy array of numbers, or a sparse matrix or array of scipy; features of the
-    last two are named 0, 1, ... Of what is sparse in scipy, and of a frame of pandas with sparse columns, sparse rows are
-    returned. The third that is returned is the narwhals frame that results are to be like, None for an array. It is a ValueError
-    if X is none of these, is masked, or has a column that is not numeric.
+    X is an eager frame that narwhals supports, a 2-D numpy array of numbers, or a scipy sparse matrix or array; the features of
+    arrays are named 0, 1, ... The matrix is sparse for scipy matrices, and for pandas frames with sparse columns. The frame, None
+    for arrays, is the argument of `to_series` and `to_frame` for results. Raises ValueError if X has another type, is masked, or
+    has a column that is not numeric.
     """
     frame = None
     if is_scipy_sparse(X):
@@ -35,26 +35,27 @@ def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
             frame = dataframe.into_frame(X)
         except TypeError:
             raise ValueError(f"X must be an eager frame or a 2-D array (numpy, scipy.sparse), not {type(X).__name__}") from None
-        others = {name: kind for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)}
-        if others:
+        not_numeric = {name: dtype for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)}
+        if not_numeric:
             sparse = find_sparse_columns(X)
-            for name, kind in others.items():
+            for name, column_dtype in not_numeric.items():
                 if name not in sparse:
                     raise ValueError(
-                        f"feature {name!r} is of type {kind}: features must be numbers. For a table with names, dates or gaps, "
-                        "make the model by streamsvm.table_model(table, label=...)"
+                        f"feature {name!r} is of type {column_dtype}: features must be numbers. For a table with names, dates or "
+                        "gaps, make the model by streamsvm.table_model(table, label=...)"
                     )
             return convert_pandas(X, dtype), list(frame.columns), frame
         values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
-    with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
-        # Writable, as compiled code takes no other: a read-only array is copied.
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused later with the feature's name
+        # Read-only arrays are copied, because compiled code accepts writable ones only.
         return np.require(values, dtype, ["C", "W"]), names, frame
 
 
 def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], Any]:
-    """Return the names and the values of the columns of a frame, and the narwhals frame for results.
+    """Return the names and values of the columns of a frame, and the narwhals frame for results.
 
-    Numbers and booleans are arrays, NaN if they are missing; other values are objects. It is a ValueError if X is no frame.
+    Columns of numbers and booleans are arrays, with NaN for missing values; others are lists of objects. Raises ValueError if X
+    is not a frame.
     """
     try:
         frame = dataframe.into_frame(X)
@@ -62,8 +63,8 @@ def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], An
         raise ValueError(f"X must be an eager frame, whose columns have names, not {type(X).__name__}") from None
     columns: list[np.ndarray | list[Any]] = []
     for series in frame.iter_columns():
-        kind = series.dtype
-        if kind.is_float() or ((kind.is_integer() or kind == nw.Boolean) and not series.null_count()):
+        dtype = series.dtype
+        if dtype.is_float() or ((dtype.is_integer() or dtype == nw.Boolean) and not series.null_count()):
             columns.append(series.to_numpy())
         else:
             columns.append(series.to_list())
@@ -71,70 +72,71 @@ def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], An
 
 
 def to_list(values: Any) -> list[Any]:
-    """Return the values of a series, an array or another sequence as objects of Python."""
-    for way in ("tolist", "to_list", "to_pylist"):
-        if hasattr(values, way):
-            return list(getattr(values, way)())
+    """Convert a series, an array or another sequence to a list of Python objects."""
+    for method in ("tolist", "to_list", "to_pylist"):
+        if hasattr(values, method):
+            return list(getattr(values, method)())
     return list(values)
 
 
 def to_series(values: np.ndarray, like: Any) -> Any:
-    """Return values [n] as a series like the frame that `to_matrix` returned, or as they are for None."""
+    """Convert values [n] to a series of the same library as the frame ``like`` from `to_matrix`; no conversion if it is None."""
     return values if like is None else dataframe.to_native_series(values, name=None, like=like)
 
 
 def to_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
-    """Return values [n, names] as a frame like the one that `to_matrix` returned, or as they are for None."""
+    """Convert values [n, names] to a frame of the same library as ``like`` from `to_matrix`; no conversion if it is None."""
     return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
 
 
 class Batch(NamedTuple):
-    """Rows to learn together. Rows of weight 0 are left out, and not checked."""
+    """The rows, labels and weights of a ``learn_many`` call. Rows of weight 0 are dropped without checks."""
 
     matrix: Matrix
-    """float32 or float64 [n, features], or sparse rows."""
+    """float32 or float64 [n, features], or a sparse matrix."""
     names: list[Hashable]
-    """Of the features."""
+    """Names of the features."""
     y: list[Any]
     """Labels or targets of the n rows."""
     weights: np.ndarray
     """float64 [n], above 0."""
     numbers: np.ndarray
-    """int64 [n]: the numbers of the rows in the call."""
+    """Positions of the rows in the call, int64 [n]."""
     n_in_call: int
-    """The number of rows in the call."""
+    """Number of rows in the call, dropped ones included."""
 
     def scale_weights(self, factors: np.ndarray) -> Batch:
-        """Return the rows with their weights multiplied by ``factors``, float64 [n].
-
-        Rows whose weight is 0 then are left out.
-        """
+        """Return the batch with weights multiplied by ``factors``, float64 [n], but without rows whose weight becomes 0."""
         weights = np.minimum(self.weights * factors, LARGEST_WEIGHT)
-        held, batch = np.flatnonzero(weights), self._replace(weights=weights)
-        return batch if len(held) == len(weights) else batch.select_rows(held)
+        indices, batch = np.flatnonzero(weights), self._replace(weights=weights)
+        return batch if len(indices) == len(weights) else batch.select_rows(indices)
 
-    def select_rows(self, held: np.ndarray) -> Batch:
-        """Return some of the rows, by their places int64 [m]."""
-        y = [self.y[i] for i in held.tolist()]
-        return self._replace(matrix=self.matrix[held], y=y, weights=self.weights[held], numbers=self.numbers[held])
+    def select_rows(self, indices: np.ndarray) -> Batch:
+        """Return a batch with the rows at ``indices``, int64 [m]."""
+        y = [self.y[i] for i in indices.tolist()]
+        return self._replace(matrix=self.matrix[indices], y=y, weights=self.weights[indices], numbers=self.numbers[indices])
 
     def raise_for_row(self, row: int, error: ValueError) -> NoReturn:
-        """Raise an error again, with the number of the row in the call."""
+        """Raise a ValueError with the message of an error about a row, and the row's position in the call."""
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 
 
 def make_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
-    """Check the arguments of ``learn_many``, except for the labels or targets themselves; a ValueError where they do not fit."""
+    """Create a batch from the arguments of ``learn_many``. Raises ValueError if X, the length of y, or w is invalid.
+
+    The labels or targets themselves are not checked.
+    """
     matrix, names, _ = to_matrix(X, dtype)
-    given = matrix.shape[0]
-    y, weights = _as_list(y, given), _checked_weights(w, given)
+    n_in_call = matrix.shape[0]
+    y, weights = _list_labels(y, n_in_call), _check_weights(w, n_in_call)
     numbers = np.flatnonzero(weights)
-    if len(numbers) < given:
+    if len(numbers) < n_in_call:
         matrix, weights, y = matrix[numbers], weights[numbers], [y[i] for i in numbers.tolist()]
-    return Batch(matrix, names, y, weights, numbers, given)
+    return Batch(matrix, names, y, weights, numbers, n_in_call)
 
 
-def _as_list(y: Any, n: int) -> list[Any]:
+def _list_labels(y: Any, n: int) -> list[Any]:
+    """Return labels or targets as a list. Raises ValueError unless y is a sequence of length n."""
     if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
         raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
     try:
@@ -146,13 +148,14 @@ def _as_list(y: Any, n: int) -> list[Any]:
     return values
 
 
-def _checked_weights(w: Any, n: int) -> np.ndarray:
-    given = np.asarray(w)
-    if given.dtype.kind not in "fiub":
+def _check_weights(w: Any, n: int) -> np.ndarray:
+    """Return the weights of n rows, float64 [n], from a number or n numbers. Raises ValueError if they are invalid."""
+    weights = np.asarray(w)
+    if weights.dtype.kind not in "fiub":
         raise ValueError(f"w must be numbers, not {w!r}")
-    given = given.astype(np.float64)
-    if given.shape not in ((), (n,)):
-        raise ValueError(f"w must be a number or {n} of them, as X has {n} rows; it is an array of shape {given.shape}")
-    if not ((given >= 0.0) & (given <= LARGEST_WEIGHT)).all():
+    weights = weights.astype(np.float64)
+    if weights.shape not in ((), (n,)):
+        raise ValueError(f"w must be a number or {n} of them, as X has {n} rows; it is an array of shape {weights.shape}")
+    if not ((weights >= 0.0) & (weights <= LARGEST_WEIGHT)).all():
         raise ValueError(f"w must be finite numbers of at least 0 and at most {LARGEST_WEIGHT:g}")
-    return given if given.ndim else np.full(n, given)  # not a view to read only: numba compiles anew for those
+    return weights if weights.ndim else np.full(n, weights)  # not a read-only view, for which numba would compile again

@@ -340,7 +340,7 @@ class BoundedTargetScaler(RegressorWrapper):
     def explain_one(
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
-        return super().explain_one(x, typical, groups).rescaled(*self._target_unit)
+        return super().explain_one(x, typical, groups).rescale(*self._target_unit)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         mean, deviation = self._target_unit

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from refused import refused
 from streamsvm.core.sparse import (
-    MOST_COLUMNS,
+    MAX_COLUMNS,
     convert_pandas,
     convert_scipy,
     find_sparse_columns,
@@ -75,7 +75,7 @@ def test_values_that_are_stored_twice_or_out_of_order():
 def test_matrices_that_are_refused():
     refused("2-D array of numbers, not a sparse 2-D of complex128", convert_scipy, sparse.csr_array(np.eye(2) * 1j), np.float32)
     refused("not a sparse 1-D of float64", convert_scipy, sparse.coo_array(np.ones(3)), np.float32)
-    refused("hash its features", convert_scipy, sparse.csr_array((1, MOST_COLUMNS + 1)), np.float32)
+    refused("hash its features", convert_scipy, sparse.csr_array((1, MAX_COLUMNS + 1)), np.float32)
     corrupt = sparse.csr_array(np.eye(2))
     corrupt.indices[0] = 7
     refused("ind", convert_scipy, corrupt, np.float32)

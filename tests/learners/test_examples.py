@@ -53,7 +53,7 @@ def test_support_vectors_of_every_learner(kind):
     distances = np.linalg.norm(vectors - (row if scale is None else scale.transform(row)), axis=1)
     negative = model.coefficients[0] <= 0.0
     parts = {"low": negative, "high": ~negative} if hasattr(model, "labels") else {None: np.full(len(vectors), True)}
-    assert (found.n_known, found.what) == (len(vectors), "support vectors")
+    assert (found.n_candidates, found.kind) == (len(vectors), "support vectors")
     assert [*found.nearest] == [*parts]
     for label, part in parts.items():
         nearest = np.flatnonzero(part)[np.argsort(distances[part])][:4]
@@ -69,7 +69,7 @@ def test_an_ensemble_gives_rows_that_it_has_learned(labels, scaling):
     for x, y in rows[::20]:
         found = model.examples_one(x)
         assert {*found.nearest} == {*labels}
-        assert (found.n_known, found.what) == (len(rows), "rows")
+        assert (found.n_candidates, found.kind) == (len(rows), "rows")
         assert found.nearest[y][0].distance == pytest.approx(0.0, abs=1e-5)
         assert found.nearest[y][0].values == pytest.approx(x, rel=1e-4, abs=1e-4)
         for label, near in found.nearest.items():
@@ -77,7 +77,7 @@ def test_an_ensemble_gives_rows_that_it_has_learned(labels, scaling):
                 assert (each.target, len(near)) == (label, 3)
                 assert any(each.values == pytest.approx(given, rel=1e-4, abs=1e-4) for given, of in rows if of == label)
     few = learned(SVMClassifier("low", scaling=scaling, seed=0), labels=labels)[0].examples_one(rows[0][0])
-    assert ({*few.nearest}, few.what) == ({*labels}, "support vectors")
+    assert ({*few.nearest}, few.kind) == ({*labels}, "support vectors")
 
 
 def test_small_numbers_late_features_and_labels_that_never_came():
@@ -176,5 +176,5 @@ def test_machines_pipelines_and_wrappers():
     model, rows = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=20))
     assert {*examples_one(model, rows[0][0]).nearest} == {*model["BSGDClassifier"].labels}
     model, _ = learned(CostSensitiveClassifier(preprocessing.StandardScaler() | SVMClassifier(seed=0), {"low": 2.0}))
-    assert examples_one(model, rows[0][0]).what == "rows"
+    assert examples_one(model, rows[0][0]).kind == "rows"
     raises("stores no rows", examples_one, preprocessing.StandardScaler(), {})

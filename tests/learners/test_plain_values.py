@@ -66,8 +66,8 @@ def test_what_is_learned_can_be_saved(make, given, plain_ones):
 
 @pytest.mark.parametrize("value", [UUID(int=1), Fraction(1, 2), object(), Exception])
 def test_what_no_file_can_hold_is_refused_at_once(value):
-    refused("which no file can hold", BSGDClassifier().learn_one, {"a": 1.0}, value)
-    refused("the name of a feature, .* which no file can hold", BSGDClassifier().learn_one, {value: 1.0}, True)
+    refused("which cannot be saved", BSGDClassifier().learn_one, {"a": 1.0}, value)
+    refused("the name of a feature, .* which cannot be saved", BSGDClassifier().learn_one, {value: 1.0}, True)
 
 
 def test_names_of_numpy_in_a_scaler_of_river_can_be_saved():

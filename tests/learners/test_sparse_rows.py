@@ -48,7 +48,7 @@ def learn(model, X, y, w=1.0):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(core_sparse, "_VALUES_AT_ONCE", 100)
+    monkeypatch.setattr(core_sparse, "_MAX_DENSE_VALUES", 100)
 
 
 @pytest.mark.once

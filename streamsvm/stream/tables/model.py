@@ -177,7 +177,7 @@ class TableModel(compose.Pipeline):
         examples = self._call_last_step("examples_one", "no rows to show", x, n)
         if len(self.steps) > 2 or encoder.learned_scaler is not None:
             return examples
-        return examples.changed(lambda example: example._replace(values=encoder.column_state.decode_features(example.values)))
+        return examples.map_examples(lambda e: e._replace(values=encoder.column_state.decode_features(e.values)))
 
     def predict_interval_one(self, x: Mapping[Any, Any]) -> Any:
         """Return the prediction interval of a row; raise ValueError unless the model ends in a conformal regressor."""
