@@ -348,7 +348,7 @@ class BoundedTargetScaler(RegressorWrapper):
         def unscale(example: Example) -> Example:
             return example if example.target is None else example._replace(target=mean + deviation * example.target)
 
-        return super().examples_one(x, n).changed(unscale)
+        return super().examples_one(x, n).map_examples(unscale)
 
     @property
     def _target_unit(self) -> tuple[float, float]:
