@@ -222,7 +222,7 @@ class LearningLoop(StreamLoop):
                         pipeline.check_new_label(features, y)
             if check_row is not None:
                 check_row(features, y)
-            if scores.binary:
+            if scores.is_binary:
                 self._check_positive_label(y)
             if weight is None:
                 model.learn_one(x, y)
@@ -279,7 +279,7 @@ class LearningLoop(StreamLoop):
             "parameters": self._parameters,
             "metrics": repr(self._scores),
             "curve": self.curve.state,
-            "scores": [report.saved for report in self._scores.reports()],
+            "scores": [report.saved for report in self._scores.make_reports()],
         }
         facts |= {} if self.source.weight is None else {"weight": self.source.weight}
         state: dict[str, Any] = {"scores": self._scores.state}

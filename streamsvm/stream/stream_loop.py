@@ -104,7 +104,7 @@ class StreamLoop(ResumableRun):
         self._regression = isinstance(last_step, base.Regressor)
         self._has_probabilities = not self._regression and has_probabilities(last_step)
         self._scores = ScoreSet(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
-        if not (self._regression or self._has_probabilities) and (metric_name := self._scores.wants_probabilities):
+        if not (self._regression or self._has_probabilities) and (metric_name := self._scores.probability_metric):
             raise ValueError(
                 f"{metric_name} needs probabilities, which {type(last_step).__name__} does not give: try Accuracy or F1"
             )
@@ -170,7 +170,7 @@ class StreamLoop(ResumableRun):
             refused=self.refused,
             abstained=self.abstained,
             window=self._scores.first.window,
-            scores=self._scores.reports(),
+            scores=self._scores.make_reports(),
             majority=self._scores.first.majority,
             columns=self.columns,
             delayed=self._delayed_counts,
@@ -189,7 +189,7 @@ class StreamLoop(ResumableRun):
 
     def _max_batch_rows(self) -> int:
         max_rows = super()._max_batch_rows()
-        if self._scores.wants_probabilities:
+        if self._scores.probability_metric:
             n_labels = len(getattr(self._pipeline.last_step, "labels", ()))
             max_rows = min(max_rows, max(_MAX_BATCH_PROBABILITIES // max(n_labels, 1), 1))
         return max_rows
@@ -273,7 +273,7 @@ class StreamLoop(ResumableRun):
         """
         prepare_row, last_step = self._pipeline.prepare_row, self._pipeline.last_step
         add_row = self.columns.add_row if self.columns.is_active else None
-        needs_all = bool(self._scores.wants_probabilities)
+        needs_all = bool(self._scores.probability_metric)
         needs_probabilities = needs_all or self._needs_probability
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
@@ -342,7 +342,7 @@ class StreamLoop(ResumableRun):
             if self._needs_labels:
                 raise
             return None
-        if self._scores.binary:
+        if self._scores.is_binary:
             self._check_positive_label(y)
         if is_new:
             self._labels.add(y)
@@ -373,7 +373,7 @@ class StreamLoop(ResumableRun):
         if labels is None:
             return None
         n_labelled = n - labels.count(None)
-        needs_all = n_labelled > 0 and bool(self._scores.wants_probabilities)
+        needs_all = n_labelled > 0 and bool(self._scores.probability_metric)
         needed = "all" if needs_all else self._needs_probability
         ys, weights = (batch.y, batch.weights) if learns else ([None] * n, None)
         predictions = self._pipeline.last_step.predict_then_learn(batch.X, batch.names, ys, needed, weights)

@@ -322,7 +322,7 @@ def test_many_are_counted_as_one_after_the_other(metric, window):
         found, expected = many.first, one.first
         assert found.metric.cm.data == expected.metric.cm.data
         assert list(found.metric.cm.sum_row.items()) == list(expected.metric.cm.sum_row.items())
-        assert many.reports() == one.reports()
+        assert many.make_reports() == one.make_reports()
         assert many.first.state["windowed"] == one.first.state["windowed"]
         resumed = ScoreSet(metric(), window, multiclass=True, **positive)
         resumed.resume(many.state)

@@ -152,16 +152,16 @@ def test_bins_are_in_the_order_of_scores(scores):
 def test_scores_that_models_give_often_lie_within_a_bin():
     """Where they lay between two, the last bit of a logarithm would count."""
     for p in (0.5, 0.25, 0.75, 1 / 3, 2 / 3, 0.1, 0.2, 0.9):
-        place = (ranks._bin_place(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT
+        place = (ranks._to_scale(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT
         assert abs(place - round(place)) > 1e-6
 
 
 def test_the_lowest_score_of_a_bin_is_where_it_begins():
     for place in range(2, BINS - 1, 7):
-        p = ranks._lowest_of(place)
+        p = ranks._lowest_probability(place)
         if 1e-300 < p < 1.0 - 1e-9:  # where rounding leaves enough digits
-            assert (ranks._bin_place(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT == pytest.approx(place - 1, abs=1e-3)
-    assert (ranks._lowest_of(0), ranks._lowest_of(BINS - 1)) == (0.0, 1.0)
+            assert (ranks._to_scale(p) - ranks._LOWEST) * ranks._BINS_PER_UNIT == pytest.approx(place - 1, abs=1e-3)
+    assert (ranks._lowest_probability(0), ranks._lowest_probability(BINS - 1)) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -231,7 +231,7 @@ def test_what_the_shares_of_labels_give(ys, part):
             some = ys[i : i + part]
             score.update_many(some, {label: np.full(len(some), 0.25) for label in "abcd"})
         ((_, found),) = score.baselines
-        assert found == pytest.approx(naive_shares(ys, kind._losses_of))
+        assert found == pytest.approx(naive_shares(ys, kind._compute_losses))
 
 
 WILD = [None, -1, 1.5, math.nan, True, "x", [], [1], {"a": 1}, np.zeros((3, 3)), np.full(50, 2), 2**70]

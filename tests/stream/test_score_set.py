@@ -159,7 +159,7 @@ def test_calibration_is_that_of_scikit_learn():
     rng = np.random.default_rng(0)
     p = np.sort(rng.dirichlet([1.0, 1.0, 1.0], 500), axis=1)
     y = rng.integers(0, 3, 500)
-    score = ScoreSet(["Accuracy", "Calibration"], 10).all[1]
+    score = ScoreSet(["Accuracy", "Calibration"], 10).scores[1]
     score.update_many(y.tolist(), {label: p[:, label] for label in range(3)})
     *bins, _ = score.table[1:]
     right, expected = calibration.calibration_curve(y == 2, p[:, 2], n_bins=10)  # the last label is the most probable one
@@ -189,7 +189,7 @@ def test_tables_are_bounded():
     [
         ([], "there must be from 1 to 20 metrics, not 0"),
         (["Accuracy"] * 21, "from 1 to 20"),
-        (["F1", "F1"], "F1, F1: a metric stands there twice"),
+        (["F1", "F1"], "F1, F1: a metric is named twice"),
         ("ConfusionMatrix", "ConfusionMatrix is a table: name a metric that is one number before it"),
         ("Accurracy", "'Accurracy' is not the name of a metric; try Accuracy, F1"),
         ("base", "'base' is not the name of a metric"),
@@ -241,7 +241,7 @@ def test_states_that_somebody_has_written(regression):
     scores.flush()
     state, again = scores.state, made()
     again.resume(copy.deepcopy(state))
-    assert again.reports() == scores.reports()
+    assert again.make_reports() == scores.make_reports()
     parts = state["scores"]
     wild = [None, {}, {**state, "scores": parts[1:]}, {**state, "scores": None}]
     wild += [{**state, "guesses": {"rows": 1}}] * regression

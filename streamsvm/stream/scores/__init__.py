@@ -1,1 +1,1 @@
-"""Scores of a stream: metrics of river, metrics of probabilities, tables of labels; what guessing gives; the learning curve."""
+"""Prequential scores: metrics of river and of probabilities, tables such as a confusion matrix, and baselines for them."""

@@ -1,4 +1,4 @@
-"""The protocol of scores: a value over all and the last rows, that of guesses, a saved state; and which labels are positive."""
+"""The protocol of scores: a metric over all rows and over the last ones, its baselines, and its saved state."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from streamsvm.core.saved import Resumable
 from streamsvm.core.warning import warn
 
-#: The probabilities of many rows: float64 [rows] by label.
+#: Class probabilities of many rows: float64 [rows] for each label.
 ProbabilityColumns = Mapping[Any, np.ndarray]
 
 
 class ScoreReport(NamedTuple):
-    """The value of one metric in a run so far. A value is NaN if there is none."""
+    """The current value of one metric of a run; NaN if it is undefined."""
 
     name: str
     value: float
@@ -24,20 +24,21 @@ class ScoreReport(NamedTuple):
     windowed: float
     """Over the last ``window`` rows."""
     baselines: tuple[tuple[str, float], ...] = ()
-    """The value that a guess would have had on the same rows, with what it does in words, such as ``("always 'no'", 0.76)``."""
+    """Baselines on the same rows: what each predicts, and its value of the metric, such as ``("always 'no'", 0.76)``."""
     table: list[list[Any]] | None = None
-    """Of a metric that is no number: rows of cells, of which the first row and the first cell of each row are names."""
+    """Cells of a metric that is a table, such as a confusion matrix; the first row and the first column have names."""
 
     @property
     def saved(self) -> dict[str, Any]:
-        """The name, the value and the guesses as a checkpoint has them: rounded, as the order of sums may change last digits."""
-        value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (self.value, *(x for _, x in self.baselines)))
-        named_guesses = [[what, guess] for (what, _), guess in zip(self.baselines, guesses, strict=True)]
-        return {"name": self.name, "value": value} | ({"guesses": named_guesses} if named_guesses else {})
+        """Name, value and baselines for a checkpoint, rounded because the last digits depend on the order of summation."""
+        numbers = self.value, *(value for _, value in self.baselines)
+        value, *baseline_values = (round(number, 12) if math.isfinite(number) else None for number in numbers)
+        baselines = [[name, number] for (name, _), number in zip(self.baselines, baseline_values, strict=True)]
+        return {"name": self.name, "value": value} | ({"guesses": baselines} if baselines else {})
 
 
 class ScoreView:
-    """The value of a score over all rows or the last ones, read as a metric of river is."""
+    """A score's value over all rows or over the last ones, with the interface of a river metric: ``get()`` and repr."""
 
     def __init__(self, name: str, get: Callable[[], float]) -> None:
         self._name = name
@@ -48,64 +49,65 @@ class ScoreView:
 
 
 class Score(Resumable):
-    """A score over all rows, and over the last ``window`` of them.
+    """A metric over all rows, and over the last ``window`` of them.
 
-    Its repr has the metric, its parameters, window and positive label: it is equal for scores that may continue each other.
+    The repr contains the metric, its parameters, the window and the positive label. A score can resume from the saved state of
+    one with the same repr.
     """
 
     name: str
     window: int
     metric: Any
-    """The metric over all rows, which has ``get()``."""
+    """The metric over all rows; its value is ``get()``."""
     windowed: Any
-    """The metric over the last rows, which has ``get()``."""
+    """The metric over the last rows; its value is ``get()``."""
     uses_predicted_labels: bool = True
-    """Whether it takes predicted labels, and not probabilities."""
-    binary: bool = False
-    """Whether one label is the positive one, and all others are not."""
+    """Whether it takes predicted labels; otherwise it takes probabilities."""
+    is_binary: bool = False
+    """Whether it distinguishes one positive label from all others."""
     accepts_positive_label: bool = False
-    """Whether a positive label can be named."""
+    """Whether the user may specify a positive label."""
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
-        """Count rows, whose labels are given, by predicted labels, or by columns of probabilities if the score wants these.
+        """Add rows: their labels, and their predicted labels, or probabilities by label unless ``uses_predicted_labels``.
 
-        Rows that the model does not predict (None, no columns) are not counted, as in river's evaluate.
+        Rows without a prediction (None, or no probabilities) are ignored, as in river's ``evaluate``.
         """
         raise NotImplementedError
 
     @property
     def value(self) -> float:
-        """The metric over all rows; NaN if it has no value."""
+        """The metric over all rows; NaN if it is undefined."""
         return math.nan
 
     @property
     def windowed_value(self) -> float:
-        """The metric over the last rows; NaN if it has no value."""
+        """The metric over the last rows; NaN if it is undefined."""
         return math.nan
 
     @property
     def has_rows(self) -> bool:
-        """Whether a row was counted."""
+        """Whether at least one row was added."""
         raise NotImplementedError
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
-        """The values that guesses would have had on the same rows."""
+        """What each baseline predicts, and its value of the metric on the same rows."""
         return ()
 
     @property
     def majority(self) -> tuple[Any, float] | None:
-        """The commonest label and its share of the rows, which is the accuracy of always predicting it; None of other metrics."""
+        """The majority label and its share of the rows, which is its accuracy as a baseline; None for other metrics."""
         return None
 
     @property
     def table(self) -> list[list[Any]] | None:
-        """The table, of a score that is no number."""
+        """The cells of a score that is a table; None for a number."""
         return None
 
 
 class TableScore(Score):
-    """The base of scores that are tables: they are no numbers, and have no last rows."""
+    """Base class of scores that are tables over all rows, without a windowed value."""
 
     def __init__(self, window: int) -> None:
         self.name: str = type(self).__name__
@@ -117,40 +119,40 @@ class TableScore(Score):
         return f"{self.name}()"
 
 
-def format_score(name: str, facts: Mapping[str, Any], window: int, positive: Hashable = None) -> str:
-    """Return the repr of a score with some parameters.
+def format_score(name: str, parameters: Mapping[str, Any], window: int, positive: Hashable = None) -> str:
+    """Format the repr of a score from its name and parameters.
 
     >>> format_score("F1", {}, 100, "spam")
     "F1(window=100, positive='spam')"
     """
-    facts = {**facts, "window": window} | ({} if positive is None else {"positive": positive})
-    return f"{name}({', '.join(f'{fact}={value!r}' for fact, value in facts.items())})"
+    parameters = {**parameters, "window": window} | ({} if positive is None else {"positive": positive})
+    return f"{name}({', '.join(f'{parameter}={value!r}' for parameter, value in parameters.items())})"
 
 
 POSITIVE_LABEL_HINT = "name the positive label with --positive LABEL, or LearningLoop(positive=...)"
 
 
 class ScoreError(ValueError):
-    """A metric cannot count the labels of a stream."""
+    """The labels of a stream do not fit a metric."""
 
 
 class PositiveLabels:
-    """The labels of a stream, as far as metrics with a positive one need to know them.
+    """Checks that the positive label is among the labels of a stream, for metrics that need one.
 
-    Without a ``positive`` label, True and 1 are positive, False, 0 and -1 negative, and other labels are refused. ``multiclass``
-    says whether there may be more than two labels. ``name`` is that of the metric.
+    If no ``positive`` label is specified, True and 1 are positive, False, 0 and -1 are negative, and other labels are an error.
+    ``multiclass`` allows more than two labels. ``name`` is the name of the metric.
     """
 
     def __init__(self, name: str, positive: Hashable = None, multiclass: bool = False) -> None:
         self._name, self._positive, self._multiclass = name, positive, multiclass
-        self._seen: set[Any] = set()
+        self._known_labels: set[Any] = set()
 
     def check_label(self, y: Any) -> None:
-        """Raise a ScoreError where a label cannot be counted.
+        """Raise ScoreError if it is unknown whether a label is positive, or if both labels differ from the positive one.
 
-        Then which label is positive is not known, or there are two others (a warning if there may be more than two).
+        If there may be more than two labels, the latter is only a warning.
         """
-        if y in self._seen:
+        if y in self._known_labels:
             return
         if self._positive is None:
             if y not in (0, 1, -1):
@@ -158,14 +160,14 @@ class PositiveLabels:
                     f"{self._name} counts one label as positive, and which one is not known: is it {y!r}, or the other? "
                     f"So {POSITIVE_LABEL_HINT}"
                 )
-        elif len(self._seen) == 1 and self._positive not in (*self._seen, y):
-            seen = " and ".join(map(repr, (*self._seen, y)))
-            doubt = f"no label so far is {self._positive!r}, which was named as the positive one: there are {seen}"
-            if not self._multiclass:  # there will be no third one
-                raise ScoreError(doubt)
-            warn(f"{doubt}. {self._name} says nothing until it comes")
-        self._seen.add(y)
+        elif len(self._known_labels) == 1 and self._positive not in (*self._known_labels, y):
+            labels = " and ".join(map(repr, (*self._known_labels, y)))
+            problem = f"no label so far is {self._positive!r}, which was named as the positive one: there are {labels}"
+            if not self._multiclass:  # a third label will not come
+                raise ScoreError(problem)
+            warn(f"{problem}. {self._name} says nothing until it comes")
+        self._known_labels.add(y)
 
     def add_known_labels(self, labels: Iterable[Any]) -> None:
-        """Know labels that were admitted in an earlier run."""
-        self._seen.update(labels)
+        """Add labels that were checked in an earlier run."""
+        self._known_labels.update(labels)

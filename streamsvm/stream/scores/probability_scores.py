@@ -1,4 +1,4 @@
-"""Scores of probabilities, in bounded memory: ROC AUC and average precision of the positive label, log loss and Brier score."""
+"""Metrics of predicted probabilities in bounded memory: ROC AUC, average precision, log loss, Brier score, and calibration."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from streamsvm.stream.scores.ranks import (
 )
 from streamsvm.stream.scores.river_score import LabelFrequencyBaseline
 
-_DIGITS = Context(prec=4, rounding=ROUND_FLOOR)  # of a threshold, which must not be above rows that it is of
+_ROUNDED_DOWN = Context(prec=4, rounding=ROUND_FLOOR)  # a shown threshold must not exceed the probabilities that it includes
 _THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
 class ProbabilityScore(Score):
-    """The base of scores of probabilities, of which NaN counts as 0. Without a ``positive`` label, True and 1 are positive."""
+    """Base class of metrics of probabilities. NaN counts as 0. Without a ``positive`` label, True and 1 are positive."""
 
     uses_predicted_labels: bool = False
     accepts_positive_label: bool = True
     parameters: ClassVar[Mapping[str, Any]]
-    """The parameters in its repr, beside window and positive label. The repr differs from that of river's metric of that name."""
+    """Parameters for the repr, which also distinguish it from that of river's metric with the same name."""
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         self.name: str = type(self).__name__
         self.window: int = window
         self._positive = positive
         self._rows = 0
-        self._last: deque[float] = deque(maxlen=window)  # what the score of each of the last rows is of
+        self._last: deque[float] = deque(maxlen=window)  # the last rows' probabilities, or losses
         self.metric: Any = ScoreView(self.name, lambda: self.value)
         self.windowed: Any = ScoreView(self.name, lambda: self.windowed_value)
 
@@ -50,29 +50,30 @@ class ProbabilityScore(Score):
     def has_rows(self) -> bool:
         return self._rows > 0
 
-    def _of_positive(self, probabilities: Mapping[Any, Any]) -> Any:
-        """Return the probability of the positive label: a number, or a column."""
+    def _positive_probability(self, probabilities: Mapping[Any, Any]) -> Any:
+        """Return the probability of the positive label, a number or an array; 0 if it is not among the labels."""
         return probabilities.get(True if self._positive is None else self._positive, 0.0)
 
     def _are_positive(self, ys: Sequence[Any]) -> list[bool]:
+        """Return whether each label is the positive one."""
         positive = True if self._positive is None else self._positive
         return [y == positive for y in ys]
 
 
 class RankScore(ProbabilityScore):
-    """The base of scores of how the positive label's probability ranks rows.
+    """Base class of metrics of the ranking of rows by the positive label's probability.
 
-    Of the last rows, the probabilities are kept, and it is exact; so is that of all rows while there are no more than these. Then
-    it is of counts in bins (`RankCounts`).
+    The windowed value is exact. The value over all rows is exact for up to ``window`` rows, and then computed from binned counts
+    (`RankCounts`).
     """
 
-    binary: bool = True
+    is_binary: bool = True
     parameters: ClassVar[Mapping[str, Any]] = {"bins": BINS}
     _saved_attributes = ("_rows", "_last", "_last_positive", "_ranks")
 
     @staticmethod
-    def _score_of(counts: np.ndarray) -> float:  # noqa: ARG004
-        """Return the score of rows that are counted by their probability; NaN where it is no number."""
+    def _compute_score(counts: np.ndarray) -> float:  # noqa: ARG004
+        """Return the metric from counts as in `roc_auc`; NaN if it is a table."""
         return math.nan
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
@@ -84,7 +85,7 @@ class RankScore(ProbabilityScore):
         if not predicted:
             return
         positive = np.array(self._are_positive(ys), bool)
-        p = clean_probabilities(np.broadcast_to(self._of_positive(predicted), len(ys)))
+        p = clean_probabilities(np.broadcast_to(self._positive_probability(predicted), len(ys)))
         self._ranks.add_many(positive, p)
         self._rows += len(ys)
         self._last_positive.extend(positive.tolist())
@@ -92,19 +93,21 @@ class RankScore(ProbabilityScore):
 
     @property
     def value(self) -> float:
-        return self.windowed_value if self._rows <= self.window else self._score_of(self._ranks.counts)
+        return self.windowed_value if self._rows <= self.window else self._compute_score(self._ranks.counts)
 
     @property
     def windowed_value(self) -> float:
-        # Of equal lengths, too, while another thread adds rows.
-        p, positive = list(self._last), list(self._last_positive)
-        n = min(len(p), len(positive))
-        of_positive, chances = np.array(positive[len(positive) - n :], bool), np.array(p[len(p) - n :], np.float64)
-        return self._score_of(count_exactly(of_positive, chances))
+        probabilities, positive = list(self._last), list(self._last_positive)
+        n = min(len(probabilities), len(positive))  # they may differ while another thread adds rows
+        is_positive, p = (
+            np.array(positive[len(positive) - n :], bool),
+            np.array(probabilities[len(probabilities) - n :], np.float64),
+        )
+        return self._compute_score(count_exactly(is_positive, p))
 
 
 class ROCAUC(RankScore):
-    """The area under the ROC curve: how often a positive row has a higher probability than another one.
+    """The area under the ROC curve: the probability that a positive row is ranked above a negative one.
 
     >>> score = ROCAUC(window=2)
     >>> score.update_many([False, True, False, True], {True: np.array([0.1, 0.3, 0.4, 0.9])})
@@ -113,7 +116,7 @@ class ROCAUC(RankScore):
     """
 
     @staticmethod
-    def _score_of(counts: np.ndarray) -> float:
+    def _compute_score(counts: np.ndarray) -> float:
         return roc_auc(counts)
 
     @property
@@ -122,7 +125,7 @@ class ROCAUC(RankScore):
 
 
 class AveragePrecision(RankScore):
-    """The mean precision over positive rows, from those with the highest probability on: the area under the curve of precision.
+    """Average precision: the mean precision at the positive rows, which is the area under the precision-recall curve.
 
     >>> score = AveragePrecision(window=2)
     >>> score.update_many([False, True, False, True], {True: np.array([0.1, 0.3, 0.4, 0.9])})
@@ -131,19 +134,19 @@ class AveragePrecision(RankScore):
     """
 
     @staticmethod
-    def _score_of(counts: np.ndarray) -> float:
+    def _compute_score(counts: np.ndarray) -> float:
         return average_precision(counts)
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
-        others, positives = self._ranks.counts.sum(axis=1).tolist()
-        return (("rows in any order", positives / (positives + others)),) if positives else ()
+        negatives, positives = self._ranks.counts.sum(axis=1).tolist()
+        return (("rows in any order", positives / (positives + negatives)),) if positives else ()
 
 
 class Thresholds(RankScore):
-    """A table of what predicting the positive label from some thresholds on would give, with the one of the best F1.
+    """A table of precision, recall and F1 for several thresholds of the positive label's probability, and for the best F1.
 
-    It is no number, and has no last rows.
+    It has no windowed value.
 
     >>> score = Thresholds(window=2)
     >>> score.update_many([False, True, False, True], {True: np.array([0.1, 0.3, 0.4, 0.9])})
@@ -153,31 +156,28 @@ class Thresholds(RankScore):
 
     @property
     def table(self) -> list[list[Any]]:
-        lines = evaluate_thresholds(self._ranks.counts, _THRESHOLDS)
-        names = [f"{p:g}" if p in _THRESHOLDS else f"{float(_DIGITS.create_decimal(p)):g} (best F1)" for p, *_ in lines]
+        rows = evaluate_thresholds(self._ranks.counts, _THRESHOLDS)
+        names = [f"{p:g}" if p in _THRESHOLDS else f"{float(_ROUNDED_DOWN.create_decimal(p)):g} (best F1)" for p, *_ in rows]
         return [
             ["probability from", "predicted", "precision", "recall", "F1"],
-            *([name, *line[1:]] for name, line in zip(names, lines, strict=True)),
+            *([name, *row[1:]] for name, row in zip(names, rows, strict=True)),
         ]
 
 
 class LossScore(ProbabilityScore):
-    """The base of scores that are the mean of a loss of each row, which depends on the probabilities of its labels.
-
-    Without a ``positive`` label, there may be any number of labels.
-    """
+    """Base class of metrics that are the mean loss of the rows' probabilities. Without a ``positive`` label, it is multiclass."""
 
     _saved_attributes = ("_rows", "_last", "_total", "_is_multiclass", "_shares")
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
         self._total = 0.0
-        self._is_multiclass = False  # whether there were more than two labels
+        self._is_multiclass = False  # whether there have been more than two labels
         self._shares = LabelFrequencyBaseline()
 
     @staticmethod
-    def _losses_of(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Return the loss of each row by the probability of its label, and the sum of the squares of all probabilities."""
+    def _compute_losses(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Return the losses of rows, given the probability of each true label, and the sum of squares of all probabilities."""
         raise NotImplementedError
 
     def update_many(self, ys: Sequence[Any], predicted: ProbabilityColumns) -> None:
@@ -185,28 +185,28 @@ class LossScore(ProbabilityScore):
             return
         if self._positive is None:
             columns = np.array([clean_probabilities(column) for column in predicted.values()])
-            places = {label: place for place, label in enumerate(predicted)}
-            places_of = np.array([places.get(y, -1) for y in ys], np.intp)
-            p = np.where(places_of < 0, 0.0, columns[places_of, np.arange(len(ys))])
+            column_indices = {label: i for i, label in enumerate(predicted)}
+            true_columns = np.array([column_indices.get(y, -1) for y in ys], np.intp)
+            p = np.where(true_columns < 0, 0.0, columns[true_columns, np.arange(len(ys))])
             squares = np.zeros(len(ys))
-            for column in columns:  # one after the other: the sum does not depend on how rows come together
+            for column in columns:  # in this order, the sum does not depend on the number of rows
                 squares += column * column
             self._is_multiclass |= len(predicted) > 2
         else:
-            p = clean_probabilities(np.broadcast_to(self._of_positive(predicted), len(ys)))
+            p = clean_probabilities(np.broadcast_to(self._positive_probability(predicted), len(ys)))
             ys = self._are_positive(ys)
             p = np.where(ys, p, 1.0 - p)
             squares = p * p + (1.0 - p) * (1.0 - p)
-        losses = self._losses_of(p, squares)
-        # A cumulative sum adds one after the other: it does not depend on how rows come together.
+        losses = self._compute_losses(p, squares)
+        # A cumulative sum adds in order, so that the result does not depend on how rows are divided into calls.
         self._total = float(np.cumsum(np.concatenate(([self._total], losses)))[-1])
         self._rows += len(ys)
         self._last.extend(losses.tolist())
-        self._shares.add_many(ys, self._losses_of)
+        self._shares.add_many(ys, self._compute_losses)
 
     @property
     def _loss_unit(self) -> float:
-        """The factor of a sum of losses."""
+        """Factor of the sum of losses."""
         return 1.0
 
     @property
@@ -215,20 +215,20 @@ class LossScore(ProbabilityScore):
 
     @property
     def windowed_value(self) -> float:
-        last = list(self._last)
-        return self._loss_unit * math.fsum(last) / len(last) if last else math.nan
+        losses = list(self._last)
+        return self._loss_unit * math.fsum(losses) / len(losses) if losses else math.nan
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
         return (("the labels' shares so far", self._loss_unit * self._shares.loss / self._rows),) if self._rows else ()
 
 
-#: The least probability that log loss counts, as scikit-learn's does.
-_LEAST = 2.0**-52
+#: Smaller probabilities are replaced by this in log loss, as in scikit-learn.
+_MIN_PROBABILITY = 2.0**-52
 
 
 class LogLoss(LossScore):
-    """The mean of -log(p), where p is the probability of the true label, at least 2**-52.
+    """Log loss: the mean of -log(p), where p is the probability of the true label, at least 2**-52.
 
     >>> score = LogLoss(window=1)
     >>> p = np.array([0.5, 0.25, 0.25])
@@ -237,19 +237,19 @@ class LogLoss(LossScore):
     (0.924, 0.693)
     """
 
-    parameters: ClassVar[Mapping[str, Any]] = {"least": _LEAST}
+    parameters: ClassVar[Mapping[str, Any]] = {"least": _MIN_PROBABILITY}
 
     @staticmethod
-    def _losses_of(p: np.ndarray, squares: np.ndarray) -> np.ndarray:  # noqa: ARG004
-        # By the logarithm of Python: that of numpy may differ in the last bit, by how many rows come together.
-        return -np.array(list(map(math.log, np.maximum(p, _LEAST).tolist())))
+    def _compute_losses(p: np.ndarray, squares: np.ndarray) -> np.ndarray:  # noqa: ARG004
+        # NumPy's logarithm may differ in the last bit, depending on the number of rows.
+        return -np.array(list(map(math.log, np.maximum(p, _MIN_PROBABILITY).tolist())))
 
 
 class BrierScore(LossScore):
     """The mean squared error of probabilities (Brier 1950, Verification of forecasts expressed in terms of probability).
 
-    It is the sum over labels of the squared difference between the probability and 1, of the true label, or 0, of others. Of two
-    labels, which have the same difference, it is that of one: the half, as in scikit-learn.
+    The error of a row is the sum over labels of the squared difference between the probability and 1 (for the true label) or 0;
+    for two labels it is half of this, as in scikit-learn.
 
     >>> score = BrierScore(window=1)
     >>> p = np.array([0.5, 0.25])
@@ -261,7 +261,7 @@ class BrierScore(LossScore):
     parameters: ClassVar[Mapping[str, Any]] = {}
 
     @staticmethod
-    def _losses_of(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    def _compute_losses(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
         return np.maximum(squares - p * p, 0.0) + (1.0 - p) * (1.0 - p)
 
     @property
@@ -269,21 +269,21 @@ class BrierScore(LossScore):
         return 1.0 if self._is_multiclass else 0.5
 
 
-#: The scores of probabilities by name.
+#: The metrics of probabilities by name.
 PROBABILITY_SCORES: dict[str, type[ProbabilityScore]] = {
     kind.__name__: kind for kind in (ROCAUC, AveragePrecision, LogLoss, BrierScore, Thresholds)
 }
 
 
-_BINS = 10
-_UNITS = 2**20  # of a probability: whole numbers, so that a sum does not depend on the order of its parts
+_N_BINS = 10
+_UNITS = 2**20  # probabilities are summed as integers in this unit, so that the sum does not depend on the order
 
 
 class Calibration(TableScore):
-    """How often the most probable label is right, by its probability, in ten bins: expected is the mean probability there.
+    """A reliability diagram as a table: how often the most probable label is right, in ten bins of its probability.
 
-    Of a calibrated model, both are equal but for chance (Niculescu-Mizil and Caruana 2005, Predicting good probabilities with
-    supervised learning, section 4: reliability diagrams). A probability that is NaN counts as 0.
+    ``expected`` is the mean probability in a bin. For a calibrated model, it equals the share that is right, except for chance
+    (Niculescu-Mizil and Caruana 2005, Predicting good probabilities with supervised learning, section 4). NaN counts as 0.
 
     >>> score = Calibration(window=10)
     >>> score.update_many(["ham", "ham", "spam"], {"ham": [0.95, 0.7, 0.6], "spam": [0.05, 0.3, 0.4]})
@@ -300,8 +300,8 @@ class Calibration(TableScore):
 
     def __init__(self, window: int) -> None:
         super().__init__(window)
-        # Of each bin: rows, the sum of their probabilities in units, and rows whose label is right.
-        self._sums = np.zeros((3, _BINS), np.int64)
+        # For each bin: number of rows, sum of their probabilities in units, and number of correct rows.
+        self._sums = np.zeros((3, _N_BINS), np.int64)
 
     def update_many(self, ys: Sequence[Any], predicted: ProbabilityColumns) -> None:
         if not predicted:
@@ -310,10 +310,10 @@ class Calibration(TableScore):
         p = np.nan_to_num(np.clip(np.array(list(predicted.values()), np.float64), 0.0, 1.0), nan=0.0)
         best = p.argmax(axis=0)
         highest = p[best, np.arange(p.shape[1])]
-        right = np.fromiter((labels[i] == y for i, y in zip(best.tolist(), ys, strict=True)), bool, len(ys))
-        bins = np.minimum((highest * _BINS + 1e-9).astype(np.int64), _BINS - 1)
-        for sums, weights in zip(self._sums, (None, np.rint(highest * _UNITS), right), strict=True):
-            sums += np.bincount(bins, weights, _BINS).astype(np.int64)
+        is_right = np.fromiter((labels[i] == y for i, y in zip(best.tolist(), ys, strict=True)), bool, len(ys))
+        bins = np.minimum((highest * _N_BINS + 1e-9).astype(np.int64), _N_BINS - 1)
+        for sums, weights in zip(self._sums, (None, np.rint(highest * _UNITS), is_right), strict=True):
+            sums += np.bincount(bins, weights, _N_BINS).astype(np.int64)
 
     @property
     def has_rows(self) -> bool:
@@ -322,9 +322,9 @@ class Calibration(TableScore):
     @property
     def table(self) -> list[list[Any]]:
         table: list[list[Any]] = [["probability", "expected", "right", "rows"]]
-        for number, (rows, of_all, right) in enumerate(self._sums.T.tolist()):
-            if rows:
-                name = f"{number / _BINS:g} to {(number + 1) / _BINS:g}"
-                table.append([name, of_all / _UNITS / rows, right / rows, rows])
-        rows, of_all, right = self._sums.sum(axis=1).tolist()
-        return [*table, ["all", of_all / _UNITS / rows, right / rows, rows]] if rows else table
+        for i, (n_rows, units, n_right) in enumerate(self._sums.T.tolist()):
+            if n_rows:
+                name = f"{i / _N_BINS:g} to {(i + 1) / _N_BINS:g}"
+                table.append([name, units / _UNITS / n_rows, n_right / n_rows, n_rows])
+        n_rows, units, n_right = self._sums.sum(axis=1).tolist()
+        return [*table, ["all", units / _UNITS / n_rows, n_right / n_rows, n_rows]] if n_rows else table
