@@ -109,7 +109,7 @@ def compositional(X, cuts, skeletons, ridge, **kernel):
     for node, right in enumerate(cuts.right):
         if right >= 0:
             parents[node + 1] = parents[int(right)] = node
-    leaf_of = {row: leaf for leaf in cuts.leaves.tolist() for row in range(cuts.begin[leaf], cuts.end[leaf])}
+    leaf_of = {row: leaf for leaf in cuts.leaves.tolist() for row in range(cuts.starts[leaf], cuts.stops[leaf])}
 
     def interpolated(rows, node):
         """The kernel values of rows with the skeleton, times the inverse of the skeleton's matrix."""

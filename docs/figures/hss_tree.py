@@ -10,12 +10,12 @@ from streamsvm.batch.hss import HSSMatrix
 X = np.array([list(x.values()) for x, _ in datasets.Bananas()])[:2048]
 K = HSSMatrix.compress(X, gamma=1.0, rel_tol=0.05, leaf_size=256)
 tree, skeletons = K._tree, [node.skeleton for node in K._nodes]
-rows, leaves = X[tree.order], sorted(tree.leaves, key=lambda leaf: tree.begin[leaf])
+rows, leaves = X[tree.order], sorted(tree.leaves, key=lambda leaf: tree.starts[leaf])
 plt.style.use("seaborn-v0_8-colorblind")
 figure, (top, bottom) = plt.subplots(2, 1, figsize=(6, 10), layout="constrained", height_ratios=(4, 5))
 box = {"boxstyle": "round,pad=0.2", "fc": "w", "lw": 0}
 for number, node in enumerate(leaves, 1):
-    leaf = rows[tree.begin[node] : tree.end[node]]
+    leaf = rows[tree.starts[node] : tree.stops[node]]
     skeleton = rows[skeletons[node]]
     color = f"C{number % 4}"
     top.fill(*leaf[ConvexHull(leaf).vertices].T, fc=color, ec="0.3", alpha=0.2)
@@ -25,14 +25,14 @@ for number, node in enumerate(leaves, 1):
 top.set(title="Eight leaves, and the rows of their skeletons", xticks=[], yticks=[], aspect="equal")
 
 for node, (one, other) in enumerate(tree.children):
-    begin, end = tree.begin[node], tree.end[node]
+    begin, end = tree.starts[node], tree.stops[node]
     if one < 0:
         bottom.fill([begin, end, end, begin], [begin, begin, end, end], fc="#B34700", ec="w")
         words = f"Leaf {leaves.index(node) + 1}\n{end - begin} x {end - begin}"
         bottom.text((begin + end) / 2, (begin + end) / 2, words, color="w", ha="center", va="center", fontsize=8)
         continue
-    middle = max(tree.begin[one], tree.begin[other])
-    one, other = sorted((one, other), key=lambda child: tree.begin[child])
+    middle = max(tree.starts[one], tree.starts[other])
+    one, other = sorted((one, other), key=lambda child: tree.starts[child])
     for x, y, left, right in ((middle, begin, one, other), (begin, middle, other, one)):
         width, height = (end - middle, middle - begin) if x == middle else (middle - begin, end - middle)
         bottom.add_patch(plt.Rectangle((x, y), width, height, fc=plt.get_cmap("Blues")(0.15 + 0.12 * tree.level[node]), ec="w"))

@@ -1,4 +1,4 @@
-"""Support vector machines of very many rows, by dual descent on a forest of compositional kernels."""
+"""Support vector machines for very many rows, by dual coordinate descent on a forest of compositional kernels."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from streamsvm.core.sklearn_base import draw_seed, is_interrupt
 from streamsvm.core.threads import Workers, limit_blas_threads, raise_if_stopped, resolve_n_jobs
 from streamsvm.core.warning import warn
 
-_LARGEST_VALUE = 1e100  # of X: products of three are finite
-_CHUNK = 65_536  # rows of a prediction
+_MAX_VALUE = 1e100  # of X, so that products of three values are finite
+_CHUNK_ROWS = 65_536  # rows of a chunk of a prediction
 
 
 class _SolvedTree(NamedTuple):
-    """A tree with the solutions of all problems, whose rows are in the order of its leaves."""
+    """A tree with the solutions of all problems; the rows of a solution are in the order of the tree's leaves."""
 
     seed: int
-    cuts: PartitionTree
+    tree: PartitionTree
     solutions: list[TreeSolution]
-    nbytes: int
+    nbytes: int  # of the kernel matrix
 
 
 class _TreeProblems(NamedTuple):
-    """The problems of a fit, which all of its trees share."""
+    """The dual problems of a fit, which all trees solve, each with its own kernel matrix."""
 
     X: np.ndarray
     kernel: Kernel
     loss: LossTerms
-    bounds: list[Bounds]  # of the problems, those of one machine after the other, each with increasing C
+    bounds: list[Bounds]  # of each problem: machine by machine, and for each machine with increasing C
     machines: int
     leaf_size: int
     rank: int
@@ -52,46 +52,47 @@ class _TreeProblems(NamedTuple):
     max_iter: int
     stop: threading.Event
 
-    def solve_tree(self, seed: int) -> _SolvedTree | None:
-        """Grow a tree and solve all problems with its kernel. Once ``stop`` is set, each gets one walk.
+    def try_solve_tree(self, seed: int) -> _SolvedTree | None:
+        """Grow a tree and solve all problems with its kernel; None if the user interrupts before the first walk.
 
-        None where ``stop`` was set before, or where an interrupt of the user, which sets it, comes before the first walk.
+        Once ``stop`` is set, each problem gets only one walk, and no further tree is begun: it returns None.
         """
         if self.stop.is_set():
             return None
         try:
-            return self._grow_tree(seed)
+            return self._solve_tree(seed)
         except BaseException as error:
-            self.stop.set()  # also where it failed: the other trees need not go on
+            self.stop.set()  # after a failure, the other trees are useless
             if not is_interrupt(error):
                 raise
             return None
 
-    def _grow_tree(self, seed: int) -> _SolvedTree:
+    def _solve_tree(self, seed: int) -> _SolvedTree:
+        """Grow a tree and solve all problems with its kernel."""
         raise_if_stopped()
-        cuts = grow_tree(self.X, self.leaf_size, seed)
-        matrix = compose_matrix(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
-        loss = self.loss._replace(targets=self.loss.targets[cuts.order])
+        tree = grow_tree(self.X, self.leaf_size, seed)
+        matrix = compose_matrix(self.X[tree.order], tree, self.kernel, self.rank, seed)
+        loss = self.loss._replace(targets=self.loss.targets[tree.order])
         solutions: list[TreeSolution] = []
         for number, bounds in enumerate(self.bounds):
-            ordered = Bounds(*(side[cuts.order] for side in bounds))
+            ordered = Bounds(*(side[tree.order] for side in bounds))
             start = solutions[-1] if number % (len(self.bounds) // self.machines) else None
-            solutions.append(descend_tree(cuts, matrix, loss, ordered, start, self.tol, self.max_iter, self.stop))
-        return _SolvedTree(seed, cuts, solutions, matrix.nbytes)
+            solutions.append(descend_tree(tree, matrix, loss, ordered, start, self.tol, self.max_iter, self.stop))
+        return _SolvedTree(seed, tree, solutions, matrix.nbytes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalMachine(PathMachine):
-    """The fit that `HierarchicalSVC` and `HierarchicalSVR` share: each tree solves a problem for each machine and C.
+    """The base of `HierarchicalSVC` and `HierarchicalSVR`: each tree solves one problem for each machine and each C.
 
     Attributes
     ----------
     support_ : int32 [n_support]
-        Indices of the rows that predictions read, or that have a coefficient.
+        Indices of the rows that predictions read, or that have a nonzero coefficient.
     support_vectors_ : float64 [n_support, features]
         Those rows.
     dual_coef_ : float64 [machines, n_support]
-        Coefficients, of a classifier y_i alpha_i, averaged over the trees; one machine for a regressor or two classes,
+        Coefficients (y_i alpha_i for classifiers), averaged over the trees; one machine for a regressor or two classes,
         otherwise one for each class. Predictions use the weights of the leaves' rows instead. `to_budget` chooses vectors by
         these coefficients.
     intercept_ : float64 [machines]
@@ -99,9 +100,9 @@ class HierarchicalMachine(PathMachine):
     n_iter_ : int
         Number of walks of the longest descent.
     gap_ : float
-        The largest relative duality gap of all trees and machines. It includes the cost that coefficients with a sum other than
-        0 could have if the intercept were off by a margin, which in regression is epsilon or a tenth of the targets' standard
-        deviation, whichever is larger.
+        The largest relative duality gap of all trees and machines. If coefficients do not sum to 0, it includes the cost of an
+        intercept that is wrong by a margin: 1 for classifiers; for regressors epsilon, or a tenth of the targets' standard
+        deviation if that is larger.
     objective_ : float
         The primal objective, summed over the machines and averaged over the trees.
     n_trees_ : int
@@ -127,29 +128,30 @@ class HierarchicalMachine(PathMachine):
     rows it grows as ``leaf_size`` does. A higher rank is more accurate, and costs more.
     """
     tol: float = parameter(default=0.05, least=0.0)
-    """Duality gap at which the descent of a tree ends, relative to the primal objective; at least 0."""
+    """Largest duality gap of a converged descent, relative to the primal objective; at least 0."""
     max_iter: int = parameter(default=1000, least=1, integer=True)
     """Maximum number of walks through a tree for each problem. A walk visits every leaf once."""
     n_jobs: int | None = None
     """Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. In a fit, each thread works on one
-    tree. Predictions use the threads too. The results do not depend on it.
+    tree. Predictions use the threads too. Results do not depend on it.
     """
 
-    _is_expansion = False  # but the values of ``_forest`` over the support vectors
+    _is_expansion = False  # decision values are those of ``_forest``
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
         with self._rollback_on_error():
             prepared = self._prepare_path(Cs, X, y, sample_weight)
-            units, increasing = prepared.unit_bounds, np.argsort(Cs)
-            bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in units for number in increasing]
-            problems = self._make_problems(prepared.groups, bounds, len(units))
+            unit_bounds, by_C = prepared.unit_bounds, np.argsort(Cs)
+            bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in unit_bounds for number in by_C]
+            problems = self._make_problems(prepared.groups, bounds, len(unit_bounds))
             trees, interrupted = self._solve_trees(problems)
             self._copy_fit_to(models)
-            place_of = np.empty(len(Cs), np.int64)
-            place_of[increasing] = np.arange(len(Cs))
+            rank_of_C = np.empty(len(Cs), np.int64)
+            rank_of_C[by_C] = np.arange(len(Cs))
             for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
-                model._set_fit(prepared, trees, C, (np.arange(len(units)) * len(Cs) + place_of[number]).tolist())
+                numbers = (np.arange(len(unit_bounds)) * len(Cs) + rank_of_C[number]).tolist()
+                model._set_fit(prepared, trees, C, numbers)
         if interrupted:
             raise KeyboardInterrupt
         self._warn_if_inexact(models)
@@ -162,13 +164,13 @@ class HierarchicalMachine(PathMachine):
             self._check_or_auto(name, least, high=10**5, integer=True)
 
     def _choose_sizes(self, n: int, d: int) -> tuple[int, int]:
-        """Return the rows of a leaf, at most, and the rank, for n rows of d features."""
+        """Return the maximum number of rows of a leaf, and the rank, for n rows of d features."""
         leaf_size, rank = choose_forest_sizes(n, d)
         rank = rank if isinstance(self.rank, str) else int(self.rank)
         return max(leaf_size, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size), rank
 
     def _make_problems(self, groups: RowGroups, bounds: list[Bounds], machines: int) -> _TreeProblems:
-        """Return the problems of all machines and values of C."""
+        """Return the problems of all machines and all values of C, with the parameters of the fit."""
         rows = groups.take_rows()
         leaf_size, rank = self._choose_sizes(*rows.shape)
         loss = LossTerms.from_targets(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
@@ -176,16 +178,19 @@ class HierarchicalMachine(PathMachine):
         return _TreeProblems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
 
     def _solve_trees(self, problems: _TreeProblems) -> tuple[list[_SolvedTree], bool]:
-        """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
+        """Solve the problems with each tree; return the trees, and whether the user interrupted.
+
+        After an interrupt, only finished trees are returned or, if none is finished, the unfinished ones.
+        """
         seeds = np.random.SeedSequence(draw_seed(self.random_state)).generate_state(self.n_trees).tolist()
         trees, threads = list[_SolvedTree](), min(resolve_n_jobs(self.n_jobs), len(seeds))
 
         def solve_one(seed: int) -> None:
-            if (tree := problems.solve_tree(seed)) is not None:
+            if (tree := problems.try_solve_tree(seed)) is not None:
                 trees.append(tree)
                 show(len(trees))
 
-        # A tree for each thread; products do not depend on how many there are.
+        # Each thread solves one tree at a time. BLAS has one thread, so that its results do not depend on n_jobs.
         with limit_blas_threads(), Workers(threads) as workers, show_count(len(seeds), "trees", bool(self.verbose)) as show:
             try:
                 workers.for_each(solve_one, seeds, problems.stop)
@@ -195,36 +200,38 @@ class HierarchicalMachine(PathMachine):
                     raise
         if not trees:
             raise KeyboardInterrupt
-        trees.sort(key=lambda tree: seeds.index(tree.seed))  # so that sums do not depend on the threads
+        trees.sort(key=lambda tree: seeds.index(tree.seed))  # so that sums do not depend on which thread finished first
         finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
         return finished or trees, problems.stop.is_set()
 
-    def _set_fit(self, prepared: PathData, trees: list[_SolvedTree], C: float, problems: list[int]) -> None:
-        """Set the attributes of a fit from the trees' solutions of its problems, one for each machine."""
-        solutions = [[tree.solutions[number] for number in problems] for tree in trees]
-        scaled = (
-            (tree.cuts, np.array([each.weights for each in some]) / len(trees))
-            for tree, some in zip(trees, solutions, strict=True)
+    def _set_fit(self, prepared: PathData, trees: list[_SolvedTree], C: float, numbers: list[int]) -> None:
+        """Set the fitted attributes from the solutions of the problems with these ``numbers``, one for each machine."""
+        solutions = [[tree.solutions[number] for number in numbers] for tree in trees]
+        weighted_trees = (
+            (tree.tree, np.array([solution.weights for solution in tree_solutions]) / len(trees))
+            for tree, tree_solutions in zip(trees, solutions, strict=True)
         )
-        forest = join_trees(scaled, prepared.training.used_rows[prepared.groups.row_of_group])
-        b = np.zeros((len(problems), len(prepared.groups)))
-        for tree, some in zip(trees, solutions, strict=True):
-            for of_machine, each in zip(b, some, strict=True):
-                of_machine[tree.cuts.order] += each.b / len(trees)
-        biases, coefficients = np.array([[each.bias for each in some] for some in solutions]), prepared.expand_coefficients(b, C)
-        used: np.ndarray = np.any(coefficients, axis=0)
-        used[forest.rows] = True
-        support = np.flatnonzero(used)
+        forest = join_trees(weighted_trees, prepared.training.used_rows[prepared.groups.row_of_group])
+        b = np.zeros((len(numbers), len(prepared.groups)))
+        for tree, tree_solutions in zip(trees, solutions, strict=True):
+            for machine_b, solution in zip(b, tree_solutions, strict=True):
+                machine_b[tree.tree.order] += solution.b / len(trees)
+        biases = np.array([[solution.bias for solution in tree_solutions] for tree_solutions in solutions])
+        coefficients = prepared.expand_coefficients(b, C)
+        is_support: np.ndarray = np.any(coefficients, axis=0)
+        is_support[forest.rows] = True
+        support = np.flatnonzero(is_support)
         self._forest = forest._replace(rows=np.searchsorted(support, forest.rows).astype(np.int32))
         self._set_solution(prepared.X, coefficients, biases.mean(axis=0), support)
-        every = [each for some in solutions for each in some]
-        self.n_iter_: int = max(each.n_iter for each in every)
-        self.gap_: float = float(max(each.gap for each in every))
-        self.objective_: float = float(sum(each.objective for each in every) / len(trees))
+        all_solutions = [solution for tree_solutions in solutions for solution in tree_solutions]
+        self.n_iter_: int = max(solution.n_iter for solution in all_solutions)
+        self.gap_: float = float(max(solution.gap for solution in all_solutions))
+        self.objective_: float = float(sum(solution.objective for solution in all_solutions) / len(trees))
         self.n_trees_: int = len(trees)
         self.compressed_nbytes_: int = max(tree.nbytes for tree in trees)
 
     def _warn_if_inexact(self, models: list[Self]) -> None:
+        """Warn if the largest gap of the models is above ``tol``."""
         worst = max(models, key=lambda model: model.gap_)
         if worst.gap_ > self.tol:
             warn(
@@ -238,15 +245,15 @@ class HierarchicalMachine(PathMachine):
     def _prepare_predictor(self) -> None:
         self._predictor = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
-    def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - they are quick as they are
+    def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - always fast
         out = np.tile(self._intercepts, (X.shape[0], 1))
 
-        def decide(begin: int) -> None:
-            chunk = X[begin : begin + _CHUNK]
-            chunk = chunk.toarray() if sparse.issparse(chunk) else chunk
-            add_forest_values(self._predictor, self._kernel, np.ascontiguousarray(chunk, np.float64), out[begin : begin + _CHUNK])
+        def decide_chunk(start: int) -> None:
+            rows = slice(start, start + _CHUNK_ROWS)
+            chunk = X[rows].toarray() if sparse.issparse(X) else X[rows]
+            add_forest_values(self._predictor, self._kernel, np.ascontiguousarray(chunk, np.float64), out[rows])
 
-        self._run_chunks(decide, range(0, X.shape[0], _CHUNK))
+        self._run_chunks(decide_chunk, range(0, X.shape[0], _CHUNK_ROWS))
         return out
 
     # Saved models -----------------------------------------------------------------------------------------------------------
@@ -261,16 +268,16 @@ class HierarchicalMachine(PathMachine):
         super()._check_saved(state, machines)
         vectors = state["support_vectors_"]
         if "_forest" not in state or sparse.issparse(vectors):
-            raise ValueError("the saved model is corrupt: it has no trees, or sparse support vectors")
+            raise ValueError("the saved model is corrupt: it has no trees, or its support vectors are sparse")
         state["_forest"] = check_forest(state["_forest"], machines, *vectors.shape)
 
 
 def _mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:
-    """Return the mean of k(x, x) over rows, or 1 if that is 0; raise a ValueError where values are too large for the kernel."""
+    """Return the mean of k(x, x) over the rows, or 1 if that is 0; raise a ValueError if values are too large for the kernel."""
     largest = float(np.abs(rows).max(initial=0.0))
-    if kernel.kind == RBF and largest < _LARGEST_VALUE:
+    if kernel.kind == RBF and largest < _MAX_VALUE:
         return 1.0
-    if largest < _LARGEST_VALUE:
+    if largest < _MAX_VALUE:
         values = np.einsum("ij,ij->i", rows, rows)
         if kernel.kind == POLY:
             with np.errstate(over="ignore"):
@@ -287,7 +294,7 @@ class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
 
     Use it for more than 50,000 dense rows of up to about 30 features. For fewer rows, `CSMOClassifier` is quicker, and exact.
 
-    Each tree cuts the rows in two along random axes, again and again. Within a leaf, its kernel is exact. Between leaves, the
+    Each tree divides the rows recursively along random axes. Within a leaf, its kernel is exact. Between leaves, the
     kernel goes through the skeleton of each node, which is a few of the node's rows. The result is a kernel too (a
     compositional kernel), and it is defined for new rows, so that each tree is trained and predicts in the same space. The
     trees differ, and their average comes close to the machine of the exact kernel. Each tree solves the problem of
@@ -301,9 +308,9 @@ class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
     O(d log n + m (d + machines)) for each tree. A fit needs about 4 n (m + 3 r) bytes for each thread, and 8 n (d + 3) bytes
     for each tree. Equal rows share one variable.
 
-    If you interrupt a fit (Ctrl-C), it keeps the trees that are finished, or if there are none, the last walk of those that had
-    begun, then raises KeyboardInterrupt. An interrupt before the first walk, or after the last tree is finished, leaves the
-    model as it was.
+    If you interrupt a fit (Ctrl-C), it keeps the finished trees, or if none is finished, the last walk of those that had
+    begun, then raises KeyboardInterrupt. An interrupt before the first walk, or after the last tree is finished, does not change
+    the model.
 
     References
     ----------

@@ -1,12 +1,12 @@
-"""Block coordinate descent on the dual problem of a compressed kernel matrix, leaf by leaf in walks through its tree.
+"""Dual block coordinate descent on a compositional kernel matrix, leaf by leaf in walks through its tree.
 
-A walk carries two vectors through each node, as long as its skeleton: ``up`` is what the coefficients of the node's rows bring to
-its skeleton, and ``down`` what those of all other rows bring back. At a leaf they give the exact values of its rows, whatever was
-changed elsewhere, and coordinate steps change the coefficients of these rows alone. Vectors of all nodes' skeletons are one after
-the other in arrays as long as the matrix's ``skeletons``.
+A walk updates two vectors for each node, both as long as its skeleton: ``up`` collects the coefficients of the node's rows at its
+skeleton, and ``down`` contains the contributions of all other rows. At a leaf, they determine the exact decision values of its
+rows, even if coefficients elsewhere have changed; coordinate steps then change the coefficients of the leaf's rows only. The
+vectors of all nodes are stored one after the other, in arrays with the layout of the matrix's ``skeletons``.
 
-That the coefficients sum to 0 is left to the intercept, its multiplier: after each walk it moves by the sum times tau, and tau
-follows by how much the last move changed the sum (the secant method on the dual function of the intercept).
+The intercept is the multiplier of the constraint that the coefficients sum to 0: after each walk, it moves by the sum times tau,
+and tau is adapted to how much the previous move changed the sum (the secant method for the dual function of the intercept).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def _add_product(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(nogil=True, fastmath=FAST)
 def _add_row(row: np.ndarray, factor: float, y: np.ndarray) -> None:
+    """Add a multiple of ``row`` to y."""
     for j in range(len(row)):
         y[j] += factor * row[j]
 
@@ -51,13 +52,13 @@ def _add_transposed(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(nogil=True, inline=True)
 def _slice_node(M: CompositionalMatrix, vectors: np.ndarray, node: int) -> np.ndarray:
-    """Return the part of a node."""
+    """Return the part of ``up`` or ``down`` that belongs to a node, as a view."""
     return vectors[M.skeleton_starts[node] : M.skeleton_starts[node] + M.ranks[node]]
 
 
 @compiled(nogil=True)
 def _update_up(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray) -> None:
-    """Renew ``up`` of an inner node from those of its children."""
+    """Recompute ``up`` of an inner node from its children."""
     rank, first, second = M.ranks[node], node + 1, right[node]
     if rank:
         middle = M.ranks[first]
@@ -70,7 +71,7 @@ def _update_up(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndar
 
 @compiled(nogil=True)
 def _update_down(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray, down: np.ndarray) -> None:
-    """Renew ``down`` of a child of an inner node, the first or second one, from its sibling's ``up`` and the node's ``down``."""
+    """Recompute ``down`` of a child of an inner node: of the left child, or of the right one if ``second``."""
     a, b = node + 1, right[node]
     block = view_matrix(M.blocks, M.block_starts[node], M.ranks[a], M.ranks[b])
     to = _slice_node(M, down, b if second else a)
@@ -86,15 +87,21 @@ def _update_down(node: int, second: bool, right: np.ndarray, M: CompositionalMat
 
 @compiled(nogil=True)
 def compute_upward_sums(
-    begin: np.ndarray, end: np.ndarray, right: np.ndarray, M: CompositionalMatrix, b: np.ndarray, near: np.ndarray, up: np.ndarray
+    starts: np.ndarray,
+    stops: np.ndarray,
+    right: np.ndarray,
+    M: CompositionalMatrix,
+    b: np.ndarray,
+    near: np.ndarray,
+    up: np.ndarray,
 ) -> None:
-    """Compute the values ``near`` of all rows from the coefficients of their own leaf, and ``up`` of all nodes."""
-    for node in range(len(begin) - 1, -1, -1):
+    """Compute ``near``, each row's kernel sums with the rows of its own leaf, and ``up`` of all nodes, from coefficients b."""
+    for node in range(len(starts) - 1, -1, -1):
         if right[node] >= 0:
             _update_up(node, right, M, up)
             continue
-        m, x = end[node] - begin[node], b[begin[node] : end[node]]
-        values, to = near[begin[node] : end[node]], _slice_node(M, up, node)
+        m, x = stops[node] - starts[node], b[starts[node] : stops[node]]
+        values, to = near[starts[node] : stops[node]], _slice_node(M, up, node)
         values[:], to[:] = 0.0, 0.0
         _add_transposed(view_matrix(M.blocks, M.block_starts[node], m, m), x, values)
         _add_transposed(view_matrix(M.interpolations, M.interpolation_starts[node], m, M.ranks[node]), x, to)
@@ -102,9 +109,10 @@ def compute_upward_sums(
 
 @compiled(nogil=True)
 def add_skeleton_weights(right: np.ndarray, M: CompositionalMatrix, down: np.ndarray, weights: np.ndarray) -> None:
-    """Turn coefficients b, float64 [n], into weights: values anywhere in a leaf are kernel values with its rows times these.
+    """Turn the coefficients b in ``weights`` float64 [n] into leaf weights, by adding those of each leaf's skeleton.
 
-    ``down`` must be that of the coefficients: as the last walk, without steps, left it.
+    The value at any point in a leaf is the sum of its kernel values with the leaf's rows times these weights. ``down`` must
+    belong to the coefficients: a walk without steps computes it.
     """
     for node in range(len(right)):
         rank = M.ranks[node]
@@ -117,8 +125,8 @@ def add_skeleton_weights(right: np.ndarray, M: CompositionalMatrix, down: np.nda
 
 @compiled(nogil=True)
 def walk_tree(
-    begin: np.ndarray,
-    end: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
     right: np.ndarray,
     M: CompositionalMatrix,
     targets: np.ndarray,
@@ -131,14 +139,15 @@ def walk_tree(
     up: np.ndarray,
     down: np.ndarray,
     bias: float,
-    least: float,
+    min_curvature: float,
     passes: int,
 ) -> tuple[float, float, float]:
-    """Walk through the tree (see `PartitionTree`) from left to right, with ``passes`` of coordinate steps over each leaf, or 0.
+    """Walk through the tree from left to right, with ``passes`` of coordinate steps over the rows of each leaf, perhaps 0.
 
-    Updates the coefficients b float64 [n], and ``near`` and ``up``, see `compute_upward_sums`; writes ``down``. Curvatures below
-    ``least`` count as this. Returns the sums over rows of the loss's Fenchel gap, of b f, and of the loss, each before the steps
-    of the row's leaf.
+    Updates the coefficients b float64 [n], and ``near`` and ``up`` (see `compute_upward_sums`), and writes ``down``. Returns
+    three sums over all rows, computed before the steps of their leaf: the gap in Fenchel's inequality, b f for decision values f
+    without the intercept, and the loss. Each node is visited in three stages: before its left child, between its children, and
+    after its right child.
     """
     gap, quadratic, loss = 0.0, 0.0, 0.0
     nodes, stages = [0], [0]
@@ -154,17 +163,17 @@ def walk_tree(
             nodes.append(right[node] if stage else node + 1)
             stages.append(0)
             continue
-        some, m = slice(begin[node], end[node]), end[node] - begin[node]
+        rows, m = slice(starts[node], stops[node]), stops[node] - starts[node]
         P = view_matrix(M.interpolations, M.interpolation_starts[node], m, M.ranks[node])
         K = view_matrix(M.blocks, M.block_starts[node], m, m)
-        x, own, to = b[some], near[some], _slice_node(M, up, node)
-        low, high, bend = lower[some], upper[some], kink[some]
+        x, leaf_sums, to = b[rows], near[rows], _slice_node(M, up, node)
+        low, high, bend = lower[rows], upper[rows], kink[rows]
         far = np.zeros(m)
         _add_product(P, _slice_node(M, down, node), far)
         for i in range(m):
-            f = far[i] + own[i]
-            far[i] += bias - targets[begin[node] + i]  # from here on, values minus targets
-            v = -(far[i] + own[i])
+            f = far[i] + leaf_sums[i]
+            far[i] += bias - targets[starts[node] + i]  # so that far + leaf_sums is the decision value minus the target
+            v = -(far[i] + leaf_sums[i])
             cost = max(v * low[i] - epsilon * abs(low[i] - bend[i]), v * high[i] - epsilon * abs(high[i] - bend[i]), v * bend[i])
             gap += cost - v * x[i] + epsilon * abs(x[i] - bend[i])
             quadratic += x[i] * f
@@ -172,8 +181,8 @@ def walk_tree(
         for _ in range(passes):
             changed = False
             for i in range(m):
-                curvature = max(np.float64(K[i, i]), least)
-                z, width = x[i] - (far[i] + own[i]) / curvature, epsilon / curvature
+                curvature = max(np.float64(K[i, i]), min_curvature)
+                z, width = x[i] - (far[i] + leaf_sums[i]) / curvature, epsilon / curvature
                 if z - width > bend[i]:
                     z -= width
                 elif z + width < bend[i]:
@@ -184,7 +193,7 @@ def walk_tree(
                 step = z - x[i]
                 if step != 0.0:
                     x[i] = z
-                    _add_row(K[i], step, own)
+                    _add_row(K[i], step, leaf_sums)
                     _add_row(P[i], step, to)
                     changed = True
             if not changed:
@@ -192,46 +201,50 @@ def walk_tree(
     return gap, quadratic, loss
 
 
-_PASSES = 4  # over the rows of a leaf, in each visit
-_FIRST_TAU = 16.0  # times the mean self-kernel, over n
-_FOLLOWED = 0.003  # of the gap: a sum that costs less says nothing about tau, unless it swings
-_FALL, _RISE = 0.25, 4.0  # the factors of tau, at most
-_LATER_RISE = 1.1  # the latter, once the sum has changed its sign: coefficients lag behind the intercept
-_LEAST_CURVATURE = 1e-9  # of a coordinate, relative to the mean
+_PASSES_PER_LEAF = 4
+_FIRST_TAU = 16.0  # times the mean self-kernel, divided by n
+_MIN_SUM_COST = 0.003  # relative to the gap: if the sum of the coefficients costs less, tau changes only if the sum oscillates
+_MIN_TAU_FACTOR, _MAX_TAU_FACTOR = 0.25, 4.0  # for a change of tau
+_LATE_MAX_TAU_FACTOR = 1.1  # after the sum has changed its sign, because coefficients lag behind the intercept
+_MIN_CURVATURE = 1e-9  # of a coordinate, relative to the mean
 
 
 class LossTerms(NamedTuple):
-    """The part that the problems of a fit have in common, see `streamsvm.batch.problem`."""
+    """The data that the dual problems of a fit have in common; see `streamsvm.batch.problem`."""
 
     targets: np.ndarray  # float64 [n]; 0 for classification
     epsilon: float
-    margin: float  # by how much the intercept may be off, for the gap: in the units of decision values
+    margin: float  # the error of the intercept that the gap allows for, in units of decision values
     classification: bool
     scale: float  # the mean self-kernel of the rows, above 0
 
     @staticmethod
     def from_targets(targets: np.ndarray, epsilon: float | None, scale: float) -> LossTerms:
-        """Return the loss of targets, of which a tenth of the deviation is a margin at least; without epsilon, of two classes."""
+        """Return the terms for regression targets, or without ``epsilon`` for classification.
+
+        The margin of regression is epsilon, or a tenth of the targets' standard deviation if that is larger.
+        """
         if epsilon is None:
             return LossTerms(targets, 1.0, 1.0, True, scale)
         return LossTerms(targets, epsilon, max(epsilon, 0.1 * float(targets.std())), False, scale)
 
 
 class TreeSolution(NamedTuple):
-    """The end of a descent."""
+    """The solution of one problem with the kernel of one tree."""
 
     b: np.ndarray  # float64 [n]: the coefficients
     bias: float
-    weights: np.ndarray  # float64 [n]: of each row in the expansion by which the rows of its leaf are predicted
+    weights: np.ndarray  # float64 [n]: leaf weights, with which rows in the same leaf are predicted
     objective: float  # the primal objective
     gap: float
-    """The duality gap, relative to the objective; a sum of coefficients that is not 0 adds what a margin of intercept costs."""
+    """The duality gap relative to the objective, plus the cost of a sum of coefficients that is not 0: the margin times the sum.
+    """
     n_iter: int
-    stopped: bool  # whether it was asked to stop before the gap was small enough
+    stopped: bool  # whether the descent was stopped before the gap was small enough
 
 
 def descend_tree(
-    cuts: PartitionTree,
+    tree: PartitionTree,
     matrix: CompositionalMatrix,
     loss: LossTerms,
     bounds: Bounds,
@@ -240,63 +253,65 @@ def descend_tree(
     max_iter: int,
     stop: threading.Event,
 ) -> TreeSolution:
-    """Solve a problem of n rows in the order of a tree's leaves: walk until the gap is at most ``tol``.
+    """Solve a problem of n rows, in the order of a tree's leaves, by walks until the gap is at most ``tol``.
 
-    The coefficients of ``start`` are clipped to the bounds; None: 0. The descent ends after its next walk where ``stop`` is set,
-    as by an interrupt of the user after the first walk.
+    The descent starts from the coefficients of ``start``, clipped to the bounds, or from 0. Once ``stop`` is set, it ends after
+    its next walk. An interrupt of the user after the first walk sets ``stop``.
 
-    A walk costs O(n r + changed m) for ranks r and leaves of m rows of which some change. The gap of a walk is that of each leaf
-    as it was found: where it may have fallen to ``tol``, a walk without steps computes the true one.
+    O(n r + changed m) for each walk, with ranks r and leaves of m rows, where the coefficients of some rows change. A walk
+    measures the gap of each leaf before its steps: when that sum may be below ``tol``, a walk without steps computes the true
+    gap.
     """
     n = len(loss.targets)
-    tree = cuts.begin, cuts.end, cuts.right
+    nodes = tree.starts, tree.stops, tree.right
     near, up, down = np.zeros(n), np.zeros(len(matrix.skeletons)), np.zeros(len(matrix.skeletons))
     b = np.zeros(n) if start is None else np.clip(start.b, bounds.lower, bounds.upper)
     bias = float(np.median(loss.targets)) if start is None else start.bias
-    compute_upward_sums(*tree, matrix, b, near, up)
+    compute_upward_sums(*nodes, matrix, b, near, up)
     constant = float((bounds.upper - bounds.lower).sum()) if loss.classification else 0.0
-    tau, last, n_iter = _FIRST_TAU * loss.scale / n, 0.0, 0
-    rise = _RISE
-    excess = 1.0  # of the true gap over that of the walk before it
+    tau, previous_sum, n_iter = _FIRST_TAU * loss.scale / n, 0.0, 0
+    max_factor = _MAX_TAU_FACTOR
+    gap_ratio = 1.0  # of the true gap to that of the walk before it
 
-    def go(passes: int) -> tuple[float, float]:
+    def run_walk(passes: int) -> tuple[float, float]:
+        """Return the gap before the steps, and the primal objective."""
         gap, quadratic, cost = walk_tree(
-            *tree, matrix, loss.targets, loss.epsilon, *bounds, b, near, up, down, bias, _LEAST_CURVATURE * loss.scale, passes
+            *nodes, matrix, loss.targets, loss.epsilon, *bounds, b, near, up, down, bias, _MIN_CURVATURE * loss.scale, passes
         )
         return gap + loss.margin * abs(float(b.sum())), 0.5 * quadratic + cost + constant
 
-    def end() -> TreeSolution:
-        gap, objective = go(0)
-        relative = float(gap / objective) if objective > 0.0 else 0.0
+    def make_solution() -> TreeSolution:
+        gap, objective = run_walk(0)
+        relative_gap = float(gap / objective) if objective > 0.0 else 0.0
         weights = b.copy()
-        add_skeleton_weights(cuts.right, matrix, down, weights)
-        return TreeSolution(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
+        add_skeleton_weights(tree.right, matrix, down, weights)
+        return TreeSolution(b, bias, weights, objective, relative_gap, n_iter, stop.is_set() and relative_gap > tol)
 
     try:
         while n_iter < max_iter:
             raise_if_stopped()
-            gap, objective = go(_PASSES)
+            gap, objective = run_walk(_PASSES_PER_LEAF)
             n_iter += 1
             if stop.is_set():
                 break
-            if excess * gap <= tol * objective:
-                true_gap, objective = go(0)
+            if gap_ratio * gap <= tol * objective:
+                true_gap, objective = run_walk(0)
                 if true_gap <= tol * objective:
                     break
-                excess = max(excess, true_gap / gap)
-            total = float(b.sum())
-            if last and (loss.margin * abs(last) > _FOLLOWED * gap or total / last < -0.5):
-                rise = _LATER_RISE if total * last < 0.0 else rise
-                tau *= min(max(1.0 / max(1.0 - total / last, 1.0 / rise), _FALL), rise)
-            bias, last = bias + tau * total, total
+                gap_ratio = max(gap_ratio, true_gap / gap)
+            b_sum = float(b.sum())
+            if previous_sum and (loss.margin * abs(previous_sum) > _MIN_SUM_COST * gap or b_sum / previous_sum < -0.5):
+                max_factor = _LATE_MAX_TAU_FACTOR if b_sum * previous_sum < 0.0 else max_factor
+                tau *= min(max(1.0 / max(1.0 - b_sum / previous_sum, 1.0 / max_factor), _MIN_TAU_FACTOR), max_factor)
+            bias, previous_sum = bias + tau * b_sum, b_sum
     except BaseException as error:
         if not (is_interrupt(error) and n_iter):
             raise
         stop.set()
     try:
-        return end()
+        return make_solution()
     except BaseException as error:
         if not is_interrupt(error):
             raise
         stop.set()
-        return end()
+        return make_solution()

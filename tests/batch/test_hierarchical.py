@@ -50,8 +50,8 @@ class Small:
         ]
         self.K = naive_batch.compositional(X, self.cuts, skeletons, RIDGE, gamma=gamma)
         self.C, self.y = np.random.default_rng(1).uniform(0.2, 3.0, 60), y
-        self.tree = self.cuts.begin, self.cuts.end, self.cuts.right
-        self.leaves = [slice(self.cuts.begin[leaf], self.cuts.end[leaf]) for leaf in self.cuts.leaves]
+        self.tree = self.cuts.starts, self.cuts.stops, self.cuts.right
+        self.leaves = [slice(self.cuts.starts[leaf], self.cuts.stops[leaf]) for leaf in self.cuts.leaves]
         if regression:
             self.loss = LossTerms(y, 0.1, 0.2, False, 1.0)
             self.bounds = Bounds(-self.C, self.C, np.zeros(60))

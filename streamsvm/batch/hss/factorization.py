@@ -1,4 +1,4 @@
-"""Factorisation of a compressed kernel matrix with a multiple of the identity added, node by node."""
+"""Factorisation of a compressed kernel matrix plus a multiple of the identity, node by node."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from streamsvm.core.compiling.functions import compiled
 
 
 class Factor(NamedTuple):
-    """The two matrices of a node that a solve multiplies by.
+    """The two matrices of a node that `_solve_system` needs.
 
-    S is the node's matrix, P its interpolation, which is the identity at the skeleton and T at the other rows, and N has the
-    columns that P is orthogonal to (the identity at the other rows, -T' at the skeleton).
+    S is the node's matrix. P is its interpolation: the identity at the skeleton, and T at the other rows. The columns of N are
+    orthogonal to P: the identity at the other rows, and -T' at the skeleton.
     """
 
-    inverse: np.ndarray  # float64 [m, m]: N (N'SN)^-1 N', the solution without the rows outside
-    exchange: np.ndarray  # float64 [m, r]: (1 at the skeleton) - N (N'SN)^-1 N'S, between the node's rows and its skeleton
+    inverse: np.ndarray  # float64 [m, m]: N (N'SN)^-1 N', the solution if there were no rows outside the node
+    exchange: np.ndarray  # float64 [m, r]: (1 at the skeleton) - N (N'SN)^-1 N'S, from the skeleton to the node's rows
 
 
 class HSSFactorization:
-    """The factorised matrix K~ + shift I, made by `HSSMatrix.factorize`.
+    """The factorised matrix K~ + shift I, which `HSSMatrix.factorize` returns.
 
     Attributes
     ----------
@@ -51,18 +51,20 @@ class HSSFactorization:
     def solve(self, B: np.ndarray, *, ordered: bool = False) -> np.ndarray:
         """Solve (K~ + shift I) X = B, float64 [n] or [n, k]. O(n (m + r) k).
 
-        Rows of B and X are ``ordered`` as in the matrix's ``order``, which is quicker, or not. Another shape is a ValueError.
+        ``ordered`` tells whether the rows of B are in the matrix's ``order``, as X is then; this is faster. A B of another shape
+        raises a ValueError.
         """
         return self._tree.apply_in_order(lambda rows: _solve_system(self._tree, self._factors, rows), B, ordered)
 
 
 def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
-    """The factors of K~ + shift I, in the tree's ``order``, and its log-determinant. O(n (m^2 + r^2)).
+    """Factorise K~ + shift I; return the factors of all nodes, in the tree's ``order``, and the log-determinant.
+
+    Raises a ValueError if the matrix is not positive definite in float64. O(n (m^2 + r^2)).
 
     Each level is eliminated by a Cholesky factorisation: with S block-diagonal, M the couplings of the levels above and
     E = (P' S^-1 P)^-1, (S + P M P')^-1 = (S^-1 - S^-1 P E P' S^-1) + S^-1 P E (M + E)^-1 E P' S^-1, and M + E is the next level's
     matrix. In the coordinates of the skeleton and of N, P is (1, 0): E is the Schur complement of N'SN, and no digits are lost.
-    A ValueError says that the matrix is not positive definite in float64.
     """
     factors: list[Factor] = []
     reduced: list[np.ndarray] = []  # E of each node
@@ -81,10 +83,10 @@ def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], 
         S, T = _reorder_matrix(S, skeleton_first), node.interpolation[skeleton_first[r:]]
         NS = S[r:] - T @ S[:r]
         inner, log_inner = _invert_with_logdet(NS[:, r:] - NS[:, :r] @ T.T, shift)
-        inner_T, answer = inner @ T, inner @ NS[:, :r]
-        E = S[:r, :r] - NS[:, :r].T @ answer
+        inner_T, solution = inner @ T, inner @ NS[:, :r]
+        E = S[:r, :r] - NS[:, :r].T @ solution
         inverse = np.block([[T.T @ inner_T, -inner_T.T], [-inner_T, inner]])
-        exchange = np.concatenate([np.eye(r) + T.T @ answer, -answer])
+        exchange = np.concatenate([np.eye(r) + T.T @ solution, -solution])
         log_determinant += log_inner
         factors.append(Factor(_reorder_matrix(inverse, original_order), exchange[original_order]))
         reduced.append(0.5 * (E + E.T))
@@ -92,11 +94,11 @@ def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], 
 
 
 def _invert_with_logdet(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
-    """The inverse of a positive definite matrix, of which one triangle is read, and its log-determinant. Destroys A."""
+    """Return the inverse and the log-determinant of a positive definite A, whose upper triangle is read and overwritten."""
     if not len(A):
         return A, 0.0
-    factor, failed = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # transposed, LAPACK takes it without a copy
-    if failed:
+    factor, info = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # LAPACK reads the transpose without a copy
+    if info:
         raise ValueError(f"the matrix with {shift:g} on its diagonal is not positive definite in float64: raise the shift")
     log_determinant = 2.0 * float(np.log(factor.diagonal()).sum())
     inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0].T
@@ -106,21 +108,21 @@ def _invert_with_logdet(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]
 
 @compiled(nogil=True)
 def _mirror_triangle(A: np.ndarray) -> None:
-    """Copy the upper triangle to the lower one."""
+    """Copy the upper triangle of A to its lower one."""
     for i in range(len(A)):
         for j in range(i):
             A[i, j] = A[j, i]
 
 
 def _reorder_matrix(A: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """A[order][:, order] in one step."""
+    """Return ``A[order][:, order]``."""
     out = np.empty_like(A)
     gather_submatrix(A, order, order, out)
     return out
 
 
 def _solve_system(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
-    """X float64 [n, k] with (K~ + shift I) X = B, rows of both in the tree's order. O(n (m + r) k)."""
+    """Return X float64 [n, k] with (K~ + shift I) X = B, where the rows of both are in the tree's order. O(n (m + r) k)."""
     upward: list[np.ndarray] = []
     inner: list[np.ndarray] = []
     for number, factor in enumerate(factors):
@@ -133,7 +135,7 @@ def _solve_system(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np
         left, right = tree.children[number]
         x = inner[number] + factors[number].exchange @ downward[number]
         if left < 0:
-            out[tree.begin[number] : tree.end[number]] = x
+            out[tree.starts[number] : tree.stops[number]] = x
         else:
             size = len(upward[left])
             downward[left], downward[right] = x[:size], x[size:]

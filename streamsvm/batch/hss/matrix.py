@@ -1,4 +1,4 @@
-"""A kernel matrix in hierarchically semi-separable form."""
+"""The public class of kernel matrices in hierarchically semi-separable (HSS) form."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from streamsvm.core.threads import limit_blas_threads
 class HSSMatrix:
     """A compressed kernel matrix K~ of n rows, close to K and positive semi-definite, in O(n) memory.
 
-    Made by `HSSMatrix.compress`. Rows are in the order in which you gave them.
+    `HSSMatrix.compress` returns it. Its rows have the order of the rows X.
 
     Attributes
     ----------
     error : float
         Estimate of |K - K~| / |K|: |(K - K~) V| / |K V| in the Frobenius norm, with random vectors V, over 256 random rows.
     reached : bool
-        Whether the error is at most half above the tolerance, if there is one.
+        Whether the error is at most 1.5 times the tolerance; True without a tolerance.
     shape : tuple of int
     nbytes : int
         Bytes of K~.
@@ -40,9 +40,9 @@ class HSSMatrix:
 
     Notes
     -----
-    The rows are ordered in a binary tree. The block of a leaf is exact. Towards all other rows, the rows of a leaf are
-    interpolated from a few of them, the leaf's skeleton. The skeletons of two leaves together are interpolated from a skeleton
-    of theirs, and so on. The interpolation is that of the kernel itself, so K~ has no negative eigenvalue
+    The rows are divided by a binary tree. The block of each leaf is exact. For kernel values with all other rows, the rows of a
+    leaf are interpolated from a few of them, the leaf's skeleton. The skeletons of two sibling leaves together are interpolated
+    from a smaller skeleton, and so on. The interpolation is that of the kernel itself, so K~ has no negative eigenvalue
     (``streamsvm.batch.hss.skeletons`` explains why): K~ + shift I can be factorised for any shift above 0, and methods that rely
     on that cannot diverge.
 
@@ -102,7 +102,7 @@ class HSSMatrix:
             matrix is compressed again, more exactly, until the estimated error is at most half above it. ``rel_tol=None``
             accepts any error: the rank is then ``max_rank``.
         max_rank, n_neighbors, leaf_size
-            Maximum number of rows of a skeleton; approximate number of nearest rows of each row by which skeletons are chosen;
+            Maximum number of rows of a skeleton; approximate number of nearest neighbours of each row used to choose skeletons;
             maximum number of rows of a leaf.
         zero_sum
             Whether K~ will only multiply vectors whose sum is zero. Tolerances and error are then relative to K on such
@@ -115,7 +115,7 @@ class HSSMatrix:
         Raises
         ------
         ValueError
-            A parameter is out of its range, or X is not finite.
+            A parameter is out of range, or X is not finite.
 
         Warns
         -----
@@ -124,8 +124,8 @@ class HSSMatrix:
 
         Notes
         -----
-        O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r and skeletons chosen by c columns, if ranks do not grow
-        with n.
+        O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r, and c sampled columns for choosing a skeleton, if ranks
+        do not grow with n.
         """
         if rel_tol is not None:
             for name, value in (("rel_tol", rel_tol), ("abs_tol", abs_tol)):
@@ -136,14 +136,14 @@ class HSSMatrix:
             check_number(name, value, low, inclusive=True, integer=True)
         if seed is not None:
             check_number("seed", seed, 0, inclusive=True, integer=True)
-        X = _checked_rows(X)
+        X = _check_rows(X)
         parameters = make_kernel(kernel, gamma, degree, coef0)
         seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
-        with limit_blas_threads():  # products are small
+        with limit_blas_threads():  # the products are too small for several threads
             tree = ClusterTree.grow(X, leaf_size, seed)
             blocks = KernelBlocks(X[tree.order], parameters)
-            how: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
-            return HSSMatrix(tree, blocks, compress_matrix(tree, blocks, rel_tol, abs_tol, **how, verbose=verbose))
+            options: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
+            return HSSMatrix(tree, blocks, compress_matrix(tree, blocks, rel_tol, abs_tol, **options, verbose=verbose))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -175,14 +175,15 @@ class HSSMatrix:
     def product(self, V: np.ndarray, *, ordered: bool = False) -> np.ndarray:
         """Multiply K~ by V, float64 [n] or [n, k], as ``K @ V`` does. O(n (m + r) k).
 
-        Rows of V and of the product are ``ordered`` as in ``order``, which is quicker, or not. Another shape is a ValueError.
+        ``ordered`` tells whether the rows of V are in ``order``, as those of the product are then; this is faster. A V of another
+        shape raises a ValueError.
         """
         return self._tree.apply_in_order(lambda rows: multiply_compressed(self._tree, self._nodes, rows), V, ordered)
 
     def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
-        """Factorise K~ + shift I. The compression stays: call again for another shift. O(n (m + r)^2).
+        """Factorise K~ + shift I, without changing K~: it can be called again for another shift. O(n (m + r)^2).
 
-        A ValueError says that the shift is not above 0, or so small that the matrix is not positive definite in float64.
+        Raises a ValueError if the shift is not above 0, or so small that the matrix is not positive definite in float64.
         ``verbose`` shows progress on standard error.
         """
         check_number("shift", shift, 0.0)
@@ -192,10 +193,10 @@ class HSSMatrix:
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
         """Compute the exact kernel expansion K(Z, X) coefficients at other rows Z, float64 [m] or [m, k]. O(m n d).
 
-        Z is float64 [m, d], and the coefficients are those of the compressed rows, float64 [n] or [n, k]; else there is a
+        Z is float64 [m, d], and the coefficients belong to the compressed rows, float64 [n] or [n, k]. Other shapes raise a
         ValueError.
         """
-        Z, coefficients = _checked_rows(Z), self._tree.check_columns(coefficients)
+        Z, coefficients = _check_rows(Z), self._tree.check_columns(coefficients)
         if Z.shape[1] != self._blocks.X.shape[1]:
             raise ValueError(f"Z must have rows of {self._blocks.X.shape[1]} features, not of {Z.shape[1]}")
         return self._blocks.multiply_new_rows(Z, coefficients[self.order])
@@ -203,28 +204,29 @@ class HSSMatrix:
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
         """Multiply rows of the exact K, by their indices int64 [m], by V float64 [n] or [n, k], to measure errors.
 
-        O(m (d + k)) for each non-zero row of V. A ValueError says that an index is out of range, or that V has not n rows.
+        Raises a ValueError if an index is out of range, or V does not have n rows. O(m (d + k)) for each non-zero row of V.
         """
         V, rows = self._tree.check_columns(V), np.asarray(rows)
         if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer) or ((rows < 0) | (rows >= len(self.order))).any():
-            raise ValueError(f"rows must be whole numbers from 0 to {len(self.order) - 1}")
-        places = np.empty_like(self.order)
-        places[self.order] = np.arange(len(places))
-        return self._blocks.multiply_rows(places[rows], V[self.order])
+            raise ValueError(f"rows must be integers from 0 to {len(self.order) - 1}")
+        positions = np.empty_like(self.order)
+        positions[self.order] = np.arange(len(positions))
+        return self._blocks.multiply_rows(positions[rows], V[self.order])
 
     def to_array(self) -> np.ndarray:
         """Return K~ as a dense array, float64 [n, n], to inspect small matrices. O(n^2 (m + r))."""
         return self @ np.eye(len(self.order))
 
 
-def _checked_rows(X: Any) -> np.ndarray:
+def _check_rows(X: Any) -> np.ndarray:
+    """Return X as float64 [n, d]; raise a ValueError if it is not a dense array of finite numbers within the limit."""
     if sparse.issparse(X):
-        raise ValueError("X must be a dense array: of a sparse matrix take X.toarray(), if it fits in memory")
+        raise ValueError("X must be a dense array: convert a sparse matrix by X.toarray(), if it fits in memory")
     if np.iscomplexobj(X) or (np.ma.isMaskedArray(X) and np.ma.is_masked(X)):
-        raise ValueError("X must be rows of real numbers, none of them missing")
+        raise ValueError("X must be rows of real numbers without missing values")
     X = np.ascontiguousarray(X, np.float64)
     if X.ndim != 2 or not X.size:
-        raise ValueError(f"X must be rows of features, at least one of each, not an array of shape {X.shape}")
+        raise ValueError(f"X must be a 2-D array with at least one row and one feature: its shape is {X.shape}")
     if not np.isfinite(X).all():
         raise ValueError("X has values that are not finite")
     if np.abs(X).max() > LARGEST_FEATURE:

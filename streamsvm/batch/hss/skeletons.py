@@ -1,14 +1,14 @@
-"""Compression of a kernel matrix to a given precision, node by node, into a positive semi-definite matrix.
+"""Compression of a kernel matrix to a given precision, node by node, such that it stays positive semi-definite.
 
-A node's rows I are interpolated from some of them, its skeleton J: towards all rows outside the node, K(I, .) is about P K(J, .).
-However J was chosen, P is the kernel's interpolation K_IJ K_JJ^-1. The remainder of the node's block, K_II - P K_JJ P', is then
-a Schur complement, and the compressed matrix is a sum of those, taken up through P: no eigenvalue is negative. Fitting P to the
-columns outside by least squares, as an interpolative decomposition does, is somewhat more exact for the same skeleton, and
-indefinite.
+The rows I of a node are interpolated from some of them, its skeleton J: for columns outside the node, K(I, .) is approximated by
+P K(J, .). For any choice of J, P is the kernel's interpolation K_IJ K_JJ^-1. The remainder of the node's block, K_II - P K_JJ P',
+is then a Schur complement, and the compressed matrix is a sum of such complements, mapped by P from level to level: no eigenvalue
+is negative. An interpolative decomposition, which fits P to the columns outside by least squares, is somewhat more accurate for
+the same skeleton, but indefinite.
 
-Skeletons are chosen by rows of K between the node and a sample of the columns outside: neighbours of its rows, as in the HSS-ANN
-construction, and as many random ones from each half of the tree that the node is not in, so that the sample has rows at a
-middling distance, which make up most of the norm.
+Skeletons are chosen with the values of K between the node and a sample of columns outside it: neighbours of its rows, as in the
+HSS-ANN construction, and equally many random columns from the sibling of each of its ancestors. So the sample contains rows at
+medium distances, which contribute most to the norm.
 
 Chávez, G., Liu, Y., Ghysels, P., Li, X. S., Rebrova, E. (2020). Scalable and memory-efficient kernel ridge regression. IPDPS.
 Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning. JMLR 18:
@@ -30,14 +30,14 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import RBF, Kernel, compute_exponentials, convert_products
 from streamsvm.core.threads import raise_if_stopped
 
-#: Kernel values or distances that are in memory at once.
+#: Maximum number of kernel values or distances in memory at a time.
 CHUNK_VALUES = 4_000_000
 _EPS = float(np.finfo(np.float64).eps)
-_MAX_ROUNDING = 1e-6  # of a kernel value; above, distances are computed from differences and not from products
+_MAX_ROUNDING_ERROR = 1e-6  # of a kernel value; otherwise, distances are computed from differences instead of products
 
 
 class KernelBlocks:
-    """The kernel matrix of rows X [n, d], block by block, in float64 or, after `to_float32`, in float32."""
+    """Computes blocks of the kernel matrix of rows X [n, d], in float64 or, after `to_float32`, in float32."""
 
     def __init__(self, X: np.ndarray, kernel: Kernel) -> None:
         self._centre = X.mean(axis=0) if kernel.kind == RBF else np.zeros(X.shape[1])  # distances do not depend on it
@@ -45,13 +45,13 @@ class KernelBlocks:
         self.kernel = kernel
 
     def to_float32(self) -> KernelBlocks:
-        """The same matrix in float32: half the time, for uses that need not be exact."""
+        """Return the same matrix in float32, which takes half the time."""
         single = copy(self)
         single.X = self.X.astype(np.float32)
         return single
 
     def __call__(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
-        """Kernel values between rows and rows, [rows, columns]."""
+        """Return the block of the kernel matrix with these rows and columns, [rows, columns]."""
         A, B = self.X[rows], self.X[columns]
         out = np.empty((len(A), len(B)), A.dtype)
         if len(A):
@@ -59,7 +59,7 @@ class KernelBlocks:
         return out
 
     def estimate_rounding(self, rows: np.ndarray) -> float:
-        """The approximate rounding error of kernel values between these rows, relative to the largest value."""
+        """Estimate the rounding error of kernel values between these rows, relative to the largest value."""
         if self.kernel.kind != RBF:
             return 8.0 * _EPS
         A = self.X[rows]
@@ -67,27 +67,28 @@ class KernelBlocks:
         return 8.0 * _EPS * self.kernel.gamma * float(np.einsum("ij,ij->i", A, A).max())
 
     def multiply_new_rows(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Kernel values between rows Z float64 [m, d] and all rows, times coefficients float64 [n] or [n, k]."""
+        """Return the kernel values between new rows Z float64 [m, d] and all rows, times coefficients float64 [n] or [n, k]."""
         return self._compute_expansion(Z - self._centre, coefficients)
 
     def multiply_rows(self, rows: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Kernel values between these rows and all, times coefficients float64 [n] or [n, k]."""
+        """Return these rows of the kernel matrix times coefficients float64 [n] or [n, k]."""
         return self._compute_expansion(self.X[rows], coefficients)
 
     def _compute_expansion(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Return the kernel values between centred rows Z and all rows, times coefficients; skips coefficients of 0."""
         columns = coefficients.reshape(len(coefficients), -1)
         support = np.flatnonzero(columns.any(axis=1))
         if not len(support):
             return np.zeros((len(Z), *coefficients.shape[1:]))
         sums = KernelSums(self.X[support], np.ascontiguousarray(columns[support].T), self.kernel)
         size = sums.choose_chunk_rows(Z)
-        parts = [sums.compute_exact(Z[begin : begin + size]) for begin in range(0, max(len(Z), 1), size)]
+        parts = [sums.compute_exact(Z[start : start + size]) for start in range(0, max(len(Z), 1), size)]
         return np.concatenate(parts).reshape(len(Z), *coefficients.shape[1:])
 
 
 @compiled(nogil=True)
 def _fill_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
-    """Fill out [a, b] with RBF kernel values, from the differences of rows A [a, d] and B [b, d]."""
+    """Write RBF kernel values of rows A [a, d] and B [b, d] into ``out`` [a, b], computed from differences of features."""
     distances = np.empty(len(B), A.dtype)
     for i in range(len(A)):
         for j in range(len(B)):
@@ -100,7 +101,7 @@ def _fill_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np
 
 @compiled(nogil=True)
 def compute_block(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """Return the kernel values that `fill_block` fills in: for compiled callers."""
+    """Return the kernel values between rows A [a, d] and B [b, d], as `fill_block` computes them; for compiled callers."""
     out = np.empty((len(A), len(B)), A.dtype)
     fill_block(A, B, kernel, out)
     return out
@@ -108,15 +109,16 @@ def compute_block(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
 
 @compiled(nogil=True)
 def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
-    """Fill out [a, b] with the kernel values between rows A [a, d], at least one, and B [b, d], all of one precision.
+    """Write the kernel values between rows A [a, d], at least one, and B [b, d] into ``out`` [a, b], all of the same type.
 
-    They are relative to the centre of A: values at rows far from it are 0 anyway. If a row of A is far from it, rows near that
-    one are as far, and |a|^2 - 2 a.b + |b|^2 cancels: then differences are squared. The arrays are not changed.
+    Gaussian kernel values are computed relative to the centre of A, because values at rows far from it are 0 anyway. If a row of
+    A itself is far from it, |a|^2 - 2 a.b + |b|^2 would cancel for rows near that row: then differences are squared instead. A
+    and B do not change.
     """
     if kernel.kind != RBF:
-        none = np.empty(0)
+        unused = np.empty(0)
         np.dot(A, B.T, out)
-        convert_products(out, none, none, kernel)
+        convert_products(out, unused, unused, kernel)
         return
     d = A.shape[1]
     centre, a_squares, b_squares, largest = np.zeros(d), np.zeros(len(A)), np.zeros(len(B)), 0.0
@@ -133,42 +135,42 @@ def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) ->
         for j in range(d):
             B[i, j] -= centre[j]
             b_squares[i] += B[i, j] * B[i, j]
-    if 8.0 * _EPS * kernel.gamma * largest > _MAX_ROUNDING:
+    if 8.0 * _EPS * kernel.gamma * largest > _MAX_ROUNDING_ERROR:
         _fill_from_differences(A, B, kernel, out)
         return
     np.dot(A, B.T, out)
     convert_products(out, a_squares, b_squares, kernel)
 
 
-_MIN_PIVOT = 1e-10  # of a row of a skeleton given the others, relative to the largest diagonal value
-_MAX_WEIGHT = 8.0  # of an interpolation: larger ones cost digits in the factorisation
-_MAX_EXCHANGES = 30  # of rows of a skeleton, to get there
-_THRESHOLD_POWER, _COLUMNS_POWER = -0.2, 0.14  # of a node's size
+_MIN_PIVOT = 1e-10  # of the Cholesky factor of K_JJ, relative to the largest diagonal value
+_MAX_WEIGHT = 8.0  # of an interpolation, because larger weights lose digits in the factorisation
+_MAX_EXCHANGES = 30  # of rows of a skeleton, to make the weights smaller
+_THRESHOLD_POWER, _COLUMNS_POWER = -0.2, 0.14  # how the two depend on the size of a node
 
 
 class Node(NamedTuple):
-    """A node of the compressed matrix. Rows are numbered by their places in the tree's order."""
+    """A node of the compressed matrix, with m rows. Rows are numbered by their positions in the tree's order."""
 
-    skeleton: np.ndarray  # int64 [r]: the rows from which the node's others are interpolated
+    skeleton: np.ndarray  # int64 [r]: the rows from which the others are interpolated
     places: np.ndarray
-    """int64 [r]: where they are among the node's m rows; the rows of an inner node are the skeletons of its children."""
+    """int64 [r]: the positions of the skeleton among the node's rows, which for an inner node are its children's skeletons."""
     interpolation: np.ndarray
-    """float64 [m, r]: from the skeleton to the node's rows. The identity at its places."""
-    block: np.ndarray  # float64: the kernel matrix [m, m] of a leaf; of an inner node, that between its children's skeletons
+    """float64 [m, r]: interpolates the node's rows from the skeleton; the identity at the skeleton itself."""
+    block: np.ndarray  # float64: the kernel matrix [m, m] of a leaf, or that between the skeletons of a node's children
 
 
 class NodePrecision(NamedTuple):
-    """The precision of a compression, at its leaves."""
+    """The precision of a compression, for nodes of the size of a leaf."""
 
-    threshold: float  # the largest error of a row's kernel values towards all rows outside its leaf, in the Euclidean norm
+    threshold: float  # largest error of a row's kernel values with all rows outside the node, in the Euclidean norm
     max_rank: int
-    columns: int  # columns outside a leaf by which skeletons are chosen: that many neighbours, at most, and as many at random
-    rounds: int  # how often a skeleton may grow by rows whose interpolation is not as good as it could be
+    columns: int  # maximum number of neighbours used to choose a skeleton, and number of random columns
+    rounds: int  # how often a skeleton may grow by rows with large interpolation errors, at least 1
 
     def scale_to_node(self, size: float) -> NodePrecision:
-        """The precision of a node with ``size`` times the rows of a leaf.
+        """Return the precision for a node with ``size`` times the rows of a leaf.
 
-        Large nodes are more exact: they are few and cost little, and the errors of all levels add up.
+        Larger nodes are more exact: they are few and cheap, and the errors of all levels add up.
         """
         return self._replace(threshold=self.threshold * size**_THRESHOLD_POWER, columns=int(self.columns * size**_COLUMNS_POWER))
 
@@ -182,23 +184,24 @@ def compress_nodes(
     precision: NodePrecision,
     rng: np.random.Generator,
 ) -> list[Node]:
-    """Compress the nodes in the tree's ``order``. O(n (m + r) (m + columns + d)).
+    """Compress the nodes in the tree's ``order``, and return them. O(n (m + r) (m + columns + d)).
 
-    Skeletons are chosen by ``selection_blocks``, the same as ``blocks`` or rougher, and ``neighbors`` int32 [n, k] of each row.
+    Skeletons are chosen with ``selection_blocks``, which are ``blocks`` or less exact, and ``neighbors`` int32 [n, k] of each
+    row.
     """
     nodes: list[Node] = []
-    sizes, outside = tree.end - tree.begin, tree.list_outside_ranges()
+    sizes, outside = tree.stops - tree.starts, tree.list_outside_ranges()
     leaf_size = sizes[tree.leaves].mean()
     for number in order:
         raise_if_stopped()
-        (left, right), begin, end = tree.children[number], int(tree.begin[number]), int(tree.end[number])
+        (left, right), start, stop = tree.children[number], int(tree.starts[number]), int(tree.stops[number])
         if left < 0:
-            rows, block = np.arange(begin, end), blocks(slice(begin, end), slice(begin, end))
+            rows, block = np.arange(start, stop), blocks(slice(start, stop), slice(start, stop))
         else:
             a, b = nodes[left].skeleton, nodes[right].skeleton
             rows, block = np.concatenate([a, b]), blocks(a, b)
         node_precision = precision.scale_to_node(sizes[number] / leaf_size)
-        columns, weights = _sample_outside_columns(neighbors[rows], begin, end, outside[number], node_precision.columns, rng)
+        columns, weights = _sample_outside_columns(neighbors[rows], start, stop, outside[number], node_precision.columns, rng)
         F = selection_blocks(rows, columns)
         F *= weights.astype(F.dtype)
         places, interpolation = _choose_skeleton(blocks, rows, F, node_precision)
@@ -207,28 +210,28 @@ def compress_nodes(
 
 
 def _sample_outside_columns(
-    neighbors: np.ndarray, begin: int, end: int, outside: np.ndarray, limit: int, rng: np.random.Generator
+    neighbors: np.ndarray, start: int, stop: int, outside: np.ndarray, limit: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sample columns outside a node: the neighbours of most of its rows, and random ones of each part ``outside`` of the tree.
+    """Sample columns outside a node: frequent neighbours of its rows, and random columns of each range in ``outside``.
 
-    Returned with weights: the random columns stand for all of their part.
+    Returns the columns and their weights; a random column represents all columns of its part of the range.
     """
     columns = neighbors.ravel()
-    columns, counts = np.unique(columns[(columns < begin) | (columns >= end)], return_counts=True)
+    columns, counts = np.unique(columns[(columns < start) | (columns >= stop)], return_counts=True)
     if len(columns) > limit:
         columns = columns[np.argpartition(-counts, limit)[:limit]]
     sizes = outside[:, 1] - outside[:, 0]
     counts = np.minimum(-(-limit // max(len(outside), 1)), sizes)
     first, last, stride = (np.repeat(values, counts) for values in (outside[:, 0], outside[:, 1] - 1, sizes / counts))
     strata = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts) + rng.random(len(first))
-    random = np.minimum(first + (strata * stride).astype(np.int64), last)  # one of each stratum
+    random = np.minimum(first + (strata * stride).astype(np.int64), last)  # one column from each stratum
     return np.concatenate([columns, random]), np.concatenate([np.ones(len(columns)), np.sqrt(stride)])
 
 
 def _choose_skeleton(
     blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: NodePrecision
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The places of a skeleton among the rows, and its interpolation, so that F [m, columns] is interpolated to the threshold."""
+    """Choose a skeleton that interpolates F [m, columns] up to the threshold; return its positions and the interpolation."""
     places, interpolation, tolerance = np.arange(0), np.empty((len(rows), 0)), precision.threshold**2
     for number in range(precision.rounds if F.size else 0):
         if number:
@@ -247,9 +250,10 @@ def _choose_skeleton(
 
 
 def _interpolate_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The interpolation K_IJ K_JJ^-1, with J the places whose rows are not, but for rounding, interpolated from each other.
+    """Return the positions J and the interpolation K_IJ K_JJ^-1, without positions whose rows depend linearly on the others.
 
-    A row that would be extrapolated is exchanged for the one with the largest weight, by which the determinant of K_JJ grows.
+    If a weight of the interpolation is too large, its row replaces the skeleton row that it weights, which increases the
+    determinant of K_JJ.
     """
     min_pivot = max(_MIN_PIVOT, blocks.estimate_rounding(rows))
     for _ in range(_MAX_EXCHANGES):
@@ -263,8 +267,8 @@ def _interpolate_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray
         row, column = np.unravel_index(np.abs(interpolation).argmax(), interpolation.shape) if rank else (0, 0)
         if not rank or abs(interpolation[row, column]) <= _MAX_WEIGHT:
             break
-        found, places = places, places.copy()
+        previous, places = places, places.copy()
         places[column] = row
     else:
-        places = found
+        places = previous
     return places, interpolation

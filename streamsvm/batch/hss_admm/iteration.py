@@ -1,8 +1,8 @@
 """The alternating direction method of multipliers (ADMM) on a compressed kernel matrix.
 
-The problem of a classifier (see `streamsvm.batch.problem`) is split into the quadratic part with the sum, in x, and the rest, in
-z. This is algorithm 2 of Cipolla and Gondzio (2021), with their beta and u = mu / beta; their algorithm 3 writes x_k where q_k is
-meant. Problems that differ only in their bounds are solved together: they share one factorisation, and each is a column.
+The problem of a classifier (see `streamsvm.batch.problem`) is split: x has the quadratic part and the constraint on the sum, z
+the rest. This is algorithm 2 of Cipolla and Gondzio (2021), with their beta and u = mu / beta; their algorithm 3 writes x_k
+instead of q_k. Problems that differ only in their bounds are solved together: each is a column, and they share one factorisation.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from streamsvm.core.progress import iterate_with_progress
 from streamsvm.core.sklearn_base import is_interrupt
 from streamsvm.core.threads import raise_if_stopped
 
-GAP = 10.0
-"""The relative duality gap may be so many times the tolerance of the residuals."""
+GAP_FACTOR = 10.0
+"""The relative duality gap may be this many times the tolerance of the residuals."""
 
-_CHECK_EVERY = 5  # iterations, since a check costs a product
-_FIRST_BALANCE = 5  # iterations before beta may first change; then after twice as many each time
-_BALANCED = 4.0  # beta changes if one residual is more than so many times the other
-_LARGEST_CHANGE = 30.0
-_LEAST_BETA = 1e-9  # times the largest self-kernel; residuals that ask for less cannot be balanced
+_ITERATIONS_BETWEEN_CHECKS = 5  # because a check costs a product with K~
+_FIRST_BALANCE = 5  # iterations before the first change of beta; the number doubles after each
+_RESIDUAL_RATIO = 4.0  # adapt beta when primal and dual residuals differ by more than this factor
+_MAX_BETA_CHANGE = 30.0
+_MIN_BETA = 1e-9  # times the largest self-kernel; smaller values do not balance the residuals
 
 
 class ADMMOptions(NamedTuple):
-    """Parameters of the iterations; ``balance``: whether beta follows the residuals."""
+    """Parameters of the iterations; ``balance`` tells whether beta is adapted to the residuals."""
 
     beta: float
     balance: bool
@@ -41,16 +41,14 @@ class ADMMOptions(NamedTuple):
 
 
 class ADMMSolution(NamedTuple):
-    """A column, or a number, for each problem."""
+    """The solutions of all problems: a column, or one number, for each."""
 
     b: np.ndarray
     bias: np.ndarray
     primal: np.ndarray
-    """The relative difference of K~ x and K~ z. (That of x and z says little: a smooth kernel makes small differences of values
-    from large ones of coefficients.)
-    """
-    dual: np.ndarray  # how much z still moves, in the optimality conditions, relative to their largest part
-    gap: np.ndarray  # the duality gap with K~ in place of K, as if the sum were zero, relative to the primal objective
+    """The relative difference of K~ x and K~ z. (With a smooth kernel, x and z may differ much although these differ little.)"""
+    dual: np.ndarray  # change of z in the optimality conditions, relative to their largest part
+    gap: np.ndarray  # duality gap with K~ in place of K, as if the sum were zero, relative to the primal objective
     n_iter: np.ndarray
     beta: float  # the last beta
     n_factorizations: int
@@ -58,68 +56,70 @@ class ADMMSolution(NamedTuple):
 
 
 def compute_largest_residual(primal: Any, dual: Any, gap: Any) -> Any:
-    """Return the largest of the residuals and of the gap divided by `GAP`: at most the tolerance at the end."""
-    return np.maximum(np.maximum(primal, dual), gap / GAP)
+    """Return the largest of the residuals and of the gap divided by `GAP_FACTOR`, to be compared with the tolerance."""
+    return np.maximum(np.maximum(primal, dual), gap / GAP_FACTOR)
 
 
 def run_admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
-    """Solve problems of classifiers whose bounds are float64 [n, problems].
+    """Solve the dual problems of classifiers with these bounds, float64 [n, problems], on a compressed matrix.
 
-    An interrupt ends the iterations; before the first of them has ended it is raised. K~ has no negative eigenvalue, hence this
-    converges for every beta above 0 and relaxation between 0 and 2. O(n (m + r)) for each iteration and running problem.
+    After the first iteration, an interrupt ends the iterations with the current solution; before, it is raised. Since K~ has no
+    negative eigenvalues, ADMM converges for any beta above 0 and any relaxation between 0 and 2. O(n (m + r)) for each iteration
+    of an unfinished problem.
     """
     n, problems = bounds.lower.shape
-    beta, due, factorizations, interrupted = options.beta, _FIRST_BALANCE, 0, False
+    beta, next_balance, n_factorizations, interrupted = options.beta, _FIRST_BALANCE, 0, False
     b, bias, n_iter = np.empty((n, problems)), np.zeros(problems), np.zeros(problems, np.int64)
     primal, dual, gap = np.full((3, problems), np.inf)
-    found = ADMMSolution(b, bias, primal, dual, gap, n_iter, beta, 0, False)
-    # From here on rows are in the order of the compressed matrix.
+    solution = ADMMSolution(b, bias, primal, dual, gap, n_iter, beta, 0, False)
+    # From here on, rows are in the order of the compressed matrix.
     bounds = Bounds(*(side[K.order] for side in bounds))
     z, u, right_side, Kx = np.zeros((4, n, problems))
-    least = _LEAST_BETA * (K.largest_diagonal or 1.0)
-    running = np.arange(problems)  # each has a column of z, u, right_side and Kx
+    min_beta = _MIN_BETA * (K.largest_diagonal or 1.0)
+    running = np.arange(problems)  # the unfinished problems, which have columns of z, u, right_side and Kx
     factor: HSSFactorization | None = None
     try:
-        for done in iterate_with_progress(range(1, options.max_iter + 1), "iterations", options.verbose):
+        for iteration in iterate_with_progress(range(1, options.max_iter + 1), "iterations", options.verbose):
             raise_if_stopped()
             if factor is None:
                 factor = K.factorize(beta)
                 ones = factor.solve(np.ones(n), ordered=True)
-                factorizations += 1
+                n_factorizations += 1
             x = factor.solve(right_side, ordered=True)
-            bias = x.sum(axis=0) / ones.sum()  # the multiplier of the sum
+            bias = x.sum(axis=0) / ones.sum()  # the multiplier of the constraint on the sum
             moved, size = np.zeros((2, len(running)))
             _advance_iterate(x, ones, bias, z, u, right_side, Kx, beta, options.relaxation, bounds, moved, size)
-            found.bias[running], found.n_iter[running] = bias, done
-            if done % _CHECK_EVERY and done < options.max_iter:
+            solution.bias[running], solution.n_iter[running] = bias, iteration
+            if iteration % _ITERATIONS_BETWEEN_CHECKS and iteration < options.max_iter:
                 continue
-            apart, values = K.product(x, ordered=True), np.linalg.norm(Kx, axis=0)
-            primal = _compute_relative_size(np.linalg.norm(apart, axis=0), values)
+            difference, values = K.product(x, ordered=True), np.linalg.norm(Kx, axis=0)
+            primal = _compute_relative_size(np.linalg.norm(difference, axis=0), values)
             dual = _compute_relative_size(beta * moved, np.maximum(beta * size, values))
             gap = np.zeros(len(running))
-            _write_duality_gap(Kx - apart, z, bias, bounds, gap)
-            found.primal[running], found.dual[running], found.gap[running] = primal, dual, gap
-            going = compute_largest_residual(primal, dual, gap) > options.tol
-            if not going.all():
-                found.b[np.ix_(K.order, running[~going])] = z[:, ~going]
-                z, u, right_side, Kx, *sides = (np.ascontiguousarray(of[:, going]) for of in (z, u, right_side, Kx, *bounds))
-                bounds, running, primal, dual = Bounds(*sides), running[going], primal[going], dual[going]
+            _write_duality_gap(Kx - difference, z, bias, bounds, gap)
+            solution.primal[running], solution.dual[running], solution.gap[running] = primal, dual, gap
+            continues = compute_largest_residual(primal, dual, gap) > options.tol
+            if not continues.all():
+                solution.b[np.ix_(K.order, running[~continues])] = z[:, ~continues]
+                arrays = z, u, right_side, Kx, *bounds
+                z, u, right_side, Kx, *sides = (np.ascontiguousarray(array[:, continues]) for array in arrays)
+                bounds, running, primal, dual = Bounds(*sides), running[continues], primal[continues], dual[continues]
                 if not len(running):
                     break
-            if options.balance and done == due:
-                due *= 2
-                change = max(_choose_beta_factor(primal, dual), min(least / beta, 1.0))
+            if options.balance and iteration == next_balance:
+                next_balance *= 2
+                change = max(_choose_beta_factor(primal, dual), min(min_beta / beta, 1.0))
                 if change != 1.0:
                     beta, u, factor = beta * change, u / change, None
                     right_side = beta * (z - u)
     except (KeyboardInterrupt, SystemError) as error:
         if not is_interrupt(error):
             raise
-        if not found.n_iter.all():  # no iteration has ended
+        if not solution.n_iter.all():  # the first iteration was not completed
             raise KeyboardInterrupt from None
         interrupted = True
-    found.b[np.ix_(K.order, running)] = z
-    return found._replace(beta=beta, n_factorizations=factorizations, interrupted=interrupted)
+    solution.b[np.ix_(K.order, running)] = z
+    return solution._replace(beta=beta, n_factorizations=n_factorizations, interrupted=interrupted)
 
 
 @compiled(nogil=True)
@@ -137,10 +137,10 @@ def _advance_iterate(
     moved: np.ndarray,
     size: np.ndarray,
 ) -> None:
-    """Do one iteration from x and ``ones``, the solutions of (K~ + beta I) for ``right_side`` and for ones.
+    """Complete one iteration, given x and ``ones``, which solve (K~ + beta I) for ``right_side`` and for a vector of ones.
 
-    Changes z, u and right_side, and writes x - z into x, K~ x into Kx, and the norms of the change of z and of u into ``moved``
-    and ``size``, zeros [problems].
+    Updates z, u and right_side; writes x - z into x, K~ x into Kx, and the norms of the change of z and of u into ``moved`` and
+    ``size``, which are zeros [problems].
     """
     n, problems = x.shape
     width = 1.0 / beta
@@ -164,10 +164,10 @@ def _advance_iterate(
 
 @compiled(nogil=True)
 def _write_duality_gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds, gap: np.ndarray) -> None:
-    """Write the duality gap of each problem at z, relative to the primal objective, into ``gap``, zeros [problems].
+    """Write the duality gap of each problem at z, relative to the primal objective, into ``gap``, which is zeros [problems].
 
-    It is the sum over rows of the slack in Fenchel's inequality, which is never below 0. The loss of a row is the largest of
-    -b f - |b - kink| over b, plus the largest of |b - kink|, with which a row beyond the margin has loss 0.
+    The gap is the sum over the rows of the slack in Fenchel's inequality, which is never negative. The loss of a row is the
+    maximum of -b f - |b - kink| over b, plus the maximum of |b - kink|, so that a row beyond the margin has no loss.
     """
     n, problems = z.shape
     primal = np.zeros(problems)
@@ -182,37 +182,38 @@ def _write_duality_gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: 
         gap[k] /= max(primal[k], 1e-300)
 
 
-def _compute_relative_size(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # if the whole is almost 0
-        return np.where(part > 0.0, part / np.maximum(whole, np.finfo(np.float64).tiny), 0.0)
+def _compute_relative_size(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Return ``part / total``, or 0 where the part is 0."""
+    with np.errstate(over="ignore"):  # if the total is almost 0
+        return np.where(part > 0.0, part / np.maximum(total, np.finfo(np.float64).tiny), 0.0)
 
 
 def _choose_beta_factor(primal: np.ndarray, dual: np.ndarray) -> float:
-    """Return the factor for beta: a larger beta makes x and z agree sooner, a smaller one lets them move.
+    """Return the factor for the next beta: a larger beta makes x and z agree sooner, a smaller one lets them move more.
 
-    The slowest problems determine it: to go on with the others costs little.
+    The slowest problems determine it, because further iterations of the other problems cost little.
     """
     ratio = max(primal.max(), 1e-12) / max(dual.max(), 1e-12)
-    if 1.0 / _BALANCED <= ratio <= _BALANCED:
+    if 1.0 / _RESIDUAL_RATIO <= ratio <= _RESIDUAL_RATIO:
         return 1.0
-    return min(max(math.sqrt(ratio), 1.0 / _LARGEST_CHANGE), _LARGEST_CHANGE)
+    return min(max(math.sqrt(ratio), 1.0 / _MAX_BETA_CHANGE), _MAX_BETA_CHANGE)
 
 
-_ROWS = 256  # of all, and of support vectors, at random
-_FAR = 2.0  # margins; rows whose values are farther from 0 are classified alike
+_SAMPLE_ROWS = 256  # random rows, and random support vectors, on which errors are measured
+_MAX_DECISION_VALUE = 2.0  # in margins; larger values are clipped, because errors there do not change labels
 
 
 def measure_value_errors(K: HSSMatrix, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Return by how much decision values of the exact kernel differ from those of the compressed matrix, for each problem.
+    """Measure the difference of decision values between the exact and the compressed matrix, float64 [problems].
 
-    They are root mean squares in units of the margin, float64 [problems], over random rows or random support vectors, whichever
-    is larger; values beyond twice the margin count as there. O(d + problems) for each of 512 rows and the n of ``b`` float64
-    [n, problems].
+    It is the root mean square in units of the margin, over random rows or random support vectors, whichever is larger; values
+    are clipped at twice the margin. ``b`` are the coefficients, float64 [n, problems]. O(d + problems) for each of the n rows and
+    each of the 512 sampled ones.
     """
     order = np.random.default_rng(0).permutation(len(b))
     support = order[b[order].any(axis=1)]
-    rows = np.concatenate([order[:_ROWS], support[:_ROWS]])
-    compressed, exact = (np.clip(values + bias, -_FAR, _FAR) for values in ((K @ b)[rows], K.exact_product(rows, b)))
+    rows, limit = np.concatenate([order[:_SAMPLE_ROWS], support[:_SAMPLE_ROWS]]), _MAX_DECISION_VALUE
+    compressed, exact = (np.clip(values + bias, -limit, limit) for values in ((K @ b)[rows], K.exact_product(rows, b)))
     squares = np.square(compressed - exact)
-    parts = [some.mean(axis=0) for some in (squares[:_ROWS], squares[_ROWS:]) if len(some)]
-    return np.sqrt(np.max(parts, axis=0))
+    means = [sample.mean(axis=0) for sample in (squares[:_SAMPLE_ROWS], squares[_SAMPLE_ROWS:]) if len(sample)]
+    return np.sqrt(np.max(means, axis=0))

@@ -26,14 +26,14 @@ def test_a_tree_parts_the_rows_and_finds_them_again(n, d, leaf_size, levels, see
     X = np.random.default_rng(seed).integers(0, levels, size=(n, d)).astype(float)  # many equal values
     cuts = grow_tree(X, leaf_size, seed)
     assert sorted(cuts.order.tolist()) == list(range(n))
-    sizes = (cuts.end - cuts.begin)[cuts.leaves]
+    sizes = (cuts.stops - cuts.starts)[cuts.leaves]
     assert sizes.sum() == n
     assert 0 < sizes.min() <= sizes.max() <= leaf_size
     assert cuts.cut[cuts.leaves].tolist() == list(range(len(cuts.leaves)))
     for node, right in enumerate(cuts.right):
         if right >= 0:
-            assert (cuts.begin[node], cuts.end[node]) == (cuts.begin[node + 1], cuts.end[right])
-            assert cuts.end[node + 1] == cuts.begin[right]
+            assert (cuts.starts[node], cuts.stops[node]) == (cuts.starts[node + 1], cuts.stops[right])
+            assert cuts.stops[node + 1] == cuts.starts[right]
     Z = X[cuts.order]
     own = np.repeat(np.arange(len(sizes)), sizes)
     for place, leaf in enumerate(leaves_of(cuts, Z)):
@@ -42,8 +42,8 @@ def test_a_tree_parts_the_rows_and_finds_them_again(n, d, leaf_size, levels, see
             right = cuts.right[node]
             values = Z @ cuts.axes[cuts.cut[node]]
             goes_left = values[place] <= cuts.thresholds[cuts.cut[node]]
-            if goes_left != (place < cuts.begin[right]):
-                below, above = values[cuts.begin[node] : cuts.begin[right]], values[cuts.begin[right] : cuts.end[node]]
+            if goes_left != (place < cuts.starts[right]):
+                below, above = values[cuts.starts[node] : cuts.starts[right]], values[cuts.starts[right] : cuts.stops[node]]
                 assert below.max() >= above.min() - 1e-12
                 break
             node = node + 1 if goes_left else right
@@ -52,7 +52,7 @@ def test_a_tree_parts_the_rows_and_finds_them_again(n, d, leaf_size, levels, see
 def test_different_rows_find_their_leaves():
     X = np.random.default_rng(0).normal(size=(500, 3))
     cuts = grow_tree(X, 20, 1)
-    expected = np.repeat(np.arange(len(cuts.leaves)), (cuts.end - cuts.begin)[cuts.leaves])
+    expected = np.repeat(np.arange(len(cuts.leaves)), (cuts.stops - cuts.starts)[cuts.leaves])
     assert leaves_of(cuts, X[cuts.order]) == expected.tolist()
 
 
@@ -74,7 +74,7 @@ def parts(matrix, cuts):
         """The node's block, and its interpolation from the skeleton."""
         rank = int(matrix.ranks[node])
         if cuts.right[node] < 0:
-            m = int(cuts.end[node] - cuts.begin[node])
+            m = int(cuts.stops[node] - cuts.starts[node])
             own = block(matrix.blocks, matrix.block_starts[node], m, m)
             return own, block(matrix.interpolations, matrix.interpolation_starts[node], m, rank)
         a, b = node + 1, int(cuts.right[node])
@@ -94,9 +94,9 @@ def test_the_matrix_is_that_of_the_definition(name):
     matrix = compose_matrix(X, cuts, Kernel(KERNELS[name], 0.4, 1.0, 2), 5, 7)
     skeletons, found = parts(matrix, cuts)
     for node, skeleton in enumerate(skeletons):
-        assert len(skeleton) == (min(5, cuts.end[node] - cuts.begin[node]) if node else 0)
+        assert len(skeleton) == (min(5, cuts.stops[node] - cuts.starts[node]) if node else 0)
         assert len(set(skeleton.tolist())) == len(skeleton)
-        assert ((skeleton >= cuts.begin[node]) & (skeleton < cuts.end[node])).all()
+        assert ((skeleton >= cuts.starts[node]) & (skeleton < cuts.stops[node])).all()
     expected = naive_batch.compositional(X, cuts, skeletons, RIDGE, kernel=name, gamma=0.4, coef0=1.0, degree=2)
     np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
     assert np.linalg.eigvalsh(found).min() > -1e-5 * np.abs(found).max()

@@ -154,7 +154,7 @@ def test_expansions_are_exact():
         K.exact_product(np.arange(9), coefficients), naive_batch.kernel_matrix(X[:9], X, gamma=0.5) @ coefficients, atol=1e-6
     )
     for rows in ([-1], [N], [[0]], [0.5]):
-        refused("rows must be whole numbers from 0", K.exact_product, np.array(rows), coefficients)
+        refused("rows must be integers from 0", K.exact_product, np.array(rows), coefficients)
     for length in (N - 1, N + 1):
         refused(f"an array of {N} rows", K.expand, Z, np.ones(length))
         refused(f"an array of {N} rows", K.exact_product, np.arange(3), np.ones(length))
@@ -182,17 +182,17 @@ def test_a_rank_that_is_too_small_is_told_with_the_error():
         ([[1.0, np.nan]], {}, "not finite"),
         ([[1e160]], {}, "beyond 1e+15"),
         ([[1e15]] * 3, {"kernel": "poly", "degree": 20}, "too large: scale"),
-        ([1.0, 2.0], {}, "rows of features"),
-        (np.empty((0, 3)), {}, "at least one of each"),
+        ([1.0, 2.0], {}, "at least one row and one feature"),
+        (np.empty((0, 3)), {}, "at least one row and one feature"),
         ([[1.0]], {"rel_tol": 0.0}, "rel_tol or abs_tol must be above 0"),
         ([[1.0]], {"gamma": -1.0}, "gamma must be"),
         ([[1.0]], {"max_rank": 0}, "max_rank must be"),
         ([[1.0]], {"leaf_size": 1}, "leaf_size must be"),
         ([[1.0]], {"kernel": "sigmoid"}, "kernel must be one of"),
         ([[1.0]], {"seed": -1}, "seed must be"),
-        (sparse.csr_array([[1.0]]), {}, "take X.toarray()"),
+        (sparse.csr_array([[1.0]]), {}, "convert a sparse matrix by X.toarray()"),
         ([[1.0j]], {}, "real numbers"),
-        (np.ma.masked_equal([[1.0, 2.0]], 2.0), {}, "none of them missing"),
+        (np.ma.masked_equal([[1.0, 2.0]], 2.0), {}, "without missing values"),
     ],
 )
 def test_bad_input(X, parameters, message):

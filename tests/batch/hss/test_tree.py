@@ -13,22 +13,22 @@ def test_every_row_is_in_one_leaf(n):
     tree = ClusterTree.grow(X, leaf_size=16)
     assert sorted(tree.order.tolist()) == list(range(n))
     leaves = tree.leaves
-    assert sorted(tree.end[leaves]) == [*sorted(tree.begin[leaves])[1:], n]
-    assert ((tree.end - tree.begin)[leaves] <= 16).all()
+    assert sorted(tree.stops[leaves]) == [*sorted(tree.starts[leaves])[1:], n]
+    assert ((tree.stops - tree.starts)[leaves] <= 16).all()
     for number, (left, right) in enumerate(tree.children):
         if left >= 0:
             assert right < left < number
-            assert (tree.begin[left], tree.end[right], tree.end[left]) == (
-                tree.begin[number],
-                tree.end[number],
-                tree.begin[right],
+            assert (tree.starts[left], tree.stops[right], tree.stops[left]) == (
+                tree.starts[number],
+                tree.stops[number],
+                tree.starts[right],
             )
             assert tree.level[left] == tree.level[right] == tree.level[number] + 1
 
 
 def test_the_other_halves_are_all_that_is_outside():
     tree = ClusterTree.grow(np.random.default_rng(0).normal(size=(100, 3)), leaf_size=16)
-    for begin, end, level, outside in zip(tree.begin, tree.end, tree.level, tree.list_outside_ranges(), strict=True):
+    for begin, end, level, outside in zip(tree.starts, tree.stops, tree.level, tree.list_outside_ranges(), strict=True):
         assert len(outside) == level
         rows = np.concatenate([np.arange(begin, end), *(np.arange(*part) for part in outside)])
         assert sorted(rows.tolist()) == list(range(100))
@@ -36,7 +36,7 @@ def test_the_other_halves_are_all_that_is_outside():
 
 def test_equal_rows_are_cut_too():
     tree = ClusterTree.grow(np.ones((100, 2)), leaf_size=10)
-    assert (tree.end - tree.begin)[tree.leaves].max() <= 10
+    assert (tree.stops - tree.starts)[tree.leaves].max() <= 10
 
 
 def test_leaves_hold_what_is_near():
@@ -44,7 +44,7 @@ def test_leaves_hold_what_is_near():
     X = rng.permutation(np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 7.0], [9.0, 7.0]], 32, axis=0)) + 0.1 * rng.normal(size=(128, 2))
     tree = ClusterTree.grow(X, leaf_size=32)
     for leaf in tree.leaves:
-        assert np.ptp(X[tree.order[tree.begin[leaf] : tree.end[leaf]]], axis=0).max() < 2.0
+        assert np.ptp(X[tree.order[tree.starts[leaf] : tree.stops[leaf]]], axis=0).max() < 2.0
 
 
 @pytest.mark.once
