@@ -10,15 +10,7 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.core.checks import check_number
-from streamsvm.core.explaining import (
-    Examples,
-    Explanation,
-    compute_distances,
-    draw_bars,
-    find_nearest_examples,
-    get_axes,
-    make_explanation,
-)
+from streamsvm.core.explaining import compute_distances, draw_bars, find_nearest_examples, get_axes, make_explanation
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.files.messages import short_repr, shorten
 from streamsvm.learners.wrapping import explain_wrapped, find_wrapped_examples
@@ -29,6 +21,8 @@ from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_null
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from streamsvm.core.explaining import Examples, Explanation
 
 _MAX_EXPLAINED_ROWS = 200  # contributions are averaged over at most this many rows
 _MAX_NAME_LENGTH = 40
@@ -78,9 +72,7 @@ class Importance:
         axes, values = get_axes(axes), self.error_increases or self.mean_contributions
         names = sorted(values, key=lambda name: -values[name])[:_MAX_BARS]
         draw_bars(axes, names, [values[name] for name in names], _MAX_BARS)
-        axes.set(
-            xlabel=f"Error when shuffled, above {self.error:.4g}" if self.error_increases else "Mean size of its contribution"
-        )
+        axes.set(xlabel=f"Error when shuffled, above {self.error:.4g}" if self.error_increases else "Mean absolute contribution")
         return axes
 
 
@@ -142,13 +134,12 @@ def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, se
     for i in indices:
         for name, contribution in task.explain_row(i).items():
             means[name] = means.get(name, 0.0) + abs(contribution) / len(indices)
-    mean_contributions = dict(sorted(means.items(), key=lambda item: -item[1]))
+    means = dict(sorted(means.items(), key=lambda item: -item[1]))
     if task.y is None:
-        return Importance(mean_contributions, {}, float("nan"), task.n_rows)
+        return Importance(means, {}, float("nan"), task.n_rows)
     rng, error = np.random.default_rng(seed), task.compute_error(None, None)
-    columns = task.list_columns(mean_contributions)
-    increases = {name: task.compute_error(name, rng.permutation(task.n_rows)) - error for name in columns}
-    return Importance(mean_contributions, increases, error, task.n_rows)
+    increases = {name: task.compute_error(name, rng.permutation(task.n_rows)) - error for name in task.list_columns(means)}
+    return Importance(means, increases, error, task.n_rows)
 
 
 def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
@@ -190,9 +181,7 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
     if hasattr(model, "predict_proba") and not hasattr(model, "decision_function"):
         raise ValueError(f"decisions of a {type(model).__name__} cannot be explained: it has no decision_function")
     if typical is None:
-        raise ValueError(
-            f"a {type(model).__name__} needs a typical row to compare with: pass typical, such as the means of its data"
-        )
+        raise ValueError(f"a {type(model).__name__} needs a typical row to compare with, such as the means of its data")
     row, base_row = np.asarray(x, np.float64), np.asarray(typical, np.float64)
     if row.ndim != 1 or row.shape != base_row.shape:
         raise ValueError(f"x and typical must be arrays of the same length, not of the shapes {row.shape} and {base_row.shape}")
@@ -236,9 +225,7 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
     check_number("n", n, 1, inclusive=True, integer=True)
     vectors = getattr(model, "support_vectors_", None)
     if vectors is None or not vectors.shape[1]:  # no vectors with a precomputed kernel
-        raise ValueError(
-            f"a {type(model).__name__} stores no rows that could be examples" + ", or is not fitted" * (vectors is None)
-        )
+        raise ValueError(f"a {type(model).__name__} stores no rows" + ", or is not fitted" * (vectors is None))
     rows = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, np.float64)
     d = rows.shape[1]
     try:
@@ -386,18 +373,13 @@ class _LearnerTask:
     def _predict_rows(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
         """Predict rows, in batches if the model supports them."""
         predictions: list[Any] = []
-        chunk = Chunk([Row(dict(x)) for x in xs], str)
+        chunk, is_batched = Chunk([Row(dict(x)) for x in xs], str), self._supports_batches
         while (n := len(predictions)) < len(xs):
-            batch = (
-                next_batch(chunk, n, len(xs), self._pipeline, False, bool, self._is_regression)
-                if self._supports_batches
-                else None
-            )
+            batch = next_batch(chunk, n, len(xs), self._pipeline, False, bool, self._is_regression) if is_batched else None
             if batch is None:
                 predictions.append(self._model.predict_one(xs[n]))
             else:
-                unlabelled = [None] * len(batch.X)
-                predictions += self._pipeline.last_step.predict_then_learn(batch.X, batch.names, unlabelled, False)[0]
+                predictions += self._pipeline.last_step.predict_then_learn(batch.X, batch.names, [None] * len(batch.X), False)[0]
         return predictions
 
 

@@ -19,7 +19,7 @@ from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     """A kernel SVM that learns row by row by coordinate ascent in the dual, with a budget of support vectors.
 
-    It maximises the dual objective of a support vector machine, in which each row has a coefficient between 0 and C. A row inside
+    It maximises the dual objective of a support vector machine, where each row has a coefficient between 0 and C. A row inside
     the margin becomes a support vector, with the coefficient that moves it onto the margin, so that no learning rate is needed.
     When the budget is exceeded, two support vectors are merged. Memory only grows with new features and labels.
 

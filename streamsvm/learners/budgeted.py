@@ -38,9 +38,9 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     scaling: Scaling = parameter(default="auto", choices=SCALINGS)
     """``"auto"`` scales rows inside the model, so that you need no scaler in front of it: each value is standardised by the
     location (mean, or 0) and standard deviation of its feature, and clipped to [-8, 8]. Location and standard deviation follow
-    about the last 10,000 rows, and are robust against outliers. When they have changed by a few per cent, all support vectors
-    are rescaled, so that old and new rows are compared on the same scale. A feature has an effect from the first row on in which
-    it varies. Binary features (all values are 0 or 1) are not changed; if all features are binary, rare ones count more. None:
+    about the last 10,000 rows, and are robust against outliers. When they have changed by a few per cent, all support vectors are
+    rescaled, so that old and new rows are compared on the same scale. A feature has no effect until its value has changed for the
+    first time. Binary features (all values are 0 or 1) are not changed; if all features are binary, rare ones count more. None:
     rows are not scaled. The targets of a regressor are not scaled in either case.
     """
 

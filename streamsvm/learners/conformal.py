@@ -16,7 +16,7 @@ from streamsvm.core.checks import check_number, validate_target
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMRegressor
-from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities, RegressorWrapper
+from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities, RegressorWrapper, Weights
 
 _MIN_SCORES = 20  # with fewer scores, the threshold is infinite
 _MISS_RATE_STEP = 0.02  # the step size gamma of [2]
@@ -312,9 +312,7 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
         if probabilities and kwargs.get("w", 1.0) != 0.0:
             self._calibration.add_score(1.0 - float(probabilities.get(y, 0.0)))
 
-    def _finish_predictions(
-        self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
-    ) -> list[Any]:
+    def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
         for i, label in enumerate(y):
             if columns and label is not None and (weights is None or weights[i] > 0.0):
                 self._calibration.add_score(1.0 - (float(columns[label][i]) if label in columns else 0.0))

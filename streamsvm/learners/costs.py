@@ -11,7 +11,7 @@ from river import base
 
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.files.messages import short_repr
-from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities
+from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities, Weights
 
 _MAX_COST = 1e9
 
@@ -74,13 +74,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
         """Merge other models with the same costs into this one, as `BSGDClassifier.merge_with` does."""
         self._merge_within(others, units)
 
-    def _finish_predictions(
-        self,
-        labels: list[Any],
-        columns: Probabilities,
-        y: Sequence[Any],  # noqa: ARG002
-        weights: np.ndarray | None,  # noqa: ARG002
-    ) -> list[Any]:
+    def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:  # noqa: ARG002
         if not columns:  # the classifier has not learned a label yet
             return labels
         names, probabilities = list(columns), np.array(list(columns.values()))

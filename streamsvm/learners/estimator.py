@@ -293,9 +293,9 @@ class OnlineEstimator(StoreEstimator):
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         """Return the stored rows of each label that are nearest to a row.
 
-        An ensemble with an instance memory returns rows of that memory, at the distance by which they vote. A kernel machine
-        returns support vectors, at the Euclidean distance of scaled features; a support vector belongs to the label with its
-        largest coefficient.
+        An ensemble with an instance memory returns rows of that memory, at the distance that weights their votes. A kernel
+        machine returns support vectors, at the Euclidean distance of scaled features; a support vector belongs to the label with
+        its largest coefficient.
 
         Parameters
         ----------

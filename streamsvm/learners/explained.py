@@ -57,18 +57,18 @@ def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
     check_number("n", n, 1, inclusive=True, integer=True)
     if not model.feature_names:
         raise ValueError("the model stores no rows that could be examples: it has learned nothing yet")
-    known = model._find_known_rows(x)
-    d, scale = known.rows.shape[1], getattr(model, "scale_in_use", None)
-    rows = np.asarray(known.rows, np.float64)
+    stored = model._find_known_rows(x)
+    d, scale = stored.rows.shape[1], getattr(model, "scale_in_use", None)
+    rows = np.asarray(stored.rows, np.float64)
     if scale is not None:
         deviations = rows * scale.spread[:d]
         rows = deviations + scale.location[:d]
         rows[np.abs(rows) < _ROUNDING * np.abs(deviations)] = 0.0
     labels = _list_labels(model)
-    targets = [labels[int(index)] for index in known.targets] if labels else known.targets.tolist()
+    targets = [labels[int(index)] for index in stored.targets] if labels else stored.targets.tolist()
     seen_labels = [label for label in labels if label in model._labels.targets]
     names = _get_names_and_values(model, x)[0][:d]
-    return find_nearest_examples(names, rows, known.distances, targets, seen_labels, n, known.kind)
+    return find_nearest_examples(names, rows, stored.distances, targets, seen_labels, n, stored.kind)
 
 
 def _get_names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:

@@ -153,7 +153,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
     This is a second-order method. Landmarks are rows of the stream, and the kernel values of a row with them are its regressors
     (the Nystroem approximation of the kernel). The model is the least-squares solution for labels of -1 and 1, over all rows so
-    far. Each row therefore has its full effect as soon as it is learned, while the first-order steps of `BSCAClassifier` need
+    far. Each row therefore has its full effect immediately, while the first-order steps of `BSCAClassifier` need
     many rows, or several passes.
 
     The first rows become landmarks. Later, rows that were predicted badly and are not near a landmark replace landmarks that no

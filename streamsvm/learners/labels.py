@@ -62,8 +62,8 @@ class Labels:
     def encode(self, y: Any) -> float:
         """Return the target of a label; a new label is added.
 
-        Raises a ValueError if the label is None, NaN, not hashable or longer than 1,024 characters, and a `TooManyLabelsError`
-        if it exceeds ``max_classes``.
+        Raises a ValueError if the label is missing (None, NaN), not hashable or longer than 1,024 characters, and a
+        `TooManyLabelsError` if it exceeds ``max_classes``.
         """
         try:
             return self.targets[y]

@@ -207,8 +207,8 @@ def _make_sources(merged: Any, learned: Sequence[_ModelUnits], column_by_name: d
 def _map_outputs(labels: Labels, merged_labels: Labels) -> np.ndarray:
     """Return the matrix that converts the outputs of a model to those of the merged model; see `MergeSource.outputs`.
 
-    If both have one output, it is the sign by which their positive labels agree. The single output of two labels becomes half of
-    the output of each label in a model with several outputs.
+    If both have one output, it is 1 or -1, depending on whether their positive labels agree. The single output of two labels
+    becomes half of the output of each label in a model with several outputs.
     """
     if not merged_labels.class_labels:
         label = labels.seen[0]

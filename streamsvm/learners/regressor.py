@@ -124,6 +124,6 @@ class EpsilonInsensitiveRegressor(OnlineRegressor):
     """The base of regressors whose loss has the parameter epsilon."""
 
     epsilon: float
-    """The half width of the epsilon-insensitive tube, at least 0: absolute errors up to epsilon have no loss, and such rows are
+    """The half width of the epsilon-insensitive tube, at least 0: absolute errors up to epsilon have no loss, and these rows are
     not learned. Increase it for noisy targets, and for fewer support vectors.
     """

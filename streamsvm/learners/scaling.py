@@ -48,7 +48,7 @@ class ScalingEstimator(OnlineEstimator):
 
     scaling: Scaling
 
-    _refuses_when_full = False  # whether there is no budget maintenance, so that a row is refused if it exceeds the budget
+    _refuses_when_full = False  # whether a row that exceeds the budget is refused, for lack of budget maintenance
 
     @property
     def scale_in_use(self) -> ScaleInUse | None:

@@ -14,7 +14,7 @@ from streamsvm.core.checks import check_number, validate_weight
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.files.messages import short_repr
 from streamsvm.files.river_metrics import metrics
-from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities
+from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities, Weights
 
 _STEPS_PER_SIDE = 50  # thresholds below 1/2, and above it
 _MAX_LOG_ODDS = 7.0  # of the largest threshold: a probability of .999
@@ -255,9 +255,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
     def _can_learn_batch(self, y: Sequence[Any]) -> bool:
         return len(self._labels) == 2 and {*y} - {None} <= {*self._labels}
 
-    def _finish_predictions(
-        self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
-    ) -> list[Any]:
+    def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
         # Row by row, because counting a row may change the threshold for the next one.
         for i, values in enumerate(zip(*(column.tolist() for column in columns.values()), strict=True)):
             probabilities = dict(zip(columns, values, strict=True))

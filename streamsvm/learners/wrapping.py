@@ -13,6 +13,8 @@ from streamsvm.core.explaining import Examples, Explanation
 
 #: Probabilities of many rows: a float64 array [rows] for each label.
 Probabilities = Mapping[Any, np.ndarray]
+#: Weights of many rows, float64 [rows]; None: all weights are 1.
+Weights = np.ndarray | None
 #: Attributes of the classifier that stream loops read through the wrapper.
 _FORWARDED = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "can_learn_many"})
 
@@ -117,9 +119,7 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         """Return whether `predict_then_learn` can process rows with these labels; None marks rows that are only predicted."""
         return True
 
-    def _finish_predictions(
-        self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
-    ) -> list[Any]:
+    def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
         """Return the wrapper's predictions, given the classifier's labels and probabilities; learn from rows that have a label.
 
         The classifier has predicted and learned the rows. ``y`` has None, or ``weights`` has 0, for rows that were not learned.
