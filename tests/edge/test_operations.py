@@ -1,4 +1,4 @@
-"""Steps answer as twins in plain Python do, in a bounded memory; arrays and options that do not fit are refused."""
+"""Steps equal naive twins in plain Python, in bounded memory. Invalid arrays and options are refused."""
 
 import math
 import tracemalloc
@@ -9,7 +9,7 @@ import pytest
 from edge_models import FORESTS, MEMORIES, matrix, program
 from refused import refused
 from streamsvm import edge
-from streamsvm.core.steps import neighbours as of_learners
+from streamsvm.core.steps import neighbours as learner_neighbours
 from streamsvm.core.steps import stack
 from streamsvm.edge import ensembles
 from streamsvm.edge.operations import check_step, evaluate_step
@@ -20,15 +20,17 @@ from streamsvm.export.quantise import quantise_program
 OPTIONS = {"labels": 3, "neighbours": 2, "max_difference": 1.0, "offset": 1e-3, "power": 3}
 
 
-def neighbours(step, row):
-    """The value of a step ``neighbours`` for a row, by loops."""
+def neighbours_twin(step, row):
+    """Evaluate a step ``neighbours`` for a row with loops."""
     a, o = step.arrays, step.options
     distances = []
     for vector in a["vectors"].tolist():
         if "scale" in a:
             vector = [number * unit for number, unit in zip(vector, a["scale"].tolist(), strict=True)]
-        ways = [min(abs(x - v), o["max_difference"]) for x, v in zip(row, vector, strict=True)]
-        distances.append(math.fsum(r * way for r, way in zip(a["feature_weights"].tolist(), ways, strict=True)))
+        differences = [min(abs(x - v), o["max_difference"]) for x, v in zip(row, vector, strict=True)]
+        distances.append(
+            math.fsum(weight * difference for weight, difference in zip(a["feature_weights"].tolist(), differences, strict=True))
+        )
     nearest = sorted(range(len(distances)), key=lambda i: (round(1024.0 * distances[i]), i))[: o["neighbours"]]
     votes = {i: float(a["weights"][i]) / (max(distances[i], 2.0**-15) + o["offset"]) ** o["power"] for i in nearest}
     if not o["labels"]:
@@ -36,63 +38,65 @@ def neighbours(step, row):
     return [sum(votes[i] for i in nearest if a["targets"][i] == k) / sum(votes.values()) for k in range(o["labels"])]
 
 
-def made(**given):
-    """A step of three rows of two numbers, but for what is given."""
+def make_step(**changes):
+    """Make a step ``neighbours`` with three rows of two numbers; ``changes`` replaces some arrays and options."""
     arrays = {"vectors": np.array([[0, 0], [1, 0], [1, 1]], np.float32), "feature_weights": np.array([1.0, 0.5])}
     arrays |= {"targets": np.array([0.0, 2.0, 1.0]), "weights": np.ones(3, np.float32)}
-    arrays |= {name: value for name, value in given.items() if name in (*arrays, "scale", "center")}
-    return Step("neighbours", (0,), arrays, OPTIONS | {name: value for name, value in given.items() if name in OPTIONS})
+    arrays |= {name: value for name, value in changes.items() if name in (*arrays, "scale", "center")}
+    return Step("neighbours", (0,), arrays, OPTIONS | {name: value for name, value in changes.items() if name in OPTIONS})
 
 
-def test_a_row_that_is_there_already_is_at_the_least_distance():
-    step = made(vectors=np.array([[0, 0], [3, 0], [3, 3]], np.float32), labels=3, neighbours=3)
-    at, near, beyond = evaluate_step(step, np.array([[0.0, 0.0], [2.0**-17, 0.0], [2.0**-14, 0.0]])).tolist()
-    assert at == near
-    assert beyond[0] < at[0]
+def test_distances_below_the_minimum_count_as_the_minimum():
+    step = make_step(vectors=np.array([[0, 0], [3, 0], [3, 3]], np.float32), labels=3, neighbours=3)
+    equal, near, beyond = evaluate_step(step, np.array([[0.0, 0.0], [2.0**-17, 0.0], [2.0**-14, 0.0]])).tolist()
+    assert equal == near
+    assert beyond[0] < equal[0]
 
 
 @pytest.mark.parametrize("bits", [32, 8])
 @pytest.mark.parametrize("name", MEMORIES)
-def test_neighbours_answer_as_their_twin(name, bits):
-    given = quantise_program(program(name), bits)
-    place = next(place for place, step in enumerate(given.steps) if step.op == "neighbours")
-    part = given.with_steps(given.steps[:place])
-    part.answer = given.answer._replace(decision=place, choice=place)
-    X = matrix(given).astype(np.float64)
-    taken, step, labels = run_program(part, X)[0], given.steps[place], given.steps[place].options["labels"]
-    values = evaluate_step(step, taken)
-    assert values.shape == (len(X), labels or 1) == (len(X), check_step(step, taken.shape[1]))
-    np.testing.assert_allclose(values, [neighbours(step, row) for row in taken.tolist()], rtol=1e-9, atol=1e-12)
-    answers = values if not labels else 2.0 * values - 1.0 if labels > 2 else values[:, 1:] - values[:, :1]
-    np.testing.assert_allclose(run_program(given, X)[0], answers, rtol=1e-12, atol=1e-12)
+def test_neighbours_equal_their_naive_twin(name, bits):
+    original = quantise_program(program(name), bits)
+    index = next(index for index, step in enumerate(original.steps) if step.op == "neighbours")
+    prefix = original.with_steps(original.steps[:index])
+    prefix.answer = original.answer._replace(decision=index, choice=index)
+    X = matrix(original).astype(np.float64)
+    inputs, step, labels = run_program(prefix, X)[0], original.steps[index], original.steps[index].options["labels"]
+    values = evaluate_step(step, inputs)
+    assert values.shape == (len(X), labels or 1) == (len(X), check_step(step, inputs.shape[1]))
+    np.testing.assert_allclose(values, [neighbours_twin(step, row) for row in inputs.tolist()], rtol=1e-9, atol=1e-12)
+    expected = values if not labels else 2.0 * values - 1.0 if labels > 2 else values[:, 1:] - values[:, :1]
+    np.testing.assert_allclose(run_program(original, X)[0], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_neighbours_take_a_bounded_memory():
+def test_memory_of_neighbours_is_bounded():
     rng, n, features = np.random.default_rng(0), 2000, 40
     arrays = {"vectors": rng.normal(size=(n, features)).astype(np.float32), "feature_weights": rng.random(features)}
     arrays |= {"targets": rng.integers(0, 3, n).astype(float), "weights": np.ones(n, np.float32)}
-    step, x = made(**arrays), rng.normal(size=(300, features))
+    step, x = make_step(**arrays), rng.normal(size=(300, features))
     expected = np.concatenate([evaluate_step(step, row[None]) for row in x])
     tracemalloc.start()
     values = evaluate_step(step, x)
-    most = tracemalloc.get_traced_memory()[1]
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 3 * 8 * MAX_NUMBERS_AT_ONCE < 8 * len(x) * n * features / 3
+    assert peak < 3 * 8 * MAX_NUMBERS_AT_ONCE < 8 * len(x) * n * features / 3
     np.testing.assert_array_equal(values, expected)
 
 
-def test_votes_of_any_size_are_shares():
-    """Of the largest distances and weights that are allowed, and of the smallest, no number is infinite or none."""
-    for relevance in (0.0, 1e30):
+def test_extreme_votes_are_finite_and_sum_to_one():
+    """Neither the largest nor the smallest allowed distances and weights lead to infinity or NaN."""
+    for feature_weight in (0.0, 1e30):
         for offset in (1e-30, 1e30):
             weights = np.array([1e-30, 1.0, 1e29])
-            step = made(feature_weights=np.array([relevance, 0.0]), weights=weights, offset=offset, power=8, neighbours=3)
+            step = make_step(
+                feature_weights=np.array([feature_weight, 0.0]), weights=weights, offset=offset, power=8, neighbours=3
+            )
             assert check_step(step, 2) == 3
             np.testing.assert_allclose(evaluate_step(step, np.array([[0.0, 0.0], [1e300, -1e300]])).sum(axis=1), 1.0)
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("changes", "reason"),
     [
         ({"vectors": np.zeros((0, 2), np.float32)}, "has no vectors, or one label"),
         ({"vectors": np.zeros((3, 1), np.float32)}, r"vectors of a step 'neighbours' has the shape \(3, 1\)"),
@@ -119,22 +123,22 @@ def test_votes_of_any_size_are_shares():
         *(({"power": bad}, "power of a step 'neighbours' is out of its range") for bad in (0, 9, 2.5, True)),
     ],
 )
-def test_neighbours_that_do_not_fit_are_refused(given, reason):
-    assert check_step(made(), 2) == 3
+def test_invalid_neighbours_are_refused(changes, reason):
+    assert check_step(make_step(), 2) == 3
     with pytest.raises(edge.ExportError, match=reason):
-        check_step(made(**given), 2)
+        check_step(make_step(**changes), 2)
 
 
 @pytest.mark.parametrize("name", ["vectors", "feature_weights", "targets", "weights", *OPTIONS])
-def test_neighbours_need_all_arrays_and_options(name):
-    step = made()
-    arrays, options = ({key: value for key, value in some.items() if key != name} for some in (step.arrays, step.options))
+def test_neighbours_with_missing_arrays_or_options_are_refused(name):
+    step = make_step()
+    arrays, options = ({key: value for key, value in mapping.items() if key != name} for mapping in (step.arrays, step.options))
     with pytest.raises(edge.ExportError, match=f"has missing or invalid arrays and options .*{name}"):
         check_step(Step("neighbours", (0,), arrays, options), 2)
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("changes", "reason"),
     [
         ({"center": np.zeros(2)}, "center of a step 'kernel' has the shape"),
         ({"center": np.array([math.inf])}, "center of a step 'kernel' are not finite"),
@@ -143,19 +147,19 @@ def test_neighbours_need_all_arrays_and_options(name):
         *(({"degree": bad}, "degree of a step 'kernel' is out of its range") for bad in (2.5, 0, 101)),
     ],
 )
-def test_middles_and_degrees_that_do_not_fit_are_refused(given, reason):
+def test_invalid_centers_and_degrees_are_refused(changes, reason):
     arrays = {"vectors": np.array([[-127], [127]], np.int8), "scale": np.array([0.5]), "center": np.array([100.0])}
     options = {"kind": "rbf", "gamma": 1.0, "coef0": 0.0, "degree": 1}
     step = Step("kernel", (0,), arrays, options)
     np.testing.assert_allclose(evaluate_step(step, np.array([[163.5], [37.5]])), [[0.0, 1.0], [math.exp(-1.0), 0.0]], atol=1e-15)
-    changed = [{name: given.get(name, value) for name, value in some.items()} for some in (arrays, options)]
-    if given.get("vectors", arrays["vectors"]).dtype.kind == "f":
+    changed = [{name: changes.get(name, value) for name, value in mapping.items()} for mapping in (arrays, options)]
+    if changes.get("vectors", arrays["vectors"]).dtype.kind == "f":
         del changed[0]["scale"]
     refused(reason, check_step, Step("kernel", (0,), *changed), 1, error=edge.ExportError)
 
 
-def shares_by_trees(step, row):
-    """The value of a step ``forest`` for a row, by loops."""
+def forest_twin(step, row):
+    """Evaluate a step ``forest`` for a row with loops."""
     a, shares = {name: array.tolist() for name, array in step.arrays.items()}, [0.0] * step.options["labels"]
     for node, vote in zip(a["roots"], a["votes"], strict=True):
         while a["left"][node] >= 0:
@@ -168,12 +172,12 @@ def shares_by_trees(step, row):
 
 
 @pytest.mark.parametrize("name", FORESTS)
-def test_forests_answer_as_their_twin(name):
-    given = program(name)
-    X = np.nan_to_num(matrix(given).astype(np.float64), posinf=1e38, neginf=-1e38)
-    step = given.steps[1]
+def test_forests_equal_their_naive_twin(name):
+    original = program(name)
+    X = np.nan_to_num(matrix(original).astype(np.float64), posinf=1e38, neginf=-1e38)
+    step = original.steps[1]
     assert check_step(step, X.shape[1]) == step.options["labels"]
-    np.testing.assert_allclose(evaluate_step(step, X), [shares_by_trees(step, row) for row in X.tolist()], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(evaluate_step(step, X), [forest_twin(step, row) for row in X.tolist()], rtol=1e-6, atol=1e-9)
 
 
 FOREST = {
@@ -188,44 +192,45 @@ FOREST = {
 }
 
 
-def other(name, place, value):
+def change_forest(name, index, value):
+    """Return an array of `FOREST` with one number changed, by its name."""
     array = FOREST[name].copy()
-    array[place] = value
+    array[index] = value
     return {name: array}
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("changes", "reason"),
     [
-        (other("left", 0, 0), "do not fit together"),  # its own child
-        (other("left", 5, 3), "do not fit together"),  # its parent
-        (other("left", 0, 3), "do not fit together"),  # in another tree
-        (other("left", 5, 7), "do not fit together"),  # of which the second one is not there
-        (other("left", 5, -2), "do not fit together"),
-        (other("roots", 0, 1), "do not fit together"),
-        (other("roots", 1, 0), "do not fit together"),
-        (other("roots", 1, 8), "do not fit together"),
+        (change_forest("left", 0, 0), "do not fit together"),  # its own child
+        (change_forest("left", 5, 3), "do not fit together"),  # its parent
+        (change_forest("left", 0, 3), "do not fit together"),  # in another tree
+        (change_forest("left", 5, 7), "do not fit together"),  # the second child does not exist
+        (change_forest("left", 5, -2), "do not fit together"),
+        (change_forest("roots", 0, 1), "do not fit together"),
+        (change_forest("roots", 1, 0), "do not fit together"),
+        (change_forest("roots", 1, 8), "do not fit together"),
         ({"roots": np.zeros(0, np.int32), "votes": np.zeros(0)}, "do not fit together"),
-        (other("feature", 0, 2), "do not fit together"),
-        (other("feature", 0, -1), "do not fit together"),
-        (other("feature", 1, 5), "do not fit together"),
-        (other("equal", 0, 2), "do not fit together"),
-        (other("targets", (0, 0), 3), "do not fit together"),
-        (other("targets", (0, 1), -1), "do not fit together"),
-        (other("counts", (0, 1), -1), "do not fit together"),
-        (other("thresholds", 0, math.nan), "thresholds of a step 'forest' are not finite"),
-        (other("votes", 0, 0.0), "votes of a step 'forest' are not above 0"),
+        (change_forest("feature", 0, 2), "do not fit together"),
+        (change_forest("feature", 0, -1), "do not fit together"),
+        (change_forest("feature", 1, 5), "do not fit together"),
+        (change_forest("equal", 0, 2), "do not fit together"),
+        (change_forest("targets", (0, 0), 3), "do not fit together"),
+        (change_forest("targets", (0, 1), -1), "do not fit together"),
+        (change_forest("counts", (0, 1), -1), "do not fit together"),
+        (change_forest("thresholds", 0, math.nan), "thresholds of a step 'forest' are not finite"),
+        (change_forest("votes", 0, 0.0), "votes of a step 'forest' are not above 0"),
         ({"counts": FOREST["counts"][:4]}, "targets of a step 'forest' has the shape"),
     ],
 )
-def test_forests_that_do_not_fit_are_refused(given, reason):
-    refused(reason, check_step, Step("forest", (0,), FOREST | given, {"labels": 3}), 2, error=edge.ExportError)
+def test_invalid_forests_are_refused(changes, reason):
+    refused(reason, check_step, Step("forest", (0,), FOREST | changes, {"labels": 3}), 2, error=edge.ExportError)
 
 
-def test_forests_of_numbers_have_means_of_leaves():
-    given = {name: array for name, array in FOREST.items() if name not in ("targets", "counts")}
+def test_regression_forests_have_means_in_their_leaves():
+    arrays = {name: array for name, array in FOREST.items() if name not in ("targets", "counts")}
     means = {"means": np.arange(float(len(FOREST["counts"])))}
-    step = Step("forest", (0,), given | means, {"labels": 0})
+    step = Step("forest", (0,), arrays | means, {"labels": 0})
     assert check_step(step, 2) == 1
     labelled = Step("forest", (0,), FOREST | {"targets": np.tile([0, 1], (len(means["means"]), 1))}, {"labels": 2})
     assert check_step(labelled, 2) == 2
@@ -233,15 +238,15 @@ def test_forests_of_numbers_have_means_of_leaves():
     leaves = ensembles._find_leaves(FOREST, x.astype(np.float32))
     votes = FOREST["votes"].astype(float)
     np.testing.assert_allclose(evaluate_step(step, x)[:, 0], leaves @ votes / votes.sum())
-    for bad, reason in (
+    for changes, reason in (
         ({}, "means"),
         ({"means": means["means"][:1]}, "do not fit"),
         ({"means": np.full(len(means["means"]), 2e30)}, "do not fit"),
     ):
-        refused(reason, check_step, Step("forest", (0,), given | bad, {"labels": 0}), 2, error=edge.ExportError)
+        refused(reason, check_step, Step("forest", (0,), arrays | changes, {"labels": 0}), 2, error=edge.ExportError)
 
 
-def test_forests_and_logarithms_need_their_options():
+def test_invalid_options_of_forests_and_logarithms_are_refused():
     for labels in (1, 2.0, 2**12 + 1, None):
         step = Step("forest", (0,), FOREST, {"labels": labels})
         refused("labels of a step 'forest'", check_step, step, 2, error=edge.ExportError)
@@ -252,6 +257,6 @@ def test_forests_and_logarithms_need_their_options():
     )
 
 
-def test_ties_are_those_of_the_learners():
-    learned = of_learners.ROUNDING_OFFSET, of_learners.MIN_DISTANCE, stack.TIE_TOLERANCE
+def test_constants_equal_those_of_the_learners():
+    learned = learner_neighbours.ROUNDING_OFFSET, learner_neighbours.MIN_DISTANCE, stack.TIE_TOLERANCE
     assert learned == (ensembles.ROUNDING_OFFSET, ensembles.MIN_DISTANCE, ensembles.TIE_TOLERANCE)
