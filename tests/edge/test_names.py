@@ -1,4 +1,4 @@
-"""Statistics of names are the same in all forms, whatever wrote the names; tables of files that do not fit are refused."""
+"""Target encodings are the same in all export formats, however categories are spelled. Invalid tables are refused."""
 
 import ctypes
 import json
@@ -31,27 +31,27 @@ CASES += [(2, {"max_values": 0}), (2, {"scaler": "standard"}), (0, {"when_missin
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
 def case(request):
-    """Whether a model has labels, the model, its rows, and its program."""
+    """Return whether a model has labels, the model, its rows, and its program."""
     classes, parameters = request.param
-    model, given = of_names(classes, 300, **parameters)
-    return classes > 0, model, given, make_program(model)
+    model, xs = of_names(classes, 300, **parameters)
+    return classes > 0, model, xs, make_program(model)
 
 
-def is_same(has_labels, model, given, predict):
-    """Whether the answers for many rows are those of the model."""
-    expected = [model.predict_one(x) for x in given]
+def assert_predictions(has_labels, model, xs, predictions):
+    """Assert that predictions for rows are those of the model."""
+    expected = [model.predict_one(x) for x in xs]
     if has_labels:
-        assert list(predict) == expected
+        assert list(predictions) == expected
     else:
-        np.testing.assert_allclose(predict, expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(predictions, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_numbers_of_names_are_those_of_the_encoder(case):
-    _, model, given, program = case
+def test_encoded_rows_equal_those_of_the_encoder(case):
+    _, model, xs, program = case
     predictor, encoder = Predictor(program), model["TableEncoder"]
     assert {column.field for column in program.columns if column.table is not None} >= {"city"}
     seen = {"text": 0, "table": 0, "neither": 0}
-    for x in given:
+    for x in xs:
         features = encoder.transform_one(x)
         for column, number in zip(program.columns, predictor.encode_row(x).tolist(), strict=True):
             if column.text is not None or column.table is not None:
@@ -60,71 +60,71 @@ def test_numbers_of_names_are_those_of_the_encoder(case):
     assert all(seen.values()) or encoder.max_values == 0
 
 
-def test_a_file_and_onnx_answer_as_the_model(case, tmp_path):
-    has_labels, model, given, _ = case
-    [numpy_file], [onnx] = (export(model, form, tmp_path) for form in ("numpy", "onnx"))
+def test_numpy_file_and_onnx_predict_as_the_model(case, tmp_path):
+    has_labels, model, xs, _ = case
+    [numpy_file], [onnx_file] = (export(model, export_format, tmp_path) for export_format in ("numpy", "onnx"))
     predictor = edge.load(numpy_file)
-    is_same(has_labels, model, given, [predictor.predict_one(x) for x in given])
-    X = np.array([predictor.encode_row(x) for x in given], np.float32)
-    is_same(has_labels, model, given, onnxruntime.InferenceSession(onnx).run(None, {"X": X})[0].ravel().tolist())
+    assert_predictions(has_labels, model, xs, [predictor.predict_one(x) for x in xs])
+    X = np.array([predictor.encode_row(x) for x in xs], np.float32)
+    assert_predictions(has_labels, model, xs, onnxruntime.InferenceSession(onnx_file).run(None, {"X": X})[0].ravel().tolist())
 
 
 @needs_compiler
-def test_c_answers_as_the_model(case):
-    has_labels, model, given, program = case
+def test_c_predicts_as_the_model(case):
+    has_labels, model, xs, program = case
     compiled, predictor = CModel(program, flags=FLAGS), Predictor(program)
-    name = compiled.library.model_name
-    name.restype, name.argtypes = ctypes.c_float, [ctypes.c_int, ctypes.c_char_p]
-    X = np.array([predictor.encode_row(x) for x in given], np.float32)
-    for x, row in zip(given, X, strict=True):
-        for place, column in enumerate(program.columns):
+    look_up = compiled.library.model_name
+    look_up.restype, look_up.argtypes = ctypes.c_float, [ctypes.c_int, ctypes.c_char_p]
+    X = np.array([predictor.encode_row(x) for x in xs], np.float32)
+    for x, row in zip(xs, X, strict=True):
+        for index, column in enumerate(program.columns):
             if column.table is not None:
                 value = x[column.field]
                 text = "" if value is None or value != value else normalize_name(format_category(value).strip())
-                assert name(place, text.encode()) == np.nan_to_num(row[place])
-                row[place] = name(place, text.encode())
-    assert name(-1, b"1") == name(len(program.columns), b"1") == 0.0
-    is_same(has_labels, model, given, compiled.predict_many(X).tolist())
+                assert look_up(index, text.encode()) == np.nan_to_num(row[index])
+                row[index] = look_up(index, text.encode())
+    assert look_up(-1, b"1") == look_up(len(program.columns), b"1") == 0.0
+    assert_predictions(has_labels, model, xs, compiled.predict_many(X).tolist())
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_frames_have_names(library, case):
-    _, _, given, program = case
+def test_frames_with_categories(library, case):
+    _, _, xs, program = case
     predictor = Predictor(program)
-    given = [{**x, "city": None if x["city"] is None else str(x["city"]), "size": str(x["size"])} for x in given[:200]]
-    frame = pytest.importorskip(library).DataFrame({name: [x.get(name) for x in given] for name in ("city", "size", *"abcde")})
-    rows = np.array([predictor.encode_row(x) for x in given])
+    xs = [{**x, "city": None if x["city"] is None else str(x["city"]), "size": str(x["size"])} for x in xs[:200]]
+    frame = pytest.importorskip(library).DataFrame({name: [x.get(name) for x in xs] for name in ("city", "size", *"abcde")})
+    rows = np.array([predictor.encode_row(x) for x in xs])
     np.testing.assert_array_equal(predictor._read_matrix(frame), rows)
 
 
-def test_names_are_read_as_an_encoder_does():
+def test_categories_are_normalised_as_by_the_encoder():
     texts = ["1.0", "-20.00", "-0.0", "TRUE", "False", "true", "1.10", "007", "007.0", "0.000", "1" * 17 + ".0", "Paris", "\xc4"]
     model = TableEncoder("a:category", max_values=0) | bsgd()
     for number, text in enumerate(texts):
         model.learn_one({"a": text}, int(number > 9))
     predictor = Predictor(make_program(model))
-    [place] = [place for place, column in enumerate(predictor.program.columns) if column.table is not None]
+    [index] = [index for index, column in enumerate(predictor.program.columns) if column.table is not None]
     for text in (*texts, *map(normalize_name, texts)):
         expected = model["TableEncoder"].transform_one({"a": text})["a~1"]
         assert expected
-        assert predictor.encode_row({"a": f" {text}\t"})[place] == expected
+        assert predictor.encode_row({"a": f" {text}\t"})[index] == expected
     assert compute_name_key(0, "") == 1
 
 
-def test_rows_say_which_names_an_indicator_has():
-    """A name has either an indicator or a statistic, but where numbers are predicted it has both."""
-    for classes, both in ((2, False), (0, True)):
+def test_one_hot_categories_are_in_the_table_only_for_regression():
+    """In classification, a category has a one-hot column or a target encoding; in regression, it may have both."""
+    for classes, has_both in ((2, False), (0, True)):
         model, _ = of_names(classes)
         program = make_program(model)
         indicators = [(column.field, column.text) for column in program.columns if column.text is not None]
         assert {field for field, _ in indicators} == {"city", "size"}
-        found = {
+        in_table = {
             program.tables[0].find_row(compute_name_key(compute_column_seed(field), text)) >= 0 for field, text in indicators
         }
-        assert found == {both}
+        assert in_table == {has_both}
 
 
-def test_few_names_need_no_table():
+def test_one_hot_categories_alone_need_no_table():
     model = TableEncoder("a:category") | BSGDClassifier(budget=10)
     for number in range(20):
         model.learn_one({"a": "xy"[number % 2]}, number % 2)
@@ -134,25 +134,25 @@ def test_few_names_need_no_table():
     assert program.serialise()[0].startswith('{"version":1,"columns":[["a=x","a","x",null],')
 
 
-def test_a_number_with_the_name_of_a_statistic_is_refused():
+def test_a_column_with_the_name_of_a_target_encoding_is_refused():
     model = TableEncoder("a:category", max_values=0) | BSGDClassifier(budget=10)
     for number in range(20):
         model.learn_one({"a": number % 3, "a~1": 1.0}, number % 2)
     refused("a column has the name of a target encoding, 'a~1': rename it", make_program, model, error=edge.ExportError)
 
 
-def test_programs_made_smaller_keep_their_names(tmp_path):
+def test_quantised_and_reduced_programs_keep_their_tables(tmp_path):
     program = make_program(of_names(3)[0])
     rng = np.random.default_rng(0)
     small, rows = quantise_program(program, 8), rng.uniform(-2.0, 2.0, (300, len(program.columns)))
     assert small.tables == program.tables
     assert not compare_programs(program, small, rows).is_large
-    whole = write_c(program, tmp_path).table_bytes
-    found = reduce_program(program, whole - 500, rows[:100], passes=2)
-    assert found.n_vectors[1] < found.n_vectors[0]
-    assert found.table_bytes == write_c(found.program, tmp_path).table_bytes <= whole - 500
-    held = sum(4 * array.size for array in program.tables[0])
-    refused(rf"bytes \({held:,} of them for names\), more than", reduce_program, program, held, error=edge.ExportError)
+    full_bytes = write_c(program, tmp_path).table_bytes
+    reduction = reduce_program(program, full_bytes - 500, rows[:100], passes=2)
+    assert reduction.n_vectors[1] < reduction.n_vectors[0]
+    assert reduction.table_bytes == write_c(reduction.program, tmp_path).table_bytes <= full_bytes - 500
+    nbytes = sum(4 * array.size for array in program.tables[0])
+    refused(rf"bytes \({nbytes:,} of them for names\), more than", reduce_program, program, nbytes, error=edge.ExportError)
     assert program.nbytes > sum(array.nbytes for array in program.tables[0])
 
 
@@ -174,7 +174,7 @@ KEYS, VALUES = np.array([3, 2**32 - 1], np.uint32), np.array([[0.5, 1.0], [-0.5,
         (KEYS, VALUES + math.inf, "not finite"),
     ],
 )
-def test_tables_that_do_not_fit_are_refused(keys, numbers, reason):
+def test_invalid_tables_are_refused(keys, numbers, reason):
     text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[CategoryTable(KEYS, VALUES)]).serialise()
     assert Program.deserialise(text, arrays).tables[0].find_row(2**32 - 1) == 1
     bad = {"program.0": np.ascontiguousarray(keys) if keys.ndim else keys, "program.1": np.ascontiguousarray(numbers)}
@@ -201,18 +201,18 @@ def test_tables_that_do_not_fit_are_refused(keys, numbers, reason):
     ],
     ids=str,
 )
-def test_places_that_are_not_there_are_refused(path, value, reason):
+def test_invalid_references_to_tables_are_refused(path, value, reason):
     text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[CategoryTable(KEYS, VALUES)]).serialise()
     saved = json.loads(text)
-    *before, last = path
+    *parents, key_to_change = path
     parent = saved
-    for key in before:
+    for key in parents:
         parent = parent[key]
-    parent[last] = value
+    parent[key_to_change] = value
     refused(reason, edge.loads, pack_container(arrays, {PROGRAM_KEY: json.dumps(saved)}), error=edge.ExportError)
 
 
-def test_an_array_belongs_to_one_table():
+def test_an_array_that_two_tables_use_is_refused():
     text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[CategoryTable(KEYS, VALUES)]).serialise()
     saved = json.loads(text)
     saved["tables"] *= 2
@@ -220,7 +220,7 @@ def test_an_array_belongs_to_one_table():
 
 
 @needs_compiler
-def test_a_table_without_names(tmp_path):
+def test_an_empty_table(tmp_path):
     program = Program([Column("a", "a", table=(0, 0))], tables=[CategoryTable(KEYS[:0], VALUES[:0])])
     assert np.isnan(Predictor(program).encode_row({"a": "x"})).tolist() == [True]
     assert write_c(program, tmp_path).table_bytes == 8

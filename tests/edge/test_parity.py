@@ -1,4 +1,4 @@
-"""benchmarks/parity.py, which measures whether models answer elsewhere as they do here, finds all models and runs all forms."""
+"""benchmarks/parity.py, which compares models with their exports, covers all models and all export formats."""
 
 import importlib.util
 import json
@@ -18,7 +18,7 @@ from streamsvm.export.convert import make_program
 from streamsvm.export.formats import export
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-#: Largest difference of a value, in deviations of all, that is rounding: float32 has decision values to 1e-6 of their terms.
+#: Largest difference, in standard deviations, that rounding explains: float32 has decision values to 1e-6 of their terms.
 ROUNDING = 1e-4
 FEW = ["BSGDClassifier of 2", "SVMRegressor of 0", "OneClassBSGD of 1", "CSMOClassifier of 3"]
 
@@ -38,28 +38,28 @@ def cases(parity):
     return {f"{case.name} of {case.labels}": case for case in parity.cases()}
 
 
-def test_all_models_are_found(cases):
+def test_the_benchmark_covers_all_models(cases):
     assert {case.name for case in cases.values()} > {*learners.__all__, "CSMORegressor", "HierarchicalSVC", "OutOfCoreLinearSVR"}
     assert set(FEW) < set(cases)
 
 
-def test_differences_are_counted(parity):
+def test_differences_are_measured(parity):
     ours = parity.Answers(np.array([-1.0, 1.0, 3.0, -3.0]), np.array(["a", "b", "b", "a"]), np.full((4, 2), 0.5))
     theirs = parity.Answers(np.array([-1.0, 1.5, 3.0, -3.0]), np.array(["a", "b", "a", "b"]), np.full((4, 2), [0.4, 0.6]))
-    found = parity.difference(ours, theirs)
-    assert found == {"value": pytest.approx(0.5 / np.sqrt(5.0)), "labels": 2, "probability": pytest.approx(0.1)}
+    differences = parity.difference(ours, theirs)
+    assert differences == {"value": pytest.approx(0.5 / np.sqrt(5.0)), "labels": 2, "probability": pytest.approx(0.1)}
     assert parity.difference(ours, ours) == {"value": 0.0, "labels": 0, "probability": 0.0}
 
 
 @needs_compiler
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FEW)
-def test_every_form_answers_as_the_model(parity, cases, name):
-    found = parity.measured(cases[name], 300)
-    assert found["refused"] == {}
-    assert list(found["forms"]) == ["numpy", "ONNX", "C, 32 bits", "C, 16 bits", "C, 8 bits", "WebAssembly"]
-    for form, differences in found["forms"].items():
-        if "16" not in form and "8" not in form:
+def test_every_export_format_predicts_as_the_model(parity, cases, name):
+    measured = parity.measured(cases[name], 300)
+    assert measured["refused"] == {}
+    assert list(measured["forms"]) == ["numpy", "ONNX", "C, 32 bits", "C, 16 bits", "C, 8 bits", "WebAssembly"]
+    for export_format, differences in measured["forms"].items():
+        if "16" not in export_format and "8" not in export_format:
             assert differences["value"] < ROUNDING
             assert differences.get("labels", 0) == 0
             assert differences.get("probability", 0.0) < ROUNDING
@@ -69,7 +69,7 @@ def test_every_form_answers_as_the_model(parity, cases, name):
 
 @needs_compiler
 @pytest.mark.thorough
-def test_tables_and_a_file_are_written(parity, monkeypatch, tmp_path, capsys):
+def test_the_benchmark_prints_tables_and_writes_a_file(parity, monkeypatch, tmp_path, capsys):
     out = tmp_path / "parity.json"
     monkeypatch.setattr(sys, "argv", ["parity.py", "--rows", "60", "--models", "RBP", "HierarchicalSVR", "--out", str(out)])
     parity.main()
@@ -80,8 +80,8 @@ def test_tables_and_a_file_are_written(parity, monkeypatch, tmp_path, capsys):
 
 
 @needs_compiler
-def test_rows_far_from_all_vectors_get_one_label(tmp_path):
-    """Each kernel value is 0 in every form, though not all of them compute in the same precision."""
+def test_rows_far_from_all_vectors_get_the_same_label_in_every_format(tmp_path):
+    """All kernel values are 0 in every format, although the formats compute in different precision."""
     rng = np.random.default_rng(0)
     centres, k = rng.normal(size=(6, 8)) * 2.0, rng.integers(6, size=600)
     X = centres[k] + 0.4 * rng.normal(size=(600, 8))
@@ -92,10 +92,10 @@ def test_rows_far_from_all_vectors_get_one_label(tmp_path):
     [path] = export(program, "onnx", tmp_path)
     session = onnxruntime.InferenceSession(path)
     for times in (3.0, 6.0, 20.0):
-        far = X.mean(axis=0) + (X[:100] - X.mean(axis=0)) * times
-        rows = [{f"f{i}": value for i, value in enumerate(x)} for x in far.tolist()]
+        far_rows = X.mean(axis=0) + (X[:100] - X.mean(axis=0)) * times
+        rows = [{f"f{i}": value for i, value in enumerate(x)} for x in far_rows.tolist()]
         expected = [model.predict_one(x) for x in rows]
         assert [Predictor(program).predict_one(x) for x in rows] == expected
-        assert Predictor(program).predict_many(far).tolist() == expected
-        assert CModel(program).predict_many(far).tolist() == expected
-        assert session.run(["label"], {"X": far.astype(np.float32)})[0].tolist() == expected
+        assert Predictor(program).predict_many(far_rows).tolist() == expected
+        assert CModel(program).predict_many(far_rows).tolist() == expected
+        assert session.run(["label"], {"X": far_rows.astype(np.float32)})[0].tolist() == expected
