@@ -1,4 +1,4 @@
-"""The C compilers of this machine. Tests of C are skipped by name without one; on CI they fail."""
+"""The C compilers of this machine. Without one, tests of C are skipped; on CI they fail."""
 
 import os
 import shutil
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 FOUND = [name for name in ("gcc", "clang") if shutil.which(name)]
-#: Compilers to test with, gcc where there is none: what it is then marked with says so.
+#: Compilers to test with; gcc if there is none, for tests that are skipped then.
 COMPILERS = FOUND or ["gcc"]
-#: With another clang where this machine has none; that one has no sanitizers.
+#: The same, with the clang of ziglang if this machine has none; it has no sanitizers.
 ALSO_CLANG = COMPILERS
 HAS_ZIG = find_spec("ziglang") is not None or bool(os.environ.get("CI"))
 ZIG = (sys.executable, "-m", "ziglang", "cc")
-#: Its clang alone, which says what is wrong with a source, and makes nothing.
+#: The clang of ziglang, which prints warnings and writes no files.
 ZIG_WARNS = ()
 if spec := find_spec("ziglang"):
     headers = Path(spec.submodule_search_locations[0], "lib", "include")

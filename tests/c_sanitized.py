@@ -1,4 +1,4 @@
-"""C source under the sanitizers: a number that is out of the bounds of an array or of its type ends the program."""
+"""Exported C under the sanitizers, which end the program at an index or number out of bounds."""
 
 import subprocess
 import tempfile
@@ -8,7 +8,7 @@ from c_compilers import FLAGS
 from streamsvm.edge.program import Program
 from streamsvm.export.c import write_c
 
-#: Without optimizing, which takes five times as long, and may drop what is out of bounds.
+#: Without optimization, which takes five times as long to compile, and may remove an access that is out of bounds.
 CHECKS = ["-O0", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-g"]
 
 _MAIN = """
@@ -36,8 +36,8 @@ int main(void)
 """
 
 
-def built(folder: Path, compiler: str, main: str) -> Path:
-    """Compile the C files of a folder and a main program with all checks; the program, or CalledProcessError."""
+def build_program(folder: Path, compiler: str, main: str) -> Path:
+    """Compile the C files of a folder with a main program and all checks, and return its path."""
     (folder / "main.c").write_text(main)
     files = sorted(folder.glob("*.c"))
     subprocess.run([compiler, *FLAGS, *CHECKS, "-o", folder / "main", *files], check=True)
@@ -45,7 +45,7 @@ def built(folder: Path, compiler: str, main: str) -> Path:
 
 
 def run_random_rows(program: Program, compiler: str, bits: int = 32) -> None:
-    """Ask a program's C for answers to rows, of which half have random bits, and others numbers as models know them."""
+    """Run the exported C of a program on random rows: half of them have random bits, the others have usual numbers."""
     with tempfile.TemporaryDirectory() as folder:
         write_c(program, folder, bits=bits)
-        subprocess.run([built(Path(folder), compiler, _MAIN)], check=True)
+        subprocess.run([build_program(Path(folder), compiler, _MAIN)], check=True)

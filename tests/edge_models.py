@@ -1,4 +1,4 @@
-"""Models of all kinds that have a program, by name: learners by discovery, ensembles, machines, what stands before and round."""
+"""Models of all kinds that can be exported, by name: all learners, ensembles, batch machines, pipelines and wrappers."""
 
 import copy
 import math
@@ -24,12 +24,15 @@ LEARNERS = {name: getattr(learners, name) for name in learners.__all__}
 
 
 def rows(n, classes, seed=0):
-    """Rows of five features, of other sizes and centres, of which some are missing, with a number (0), 0 or 1 (2), or a text."""
+    """Yield rows of five features with different scales and some missing values, and a target.
+
+    The target is a number (``classes`` 0), 0 or 1 (2 classes), or a text (more classes).
+    """
     rng = random.Random(seed)
     for _ in range(n):
         x = {name: rng.gauss(0.0, 1.0) for name in "abcde"}
         value = x["a"] + x["b"] * x["c"] + 0.3 * rng.gauss(0.0, 1.0)
-        x = {name: 3.0 * number + place for place, (name, number) in enumerate(x.items()) if rng.random() > 0.1}
+        x = {name: 3.0 * number + index for index, (name, number) in enumerate(x.items()) if rng.random() > 0.1}
         yield x, value if classes == 0 else int(value > 0.0) if classes == 2 else f"class {int(value > -0.7) + int(value > 0.7)}"
 
 
@@ -43,13 +46,13 @@ def learned(model, n, classes, seed=0):
 
 
 def learner_cases():
-    """Give a name, a class, parameters and a number of classes (0: numbers) for each learner, as it declares them for tests."""
+    """Yield name, class, arguments and number of classes (0: regression) for each learner, from its own test parameters."""
     for name, kind in LEARNERS.items():
         for number, parameters in enumerate(kind._unit_test_params()):
-            given = ({"seed": 0} if "seed" in kind()._get_params() else {}) | {**parameters, "max_features": 20}
-            counts = [0] if not issubclass(kind, base.Classifier) else [2, 3] if kind(**given).max_classes > 2 else [2]
+            arguments = ({"seed": 0} if "seed" in kind()._get_params() else {}) | {**parameters, "max_features": 20}
+            counts = [0] if not issubclass(kind, base.Classifier) else [2, 3] if kind(**arguments).max_classes > 2 else [2]
             for classes in counts:
-                yield f"{name} {number} of {classes}", kind, given, classes
+                yield f"{name} {number} of {classes}", kind, arguments, classes
 
 
 def problem(classes, n=300):
@@ -72,7 +75,7 @@ REGRESSORS = [CSMORegressor(), OutOfCoreLinearSVR()]
 
 
 def fitted(model, classes=2):
-    """The machine of a kind, fitted; labels are texts."""
+    """Return a fitted machine; its labels are texts."""
     X, y = problem(classes)
     if isinstance(model, CSMOOneClass):
         return model.fit(X)
@@ -99,41 +102,41 @@ SCALERS = [
 
 
 def behind(scaler):
-    """A learner behind a scaler, and the rows that it has learned."""
-    whole = [(x, y) for x, y in rows(400, 2) if "a" in x and "c" in x]
+    """Return a pipeline of a scaler and a learner, and rows that it has learned."""
+    pairs = [(x, y) for x, y in rows(400, 2) if "a" in x and "c" in x]
     steps = scaler.steps.values() if isinstance(scaler, compose.Pipeline) else [scaler]
     model = compose.Pipeline(*(step.clone() for step in steps), bsgd())
-    for x, y in whole:
+    for x, y in pairs:
         model.learn_one(x, y)
-    return model, [x for x, _ in whole[:100]]
+    return model, [x for x, _ in pairs[:100]]
 
 
 def of_table(classes):
-    """A learner behind a TableEncoder, and the rows that it has learned."""
-    final = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
-    model = TableEncoder("city:category", max_values=3, buckets=4) | final
+    """Return a pipeline of a TableEncoder and a learner, and rows that it has learned."""
+    learner = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
+    model = TableEncoder("city:category", max_values=3, buckets=4) | learner
     cities = ["Paris", "Oslo", "Rom", "Bern", "Bonn", "", 7.0]
-    given = [({**x, "city": cities[i % 7]}, y) for i, (x, y) in enumerate(rows(400, classes))]
-    for x, y in given:
+    pairs = [({**x, "city": cities[i % 7]}, y) for i, (x, y) in enumerate(rows(400, classes))]
+    for x, y in pairs:
         model.learn_one(x, y)
-    return model, [x for x, _ in given[:100]]
+    return model, [x for x, _ in pairs[:100]]
 
 
 def of_names(classes, n=600, seed=0, **parameters):
-    """A learner behind a TableEncoder with statistics of names, and rows: many that it has learned, and others.
+    """Return a pipeline of a TableEncoder with target encoding and a learner, and rows: learned ones, and new ones.
 
-    Names have an indicator, a statistic, both, or neither, or are missing; some are written in another way.
+    Categories have a one-hot column, a target encoding, both, or neither, or are missing; some have several spellings.
     """
-    final = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
-    model = TableEncoder("city:category,size:category", **parameters) | final
-    rng, given = random.Random(seed), list(rows(2 * n, classes, seed))
-    for number, (x, y) in enumerate(given):
+    learner = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
+    model = TableEncoder("city:category,size:category", **parameters) | learner
+    rng, pairs = random.Random(seed), list(rows(2 * n, classes, seed))
+    for number, (x, y) in enumerate(pairs):
         city = int(rng.expovariate(0.03)) + (200 if number >= n and rng.random() < 0.2 else 0) if number > 20 else number % 2
         x["city"] = rng.choice([f"c{city}", f" c{city}", city, float(city), f"{city}.0", None, ""])
         x["size"] = rng.choice([True, "TRUE", "false", 1.5, math.nan])
         if number < n:
             model.learn_one(x, y if classes == 0 or rng.random() < 0.7 else [y, city % classes][classes == 2])
-    return model, [x for x, _ in given]
+    return model, [x for x, _ in pairs]
 
 
 def scaled_targets():
@@ -144,7 +147,7 @@ def scaled_targets():
 
 
 def labelled(labels, name="a"):
-    """A learner of one feature, 0, 1 and so on: the number of the label that a row has."""
+    """Return a learner of one feature, which is the index of the row's label."""
     model = BSGDClassifier(budget=5)
     for number in range(20):
         model.learn_one({name: float(number % len(labels))}, labels[number % len(labels)])
@@ -155,19 +158,19 @@ def tuned():
     model = TunedThresholdClassifier(BSCAClassifier(budget=30, seed=0))
     for x, y in rows(600, 2):
         model.learn_one(x, y)
-    model._threshold_index = 62  # not 1/2
+    model._threshold_index = 62  # a threshold other than 1/2
     return model
 
 
 def costly(kind, classes):
-    """A classifier that would rather not miss some of its labels."""
+    """Return a cost-sensitive classifier."""
     costs = {1: 3.0} if classes == 2 else {"class 0": 0.4, "class 2": 2.5}
     return learned(CostSensitiveClassifier(kind(seed=0, max_features=20), costs), 600, classes)
 
 
 def of_whole_numbers(kind, labels, values):
-    """An ensemble that has learned rows of whole numbers, so that many are equally far from others; and further rows."""
-    rng, n = np.random.default_rng(0), 600 if values > 2 else 2000  # rows of two values are there often
+    """Return an ensemble that has learned rows of integers, so that many distances are equal, and further rows."""
+    rng, n = np.random.default_rng(0), 600 if values > 2 else 2000  # with two values, many rows are equal
     X = rng.integers(0, values, size=(n + 1000, 7)).astype(float)
     f = X[:, 0] - X[:, 1] + np.abs(X[:, 2] - X[:, 3]) + rng.normal(size=len(X))
     model = kind(seed=0, max_features=8)
@@ -175,35 +178,35 @@ def of_whole_numbers(kind, labels, values):
     return model, X[n:]
 
 
-#: Ensembles of whole numbers: the kind, how many labels, and how many values a feature has.
+#: Cases of `of_whole_numbers`: class, number of labels, and number of values of a feature.
 WHOLE_NUMBERS = [(SVMClassifier, 2, 6), (SVMClassifier, 3, 6), (SVMRegressor, 0, 6), (SVMClassifier, 2, 2), (SVMClassifier, 5, 2)]
 
 
 def makers():
-    """Functions that make a model that has learned, by name: of everything that has a program."""
-    found = {
-        name: lambda kind=kind, given=given, classes=classes: learned(kind(**given), 300, classes)
-        for name, kind, given, classes in learner_cases()
+    """Return functions that make a trained model, by name: one for everything that can be exported."""
+    functions = {
+        name: lambda kind=kind, arguments=arguments, classes=classes: learned(kind(**arguments), 300, classes)
+        for name, kind, arguments, classes in learner_cases()
     }
     for number, machine in enumerate(MACHINES):
         for classes in (2, 4):
             if classes == 4 or not machine.get_params().get("break_ties"):
                 name = f"{type(machine).__name__} {number} of {classes}"
-                found[name] = lambda machine=machine, classes=classes: fitted(machine, classes)
+                functions[name] = lambda machine=machine, classes=classes: fitted(machine, classes)
     for machine in (*REGRESSORS, OutOfCoreLinearSVC(), CSMOOneClass(nu=0.2)):
-        found[type(machine).__name__] = lambda machine=machine: fitted(machine)
+        functions[type(machine).__name__] = lambda machine=machine: fitted(machine)
     for number, scaler in enumerate(SCALERS):
-        found[f"scaler {number}"] = lambda scaler=scaler: behind(scaler)[0]
+        functions[f"scaler {number}"] = lambda scaler=scaler: behind(scaler)[0]
     for classes in (0, 2, 3):
-        found[f"table of {classes}"] = lambda classes=classes: of_table(classes)[0]
-        found[f"names of {classes}"] = lambda classes=classes: of_names(classes)[0]
+        functions[f"table of {classes}"] = lambda classes=classes: of_table(classes)[0]
+        functions[f"names of {classes}"] = lambda classes=classes: of_names(classes)[0]
     for name, (kind, classes) in {
         "costs of 2": (BSGDClassifier, 2),
         "costs of 3": (BSGDClassifier, 3),
         "costs of an ensemble": (SVMClassifier, 3),
     }.items():
-        found[name] = lambda kind=kind, classes=classes: costly(kind, classes)
-    return found | {"scaled targets": scaled_targets, "tuned threshold": tuned}
+        functions[name] = lambda kind=kind, classes=classes: costly(kind, classes)
+    return functions | {"scaled targets": scaled_targets, "tuned threshold": tuned}
 
 
 MAKERS = makers()
@@ -213,7 +216,7 @@ def kind_of(name):
     return name if "CSMO" in name else (name.split()[0], name.split()[-1])
 
 
-#: Names of `MAKERS`: of each kind with each number of labels the first one, and all machines, which have several kernels.
+#: Names of `MAKERS`: the first one of each class with each number of labels, and all machines, because of their kernels.
 OF_EACH = list({kind_of(name): name for name in reversed(MAKERS)}.values())[::-1]
 
 
@@ -223,24 +226,24 @@ def _program_of(name):
 
 
 def program(name):
-    """The program of a model of `MAKERS`, or one of `MEMORIES` or `FORESTS`."""
+    """Return the program of a model of `MAKERS`, or a program of `MEMORIES` or `FORESTS`."""
     if name in MEMORIES:
         return memory(**MEMORIES[name])
     return forest(**FORESTS[name]) if name in FORESTS else copy.deepcopy(_program_of(name))
 
 
 def memory(labels, n=40, features=5, seed=0, **options):
-    """A program of stored rows whose nearest vote, of the numbers of labels (0: of numbers); some rows are there twice."""
+    """Return a program of nearest neighbours with class indices (``labels`` 0: numbers) as targets; some rows are duplicates."""
     rng = np.random.default_rng(seed)
-    made = Program([Column(name, name) for name in "abcdefgh"[:features]])
-    value = add_scale(made, made.add("impute", 0, float32=True), np.arange(features, dtype=float), np.full(features, 3.0))
+    program = Program([Column(name, name) for name in "abcdefgh"[:features]])
+    value = add_scale(program, program.add("impute", 0, float32=True), np.arange(features, dtype=float), np.full(features, 3.0))
     vectors = rng.normal(size=(n, features)).astype(np.float32)
     vectors[n // 2 :: 3] = vectors[: len(vectors[n // 2 :: 3])]
     targets = rng.integers(0, labels, n).astype(float) if labels else rng.normal(size=n)
     weights = rng.uniform(0.1, 2.0, n).astype(np.float32)
-    value = add_neighbours(made, value, vectors, rng.uniform(0.0, 2.0, features), targets, weights, labels, **options)
-    made.answer = Answer("class", value, value, tuple(range(labels))) if labels else Answer("number", value, value)
-    return made
+    value = add_neighbours(program, value, vectors, rng.uniform(0.0, 2.0, features), targets, weights, labels, **options)
+    program.answer = Answer("class", value, value, tuple(range(labels))) if labels else Answer("number", value, value)
+    return program
 
 
 MEMORIES = {
@@ -255,40 +258,41 @@ MEMORIES = {
 
 
 def forest(labels, trees=5, features=5, depth=6, seed=0):
-    """A program of random trees, of which some tests ask for equality; a leaf may have one label or two."""
+    """Return a program of random trees; some nodes test for equality, and leaves have one label or two."""
     rng, arrays = np.random.default_rng(seed), {name: [] for name in ("left", "feature", "equal", "thresholds", "counts")}
     roots, targets = [], []
     for _ in range(trees):
-        waiting = [0]
+        queue = [0]
         roots.append(len(arrays["left"]))
-        end = roots[-1] + 1
-        while waiting:
-            deep = waiting.pop(0)
-            inner = deep < depth and features > 0 and rng.random() < 0.8
-            values = (end, rng.integers(features), rng.random() < 0.3, rng.integers(-5, 6)) if inner else (-1, len(targets), 0, 0)
+        next_node = roots[-1] + 1
+        while queue:
+            depth_of_node = queue.pop(0)
+            is_inner = depth_of_node < depth and features > 0 and rng.random() < 0.8
+            test = (next_node, rng.integers(features), rng.random() < 0.3, rng.integers(-5, 6)) if is_inner else ()
+            values = test or (-1, len(targets), 0, 0)
             for name, value in zip(arrays, values, strict=False):
                 arrays[name].append(value)
-            if inner:
-                waiting, end = [*waiting, deep + 1, deep + 1], end + 2
+            if is_inner:
+                queue, next_node = [*queue, depth_of_node + 1, depth_of_node + 1], next_node + 2
             else:
                 targets.append(rng.permutation(labels)[:2])
                 arrays["counts"].append([rng.integers(120), rng.integers(120) * rng.integers(2)])
     types = {"left": np.int16, "feature": np.int16, "equal": np.int8, "thresholds": np.float32, "counts": np.int8}
-    made = Program([Column(name, name) for name in "abcdefgh"[:features]])
-    value = made.add(
+    program = Program([Column(name, name) for name in "abcdefgh"[:features]])
+    value = program.add(
         "forest",
-        made.add("impute", 0, float32=False),
+        program.add("impute", 0, float32=False),
         labels=labels,
         roots=np.array(roots, np.int32),
         targets=np.array(targets, np.int16),
         votes=rng.uniform(0.02, 1.0, trees).astype(np.float32),
-        **{name: np.array(arrays[name], of) for name, of in types.items()},
+        **{name: np.array(arrays[name], dtype) for name, dtype in types.items()},
     )
-    value = made.add("log", value, least=0.02)
+    value = program.add("log", value, least=0.02)
     weights = np.array([[-1.0, 1.0]]) if labels == 2 else np.eye(labels)
-    value = made.add("linear", value, weights=weights, biases=np.zeros(len(weights)))
-    made.answer = Answer("class", value, value, tuple(range(labels)))
-    return made
+    value = program.add("linear", value, weights=weights, biases=np.zeros(len(weights)))
+    program.answer = Answer("class", value, value, tuple(range(labels)))
+    return program
 
 
 FORESTS = {
@@ -300,11 +304,11 @@ FORESTS = {
 
 
 def matrix(program, n=200, seed=0):
-    """Rows for a program, float32 [n, columns]: those that models have learned are like them; some numbers are not finite."""
+    """Return rows for a program, float32 [n, columns], similar to those that models have learned; some numbers are not finite."""
     rng = np.random.default_rng(seed)
     X = (3.0 * rng.normal(size=(n, len(program.columns))) + np.arange(len(program.columns))).astype(np.float32)
     if any(step.op == "forest" for step in program.steps):
-        X[::2] = np.rint(X[::2])  # so that some are equal
+        X[::2] = np.rint(X[::2])  # so that some tests for equality pass
     for value in (math.nan, math.inf, -math.inf):
         X[rng.random(X.shape) < 0.02] = value
     for number, column in enumerate(program.columns):
@@ -317,7 +321,7 @@ def matrix(program, n=200, seed=0):
 
 
 def outside(program, f, choice, band=1e-4):
-    """Which rows' labels do not hang on rounding, bool [n], from decision values and choices float64 [n, width]."""
+    """Return a mask of the rows whose labels do not depend on rounding, from decision values and choices [n, width]."""
     if program.answer.kind != "class":
         return np.ones(len(f), bool)
     if program.answer.costs is not None:

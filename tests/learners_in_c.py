@@ -1,4 +1,4 @@
-"""Learners that have a form in C which learns, and rows for them."""
+"""Learners that can be exported as C that learns, and rows for them."""
 
 import numpy as np
 
@@ -26,9 +26,9 @@ def learner(kind, parameters, n=40, budget=15):
     return model
 
 
-def assert_equal(model, other, tolerance):
+def assert_equal(model, restored, tolerance):
     for name in ("vectors", "coefficients", "biases", "weights", "stamps"):
-        a, b = (np.asarray(getattr(each._store.views, name), np.float64) for each in (model, other))
+        a, b = (np.asarray(getattr(learner._store.views, name), np.float64) for learner in (model, restored))
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
     for name in model._common.dtype.names:
-        np.testing.assert_allclose(other._common[name], model._common[name], rtol=tolerance, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(restored._common[name], model._common[name], rtol=tolerance, atol=tolerance, err_msg=name)

@@ -1,8 +1,8 @@
-"""Changes saved models in all ways that no checksum tells, reads them, and predicts: no crash, no hang, no memory without bound.
+"""Mutates saved models with valid checksums, loads them, and predicts: without crashes, hangs and unbounded memory.
 
-``python tests/mutate_programs.py N SEED`` changes N files, those of ``golden`` and a few more, and prints what became of them as
-JSON. It fails where a reader raises anything but its own errors, takes more than a second or more memory than a limit, or gives
-what is no answer.
+``python tests/mutate_programs.py N SEED`` mutates N files, those of ``golden`` and a few more, and prints the outcomes as JSON.
+It fails if a reader raises anything but its own errors, takes more than a second, exceeds a memory limit, or makes invalid
+predictions.
 """
 
 import copy
@@ -29,8 +29,8 @@ from streamsvm.export.quantise import quantise_program
 from streamsvm.files.container import DTYPES, pack_container, unpack_container
 
 GOLDEN = Path(__file__).parent / "edge" / "golden"
-MEMORY = 2**31  # bytes of address space beyond what the process has when it begins
-SECONDS = 1.0  # of the processor, for a file, and as many for each megabyte of it
+MAX_MEMORY_BYTES = 2**31  # address space, in addition to that of the process at its start
+MAX_SECONDS_PER_MB = 1.0  # processor time for a file, and for each megabyte of it
 
 EXTREMES = [
     *(0, 1, -1, 2, 3, 7, 255, 2**20, 2**31 - 1, 2**31, 2**62, 2**63, 10**30, 10**300, -(2**63), 0.5, -0.0, 1e-320, 1e308, -1e308),
@@ -44,39 +44,39 @@ STEPS = [
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, 1.7e308, math.nan, math.inf, -math.inf, 5e-324]
 
 
-def change_tree(rng, tree):
-    """Change one place of a program, or of a header."""
+def mutate_json(rng, tree):
+    """Change one entry of a program's JSON in place."""
     paths = [path for path in nodes(tree) if path]
     path = rng.choice(paths)
     parent, key = at(tree, path[:-1]), path[-1]
-    what = rng.randrange(7)
-    if what == 0:
+    kind = rng.randrange(7)
+    if kind == 0:
         del parent[key]
-    elif what == 1:
+    elif kind == 1:
         parent[key] = copy.deepcopy(at(tree, rng.choice(paths)))
-    elif what == 2 and type(parent[key]) in (int, float):
+    elif kind == 2 and type(parent[key]) in (int, float):
         parent[key] += rng.choice((1, -1, 1000, 2**40, 0.5))
-    elif what == 3 and isinstance(parent, list):
-        most = 2**20 // len(json.dumps(parent[key])) + 1  # or changing files takes more time and memory than reading them
-        parent += [copy.deepcopy(parent[key])] * min(rng.choice((1, 2, 100, 10**4)), most)
-    elif what == 4 and isinstance(parent, dict):
+    elif kind == 3 and isinstance(parent, list):
+        max_copies = 2**20 // len(json.dumps(parent[key])) + 1  # so that mutating is not slower than reading
+        parent += [copy.deepcopy(parent[key])] * min(rng.choice((1, 2, 100, 10**4)), max_copies)
+    elif kind == 4 and isinstance(parent, dict):
         parent[rng.choice(list(parent))] = parent.pop(key)
-    elif what == 5 and key == "do":
+    elif kind == 5 and key == "op":
         parent[key] = rng.choice(STEPS)
     else:
         parent[key] = copy.deepcopy(rng.choice(EXTREMES))
 
 
-def change_array(rng, arrays):
-    """Change an array: its numbers, its type, its shape."""
+def mutate_array(rng, arrays):
+    """Change the numbers, the dtype or the shape of a random array, or remove it."""
     name = rng.choice(sorted(arrays))
     array = arrays[name]
-    what = rng.randrange(6)
-    if what == 0 and array.size:
+    kind = rng.randrange(6)
+    if kind == 0 and array.size:
         data = bytearray(array.tobytes())
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         array = np.frombuffer(bytes(data), array.dtype).reshape(array.shape)
-    elif what == 1 and array.size:
+    elif kind == 1 and array.size:
         array = array.copy()
         with np.errstate(all="ignore"):
             array.reshape(-1)[rng.randrange(array.size)] = (
@@ -84,11 +84,11 @@ def change_array(rng, arrays):
                 if array.dtype.kind == "f"
                 else np.array(rng.choice((0, 1, -1, 2**31 - 1, 2**62, -(2**63))), np.int64).astype(array.dtype)
             )
-    elif what == 2:
+    elif kind == 2:
         array = array.astype(rng.choice(list(DTYPES.values()))) if array.dtype != bool else array
-    elif what == 3:
+    elif kind == 3:
         array = np.ascontiguousarray(array.T if rng.random() < 0.5 else array.ravel())
-    elif what == 4:
+    elif kind == 4:
         array = array[: rng.randrange(len(array) + 1)] if array.ndim else array
     else:
         array = np.zeros(rng.choice(((0,), (0, 0), (2, 0), (0, 3), (1,), (3, 1, 1), (100, 100))))
@@ -97,29 +97,29 @@ def change_array(rng, arrays):
         del arrays[name]
 
 
-def changed_program(rng, strings, arrays):
-    """A file whose program has one to three changes, with a checksum that is right."""
+def mutate_file(rng, strings, arrays):
+    """Return a file with one to three changes in its program, and a valid checksum."""
     strings, arrays = dict(strings), dict(arrays)
     tree = json.loads(strings[PROGRAM_KEY])
     for _ in range(rng.choice((1, 1, 2, 3))):
-        own = {name: array for name, array in arrays.items() if name.startswith(PROGRAM_KEY)}
-        if rng.random() < 0.4 and own:
-            before = set(own)
-            change_array(rng, own)
-            arrays = {name: array for name, array in arrays.items() if name not in before} | own
+        program_arrays = {name: array for name, array in arrays.items() if name.startswith(PROGRAM_KEY)}
+        if rng.random() < 0.4 and program_arrays:
+            old_names = set(program_arrays)
+            mutate_array(rng, program_arrays)
+            arrays = {name: array for name, array in arrays.items() if name not in old_names} | program_arrays
         else:
-            change_tree(rng, tree)
+            mutate_json(rng, tree)
             if not isinstance(tree, dict):
                 break
     strings[PROGRAM_KEY] = json.dumps(tree)
     if rng.random() < 0.02:
         strings[PROGRAM_KEY] = rng.choice(("", "{", "[" * 10**5, "null", "1", '{"a":1,"a":2}', strings[PROGRAM_KEY][:-5]))
     if rng.random() < 0.3:
-        return zipped(strings, arrays)
+        return pack_npz(strings, arrays)
     return pack_container({name: np.ascontiguousarray(array) for name, array in arrays.items()}, strings)
 
 
-def zipped(strings, arrays):
+def pack_npz(strings, arrays):
     data = io.BytesIO()
     np.savez(
         data,
@@ -137,17 +137,17 @@ def _stop(*_):
     raise TooLongError
 
 
-def ask(predictor, rng):
-    """Ask for predictions of a few rows in all ways, and check what comes back."""
+def check_predictor(predictor, rng):
+    """Call all methods of a predictor on a few rows, and check the results."""
     n = len(predictor.columns)
     if n > 10**5:
         return
     X = np.array([[rng.choice((*NUMBERS, 0.3, -2.0)) for _ in range(min(n, 50))] for _ in range(3)]).reshape(3, min(n, 50))
     X = np.tile(X, (1, n // 50 + 1))[:, :n] if n else np.zeros((3, 0))
-    many = predictor.predict_many(X)
-    assert many.shape == (3,)
-    one = predictor.predict_one(dict(zip(predictor.columns, [None] * n, strict=True)))
-    assert predictor.kind != "class" or one in predictor.labels
+    predictions = predictor.predict_many(X)
+    assert predictions.shape == (3,)
+    prediction = predictor.predict_one(dict(zip(predictor.columns, [None] * n, strict=True)))
+    assert predictor.kind != "class" or prediction in predictor.labels
     f = predictor.decision_function_many(X)
     assert f.shape[0] == 3
     assert f.dtype == np.float64
@@ -157,20 +157,20 @@ def ask(predictor, rng):
         assert "no probabilities" in str(error)
     else:
         assert p.shape == (3, len(predictor.labels))
-        sure = np.isfinite(f).reshape(3, -1).all(axis=1)
-        assert ((p[sure] >= -1e-9) & (p[sure] <= 1.0 + 1e-9)).all()
+        is_finite = np.isfinite(f).reshape(3, -1).all(axis=1)
+        assert ((p[is_finite] >= -1e-9) & (p[is_finite] <= 1.0 + 1e-9)).all()
 
 
-def edge_fate(data, rng):
+def load_with_numpy(data, rng):
     try:
         predictor = edge.loads(data)
     except edge.ExportError:
         return "refused"
-    ask(predictor, rng)
+    check_predictor(predictor, rng)
     return "answers"
 
 
-def whole_fate(data, path):
+def load_with_library(data, path):
     import streamsvm
     from streamsvm.files.container import ModelFileError
 
@@ -184,62 +184,62 @@ def whole_fate(data, path):
     return "loaded"
 
 
-def files():
-    """Give the parts of the golden files, and of programs with steps that no golden file has, by a name."""
+def iter_files():
+    """Yield name, strings and arrays of the golden files, and of programs with operations that no golden file has."""
     memories = [(f"memory of {labels}", memory(labels), bits) for labels, bits in ((0, 16), (2, 32), (3, 32), (3, 16))]
     memories += [(f"forest of {labels}", forest(labels, trees=3, depth=4), 32) for labels in (2, 12)]
-    others = ("Gaussian kernel", program("BSGDClassifier 0 of 2"), 8), ("names", program("names of 3"), 32)
-    for name, given, bits in (*memories, *others):
-        text, arrays = quantise_program(given, bits).serialise()
+    programs = ("Gaussian kernel", program("BSGDClassifier 0 of 2"), 8), ("names", program("names of 3"), 32)
+    for name, program_to_save, bits in (*memories, *programs):
+        text, arrays = quantise_program(program_to_save, bits).serialise()
         yield f"{name}, {bits} bits", {PROGRAM_KEY: text}, arrays
     for path in sorted(GOLDEN.glob("*/*.*")):
         if path.suffix == ".safetensors":
-            found = unpack_container(path.read_bytes())
-            yield path.name, dict(found.strings), dict(found.arrays)
+            container = unpack_container(path.read_bytes())
+            yield path.name, dict(container.strings), dict(container.arrays)
 
 
-def run(n, seed, path, whole=True):
-    """Change n files and read them; return what became of them, and the first failures."""
+def run_mutations(n, seed, path, with_library=True):
+    """Mutate and read n files; return the counts of the outcomes, and the failures."""
     rng, fates, failures = random.Random(seed), Counter(), []
-    given = list(files())
+    originals = list(iter_files())
     signal.signal(signal.SIGPROF, _stop)
     for number in range(n):
-        name, strings, arrays = rng.choice(given)
+        name, strings, arrays = rng.choice(originals)
         try:
-            made = changed_program(rng, strings, arrays)
-        except Exception:  # noqa: BLE001 - two changes may not go together
+            mutated = mutate_file(rng, strings, arrays)
+        except Exception:  # noqa: BLE001 - two mutations may be incompatible
             fates["not made"] += 1
             continue
-        began = time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, 20 * SECONDS)  # a hang
+        start = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, 20 * MAX_SECONDS_PER_MB)  # interrupts a hang
         try:
-            fates["edge " + edge_fate(made, rng)] += 1
-            if whole:
-                fates["library " + whole_fate(made, path)] += 1
+            fates["edge " + load_with_numpy(mutated, rng)] += 1
+            if with_library:
+                fates["library " + load_with_library(mutated, path)] += 1
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             fates["failed"] += 1
             failures.append(f"{seed} {number} {name}: {traceback.format_exc(limit=-4)}")
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-        if time.process_time() - began > SECONDS * (1.0 + len(made) / 2**20):
-            failures.append(f"{seed} {number} {name}: took {time.process_time() - began:.1f} s")
-            path.with_suffix(f".{number}").write_bytes(made)
+        if time.process_time() - start > MAX_SECONDS_PER_MB * (1.0 + len(mutated) / 2**20):
+            failures.append(f"{seed} {number} {name}: took {time.process_time() - start:.1f} s")
+            path.with_suffix(f".{number}").write_bytes(mutated)
     return fates, failures
 
 
 def main():
-    """Run as the command line says."""
+    """Run with the arguments of the command line."""
     import tempfile
 
     n, seed = map(int, sys.argv[1:])
     warnings.simplefilter("ignore")
     path = Path(tempfile.mkdtemp()) / "model"
-    for _, strings, arrays in files():
-        whole_fate(pack_container(arrays, {PROGRAM_KEY: strings[PROGRAM_KEY]}), path)  # imports
+    for _, strings, arrays in iter_files():
+        load_with_library(pack_container(arrays, {PROGRAM_KEY: strings[PROGRAM_KEY]}), path)  # imports
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
-    fates, failures = run(n, seed, path)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MAX_MEMORY_BYTES,) * 2)
+    fates, failures = run_mutations(n, seed, path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10
     print(json.dumps({"fates": fates, "failures": failures[:20], "peak MiB": peak}, indent=1))  # noqa: T201
     sys.exit(bool(failures))

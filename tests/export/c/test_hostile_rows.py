@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from c_compilers import COMPILERS, needs_compiler
-from c_sanitized import built
+from c_sanitized import build_program
 from learners_in_c import KINDS, assert_equal, learner, rows
 from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.export.c.learning import restore_state, serialise_state, write_learning_c
@@ -20,7 +20,7 @@ LONGEST = np.float32(0.999e18 / np.sqrt(5.0))
 def learned(model, compiler, folder, *rows):
     """The model as C has taught it rows of the type `ROW`, for each array of rows."""
     write_learning_c(model, folder, "model")
-    program = built(folder, compiler, _LEARN)
+    program = build_program(folder, compiler, _LEARN)
     for given in rows:
         given.tofile(folder / "rows.bin")
         subprocess.run([program, folder / "rows.bin", folder / "state.bin"], check=True)
@@ -98,7 +98,7 @@ def test_any_state_that_is_taken_can_go_on(compiler, tmp_path):
     model = learner(*KINDS[4])
     write_learning_c(model, tmp_path, "model")
     (tmp_path / "state.bin").write_bytes(serialise_state(model))
-    subprocess.run([built(tmp_path, compiler, _RESTORE), tmp_path / "state.bin"], check=True)
+    subprocess.run([build_program(tmp_path, compiler, _RESTORE), tmp_path / "state.bin"], check=True)
 
 
 _RESTORE = """
