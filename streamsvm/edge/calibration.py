@@ -73,8 +73,10 @@ CALIBRATIONS: Mapping[str, type] = {"margin": MarginCalibration, "log odds": Log
 
 
 def _sigmoid(f: np.ndarray) -> np.ndarray:
+    """Return the logistic function of f, without overflow."""
     return 1.0 / (1.0 + np.exp(-np.clip(f, -30.0, 30.0)))
 
 
 def _clipped_exp(f: np.ndarray) -> np.ndarray:
+    """Return exp(f), where f below -30 counts as -30."""
     return np.exp(np.maximum(f, -30.0))

@@ -244,9 +244,9 @@ def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     nodes = np.tile(arrays["roots"].astype(np.int64), len(x))
     active = np.flatnonzero(left[nodes] >= 0)
     while active.size:
-        at = nodes[active]
-        numbers, thresholds = x[active // n_trees, arrays["feature"][at]], arrays["thresholds"][at]
-        passes = np.where(arrays["equal"][at], numbers == thresholds, numbers <= thresholds)
-        nodes[active] = left[at] + 1 - passes
+        current = nodes[active]
+        numbers, thresholds = x[active // n_trees, arrays["feature"][current]], arrays["thresholds"][current]
+        passes = np.where(arrays["equal"][current], numbers == thresholds, numbers <= thresholds)
+        nodes[active] = left[current] + 1 - passes
         active = active[left[nodes[active]] >= 0]
     return arrays["feature"][nodes].reshape(len(x), n_trees)

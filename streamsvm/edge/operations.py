@@ -37,12 +37,14 @@ def check_step(step: Step, width: int) -> int:
 
 
 def _check_impute(step: Step, width: int) -> int:
+    """Check the option of a step ``impute``, and return the width of its output."""
     if type(step.options["float32"]) is not bool:
         raise ExportError("float32 of a step 'impute' is not true or false")
     return width
 
 
 def _check_scale(step: Step, width: int) -> int:
+    """Check location, spread and bound of a step ``scale``, and return the width of its output."""
     read_array(step, "location", (width,))
     if (read_array(step, "spread", (width,)) < 0.0).any():
         raise ExportError("spread of a step 'scale' is below 0")
@@ -52,6 +54,7 @@ def _check_scale(step: Step, width: int) -> int:
 
 
 def _check_select(step: Step, width: int) -> int:
+    """Check the column indices of a step ``select``, and return the width of its output."""
     columns = read_array(step, "columns", (-1,), "i")
     if len(columns) and not (columns.min() >= 0 and columns.max() < width):
         raise ExportError("a step 'select' has a column that its input does not have")
@@ -59,16 +62,19 @@ def _check_select(step: Step, width: int) -> int:
 
 
 def _check_clip(step: Step, width: int) -> int:
+    """Check the bound of a step ``clip``, and return the width of its output."""
     read_option(step, "bound", 0.0)
     return width
 
 
 def _check_log(step: Step, width: int) -> int:
+    """Check the smallest argument of a step ``log``, and return the width of its output."""
     read_option(step, "least", 1e-30)
     return width
 
 
 def _check_hinges(step: Step, width: int) -> int:
+    """Check the knot and the number of functions of a step ``hinges``, and return the width of its output."""
     read_option(step, "knot", 0.0)
     if step.options["functions"] not in (2, 4):
         raise ExportError("functions of a step 'hinges' must be 2 or 4")
@@ -76,6 +82,7 @@ def _check_hinges(step: Step, width: int) -> int:
 
 
 def _check_kernel(step: Step, width: int) -> int:
+    """Check the kernel and the vectors of a step, and return the number of vectors, the width of its output."""
     kind = step.options["kind"]
     if kind not in ("rbf", "linear", "poly", "sigmoid"):
         raise ExportError(f"it has the kernel {kind!r:.40}, which this version does not know: upgrade streamsvm")
@@ -86,6 +93,7 @@ def _check_kernel(step: Step, width: int) -> int:
 
 
 def _check_trees(step: Step, width: int) -> int:
+    """Check that the walks of a step ``trees`` terminate, and that its cost is linear in its size; return its output width."""
     n_vectors = _check_kernel(step, width)
     right, cut = read_array(step, "right", (-1,), "i"), read_array(step, "cut", (-1,), "i")
     thresholds, roots = read_array(step, "thresholds", (-1,)), read_array(step, "roots", (-1,), "i")
@@ -117,17 +125,20 @@ def _check_trees(step: Step, width: int) -> int:
 
 
 def _check_fourier(step: Step, width: int) -> int:
+    """Check the factor and the vectors of a step ``fourier``, and return the width of its output."""
     read_option(step, "factor")
     return 2 * check_vectors(step, width)
 
 
 def _check_linear(step: Step, width: int) -> int:
+    """Check weights and biases of a step ``linear``, and return the width of its output."""
     weights = read_array(step, "weights", (-1, width))
     read_array(step, "biases", (len(weights),))
     return len(weights)
 
 
 def _check_pairs(step: Step, width: int) -> int:
+    """Check that the input has a number for each pair of classes, and return the number of classes."""
     classes = read_option(step, "classes", 2, MAX_CLASSES, is_int=True)
     if width != classes * (classes - 1) // 2:
         raise ExportError(f"a step {step.op!r} has {width} pairs of {classes} classes: {classes * (classes - 1) // 2} are needed")
@@ -143,11 +154,13 @@ def evaluate_step(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _impute_missing(step: Step, x: np.ndarray) -> np.ndarray:
+    """Replace missing numbers by 0, and round the others to float32 if the step asks for it."""
     filled = np.where(np.isfinite(x), x, 0.0)
     return filled.astype(np.float32).astype(np.float64) if step.options["float32"] else filled
 
 
 def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return (x - location) / spread, clipped to the bound; 0 for columns without spread, and NaN for missing numbers."""
     location, spread, bound = step.arrays["location"], step.arrays["spread"], step.options["bound"]
     varies = spread > 0.0
     if varies.all():
@@ -158,6 +171,7 @@ def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _compute_hinges(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return the piecewise linear functions of each number, side by side, [n, functions * width]."""
     knot, functions = step.options["knot"], [x, np.abs(x) - step.options["knot"]]
     if step.options["functions"] == 4:
         functions += [np.maximum(x - knot, 0.0), np.maximum(-x - knot, 0.0)]
@@ -191,6 +205,7 @@ def compute_kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.
 
 
 def _evaluate_trees(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return the sum of the kernel expansions in the leaves that each row reaches, [n, outputs]."""
     arrays, vectors = step.arrays, dequantise_vectors(step)
     out = np.zeros((len(x), len(arrays["weights"])))
     for root in arrays["roots"].tolist():
@@ -206,14 +221,15 @@ def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> 
     """Return the index of the leaf that each row reaches from a root, [n]."""
     nodes = np.full(len(x), root)
     while (active := np.flatnonzero(arrays["right"][nodes] >= 0)).size:
-        at = nodes[active]
-        cuts = arrays["cut"][at]
+        current = nodes[active]
+        cuts = arrays["cut"][current]
         goes_left = np.einsum("ij,ij->i", x[active], arrays["axes"][cuts]) <= arrays["thresholds"][cuts]
-        nodes[active] = np.where(goes_left, at + 1, arrays["right"][at])
+        nodes[active] = np.where(goes_left, current + 1, arrays["right"][current])
     return arrays["cut"][nodes]
 
 
 def _compute_fourier_features(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return random Fourier features: cosines, then sines, [n, 2 * vectors]."""
     angles = step.options["factor"] * (x @ dequantise_vectors(step).T)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
 
@@ -231,11 +247,13 @@ def _sum_by_class(x: np.ndarray, classes: int) -> np.ndarray:
 
 
 def _count_votes(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return the number of pairs that vote for each class, [n, classes]; 0 is a vote for the second class."""
     classes = step.options["classes"]
     return 0.5 * (_sum_by_class(np.where(x >= 0.0, 1.0, -1.0), classes) + classes - 1)
 
 
 def _score_pairs(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return the number of votes for each class, plus less than half a vote by the sum of its numbers, [n, classes]."""
     classes = step.options["classes"]
     sums = _sum_by_class(x, classes)
     votes = 0.5 * (_sum_by_class(np.where(x > 0.0, 1.0, -1.0), classes) + classes - 1)

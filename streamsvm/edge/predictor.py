@@ -272,6 +272,7 @@ class Predictor:
         return self._compute_probabilities(self._decision_values(X))
 
     def _decision_values(self, X: Any) -> np.ndarray:
+        """Return the decision values of X, float64 [n, width]."""
         return np.concatenate([run_program(self.program, chunk)[0] for chunk in self._split_rows(X)])
 
     def _split_rows(self, X: Any) -> list[np.ndarray]:
@@ -293,6 +294,7 @@ class Predictor:
         return rows
 
     def _read_frame(self, X: Any) -> np.ndarray:
+        """Return a frame's columns as float64 [n, columns]; fields that the frame does not have are NaN."""
         rows, names = np.full((len(X), len(self.program.columns)), math.nan), getattr(X, "column_names", None) or list(X.columns)
         for name in names:
             if name in self._categorical:
@@ -333,6 +335,7 @@ class Predictor:
         return ((choice[:, 0] >= 0.0) if self.program.answer.at_zero else (choice[:, 0] > 0.0)).astype(np.int64)
 
     def _compute_probabilities(self, f: np.ndarray) -> np.ndarray:
+        """Return the probability of each label, float64 [n, labels]. Raises ValueError if the model has no probabilities."""
         if self.program.answer.calibration is None:
             if len(self.labels) == 1:
                 return np.ones((len(f), 1))

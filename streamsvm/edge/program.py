@@ -327,6 +327,7 @@ def run_program(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _check_table(table: CategoryTable) -> None:
+    """Raise ExportError if the arrays of a table have invalid types or shapes, unsorted keys, or values that are not finite."""
     keys, values = table
     kinds = [(array.dtype.kind, array.dtype.itemsize, array.ndim) for array in table]
     if kinds != [("u", 4, 1), ("f", 8, 2)] or len(values) != len(keys) or not values.shape[1]:
@@ -375,6 +376,7 @@ def _check_name(value: Any) -> Name:
 
 
 def _read_count(value: Any) -> int:
+    """Return an int from a file. Raises ExportError if it is not between 0 and 2^31 - 1."""
     if type(value) is not int or not 0 <= value < 2**31:
         raise ExportError(f"{value!r:.80} is not a valid count: it must be an int from 0 to 2^31 - 1")
     return value

@@ -69,6 +69,7 @@ def _flatten_pipeline(model: Any) -> list[Any]:
 
 
 def _convert_machine(model: Any, transformers: list[Any]) -> Program:
+    """Convert a batch or linear machine to a program. Raises ExportError if there is a transformer before it."""
     from streamsvm.export.machines import make_machine_program  # noqa: PLC0415 - importing scikit-learn takes a second
 
     if transformers:
@@ -292,6 +293,7 @@ def describe_model(model: Any) -> dict[str, Any]:
 
 
 def _format_parameter(value: Any) -> Any:
+    """Return a parameter as a JSON scalar, or else as a shortened ``repr``."""
     scalar = _to_json_scalar(value)
     return repr(value)[:_MAX_TEXT_CHARACTERS] if scalar is None and value is not None else scalar
 

@@ -134,11 +134,13 @@ def _warn_of_float32(program: Program, to: str) -> None:
 
 
 def _serialise_container(program: Program) -> bytes:
+    """Return a program as the bytes of a safetensors file."""
     text, arrays = program.serialise()
     return pack_container(arrays, {"kind": "program", PROGRAM_KEY: text})
 
 
 def _serialise_json(program: Program) -> bytes:
+    """Return a program as the bytes of a JSON file."""
     text, arrays = program.serialise()
     saved = json.loads(text)
     saved["format"] = "streamsvm program"

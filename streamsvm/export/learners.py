@@ -71,6 +71,7 @@ def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
 
 
 def _make_answer(model: Any, value: int, iterate: int) -> Answer:
+    """Return the answer for the decision values of a learner, whose index is ``value``, with its calibration by an iterate."""
     common = model._common[0]
     if isinstance(model, OnlineClassifier):
         labels = list_labels(model)

@@ -133,15 +133,18 @@ def _subtract_location(graph: Graph, x: str, location: np.ndarray) -> str:
 
 
 def _clip(graph: Graph, x: str, bound: float) -> str:
+    """Add the clipping of x to +- bound."""
     return graph.op("Clip", x, -bound, bound)
 
 
 def _add_impute(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
+    """Add the replacement of missing numbers by 0, and clip the others."""
     # Products and squares of larger numbers would be infinite, and differences of these NaN.
     return _clip(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _MAX_INPUT)
 
 
 def _add_scale(graph: Graph, step: Step, x: str) -> str:
+    """Add (x - location) / spread, clipped to the bound; missing numbers stay NaN."""
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
     factor = np.minimum(factor, np.finfo(graph.real).max)
@@ -153,6 +156,7 @@ def _add_scale(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_hinges(graph: Graph, step: Step, x: str) -> str:
+    """Add the piecewise linear functions of each number."""
     knot = step.options["knot"]
     functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
     if step.options["functions"] == 4:
@@ -164,6 +168,7 @@ def _add_hinges(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_kernel(graph: Graph, step: Step, x: str) -> str:
+    """Add the kernel values with the vectors of a step."""
     vectors, kind, gamma = dequantise_vectors(step), step.options["kind"], step.options["gamma"]
     if kind == "rbf":
         values = graph.op("Exp", graph.op("Mul", _add_squared_distances(graph, vectors, gamma, x), -gamma))
@@ -191,6 +196,7 @@ def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: s
 
 
 def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
+    """Add the votes of the k nearest neighbours, or the mean of their targets."""
     vectors, labels, axis_1 = dequantise_vectors(step), step.options["labels"], graph.add_constant(np.array([1]))
     differences = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
     differences = graph.op("Min", differences, step.options["max_difference"])  # [rows, features, vectors]
@@ -213,6 +219,7 @@ def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_forest(graph: Graph, step: Step, x: str) -> str:
+    """Add the votes of the trees, or the mean of their leaves."""
     arrays, labels, axis_1 = step.arrays, step.options["labels"], graph.add_constant(np.array([1]))
     is_inner, nodes = arrays["left"] >= 0, np.arange(len(arrays["left"]))
     # ONNX has no loop that ends early. So a leaf is its own child, and all rows take as many steps as the deepest tree has.
@@ -245,11 +252,13 @@ def _add_forest(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_fourier(graph: Graph, step: Step, x: str) -> str:
+    """Add random Fourier features."""
     angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * dequantise_vectors(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
 def _add_linear(graph: Graph, step: Step, x: str) -> str:
+    """Add weights x + biases."""
     return graph.op("Add", graph.op("MatMul", x, _to_float32(step.arrays["weights"].T)), _to_float32(step.arrays["biases"]))
 
 
@@ -269,6 +278,7 @@ def _add_pair_votes(graph: Graph, step: Step, x: str, comparison: str) -> str:
 
 
 def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
+    """Add the votes for each class, plus less than half a vote by the sum of its numbers."""
     sums = graph.op("MatMul", x, _make_pair_matrix(step.options["classes"]))
     divisors = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), 3.0), 3.0)
     return graph.op("Add", _add_pair_votes(graph, step, x, "Greater"), graph.op("Div", sums, divisors))
@@ -278,6 +288,7 @@ def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_experts(graph: Graph, step: Step, x: str) -> str:
+    """Add the log odds of an ensemble from the predictions of its experts, or its predicted number."""
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes = votes / votes.sum()
     if step.options["task"] == "regression":
@@ -337,6 +348,7 @@ def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> s
 
 
 def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
+    """Add the predicted number of an ensemble from those of its experts; ``votes`` sum to 1."""
     corrects, n = step.arrays["corrects"], len(votes)
     if (corrects >= 0).any():
         # Corrected experts correct no others themselves, so that one product adds all of their clipped predictions.
@@ -418,6 +430,7 @@ def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: st
 
 
 def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
+    """Add the anomaly score, from 0 to 1, of decision values with a usual center and size."""
     if size == 0.0:
         return graph.op("Mul", f, 0.0)
     z = graph.op("Div", graph.op("Sub", f, center), size)

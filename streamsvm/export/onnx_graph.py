@@ -14,6 +14,7 @@ _OPSET, _IR_VERSION = 18, 9  # of 2023, which all current runtimes support
 
 
 def _import_onnx() -> Any:
+    """Import the package onnx. Raises ModuleNotFoundError with advice if it is missing."""
     try:
         import onnx  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -43,6 +44,7 @@ class Graph:
         return output
 
     def _add_node(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
+        """Add a node with a unique name."""
         # Nodes have names, because tools that transform graphs, such as converters to float16, refer to nodes by name.
         name = f"{op_type}_{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(op_type, inputs, outputs, name, **attributes))

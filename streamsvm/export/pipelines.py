@@ -74,6 +74,7 @@ def get_river_name(model: Any) -> str:
 
 
 def _is_scaler(transformer: Any) -> bool:
+    """Return whether a transformer is a supported scaler."""
     return type(transformer) is BoundedScaler or get_river_name(transformer) in _SCALING_FUNCTIONS
 
 
@@ -110,6 +111,7 @@ def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]
 
 
 def _add_scaling(program: Program, value: int, scaling: ColumnScaling) -> int:
+    """Add the steps of a scaling, and return the index of the scaled value; unscaled columns keep their positions."""
     is_unscaled = np.isnan(scaling.location)
     if not is_unscaled.any():
         return program.add("scale", value, location=scaling.location, spread=scaling.spread, bound=scaling.bound)
@@ -138,20 +140,24 @@ def _compute_scaling(scaler: Any, fields: list[Any]) -> ColumnScaling:
 
 
 def _read_standard_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
+    """Return mean and standard deviation of each field."""
     means, variances = dict(scaler.means), dict(scaler.vars)
     return [(means.get(name, 0.0), variances.get(name, 0.0) ** 0.5 if scaler.with_std else 1.0) for name in fields]
 
 
 def _read_min_max_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
+    """Return minimum and range of each field."""
     ranges = [(scaler.min[name].get(), scaler.max[name].get()) if name in scaler.min else (0.0, 0.0) for name in fields]
     return [(low, high - low) for low, high in ranges]
 
 
 def _read_max_abs_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
+    """Return 0 and the largest absolute value of each field."""
     return [(0.0, scaler.abs_max[name].get() if name in scaler.abs_max else 0.0) for name in fields]
 
 
 def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
+    """Return median and interquartile range of each field."""
     pairs = []
     for name in fields:
         median = scaler.median[name].get() if scaler.with_centering and name in scaler.median else 0.0
@@ -163,6 +169,7 @@ def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
 
 
 def _read_bounded_scaler(scaler: BoundedScaler, fields: list[Any]) -> _LocationSpreads:
+    """Return mean and standard deviation of each field."""
     means, variances = scaler.means, scaler.vars
     return [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
 

@@ -215,6 +215,7 @@ class _Boundary:
         return features
 
     def _transform_point(self, point: np.ndarray) -> np.ndarray:
+        """Return the two features of a row as the final model gets them, float64 [2]."""
         features = self._transform(*point.tolist())
         return np.array([features[name] for name in self._names], np.float64)
 

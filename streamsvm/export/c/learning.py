@@ -256,6 +256,7 @@ def _find_feature_order(model: Learner) -> np.ndarray:
 
 
 def _list_feature_names(model: Learner) -> list[Any]:
+    """Return the names of the features in the input order of the device."""
     return [model.feature_names[index] for index in _find_feature_order(model)]
 
 
@@ -290,6 +291,7 @@ def _format_initial_state(state: Any) -> str:
 
 
 def _format_numbers(array: np.ndarray) -> str:
+    """Return an array as C literals that are separated by commas."""
     return ", ".join(format_float(float(value)) for value in array)
 
 
@@ -327,6 +329,7 @@ _DRIFT_TEXTS = {
 
 
 def _make_title(model: Learner) -> str:
+    """Return the first line of the comments in both files."""
     return f"{type(model).__name__} that keeps learning, after {model.n_learned:,} rows."
 
 

@@ -42,15 +42,18 @@ def is_fused(program: Program, i: int) -> bool:
 
 
 def _make_loop(n: int, statement: str) -> str:
+    """Return a C loop over j from 0 to n - 1."""
     return f"for (j = 0; j < {n}; j++) {statement}"
 
 
 def _write_impute(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write a call that replaces missing numbers by 0."""
     source.used.add("fill")
     source.body.append(f"@_fill({x}, {program.widths[i + 1]}, {out});")
 
 
 def _write_scale(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write the location in two tables, to avoid its rounding error, the factors, and a call that scales and clips."""
     step, n = program.steps[i], program.widths[i + 1]
     source.used.add("scale")
     location, spread = step.arrays["location"], step.arrays["spread"]
@@ -65,23 +68,27 @@ def _write_scale(source: CSource, program: Program, i: int, x: str, out: str) ->
 
 
 def _write_select(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write the table of column indices, and a loop that copies these columns."""
     columns = source.add_table(f"columns{i}", program.steps[i].arrays["columns"])
     source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = {x}[{columns}[j]];"))
 
 
 def _write_clip(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write a loop that clips numbers."""
     bound = format_float(program.steps[i].options["bound"])
     clipped = f"{x}[j] > {bound} ? {bound} : {x}[j] < -{bound} ? -{bound} : {x}[j]"
     source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = {clipped};"))
 
 
 def _write_log(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write a loop that computes logarithms."""
     source.used.add("log")
     least = format_float(program.steps[i].options["least"])
     source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
 
 
 def _write_hinges(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write a call that computes piecewise linear functions."""
     source.used.add("hinges")
     functions, knot = program.steps[i].options["functions"], format_float(program.steps[i].options["knot"])
     source.body.append(f"@_hinges({x}, {program.widths[i + 1] // functions}, {functions}, {knot}, {out});")
@@ -120,6 +127,7 @@ def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> _VectorSum
 
 
 def _write_kernel(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write a function of its own for the kernel values, together with a fused ``linear`` step, and its call."""
     if is_fused(program, i) and can_use_eight_bits(program, i):
         write_eight_bit_kernel(source, program, i, x, out)
         return
@@ -200,6 +208,7 @@ def _make_kernel_expression(source: CSource, step: Step) -> str:
 
 
 def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write the frequencies as a table, and a call that computes cosines and sines."""
     step, m = program.steps[i], program.widths[i + 1] // 2
     frequencies = dequantise_vectors(step) * step.options["factor"]
     table = source.add_table(f"vectors{i}", frequencies, "times the factor")
@@ -208,6 +217,7 @@ def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) 
 
 
 def _write_linear(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write weights and biases as tables, and a call; nothing if the step is fused with a kernel."""
     if i and program.steps[i].inputs == (i,) and is_fused(program, i - 1):
         return  # `_write_kernel` has written it
     step = program.steps[i]
@@ -219,6 +229,7 @@ def _write_linear(source: CSource, program: Program, i: int, x: str, out: str) -
 
 
 def _write_concat(source: CSource, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001 - it has several inputs
+    """Write a loop for each input that copies it to its position."""
     start = 0
     for value in program.steps[i].inputs:
         source.body.append(_make_loop(program.widths[value], f"{out}[{start} + j] = v{value}[j];"))
@@ -226,11 +237,13 @@ def _write_concat(source: CSource, program: Program, i: int, x: str, out: str) -
 
 
 def _write_votes(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write a call that counts the votes of pairs."""
     source.used.add("votes")
     source.body.append(f"@_votes({x}, {program.steps[i].options['classes']}, {out});")
 
 
 def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write a call that scores the classes by their pairs."""
     classes = program.steps[i].options["classes"]
     source.used.add("pair_scores")
     source.count_stack(classes)
@@ -241,6 +254,7 @@ def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: s
 
 
 def _write_experts(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write the tables and statements that combine the predictions of an ensemble's experts."""
     step = program.steps[i]
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes_table = source.add_table(f"votes{i}", votes / votes.sum())
@@ -268,6 +282,7 @@ def _write_experts(source: CSource, program: Program, i: int, x: str, out: str) 
 
 
 def _write_forest(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write the nodes as tables, a function of its own that adds up the votes of the trees, and its call."""
     step = program.steps[i]
     floats = [name for name in ("thresholds", "means") if name in step.arrays]
     arrays = {name: _to_smallest_integers(array) for name, array in step.arrays.items() if name not in {*floats, "votes"}}
@@ -289,6 +304,7 @@ _ADD_TO_MEAN = "out[0] += near[i] / total * $targets$[which[i]];"
 
 
 def _write_neighbours(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write the stored rows as tables, a function of its own that lets the nearest ones vote, and its call."""
     step, options = program.steps[i], program.steps[i].options
     vectors, targets, labels = step.arrays["vectors"], step.arrays["targets"], options["labels"]
     (n, features), nearest = vectors.shape, min(options["neighbours"], len(vectors))

@@ -79,6 +79,7 @@ def quote_c_string(value: Any) -> str:
 
 
 def _escape_byte(code: int) -> str:
+    """Return a byte of a C string literal, as an octal escape unless it is safe."""
     if code in b'"\\':
         return "\\" + chr(code)
     return chr(code) if 32 <= code < 127 and code not in b"?@" else f"\\{code:03o}"

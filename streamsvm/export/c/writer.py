@@ -134,6 +134,7 @@ def measure_needs(program: Program) -> CNeeds:
 
 
 def _compute_needs(program: Program, source: CSource) -> CNeeds:
+    """Return the memory of a program whose tables and functions have been written."""
     answer = {program.answer.decision, program.answer.choice}  # on the stack twice, because it is copied to the caller
     stored = [*_find_stack_values(program), *answer]
     stack = 4 * sum(program.widths[i] for i in stored) + source.stack_bytes

@@ -204,6 +204,7 @@ def _measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any
 
 
 def _can_be_explained(model: Any, x: Mapping[Any, Any]) -> bool:
+    """Return whether the model accepts a row for an explanation."""
     try:
         explain_one(model, x)
     except ValueError:
@@ -258,6 +259,7 @@ def _make_row_part(explanation: Explanation, y: Any, summary: ModelSummary) -> d
 
 
 def _format_value(value: Any) -> str:
+    """Return the value of a column as a short text; ``missing`` for None."""
     return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else clean_text(value, 30)
 
 

@@ -1,4 +1,4 @@
-"""The same source is C and C++ for all compilers, with all warnings as errors, and takes as much of the stack as it says."""
+"""The source is valid C and C++ for all compilers, with all warnings as errors, and needs no more stack than it says."""
 
 import ctypes
 import re
@@ -44,59 +44,61 @@ MODELS = [
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """A folder with models of all kinds of steps, of floats or whole numbers, and with learners."""
-    folder, seen = tmp_path_factory.mktemp("sources"), set()
+    """Return a folder with models of all operations, with float and integer vectors, and with learners."""
+    folder, operations = tmp_path_factory.mktemp("sources"), set()
     for number, name in enumerate(MODELS):
-        given = program(name)
-        seen |= {step.op for step in given.steps}
-        write_c(given, folder, f"model{number}", bits=(32, 8)[number % 2])
-    assert seen == set(_STEP_WRITERS)
+        program_to_write = program(name)
+        operations |= {step.op for step in program_to_write.steps}
+        write_c(program_to_write, folder, f"model{number}", bits=(32, 8)[number % 2])
+    assert operations == set(_STEP_WRITERS)
     for number, (kind, parameters) in enumerate(KINDS[1::2]):
         write_learning_c(learner(kind, parameters), folder, f"learner{number}")
     return folder
 
 
-def says_nothing(folder, compiler, standard, *how):
-    command = [*compiler, *language(standard), *WARNINGS, *how, *sorted(folder.glob("*.c"))]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
+def compile_without_warnings(folder, compiler, standard, *flags):
+    command = [*compiler, *make_language_flags(standard), *WARNINGS, *flags, *sorted(folder.glob("*.c"))]
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[:3000]
 
 
-def language(standard):
+def make_language_flags(standard):
     return ["-x", "c++" if "+" in standard else "c", f"-std={standard}"]
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_no_compiler_has_anything_to_say(compiler, sources):
-    # gcc says some things only where it optimizes, as the test of the stack makes it do.
+def test_all_compilers_accept_the_source_without_warnings(compiler, sources):
+    # Some warnings of gcc need optimization: the test of the stack below compiles with it.
     for standard in STANDARDS:
-        says_nothing(sources, ZIG_WARNS if compiler == "zig" else COMPILERS[compiler], standard, "-fsyntax-only")
+        compile_without_warnings(sources, ZIG_WARNS if compiler == "zig" else COMPILERS[compiler], standard, "-fsyntax-only")
 
 
 @needs_zig
-def test_it_is_what_microsofts_compiler_takes(sources):
+def test_the_source_is_valid_for_microsofts_compiler(sources):
     target = ["-target", "x86_64-windows-msvc", "-fms-compatibility", "-fsyntax-only"]
-    says_nothing(sources, ZIG_WARNS, "c11", *target, "-U__STDC_VERSION__", "-Wno-builtin-macro-redefined")  # without /std
-    says_nothing(sources, ZIG_WARNS, "c++14", *target)
+    compile_without_warnings(
+        sources, ZIG_WARNS, "c11", *target, "-U__STDC_VERSION__", "-Wno-builtin-macro-redefined"
+    )  # without /std
+    compile_without_warnings(sources, ZIG_WARNS, "c++14", *target)
     for path in sources.iterdir():
         assert set(re.findall("#include <(.*)>", path.read_text())) <= {"float.h", "stdint.h"}
 
 
-class Built:
-    """The sources of a model and of a learner, compiled and loaded."""
+class CompiledLibrary:
+    """The compiled and loaded sources of a model and a learner."""
 
     def __init__(self, folder, compiler, standard):
         library = folder / f"{standard}.so"
         files = [folder / "model.c", folder / "model_learn.c"]
-        subprocess.run([*compiler, *language(standard), "-O2", "-shared", "-fPIC", "-o", library, *files], check=True)
+        subprocess.run([*compiler, *make_language_flags(standard), "-O2", "-shared", "-fPIC", "-o", library, *files], check=True)
         self._library = ctypes.CDLL(str(library))
         self._library.model_learn_state.restype = ctypes.c_void_p
 
     def decisions(self, X, outputs):
-        found = np.empty((len(X), outputs), np.float32)
-        for x, out in zip(X, found, strict=True):
+        values = np.empty((len(X), outputs), np.float32)
+        for x, out in zip(X, values, strict=True):
             self._library.model_decision(x.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p))
-        return found.tobytes()
+        return values.tobytes()
 
     def state(self, X, y, nbytes):
         for x, label in zip(X, y, strict=True):
@@ -106,14 +108,14 @@ class Built:
 
 @pytest.mark.parametrize("name", ["SVMClassifier 0 of 2", "CSMOClassifier 2 of 4"])
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_c_and_cpp_are_equal_to_the_bit(compiler, name, tmp_path):
-    given, (kind, parameters) = program(name), KINDS[len(name) % len(KINDS)]
-    write_c(given, tmp_path, bits=8)
-    written = write_learning_c(learner(kind, parameters), tmp_path)
-    plain, cpp = (Built(tmp_path, COMPILERS[compiler], standard) for standard in ("c99", "c++17"))
-    outputs = given.widths[given.answer.decision]
-    assert plain.decisions(matrix(given), outputs) == cpp.decisions(matrix(given), outputs)
-    assert plain.state(*rows(300), written.state_bytes) == cpp.state(*rows(300), written.state_bytes)
+def test_c_and_cpp_predictions_are_bit_identical(compiler, name, tmp_path):
+    original, (kind, parameters) = program(name), KINDS[len(name) % len(KINDS)]
+    write_c(original, tmp_path, bits=8)
+    files = write_learning_c(learner(kind, parameters), tmp_path)
+    plain, cpp = (CompiledLibrary(tmp_path, COMPILERS[compiler], standard) for standard in ("c99", "c++17"))
+    outputs = original.widths[original.answer.decision]
+    assert plain.decisions(matrix(original), outputs) == cpp.decisions(matrix(original), outputs)
+    assert plain.state(*rows(300), files.state_bytes) == cpp.state(*rows(300), files.state_bytes)
 
 
 STACKS = [(name, *how) for name in ("gcc", "clang") if shutil.which(name) for how in (("-Os", "c99"), ("-O3", "c++20"))]
@@ -122,11 +124,13 @@ STACKS += [("arm-none-eabi-gcc", "-Os", "c99")] if shutil.which("arm-none-eabi-g
 
 @pytest.mark.skipif(not STACKS, reason="needs gcc or clang")
 @pytest.mark.parametrize(("compiler", "level", "standard"), STACKS)
-def test_a_call_takes_no_more_of_the_stack_than_it_says(compiler, level, standard, sources, tmp_path):
+def test_calls_need_no_more_stack_than_the_header_says(compiler, level, standard, sources, tmp_path):
     target = M4 if compiler.startswith("arm") else []
-    says_nothing(sources, [compiler], standard, *target, level, "-fstack-usage", "-c")
+    compile_without_warnings(sources, [compiler], standard, *target, level, "-fstack-usage", "-c")
     for path in sources.glob("*.su"):
         frames = [int(line.split("\t")[1]) for line in path.read_text().splitlines()]
-        said = re.search(r"(?:([\d,]+) bytes of stack compiled with -Os)(?:, ([\d,]+) with)?", path.with_suffix(".h").read_text())
-        assert sum(frames) <= int(said[2 if level != "-Os" and said[2] else 1].replace(",", "")), path.name
+        comment = re.search(
+            r"(?:([\d,]+) bytes of stack compiled with -Os)(?:, ([\d,]+) with)?", path.with_suffix(".h").read_text()
+        )
+        assert sum(frames) <= int(comment[2 if level != "-Os" and comment[2] else 1].replace(",", "")), path.name
         path.unlink()

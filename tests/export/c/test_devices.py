@@ -1,4 +1,4 @@
-"""The Arduino and the Zephyr example compile for their processors, and say here what the model says."""
+"""The Arduino and Zephyr examples compile for their processors, and print the predictions of the model on this machine."""
 
 import importlib.util
 import re
@@ -24,8 +24,8 @@ spec = importlib.util.spec_from_file_location("device_model", EXAMPLES / "device
 device_model = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(device_model)
 
-#: Code that needs no more than the C library, and what links it: Zig would first build its libraries, for half a minute.
-ALONE = ("-fno-exceptions", "-fno-rtti", "-fno-sanitize=undefined")
+#: Flags for code that needs the C library only, and a linker for it: Zig would first build its libraries for half a minute.
+NO_RUNTIME_FLAGS = ("-fno-exceptions", "-fno-rtti", "-fno-sanitize=undefined")
 LINKER = FOUND[:1] or ZIG
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror", "-Os")
 PROCESSORS = {
@@ -39,7 +39,7 @@ extern "C" { int analogRead(int pin); void delay(unsigned long milliseconds); }
 struct Port { void begin(long) {} void println(const char *text); };
 extern Port Serial;
 """
-HERE = """
+HOST_MAIN = """
 #include <stdio.h>
 #include <stdlib.h>
 #include "Arduino.h"
@@ -58,18 +58,18 @@ PRINTK = "int printf(const char *, ...);\n#define printk printf\n"
 
 
 def run(folder, *command):
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    return done.stdout
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[:3000]
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the model, the sketch as C++, the application, and headers that take the place of what boards have."""
+    """Return a folder with the model, the sketch as C++, the application, and headers that replace those of the boards."""
     folder = tmp_path_factory.mktemp("device")
     run(EXAMPLES, sys.executable, "device_model.py", folder)
     (folder / "Arduino.h").write_text(ARDUINO)
-    (folder / "sketch.cpp").write_text('#include "Arduino.h"\n' + (SKETCH / "Occupied.ino").read_text())  # as the IDE does
+    (folder / "sketch.cpp").write_text('#include "Arduino.h"\n' + (SKETCH / "Occupied.ino").read_text())  # as Arduino does
     shutil.copy(APPLICATION / "src" / "main.c", folder)
     for name, text in (("kernel.h", KERNEL), ("sys/printk.h", PRINTK)):
         path = folder / "zephyr" / name
@@ -79,7 +79,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
-def test_they_compile_for_their_processors(processor, folder):
+def test_examples_compile_for_their_processors(processor, folder):
     command = PROCESSORS[processor]
     run(folder, *command, *WARNINGS, "-std=gnu11", "-c", "model.c", "-o", f"{processor}.o")
     run(folder, *command, *WARNINGS, "-std=gnu++11", "-c", "sketch.cpp", "-o", f"{processor}.o")
@@ -87,55 +87,59 @@ def test_they_compile_for_their_processors(processor, folder):
         run(folder, *command, *WARNINGS, "-std=c11", "-I.", "-c", "main.c", "-o", f"{processor}.o")
 
 
-def test_the_sketch_says_what_the_model_says(folder):
+def test_the_sketch_prints_the_predictions_of_the_model(folder):
     model, rows = device_model.learner(), [x for x, _ in device_model.readings(200, seed=1)]
-    given = ", ".join(f"{{{int(x['light'])}, {int(x['sound'])}}}" for x in rows)
-    (folder / "here.cpp").write_text(HERE.replace("READINGS", given))
-    run(folder, *ZIG, *ALONE, "-c", "model.c", "-o", "model.o")
-    run(folder, *ZIG, "-x", "c++", *ALONE, "-c", "sketch.cpp", "-o", "sketch.o")
-    run(folder, *ZIG, "-x", "c++", *ALONE, "-c", "here.cpp", "-o", "here.o")
+    readings = ", ".join(f"{{{int(x['light'])}, {int(x['sound'])}}}" for x in rows)
+    (folder / "here.cpp").write_text(HOST_MAIN.replace("READINGS", readings))
+    run(folder, *ZIG, *NO_RUNTIME_FLAGS, "-c", "model.c", "-o", "model.o")
+    run(folder, *ZIG, "-x", "c++", *NO_RUNTIME_FLAGS, "-c", "sketch.cpp", "-o", "sketch.o")
+    run(folder, *ZIG, "-x", "c++", *NO_RUNTIME_FLAGS, "-c", "here.cpp", "-o", "here.o")
     run(folder, *LINKER, "model.o", "sketch.o", "here.o", "-o", "sketch")
-    said = run(folder, "./sketch").split()
+    printed = run(folder, "./sketch").split()
     expected = [model.predict_one(x) for x in rows]
-    same = sum(a == b for a, b in zip(said, expected, strict=True))
-    assert same >= 198  # 8 bits a number
-    assert sum(label == y for label, (_, y) in zip(said, device_model.readings(200, seed=1), strict=True)) > 180
+    n_equal = sum(a == b for a, b in zip(printed, expected, strict=True))
+    assert n_equal >= 198  # 8 bits a number
+    assert sum(label == y for label, (_, y) in zip(printed, device_model.readings(200, seed=1), strict=True)) > 180
 
 
-def test_the_application_says_what_the_model_says(folder):
+def test_the_application_prints_the_predictions_of_the_model(folder):
     run(folder, *LINKER, "-I.", "main.c", "model.c", "-o", "application")
-    said = re.findall(r"light (\d+), sound (\d+): (\w+)\n", run(folder, "./application"))
+    printed = re.findall(r"light (\d+), sound (\d+): (\w+)\n", run(folder, "./application"))
     model = device_model.learner()
-    assert len(said) == 4
-    assert [label for *_, label in said] == [model.predict_one({"light": float(a), "sound": float(b)}) for a, b, _ in said]
+    assert len(printed) == 4
+    assert [label for *_, label in printed] == [model.predict_one({"light": float(a), "sound": float(b)}) for a, b, _ in printed]
 
 
-def test_the_application_has_the_files_and_the_stack_that_it_needs(folder):
+def test_the_application_has_its_files_and_enough_stack(folder):
     sources = re.search(r"target_sources\(app PRIVATE (.*)\)", (APPLICATION / "CMakeLists.txt").read_text())[1].split()
     assert {Path(source).name for source in sources} <= {path.name for path in folder.iterdir()}
     stack = int(re.search(r"CONFIG_MAIN_STACK_SIZE=(\d+)", (APPLICATION / "prj.conf").read_text())[1])
-    needed = re.search(r"([\d,]+) bytes of stack compiled with -Os", (folder / "model.h").read_text())[1]
-    assert int(needed.replace(",", "")) + 512 < stack  # printk's
+    stack_text = re.search(r"([\d,]+) bytes of stack compiled with -Os", (folder / "model.h").read_text())[1]
+    assert int(stack_text.replace(",", "")) + 512 < stack  # printk's
 
 
-def test_a_model_that_is_too_large_for_16_bits_says_so(tmp_path):
+def test_a_model_that_is_too_large_for_16_bits_does_not_compile_there(tmp_path):
     columns = [Column(i, i) for i in range(60)]
     for vectors in (100, 150):  # 24,000 and 36,000 bytes in a table
-        given = Program(columns)
+        program = Program(columns)
         kernel = {"kind": "rbf", "gamma": 1.0, "coef0": 0.0, "degree": 1}
-        value = given.add("kernel", given.add("impute", 0, float32=True), vectors=np.ones((vectors, 60), np.float32), **kernel)
-        value = given.add("linear", value, weights=np.ones((1, vectors)), biases=np.zeros(1))
-        given.answer = Answer("number", value, value)
-        write_c(given, tmp_path)
-        assert measure_needs(given).fits_16_bits == (vectors == 100)
+        value = program.add(
+            "kernel", program.add("impute", 0, float32=True), vectors=np.ones((vectors, 60), np.float32), **kernel
+        )
+        value = program.add("linear", value, weights=np.ones((1, vectors)), biases=np.zeros(1))
+        program.answer = Answer("number", value, value)
+        write_c(program, tmp_path)
+        assert measure_needs(program).fits_16_bits == (vectors == 100)
         for processor, compiler in PROCESSORS.items():
             command = *compiler, "-Os", "-c", "model.c", "-o", "m.o"
-            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-            assert (done.returncode == 0) == (vectors == 100 or processor != "AVR")
-            if done.returncode:
-                said = "error: this model has tables of 36,644 bytes: where int has 16 bits, one may have 32,767 and all 65,535."
-                assert said in done.stderr.splitlines()[0]
-                assert "--max-bytes 16000" in done.stderr.splitlines()[0]
+            process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert (process.returncode == 0) == (vectors == 100 or processor != "AVR")
+            if process.returncode:
+                message = (
+                    "error: this model has tables of 36,644 bytes: where int has 16 bits, one may have 32,767 and all 65,535."
+                )
+                assert message in process.stderr.splitlines()[0]
+                assert "--max-bytes 16000" in process.stderr.splitlines()[0]
 
 
 AVR = """
@@ -163,21 +167,21 @@ int main(void)
 
 
 @pytest.mark.skipif(not (shutil.which("avr-gcc") and shutil.which("simavr")), reason="needs avr-gcc and simavr")
-def test_an_avr_answers_to_the_bit(tmp_path):
-    """There int has 16 bits, and tables are in another memory."""
-    given = make_program(device_model.learner())
+def test_predictions_on_an_avr_are_bit_identical(tmp_path):
+    """On an AVR, int has 16 bits, and tables are in flash memory."""
+    program = make_program(device_model.learner())
     X = np.array([list(x.values()) for x, _ in device_model.readings(30, seed=2)], np.float32)
-    write_c(given, tmp_path, bits=8)
+    write_c(program, tmp_path, bits=8)
     (tmp_path / "main.c").write_text(AVR.replace("ROWS", ", ".join(f"{{{a}f, {b}f}}" for a, b in X.tolist())))
     run(tmp_path, "avr-gcc", "-mmcu=atmega328p", "-Os", "-std=gnu11", "main.c", "model.c", "-o", "m.elf")
-    said = run(tmp_path, "sh", "-c", "simavr -m atmega328p -f 16000000 m.elf 2>&1")
-    found = np.array([int(bits, 16) for bits in re.findall(r"([0-9a-f]{8})\.", said)], np.uint32).view(np.float32)
-    np.testing.assert_array_equal(found, CModel(given, bits=8).decision_function_many(X))
+    printed = run(tmp_path, "sh", "-c", "simavr -m atmega328p -f 16000000 m.elf 2>&1")
+    decisions = np.array([int(bits, 16) for bits in re.findall(r"([0-9a-f]{8})\.", printed)], np.uint32).view(np.float32)
+    np.testing.assert_array_equal(decisions, CModel(program, bits=8).decision_function_many(X))
 
 
 @pytest.mark.skipif(not shutil.which("avr-gcc"), reason="needs avr-gcc")
 def test_tables_stay_in_the_flash_of_an_avr(folder, tmp_path):
-    """Its linker puts what it copies to RAM into .data: a label or two, no table."""
+    """The linker puts data that is copied to RAM into .data: only a few labels, and no table."""
     files = write_c(make_program(device_model.learner()), tmp_path, bits=8)
     main = "volatile float x[2];\nint main(void) { return model_predict((const float *)x); }\n"
     (tmp_path / "main.c").write_text(f'#include "model.h"\n{main}')

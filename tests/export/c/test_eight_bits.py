@@ -1,4 +1,4 @@
-"""Kernels of 8 bits, which C sums by whole numbers, are those of the program: near its vectors, far from them, and between."""
+"""Kernels with 8-bit vectors, which C computes with integers, equal those of the program at all distances from the vectors."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ from streamsvm.export.quantise import _refit_coefficients, round_vectors
 pytestmark = [needs_compiler, pytest.mark.thorough]
 
 
-def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
-    """A program of a Gaussian kernel and its sums, with vectors of 8 bits."""
+def make_expansion(vectors, outputs, gamma, biases=0.0, seed=0):
+    """Return a program of a Gaussian kernel expansion with 8-bit vectors."""
     rng, features = np.random.default_rng(seed), vectors.shape[1]
     program = Program([Column(i, i) for i in range(features)])
     kernel = {"kind": "rbf", "gamma": gamma, "coef0": 0.0, "degree": 1}
@@ -23,7 +23,7 @@ def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
     value = program.add("linear", value, weights=weights, biases=np.full(outputs, biases))
     labels = tuple(range(outputs)) if outputs > 1 else (0, 1)
     program.answer = Answer("class", value, value, labels)
-    return _refit_coefficients(program, round_vectors(program, 8))  # be it lossy
+    return _refit_coefficients(program, round_vectors(program, 8))  # without the check of the loss
 
 
 @pytest.mark.parametrize(
@@ -38,32 +38,32 @@ def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
         (40, 3, 1, 5.0, True),
     ],
 )
-def test_rows_at_all_distances(n, features, outputs, gamma, is_short):
+def test_decisions_at_all_distances_equal_the_program(n, features, outputs, gamma, is_short):
     rng = np.random.default_rng(n)
-    program = expansion(3.0 * rng.uniform(-1.0, 1.0, (n, features)), outputs, gamma)
+    program = make_expansion(3.0 * rng.uniform(-1.0, 1.0, (n, features)), outputs, gamma)
     assert can_use_eight_bits(program, 1) == is_short
     X = rng.normal(size=(400, features)).astype(np.float32)
     X[:100] = rng.uniform(-3.0, 3.0, (100, features))
-    X[100:300] *= np.geomspace(0.1, 1e18, 200)[:, None]  # from where all values count to where none is above 0
+    X[100:300] *= np.geomspace(0.1, 1e18, 200)[:, None]  # from rows with all kernel values above 0 to rows with none
     compiled = CModel(program, flags=FLAGS)
-    found, (expected, _) = compiled.decision_function_many(X).reshape(400, -1), run_program(program, X.astype(np.float64))
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
-    far = (expected == 0.0).all(axis=1)
-    assert far.sum() > 50
-    assert (found[far] == 0.0).all()
-    assert np.array_equal(found[100:300] == 0.0, expected[100:300] == 0.0)
+    decisions, (expected, _) = compiled.decision_function_many(X).reshape(400, -1), run_program(program, X.astype(np.float64))
+    np.testing.assert_allclose(decisions, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
+    is_far = (expected == 0.0).all(axis=1)
+    assert is_far.sum() > 50
+    assert (decisions[is_far] == 0.0).all()
+    assert np.array_equal(decisions[100:300] == 0.0, expected[100:300] == 0.0)
     run_random_rows(program, COMPILERS[0])
 
 
-def test_features_that_are_the_same_in_all_vectors():
+def test_constant_features_of_vectors():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(20, 5))
     vectors[:, [1, 3]] = 7.0, 0.0
     X = rng.normal(size=(200, 5)).astype(np.float32)
     X[:, 1] += 7.0
     X[:50, 3] = 1e4
-    for given in (vectors, np.tile(vectors[0], (20, 1))):  # of one vector twenty times, nothing is left of x
-        program = expansion(given, 2, 0.3)
+    for case_vectors in (vectors, np.tile(vectors[0], (20, 1))):  # with twenty equal vectors, all scales are 0
+        program = make_expansion(case_vectors, 2, 0.3)
         np.testing.assert_allclose(
             CModel(program).decision_function_many(X), run_program(program, X.astype(np.float64))[0], atol=1e-4
         )

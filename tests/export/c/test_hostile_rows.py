@@ -1,4 +1,4 @@
-"""Learners in C under the sanitizers: whatever rows and states come, no number is out of bounds, and the steps are Python's."""
+"""Learners in C under the sanitizers: hostile rows and states cause no access out of bounds, and the steps equal Python's."""
 
 import copy
 import subprocess
@@ -14,62 +14,62 @@ from streamsvm.export.c.learning import restore_state, serialise_state, write_le
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 ROW = np.dtype([("x", np.float32, 5), ("label", np.intc)])
-LONGEST = np.float32(0.999e18 / np.sqrt(5.0))
+MAX_VALUE = np.float32(0.999e18 / np.sqrt(5.0))
 
 
-def learned(model, compiler, folder, *rows):
-    """The model as C has taught it rows of the type `ROW`, for each array of rows."""
+def learn_in_c(model, compiler, folder, *rows):
+    """Yield the model after C has learned each array of rows of the type `ROW`."""
     write_learning_c(model, folder, "model")
     program = build_program(folder, compiler, _LEARN)
-    for given in rows:
-        given.tofile(folder / "rows.bin")
+    for array in rows:
+        array.tofile(folder / "rows.bin")
         subprocess.run([program, folder / "rows.bin", folder / "state.bin"], check=True)
         yield restore_state(model, (folder / "state.bin").read_bytes())
 
 
-def of(X, y):
-    given = np.zeros(len(X), ROW)
-    given["x"], given["label"] = X, y
-    return given
+def make_records(X, y):
+    records = np.zeros(len(X), ROW)
+    records["x"], records["label"] = X, y
+    return records
 
 
-def hostile(seed=0):
-    """Rows of numbers that none has, among those that models know."""
+def make_hostile_rows(seed=0):
+    """Return usual rows in which some numbers and labels are extreme or invalid."""
     rng = np.random.default_rng(seed)
-    given = of(*rows(600, seed))
+    records = make_records(*rows(600, seed))
     for value in (np.nan, np.inf, -np.inf, 1e38, -3e38, 1e18, 1e-45, -1e-40, 0.0, -0.0):
-        given["x"][rng.random((600, 5)) < 0.03] = value
-        given["x"][rng.integers(600, size=8)] = value
-    given["label"][rng.integers(600, size=60)] = rng.choice([2, -1, 2**31 - 1, -(2**31), 256], 60)
-    return given
+        records["x"][rng.random((600, 5)) < 0.03] = value
+        records["x"][rng.integers(600, size=8)] = value
+    records["label"][rng.integers(600, size=60)] = rng.choice([2, -1, 2**31 - 1, -(2**31), 256], 60)
+    return records
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize(("kind", "parameters"), KINDS)
-def test_rows_that_a_sensor_gives_and_rows_that_none_should(kind, parameters, compiler, tmp_path):
-    model, (X, y), given = learner(kind, parameters), rows(2000, seed=1), hostile()
-    taken, spoilt = learned(model, compiler, tmp_path, of(X, y), given)
-    other = copy.deepcopy(model)
-    other.learn_many(X, y)
-    assert_equal(other, taken, 1e-4)
-    known = given[(given["label"] == 0) | (given["label"] == 1)]
-    X = np.clip(np.where(np.isfinite(known["x"]), known["x"], np.float32(0.0)), -LONGEST, LONGEST)
-    model.learn_many(X, known["label"])
-    assert spoilt.n_learned == model.n_learned < 640
-    assert_equal(model, spoilt, 1e-4)
+def test_usual_and_hostile_rows_are_learned_as_in_python(kind, parameters, compiler, tmp_path):
+    model, (X, y), hostile_rows = learner(kind, parameters), rows(2000, seed=1), make_hostile_rows()
+    usual, hostile_model = learn_in_c(model, compiler, tmp_path, make_records(X, y), hostile_rows)
+    expected = copy.deepcopy(model)
+    expected.learn_many(X, y)
+    assert_equal(expected, usual, 1e-4)
+    valid = hostile_rows[(hostile_rows["label"] == 0) | (hostile_rows["label"] == 1)]
+    X = np.clip(np.where(np.isfinite(valid["x"]), valid["x"], np.float32(0.0)), -MAX_VALUE, MAX_VALUE)
+    model.learn_many(X, valid["label"])
+    assert hostile_model.n_learned == model.n_learned < 640
+    assert_equal(model, hostile_model, 1e-4)
 
 
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
-def test_rows_that_are_scaled(kind, tmp_path):
-    """One feature never changes, and is as large as floats are: what comes may be twice as far from it."""
+def test_hostile_rows_of_a_scaled_learner(kind, tmp_path):
+    """One feature is constant and near the largest float; hostile values differ from it by more than a float can hold."""
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=(600, 3)), np.full(600, 2e38), 1e30 * rng.normal(size=600)])
     model = kind(budget=15, seed=0)
     model.learn_many(X, (X[:, 0] > 0.0).astype(int))
-    given = hostile()
-    given["x"][::7, 3] = -3e38
-    [taken] = learned(model, COMPILERS[0], tmp_path, given)
-    assert taken.n_learned == 600 + int(np.isin(given["label"], (0, 1)).sum())
+    hostile_rows = make_hostile_rows()
+    hostile_rows["x"][::7, 3] = -3e38
+    [restored] = learn_in_c(model, COMPILERS[0], tmp_path, hostile_rows)
+    assert restored.n_learned == 600 + int(np.isin(hostile_rows["label"], (0, 1)).sum())
 
 
 _LEARN = """
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_any_state_that_is_taken_can_go_on(compiler, tmp_path):
+def test_mutated_states_are_refused_or_learn_on(compiler, tmp_path):
     model = learner(*KINDS[4])
     write_learning_c(model, tmp_path, "model")
     (tmp_path / "state.bin").write_bytes(serialise_state(model))

@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing overlaps, nothing is wider than the screen, and no name or label is more than text."""
+"""The page in a real browser: nothing overlaps, nothing is wider than the screen, and names and labels remain text."""
 
 import base64
 import itertools
@@ -34,7 +34,7 @@ HOSTILE = [
 TABLES = ["Accuracy", "LogLoss", "ClassificationReport", "ConfusionMatrix", "Calibration"]
 NUMBERS = ["MAE", "RMSE", "R2"]
 
-#: Texts that lie on each other, where neither is within the other; and parts that stick out of the page.
+#: JavaScript that returns overlapping texts (neither inside the other), and texts outside of the page.
 OVERLAPS = """(() => {
   const boxes = [...document.querySelectorAll("body *")].filter(each => !["SCRIPT", "STYLE", "NOSCRIPT"].includes(each.tagName)
     && [...each.childNodes].some(child => child.nodeType === 3 && child.data.trim())).flatMap(each => {
@@ -62,24 +62,24 @@ pytestmark = [pytest.mark.thorough, needs_browser]
 
 
 class Browser:
-    """One page of the browser."""
+    """A page of the browser, controlled by the DevTools protocol over two pipes."""
 
-    def __init__(self, to, answers):
-        self._to, self._answers, self._last = to, answers, 0
+    def __init__(self, command_pipe, answer_pipe):
+        self._to, self._answers, self._last = command_pipe, answer_pipe, 0
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = None
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self._call(f"{domain}.enable")
-        self.said = []
-        """What the console has said."""
+        self.console = []
+        """Messages of the console."""
 
     def _message(self):
         data = b""
         while not data.endswith(b"\0"):
-            part = os.read(self._answers, 1)
-            assert part, "the browser has gone"
-            data += part
+            byte = os.read(self._answers, 1)
+            assert byte, "the browser has gone"
+            data += byte
         return json.loads(data[:-1])
 
     def _call(self, method, **parameters):
@@ -89,12 +89,12 @@ class Browser:
         os.write(self._to, json.dumps(message).encode() + b"\0")
         while (answer := self._message()).get("id") != self._last:
             if answer.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening"):
-                self.said.append(json.dumps(answer["params"]))
+                self.console.append(json.dumps(answer["params"]))
         assert "error" not in answer, answer
         return answer["result"]
 
     def show(self, url, width=1400, height=900, dark=False):
-        """Open a page, and wait until it has drawn itself."""
+        """Open a page, and wait until it is drawn."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
@@ -104,24 +104,24 @@ class Browser:
 
     def run(self, script):
         """Return the value of an expression in the page."""
-        found = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        result = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     def picture(self, path):
         """Write a picture of the whole page."""
-        found = self._call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
+        screenshot = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(screenshot["data"]))
 
 
 @contextmanager
-def browser():
-    """Start the browser, and end it."""
-    out, to = os.pipe()
-    answers, back = os.pipe()
+def start_browser():
+    """Start the browser; terminate it at the end."""
+    command_end, command_pipe = os.pipe()
+    answer_pipe, answer_end = os.pipe()
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        words = [
+        flags = [
             "--headless",
             "--no-sandbox",
             "--disable-gpu",
@@ -129,24 +129,24 @@ def browser():
             "--remote-debugging-pipe",
             f"--user-data-dir={folder}",
         ]
-        script = f'exec "$@" 3<&{out} 4>&{back}'  # where the browser looks for them
-        pipes = {"pass_fds": (out, back), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(["bash", "-c", script, "bash", CHROMIUM, *words], **pipes)
-        os.close(out)
-        os.close(back)
+        script = f'exec "$@" 3<&{command_end} 4>&{answer_end}'  # the file descriptors that the browser uses
+        pipes = {"pass_fds": (command_end, answer_end), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(["bash", "-c", script, "bash", CHROMIUM, *flags], **pipes)
+        os.close(command_end)
+        os.close(answer_end)
         try:
-            yield Browser(to, answers)
+            yield Browser(command_pipe, answer_pipe)
         finally:
             process.terminate()
             process.wait()
-            os.close(to)
-            os.close(answers)
+            os.close(command_pipe)
+            os.close(answer_pipe)
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    with browser() as found:
-        yield found
+    with start_browser() as page:
+        yield page
 
 
 def run(model, rows, metric, folder, **options):
@@ -157,23 +157,23 @@ def run(model, rows, metric, folder, **options):
         return checkpoints.newest()
 
 
-def scored(model, rows, metric):
+def score_rows(model, rows, metric):
     end = PredictionLoop(IterableSource(rows), model, metric=metric).run()
     return ReportRows(HOSTILE[2], [x for x, _ in rows], [y for _, y in rows], end.scored, end.scores, {"refused": 3}, 0.25)
 
 
-def of_labels(labels, tmp_path, n=1500):
+def make_classification_report(labels, tmp_path, n=1500):
     rng = random.Random(0)
     rows = [({name[:200]: rng.random() for name in HOSTILE}, labels[i % len(labels)][:200]) for i in range(n)]
     for i, (x, _) in enumerate(rows):
         x[HOSTILE[0]] = (i % len(labels)) / len(labels)
         if i % 90 == 5:
             x[HOSTILE[1]] = "no number"
-    found = run(BSGDClassifier(30), rows, TABLES, tmp_path, drift=DriftWatch(drift.ADWIN(delta=0.9)))
-    return make_report(found, scored(found.model, rows[6:80], TABLES), 12345)
+    checkpoint = run(BSGDClassifier(30), rows, TABLES, tmp_path, drift=DriftWatch(drift.ADWIN(delta=0.9)))
+    return make_report(checkpoint, score_rows(checkpoint.model, rows[6:80], TABLES), 12345)
 
 
-def of_table(tmp_path):
+def make_table_report(tmp_path):
     rng = random.Random(0)
     rows = [
         {"<b>": rng.choice(HOSTILE), "when": f"2026-0{1 + i % 9}-11", "size": "" if i % 3 else i, "y": i % 7 > 2}
@@ -184,13 +184,13 @@ def of_table(tmp_path):
     return make_report(Checkpoint(model, None, {}), ReportRows("rows", rows[:200], [row["y"] for row in rows[:200]]))
 
 
-def of_numbers(tmp_path):
+def make_regression_report(tmp_path):
     rows = [({"a": i % 9, "b": i % 5}, 3.5 * (i % 9) + i % 5) for i in range(900)]
-    found = run(BSGDRegressor(30), rows, NUMBERS, tmp_path)
-    return make_report(found, scored(found.model, rows[:100], NUMBERS))
+    checkpoint = run(BSGDRegressor(30), rows, NUMBERS, tmp_path)
+    return make_report(checkpoint, score_rows(checkpoint.model, rows[:100], NUMBERS))
 
 
-def of_anomalies(tmp_path):
+def make_anomaly_report(tmp_path):
     model = OneClassBSGD(20)
     rows = [{"a": i % 9 / 9, "b": i % 5 / 5} for i in range(300)]
     for x in rows:
@@ -198,53 +198,53 @@ def of_anomalies(tmp_path):
     return make_report(Checkpoint(model, None, {}), ReportRows("rows", rows, [None] * len(rows)))
 
 
-def of_an_earlier_version(tmp_path):
-    found = run(SVMClassifier("low"), [({"a": i % 9}, i % 9 > 4) for i in range(300)], "Accuracy", tmp_path)
-    curve = found.header["curve"]
-    header = found.header | {"curve": curve | {"points": [point[:3] for point in curve["points"]]}}
+def make_report_of_an_earlier_version(tmp_path):
+    checkpoint = run(SVMClassifier("low"), [({"a": i % 9}, i % 9 > 4) for i in range(300)], "Accuracy", tmp_path)
+    curve = checkpoint.header["curve"]
+    header = checkpoint.header | {"curve": curve | {"points": [point[:3] for point in curve["points"]]}}
     header["scores"] = [{"name": "Accuracy", "value": 0.875}]
-    return make_report(found._replace(header=header))
+    return make_report(checkpoint._replace(header=header))
 
 
 CASES = {
-    "hostile labels": lambda path: of_labels(HOSTILE, path),
-    "one label": lambda path: of_labels(["only"], path),
-    "many labels": lambda path: of_labels([f"label {i}" for i in range(100)], path),
-    "a table": of_table,
-    "numbers": of_numbers,
-    "anomalies": of_anomalies,
-    "earlier": of_an_earlier_version,
+    "hostile labels": lambda path: make_classification_report(HOSTILE, path),
+    "one label": lambda path: make_classification_report(["only"], path),
+    "many labels": lambda path: make_classification_report([f"label {i}" for i in range(100)], path),
+    "a table": make_table_report,
+    "numbers": make_regression_report,
+    "anomalies": make_anomaly_report,
+    "earlier": make_report_of_an_earlier_version,
     "nothing": lambda _: make_report(Checkpoint(BSGDClassifier(), None, {})),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_drawn_on_every_screen(case, chromium, tmp_path):
+def test_pages_fit_every_screen_without_overlaps_or_scripts(case, chromium, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(render_page(CASES[case](tmp_path)), "utf-8")
-    chromium.said.clear()
-    for width, dark in itertools.product((400, 1400), (False, True)):
-        chromium.show(path.as_uri(), width, dark=dark)
+    chromium.console.clear()
+    for width, is_dark in itertools.product((400, 1400), (False, True)):
+        chromium.show(path.as_uri(), width, dark=is_dark)
         assert chromium.run("document.documentElement.scrollWidth <= innerWidth")
         assert chromium.run(OVERLAPS) == []
         assert chromium.run("document.querySelectorAll('img, iframe, script:not([type]) ~ script').length") == 0
     assert chromium.run("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 25)"
-    assert chromium.said == []
+    assert chromium.console == []
     assert "undefined" not in (text := chromium.run("document.body.innerText"))
     assert "NaN" not in text
 
 
-def test_the_page_of_a_run_follows_it(chromium, monkeypatch):
+def test_the_page_of_a_run_is_updated(chromium, monkeypatch):
     monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
     monkeypatch.setattr(monitor._Handler, "timeout", PATIENCE)
     rows = ([Row({"a": i % 7 / 7, "b": i % 5 / 5}, i % 7 > 3) for i in range(400)] for _ in itertools.count())
     loop = LearningLoop(IterableSource(itertools.chain.from_iterable(rows)), BSGDClassifier(10), TABLES)
     with Monitor(loop) as server:
         loop.run(400)
-        chromium.said.clear()
+        chromium.console.clear()
         chromium.show(f"http://127.0.0.1:{server.port}/")
         assert "400 rows" in chromium.run("document.getElementById('lead').innerText")
-        kept = chromium.run("(document.querySelector('main').children[2].kept = 7)")
+        marker = chromium.run("(document.querySelector('main').children[2].kept = 7)")
         loop.run(500)
         until(lambda: "900 rows" in chromium.run("document.getElementById('lead').innerText"), every=0.1)
         assert chromium.run("document.querySelector('main').children.length") > 4
@@ -252,7 +252,7 @@ def test_the_page_of_a_run_follows_it(chromium, monkeypatch):
             chromium.show(f"http://127.0.0.1:{server.port}/", width)
             assert chromium.run(OVERLAPS) == []
             assert chromium.run("document.documentElement.scrollWidth <= innerWidth")
-    assert kept == 7
+    assert marker == 7
     until(lambda: "no answer" in chromium.run("document.getElementById('gone').innerText"), every=0.1)
-    assert not [text for text in chromium.said if "Refused to" in text or "violates" in text]
+    assert not [text for text in chromium.console if "Refused to" in text or "violates" in text]
     assert json.loads(json.dumps(chromium.run("document.title"))).startswith("ended")
