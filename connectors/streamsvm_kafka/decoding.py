@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.stream.delayed.joined import FUTURE_SECONDS
+from streamsvm.stream.delayed.joined import MAX_SLACK_SECONDS
 from streamsvm.stream.endpoints import START_AFRESH, Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
 from streamsvm_kafka.clients.messages import Messages, TopicMessage
@@ -93,7 +93,7 @@ class MessageChunk(Chunk):
         than an hour ahead, because a broker may refuse it. Three headers are added that identify the message:
         ``source-topic``, ``source-partition`` and ``source-offset``.
         """
-        messages, latest_time = self._get_messages(start, stop), 1000 * (time.time() + FUTURE_SECONDS)
+        messages, latest_time = self._get_messages(start, stop), 1000 * (time.time() + MAX_SLACK_SECONDS)
         times = [timestamp if 0 <= timestamp <= latest_time else None for timestamp in messages.timestamps.tolist()]
         origins = zip(messages.partition_list, messages.offsets.tolist(), strict=True)
         topic = ("source-topic", self._source.topic.encode())

@@ -104,7 +104,7 @@ def test_what_is_wrong_with_the_streams_is_told(files, file, call):
     place = files[3].partition("?")[0]
     call("learn", files[2], "--labels", f"{place}?key=id", "--label", "y", status=1, says="Name the column: time=NAME")
     inside = file("inside.jsonl", '{"id": 1, "t": 1.0, "a": 1.0, "y": true}')
-    call("learn", inside, "--labels", files[3], *WORDS, status=1, says="has its label inside")
+    call("learn", inside, "--labels", files[3], *WORDS, status=1, says="contains its label")
     missing = Path(place).with_name("none.jsonl")
     call("learn", files[2], "--labels", f"{missing}?key=id&time=t", *WORDS, status=1, says=f"{missing}: No such file")
 

@@ -1,4 +1,4 @@
-"""Labels that come later than their rows, from another stream: the joined source, the buffer of what waits, and the loop."""
+"""Delayed labels from a second stream: the source that joins both streams, the buffer of pending rows, and the loop."""
 
 from streamsvm.stream.delayed.buffer import DelayedLabels
 from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel

@@ -1,4 +1,4 @@
-"""Rows that wait for their label, labels that came before their row, and the keys that are settled: all in bounded memory."""
+"""The buffer that joins rows and delayed labels by key: pending rows, early labels and settled keys, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, get_args
 from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, finite_or_none
 from streamsvm.core.saved import Resumable
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.delayed.events import MOST_ROW_BYTES, validate_label
+from streamsvm.stream.delayed.events import MAX_ROW_BYTES, validate_label
 
-#: Counted for the Python objects of an entry, beside its texts.
+#: Assumed memory of the Python objects of an entry, in addition to its texts.
 _ENTRY_BYTES = 400
 _POLICIES = get_args(ExpiryPolicy)
 _REASONS = ("age", "count", "bytes")
@@ -25,9 +25,13 @@ class PendingRow(NamedTuple):
     """A row that waits for its label."""
 
     time: float
-    number: int  # rows of the source before it
-    row: str  # its features, packed
-    prediction: str  # the prediction that was made, as `pack_prediction` writes it
+    """Event time of the row."""
+    number: int
+    """Number of messages of the source before it."""
+    row: str
+    """The features, as packed by `pack_row`."""
+    prediction: str
+    """The prediction that was made, as packed by `pack_prediction`."""
 
 
 class ExpiredRow(NamedTuple):
@@ -35,42 +39,42 @@ class ExpiredRow(NamedTuple):
 
     key: str
     pending: PendingRow
-    reason: str  # ``"age"``, ``"count"`` or ``"bytes"``
+    reason: str
+    """The limit that it exceeded: ``"age"``, ``"count"`` or ``"bytes"``."""
 
 
 class DelayedLabels(Resumable):
     """Joins rows and labels from two streams by key, in bounded memory.
 
-    Rows wait for their label, and labels that come early wait for their row. A key is used once: it is settled when its row has
-    met its label, or has expired, and settled keys are remembered for as long as a row may wait. If two rows have the same key,
-    the first one counts, and likewise for two labels; the others are counted and have no influence. A label whose row has
-    expired is late: it is counted and has no influence. A label that comes before its row waits for as long as a row would.
-    Once a settled key is forgotten, it counts as new.
+    Rows wait for their label, and labels that come early wait for their row, for as long as a row would. A key is settled when
+    its row was joined to its label, or has expired; settled keys are remembered for as long as a row may wait, and count as new
+    afterwards. If two rows or two labels have the same key, only the first one is used; duplicates are counted. A label whose row
+    has expired is late: it is only counted.
 
-    At most ``max_rows`` rows and ``max_rows`` early labels wait, in ``max_bytes`` together; beyond that, the oldest expire. On
-    top of them, the last ``max_rows`` settled keys are remembered.
+    At most ``max_rows`` rows and ``max_rows`` early labels wait, in at most ``max_bytes`` together; beyond that, the oldest
+    expire. In addition, the last ``max_rows`` settled keys are remembered.
 
     Parameters
     ----------
     max_age
-        Seconds of event time for which a row, or an early label, waits. None sets no limit.
+        Maximum waiting time of a row or an early label, in seconds of event time. None: unlimited.
     max_rows
-        Maximum number of rows that wait; also of early labels, and of settled keys.
+        Maximum number of pending rows; also of early labels, and of settled keys.
     max_bytes
-        Maximum bytes of rows and early labels, including 400 for each of them; at least 4 MiB, which has room for the longest
-        row.
+        Maximum bytes of pending rows and early labels, including 400 for each of them; at least 4 MiB, which is enough for the
+        longest row.
     expired
-        What happens to a row that expires. ``"drop"``: it is counted. ``"dead-letter"``: it is also written where refused rows
-        go. ``"negative"``: it is scored and learned with the label ``negative``.
+        What to do with expired rows. ``"drop"``: only count them. ``"dead-letter"``: write them to the dead letters.
+        ``"negative"``: score and learn them with the label ``negative``.
     negative
         Label of expired rows, for ``expired="negative"``.
 
     Attributes
     ----------
     nbytes : int
-        Bytes of rows and early labels, as ``max_bytes`` counts them.
+        Bytes of pending rows and early labels, as limited by ``max_bytes``.
     clock : float
-        Event time of the last message.
+        Latest event time of a message.
 
     Raises
     ------
@@ -101,11 +105,11 @@ class DelayedLabels(Resumable):
         if max_age is not None:
             check_number("max_age", max_age, 0.0, inclusive=True)
         check_number("max_rows", max_rows, 1, inclusive=True, integer=True)
-        check_number("max_bytes", max_bytes, 4 * MOST_ROW_BYTES, inclusive=True, integer=True)
+        check_number("max_bytes", max_bytes, 4 * MAX_ROW_BYTES, inclusive=True, integer=True)
         check_one_of("expired", expired, _POLICIES)
         if (expired == "negative") != (negative is not None):
             raise ValueError(
-                "expired='negative' needs the label that rows without one are learned with: negative=0"
+                "expired='negative' needs the label that expired rows are learned with: negative=0"
                 if negative is None
                 else f"negative={short_repr(negative)} is for expired='negative', not {expired!r}: leave it out"
             )
@@ -116,7 +120,9 @@ class DelayedLabels(Resumable):
         self.negative: Any = None if negative is None else validate_label(negative)
         self._rows: OrderedDict[str, PendingRow] = OrderedDict()
         self._early: OrderedDict[str, tuple[float, Any]] = OrderedDict()
-        self._settled: OrderedDict[str, tuple[float, bool]] = OrderedDict()  # when, and whether its row had expired
+        self._settled: OrderedDict[str, tuple[float, bool]] = (
+            OrderedDict()
+        )  # the time when it was settled, and whether its row expired
         self.nbytes: int = 0
         self.clock: float = -math.inf
         self._counts = Counter(dict.fromkeys(_COUNTS, 0))
@@ -124,29 +130,29 @@ class DelayedLabels(Resumable):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows and labels came, and what became of them.
+        """Numbers of rows and labels, by what happened to them.
 
-        Of the ``features`` rows that came, ``joined`` met their label, ``expired_rows`` expired (also by reason:
-        ``expired_age``, ``expired_count``, ``expired_bytes``), ``duplicate_rows`` had a key that was there already, and
-        ``pending`` are waiting. Of the ``labels`` that came, ``joined`` met their row, ``early`` are waiting for it,
-        ``expired_labels`` waited in vain, ``duplicate_labels`` were the second label of their key, and ``late_labels`` came
-        after their row had expired. Of the rows that were to be learned, the model refused ``refused``.
+        Of all ``features`` rows, ``joined`` got their label, ``expired_rows`` expired (also by reason: ``expired_age``,
+        ``expired_count``, ``expired_bytes``), ``duplicate_rows`` had the key of an earlier row, and ``pending`` are waiting. Of
+        all ``labels``, ``joined`` were joined to their row, ``early`` are waiting for it, ``expired_labels`` expired before it
+        came, ``duplicate_labels`` had the key of an earlier label, and ``late_labels`` came after their row had expired. Of the
+        rows with a label, the model refused to learn ``refused``.
         """
-        reasons = {f"expired_{reason}": count for reason, count in self._expired_rows.items()}
+        by_reason = {f"expired_{reason}": count for reason, count in self._expired_rows.items()}
         waiting = {"pending": len(self._rows), "early": len(self._early), "settled": len(self._settled), "bytes": self.nbytes}
-        return self._counts | waiting | reasons | {"expired_rows": sum(self._expired_rows.values())}
+        return self._counts | waiting | by_reason | {"expired_rows": sum(self._expired_rows.values())}
 
     @property
-    def waiting(self) -> int:
-        """How many rows and early labels wait."""
+    def n_waiting(self) -> int:
+        """Number of pending rows and early labels."""
         return len(self._rows) + len(self._early)
 
     def has_key(self, key: str) -> bool:
-        """Whether a row with this key is waiting or settled, so that another one is a duplicate."""
+        """Return whether a row with this key is pending or settled, so that another one is a duplicate."""
         return key in self._rows or key in self._settled
 
     def count_duplicate_row(self) -> None:
-        """Count a row that has no influence because its key was there already."""
+        """Count a row that is ignored because an earlier row has its key."""
         self._counts["features"] += 1
         self._counts["duplicate_rows"] += 1
 
@@ -155,25 +161,25 @@ class DelayedLabels(Resumable):
         self._counts["refused"] += 1
 
     def get_early_label(self, key: str) -> tuple[Any] | None:
-        """Return the label that waits for a row with this key, in a tuple; None if there is none."""
+        """Return the early label for a row with this key, in a 1-tuple; None if no label is waiting."""
         entry = self._early.get(key)
         return None if entry is None else entry[1:]
 
     def join_early_label(self, key: str, time: float) -> None:
-        """Join the row with this key, which has just come, to the label that was waiting for it."""
+        """Settle the key of a row that has just come, and whose label was waiting for it."""
         self._counts["features"] += 1
         self._counts["joined"] += 1
         self.nbytes -= _label_bytes(key, self._early.pop(key)[1])
         self._settled[key] = time, False
 
     def add_row(self, key: str, pending: PendingRow) -> None:
-        """Let a row wait; its key must be new."""
+        """Add a pending row; its key must be new."""
         self._counts["features"] += 1
         self._rows[key] = pending
         self.nbytes += _row_bytes(key, pending)
 
     def add_label(self, key: str, time: float, y: Any) -> PendingRow | None:
-        """Return the row that was waiting for a label; None if the label has to wait itself, or has no influence."""
+        """Join a label to its pending row, and return the row; None if the label must wait, is a duplicate, or is late."""
         counts = self._counts
         counts["labels"] += 1
         if key in self._settled:
@@ -192,7 +198,7 @@ class DelayedLabels(Resumable):
         return None
 
     def expire(self, time: float) -> Iterator[ExpiredRow]:
-        """Advance the clock to an event time, and yield the rows that expire because they have waited longer than ``max_age``."""
+        """Advance the clock to an event time, and yield the rows that have waited longer than ``max_age``."""
         self.clock = max(self.clock, time)
         oldest = self.clock - self.max_age
         while self._settled and next(iter(self._settled.values()))[0] < oldest:
@@ -202,8 +208,8 @@ class DelayedLabels(Resumable):
         while self._rows and next(iter(self._rows.values())).time < oldest:
             yield self._expire_row("age")
 
-    def shrink(self) -> Iterator[ExpiredRow]:
-        """Yield the oldest rows, which expire, as long as the limits are exceeded."""
+    def enforce_limits(self) -> Iterator[ExpiredRow]:
+        """Yield the oldest rows, which expire, until the limits on rows and bytes are met."""
         while len(self._early) > self.max_rows:
             self._drop_label()
         while len(self._rows) > self.max_rows:
@@ -230,18 +236,18 @@ class DelayedLabels(Resumable):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The counts and the clock, for the header of a checkpoint."""
+        """Counts and clock, for the header of a checkpoint."""
         return super().state | {"clock": finite_or_none(self.clock)}
 
     def serialise_entries(self) -> bytes:
-        """Return the waiting rows and labels, and the settled keys, as JSON."""
+        """Serialise pending rows, early labels and settled keys as JSON."""
         return json.dumps([list(entries.items()) for entries in (self._rows, self._early, self._settled)]).encode()
 
-    def restore(self, state: Any, waiting: bytes) -> None:
-        """Continue from a saved `state` and `serialise_entries`; limits may have changed. Raise an error if they are invalid."""
+    def restore(self, state: Any, entries: bytes) -> None:
+        """Resume from a saved `state` and `serialise_entries`; limits may have changed. Raise an error if they are invalid."""
         counts = dict(state)
         clock = -math.inf if (seconds := counts.pop("clock")) is None else float(seconds)
-        rows, early, settled = json.loads(waiting)
+        rows, early, settled = json.loads(entries)
         pending = {key: PendingRow(*entry) for key, entry in rows}
         self.resume(counts)
         self._rows, self.clock = OrderedDict(pending), clock

@@ -1,4 +1,4 @@
-"""Rows that wait for their label and labels that look for their row: their keys, their times, and the text that is saved."""
+"""Messages of the two joined streams: validation of keys, event times and labels, and serialisation of pending rows."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.values import parse_number, to_seconds
 
-#: The most characters of a row that waits, as `pack_row` writes it.
-MOST_ROW_BYTES = 2**20
-_LONGEST_KEY = 256  # characters
-_LARGEST, _LARGEST_WHOLE = 2**63, 2**53  # of ints, and of floats that tell whole numbers apart
-_LONGEST_TIME = 64  # characters
-_LATEST = 1e12  # seconds: a time beyond is no time, and sums of times stay exact to a millisecond
+#: Maximum size of a pending row, as packed by `pack_row`.
+MAX_ROW_BYTES = 2**20
+_MAX_KEY_LENGTH = 256  # characters
+_MAX_INT, _MAX_EXACT_FLOAT = 2**63, 2**53  # limits of int keys, and of float keys, which represent all integers below
+_MAX_TIME_LENGTH = 64  # characters
+_MAX_SECONDS = 1e12  # later event times are invalid; sums of times within are exact to a millisecond
 
 
 class PendingLabel(NamedTuple):
-    """A label that is still to come, in the place of a row's label."""
+    """The key of a row whose label is still to come; it takes the place of the label in a `Row`."""
 
     key: str
     time: float
     """Event time of the row, in the merged order."""
     packed: str
-    """The features of the row, packed as text."""
+    """The features of the row, as packed by `pack_row`."""
 
 
 class ArrivedLabel(NamedTuple):
-    """The label of the row with this key, in the place of the label of a row without features."""
+    """A label that has come, with the key of its row; it takes the place of the label in a `Row` without features."""
 
     key: str
     time: float
@@ -39,9 +39,9 @@ class ArrivedLabel(NamedTuple):
 
 
 def validate_key(value: Any) -> str:
-    """Return a key as text: 7, 7.0 and "7" are one key.
+    """Convert a key to text; 7, 7.0 and "7" are the same key.
 
-    Raise a RowError if it is missing, empty, longer than 256 characters, or neither a text nor a whole number.
+    Raises RowError if it is missing, empty, longer than 256 characters, or neither text nor an integer.
 
     >>> validate_key("a7"), validate_key(7), validate_key(7.0)
     ('a7', '7', '7')
@@ -50,25 +50,26 @@ def validate_key(value: Any) -> str:
     kind = type(value)
     if kind is str:
         text: str = value.strip()
-    elif (kind is int and abs(value) < _LARGEST) or (kind is float and value.is_integer() and abs(value) < _LARGEST_WHOLE):
+    elif (kind is int and abs(value) < _MAX_INT) or (kind is float and value.is_integer() and abs(value) < _MAX_EXACT_FLOAT):
         text = str(int(value))
     elif value is None:
         raise RowError("key", "the key is missing: rows and labels are joined by it")
     else:
         raise RowError(
-            "key", f"the key is {short_repr(value)}: it must be a text or a whole number of 64 bits, and no float beyond 2**53"
+            "key",
+            f"the key is {short_repr(value)}: it must be a text or a whole number of 64 bits, and a float must be below 2**53",
         )
-    if not 0 < len(text) <= _LONGEST_KEY:
-        raise RowError("key", f"the key is {short_repr(value)}: it must have from 1 to {_LONGEST_KEY} characters")
+    if not 0 < len(text) <= _MAX_KEY_LENGTH:
+        raise RowError("key", f"the key is {short_repr(value)}: it must have from 1 to {_MAX_KEY_LENGTH} characters")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise RowError("key", f"the key {short_repr(value)} is no text: it has half of a surrogate pair")
     return text
 
 
 def parse_event_time(value: Any, latest: float = math.inf) -> float:
-    """Return an event time in seconds since 1970, from a number, its text, or a date in ISO 8601 (UTC if it names no zone).
+    """Convert an event time to seconds since 1970, from a number, its text, or a date in ISO 8601 (UTC without a time zone).
 
-    The size of a number tells whether it is in seconds, or in ms, us or ns.
+    The unit of a number (s, ms, us or ns) is inferred from its size.
 
     Raises
     ------
@@ -84,15 +85,15 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
     if value is None:
         raise RowError("time", "the event time is missing: rows and labels are read in its order")
     try:
-        if isinstance(value, str) and len(value) <= _LONGEST_TIME:
+        if isinstance(value, str) and len(value) <= _MAX_TIME_LENGTH:
             time = _seconds_in_text(value)
-        elif not isinstance(value, str | bool):  # a small whole number is no year here
+        elif not isinstance(value, str | bool):  # small integers are seconds, not years
             time = to_seconds(float(value) if isinstance(value, int) else value)
     except (ValueError, TypeError, OverflowError):
         time = math.nan
     if math.isnan(time):
         raise RowError("time", f"the event time is {short_repr(value)}: it must be seconds since 1970, or a date in ISO 8601")
-    if not -_LATEST <= time <= min(latest, _LATEST):
+    if not -_MAX_SECONDS <= time <= min(latest, _MAX_SECONDS):
         when = "too long ago" if time < 0.0 else "in the future"
         raise RowError("time", f"the event time is {short_repr(value)}, which is {when}")
     return time
@@ -106,21 +107,23 @@ def _seconds_in_text(text: str) -> float:
 
 
 def validate_label(y: Any) -> Any:
-    """Return a label that can wait; raise a RowError if it is missing, too long, or neither a bool, a number nor a text."""
+    """Return a label that can be stored; raise RowError if it is missing, too long, or neither a bool, a number nor text."""
     y = to_python_scalar(y)
     if y is None:
         raise RowError("label", "the message of a label has no label")
-    small = abs(y) < _LARGEST if type(y) in (int, float) else type(y) is bool or (type(y) is str and len(y) <= _LONGEST_KEY)
-    if not small:
-        text = f"a label that comes by itself is a bool, a number below 2**63, or a text of at most {_LONGEST_KEY} characters"
-        raise RowError("label", f"label {short_repr(y)} is invalid: {text}")
+    is_valid = abs(y) < _MAX_INT if type(y) in (int, float) else type(y) is bool or (type(y) is str and len(y) <= _MAX_KEY_LENGTH)
+    if not is_valid:
+        requirement = (
+            f"a label that comes by itself is a bool, a number below 2**63, or a text of at most {_MAX_KEY_LENGTH} characters"
+        )
+        raise RowError("label", f"label {short_repr(y)} is invalid: {requirement}")
     return y
 
 
 def pack_row(x: Any) -> str:
-    """Return features as JSON, from which `unpack_row` makes equal ones.
+    """Serialise the features of a row as JSON, for `unpack_row`.
 
-    Raise a RowError if a name is neither a text nor a whole number, a value neither a number, a text nor a bool, or the row too
+    Raises RowError if a name is neither text nor an integer, a value is neither a number, text nor a bool, or the row is too
     long.
 
     >>> pack_row({"a": 1.5, "b": "word"})
@@ -138,29 +141,31 @@ def pack_row(x: Any) -> str:
             "malformed", f"feature {short_repr(name)} is {short_repr(value)}: a row that waits has numbers and texts only"
         )
     text = as_json([names, values])
-    if len(text) > MOST_ROW_BYTES:
-        raise RowError("too long", f"the row takes {len(text):,} characters; one that waits may take {MOST_ROW_BYTES:,}")
+    if len(text) > MAX_ROW_BYTES:
+        raise RowError("too long", f"the row takes {len(text):,} characters; one that waits may take {MAX_ROW_BYTES:,}")
     return text
 
 
 def unpack_row(text: str) -> dict[Hashable, Any]:
-    """Return the features of a row that was packed."""
+    """Deserialise the features of a row from `pack_row`."""
     names, values = json.loads(text)
     return dict(zip(names, values, strict=True))
 
 
 def pack_prediction(label: Any, probabilities: Mapping[Any, float] | None) -> str:
-    """Return the predicted label, or number, and the probabilities of all labels as JSON.
+    """Serialise a prediction as JSON: the predicted label or number, and the probabilities of all labels if there are any.
 
     >>> pack_prediction(True, None), pack_prediction(1, {0: 0.25, 1: 0.75})
     ('[true]', '[1,[0,1],[0.25,0.75]]')
     """
-    columns = [] if probabilities is None else [list(map(_plain_value, probabilities)), list(map(float, probabilities.values()))]
-    return as_json([_plain_value(label), *columns])
+    columns = (
+        [] if probabilities is None else [list(map(_to_json_value, probabilities)), list(map(float, probabilities.values()))]
+    )
+    return as_json([_to_json_value(label), *columns])
 
 
 def unpack_prediction(text: str) -> tuple[Any, dict[Any, float] | None]:
-    """Return a label and probabilities that were packed."""
+    """Deserialise a prediction from `pack_prediction`: the label, and the probabilities or None."""
     label, *columns = json.loads(text)
     return label, dict(zip(*columns, strict=True)) if columns else None
 
@@ -169,12 +174,13 @@ _NAMES = frozenset((str, int))
 _VALUES = frozenset((float, int, bool, str))
 
 
-def _plain_value(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
+    """Return a predicted label as a plain Python value; raise RowError if it cannot be serialised."""
     value = to_python_scalar(value)
     if value is not None and type(value) not in _VALUES:
         raise RowError("model", f"the model predicts {short_repr(value)}, which cannot wait for a label")
     return value
 
 
-#: Returns a value as `pack_row` and `pack_prediction` write it.
+#: Serialises a value as compact JSON.
 as_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode

@@ -1,4 +1,4 @@
-"""The learning loop over rows whose labels come later, from another stream."""
+"""The learning loop for rows with delayed labels from a second stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamsvm.stream.stream_loop import MIN_ROWS_COMPARED, LoopOptions, Metric
 
 
 class LearningOptions(LoopOptions, total=False):
-    """The further arguments of `LearningLoop`."""
+    """Keyword arguments of `LearningLoop`, beyond those of `LoopOptions`."""
 
     sink: Sink | None
     classes: Iterable[Hashable] | None
@@ -35,24 +35,24 @@ class DelayedLearningLoop(LearningLoop):
     scored (there is no new one), and the stored features are learned with the label. `DelayedLabels` describes which rows wait
     and for how long, and what happens to rows whose label does not come, to labels without a row, and to duplicates.
 
-    All of this is in the checkpoint: waiting rows, early labels, the positions of both streams, and the counts. If the order of
-    the streams is fixed (files, and topics with ``stop_at_end``), a run that was killed ends with the same bytes as one that
-    was not. When both streams have ended, the rows and labels that wait are left for the next run.
+    Checkpoints contain pending rows, early labels, the positions of both streams, and the counts. If the order of the streams is
+    fixed (files, and topics with ``stop_at_end``), a run that was killed and resumed ends with the same bytes as one that was
+    not. When both streams have ended, pending rows and early labels are left for the next run.
 
-    A row that cannot be read or predicted is refused, as is one that the model refuses when its label has come. Its key is then
-    settled, and the dead letter has the features and the label.
+    A row that cannot be read or predicted is refused, and so is one that the model refuses to learn when its label comes. Its key
+    is then settled, and the dead letter has the features and the label.
 
     Parameters
     ----------
     source
         Rows and labels: a `JoinedSource`.
     model, metric, **options
-        As in `LearningLoop`. ``checkpoint_every``, ``max_rows``, and the ``rows`` of the progress count messages of both
+        As in `LearningLoop`. ``checkpoint_every``, ``max_rows``, and ``rows`` of the progress count the messages of both
         streams.
     delayed
-        Buffer of rows and labels, which must be new.
+        A new buffer of rows and labels.
     learns
-        Whether rows are learned. False only scores the predictions of a model that has learned before.
+        Whether rows are learned. False only scores the predictions of a trained model.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class DelayedLearningLoop(LearningLoop):
     Raises
     ------
     ValueError
-        Expired rows are to be dead letters, and ``on_error`` names no place for them.
+        Expired rows become dead letters, but ``on_error`` does not name a file or topic for these.
 
     Examples
     --------
@@ -74,8 +74,8 @@ class DelayedLearningLoop(LearningLoop):
     >>> labels = IterableSource([({"id": i, "t": i + 50.0}, y) for i, (_, y) in enumerate(pairs)])
     >>> source = JoinedSource(rows, labels, key="id", time="t")
     >>> loop = DelayedLearningLoop(source, BSGDClassifier(budget=50), delayed=DelayedLabels(max_age=60.0))
-    >>> end = loop.run()
-    >>> end.rows, end.learned, end.delayed["pending"]
+    >>> progress = loop.run()
+    >>> progress.rows, progress.learned, progress.delayed["pending"]
     (2000, 1000, 0)
     """
 
@@ -96,58 +96,58 @@ class DelayedLearningLoop(LearningLoop):
     ) -> None:
         if delayed.expired == "dead-letter" and options.get("on_error", "stop") in ("stop", "skip"):
             raise ValueError(
-                "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
+                "expired='dead-letter' needs a file or topic for the dead letters: give on_error=PATH (--on-error PATH)"
             )
         self.delayed: DelayedLabels = delayed
         self._learns = learns
-        self._warned_of_expired = False
+        self._has_warned_of_expired = False
         super().__init__(source, model, metric, **options)
 
     def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
         self._predict, self._learn = self._make_row_predictor(), self._make_row_learner()
-        return self._take_event
+        return self._process_event
 
-    def _take_event(self, x: Any, event: Any) -> Prediction | None:
-        """Take a row or a label, and what expires when it comes."""
+    def _process_event(self, x: Any, event: Any) -> Prediction | None:
+        """Process a row or a label, and the rows that expire at its event time."""
         if type(event) not in (PendingLabel, ArrivedLabel):
-            raise StreamError(f"{self.source.name} is one stream: make a JoinedSource of it and the stream of labels")
+            raise StreamError(f"{self.source.name} is not joined with labels: make a JoinedSource of it and the stream of labels")
         delayed, prediction = self.delayed, None
-        n_waiting, clock = delayed.waiting, delayed.clock
+        n_waiting, clock = delayed.n_waiting, delayed.clock
         for expired in delayed.expire(event.time):
-            self._take_expired(expired)
-        n_expired = n_waiting - delayed.waiting
-        if n_expired >= _MANY_EXPIRED and 2 * n_expired >= n_waiting and not self._warned_of_expired:
+            self._process_expired(expired)
+        n_expired = n_waiting - delayed.n_waiting
+        if n_expired >= _MIN_EXPIRED_TO_WARN and 2 * n_expired >= n_waiting and not self._has_warned_of_expired:
             self._warn_of_expired(n_expired, n_waiting, event.time - clock)
         if type(event) is PendingLabel:
-            prediction = self._take_row(x, event)
+            prediction = self._predict_row(x, event)
         elif (pending := delayed.add_label(*event)) is not None:
             place = f"{self._current_place}: the label of row {pending.number:,}, key {event.key!r}"
             self._learn_pending(pending, event.y, place)
-        for expired in delayed.shrink():
-            self._take_expired(expired)
+        for expired in delayed.enforce_limits():
+            self._process_expired(expired)
         return prediction
 
-    def _take_row(self, x: Any, event: PendingLabel) -> Prediction | None:
-        """Predict a row, and let it wait for its label; learn it if the label came before."""
+    def _predict_row(self, x: Any, event: PendingLabel) -> Prediction | None:
+        """Predict a row, and add it to the pending rows; if its label came before, learn it immediately."""
         delayed, key = self.delayed, event.key
         if delayed.has_key(key):
             delayed.count_duplicate_row()
             return None
-        seen, label, probabilities, probability = self._predict(x)
+        prepared, label, probabilities, probability = self._predict(x)
         if probability is not None and probability < self._abstain:
             self.abstained += 1
             label = None
-        packed, y = pack_prediction(label, probabilities), None
+        packed_prediction, y = pack_prediction(label, probabilities), None
         if self.timings is not None:
             self.timings.observe_prediction()
-        early = delayed.get_early_label(key)
-        if early is None:
-            delayed.add_row(key, PendingRow(event.time, self.rows, event.packed, packed))
+        early_label = delayed.get_early_label(key)
+        if early_label is None:
+            delayed.add_row(key, PendingRow(event.time, self.rows, event.packed, packed_prediction))
         else:
-            (y,) = early
+            (y,) = early_label
             delayed.join_early_label(key, event.time)
             try:
-                self._learn(x, y, seen, label, probabilities)
+                self._learn(x, y, prepared, label, probabilities)
             except Exception:
                 delayed.count_refused()
                 raise
@@ -158,34 +158,34 @@ class DelayedLearningLoop(LearningLoop):
         return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability, key=key)
 
     def _learn_pending(self, pending: PendingRow, y: Any, place: str) -> None:
-        """Learn a row that has waited for its label; refuse it where the model does."""
+        """Learn a pending row with its label; handle it as a refused row if the model refuses it."""
         x, prepare = unpack_row(pending.row), self._pipeline.prepare_row
         try:
             self._learn(x, y, x if prepare is None else prepare(x), *unpack_prediction(pending.prediction))
         except (MemoryError, StreamError):
             raise
-        except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+        except Exception as error:  # noqa: BLE001 - any error of the learner or of a step before it
             self.delayed.count_refused()
             self._refusals.handle_row(self.rows, place, (x, y), *classify_error(error, x, self._pipeline))
 
-    def _take_expired(self, expired: ExpiredRow) -> None:
-        """Learn a row without a label as a negative, or write it to the dead letters, or only count it."""
+    def _process_expired(self, expired: ExpiredRow) -> None:
+        """Handle an expired row as the buffer's ``expired`` says: learn it as negative, write a dead letter, or only count it."""
         pending = expired.pending
         place = f"{self.source.name}: row {pending.number:,}, key {expired.key!r}"
         if self.delayed.expired == "negative":
             self._learn_pending(pending, self.delayed.negative, place)
         elif self.delayed.expired == "dead-letter":
-            reason = f"no label came while it waited ({_LIMITS[expired.reason]})"
+            reason = f"no label came while it waited ({_EXPIRY_REASONS[expired.reason]})"
             row = {"key": expired.key, "x": unpack_row(pending.row)}
             self._refusals.write_dead_letter(pending.number, place, row, "expired", reason)
 
     def _warn_of_expired(self, n_expired: int, n_waiting: int, seconds: float) -> None:
-        self._warned_of_expired = True
+        self._has_warned_of_expired = True
         warn(
             f"{self._current_place}: the event time is {seconds:,.0f} s ahead of the message before, and {n_expired:,} of "
             f"{n_waiting:,} rows and labels that waited for each other have expired at once "
             f"(max_age={self.delayed.max_age:,.0f}). Is a clock wrong, or have the streams paused? Then max_age must be longer "
-            "than the pause. This is said once"
+            "than the pause. This warning is not repeated"
         )
 
     @property
@@ -218,6 +218,10 @@ class DelayedLearningLoop(LearningLoop):
         return self.delayed.counts
 
 
-#: If one message expires so many rows and labels, and half of all that wait, a clock is probably wrong.
-_MANY_EXPIRED = 20
-_LIMITS = {"age": "too long", "count": "too many rows wait", "bytes": "the rows that wait take too many bytes"}
+#: If one message expires at least this many rows and labels, and half of all that are waiting, a clock is probably wrong.
+_MIN_EXPIRED_TO_WARN = 20
+_EXPIRY_REASONS = {
+    "age": "too long",
+    "count": "too many rows are waiting",
+    "bytes": "the waiting rows take too many bytes",
+}
