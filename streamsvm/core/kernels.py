@@ -21,12 +21,12 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 RBF, LINEAR, POLY, FOURIER, SIGMOID, PRECOMPUTED = 0, 1, 2, 3, 4, 5
 #: Kernel names as in scikit-learn. rbf: exp(-gamma |x-s|^2); linear: x.s; poly: (gamma x.s + coef0)^degree.
 KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
-#: Those of exact machines, as in scikit-learn: also sigmoid, tanh(gamma x.s + coef0), and values that are given in place of rows.
+#: Kernels of exact machines: also sigmoid, tanh(gamma x.s + coef0), and precomputed kernel values in place of rows.
 MACHINE_KERNELS = {**KERNELS, "sigmoid": SIGMOID, "precomputed": PRECOMPUTED}
 
 
 class Kernel(NamedTuple):
-    """A kernel and its parameters, as compiled functions take them; ``kind`` is one of `MACHINE_KERNELS`."""
+    """A kernel and its parameters for compiled functions; ``kind`` is a value of `MACHINE_KERNELS`."""
 
     kind: int
     gamma: float
@@ -35,7 +35,7 @@ class Kernel(NamedTuple):
 
 
 def make_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
-    """Return a kernel from its name and parameters; a ValueError names one that is out of its range."""
+    """Create a `Kernel` from its name and parameters. Raises ValueError with the name of an invalid parameter."""
     check_one_of("kernel", kernel, KERNELS)
     check_number("gamma", gamma, 0.0, inclusive=True)
     check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
@@ -44,30 +44,27 @@ def make_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kern
 
 
 def check_learner_kernel(kernel: str, gamma: object, coef0: object) -> None:
-    """Raise a ValueError that names a kernel parameter of a learner that is out of its range.
-
-    The gamma of a learner may be ``"scale"``.
-    """
+    """Raise ValueError with the name of an invalid kernel parameter of a learner, whose gamma may be ``"scale"``."""
     if isinstance(gamma, str):
         if gamma != "scale":
             raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
     else:
         check_number("gamma", gamma, 0.0, high=LARGEST_GAMMA)
-    # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
+    # With coef0 < 0, the polynomial is not positive semidefinite.
     check_number("coef0", coef0, 0.0 if kernel == "poly" else -1e6, inclusive=True, high=1e6)
 
 
-#: Squared norms of rows stay below this, so that squared distances are finite in float32.
+#: Upper limit of squared norms of rows, so that squared distances are finite in float32.
 LARGEST_NORM = 1e36
-#: The length of such a row.
+#: Square root of `LARGEST_NORM`.
 LARGEST_LENGTH = 1e18
-#: The largest gamma of a kernel.
+#: Upper limit of gamma.
 LARGEST_GAMMA = 1e15
-#: The largest kernel value: a batch solver refuses a larger one, a learner clips it.
+#: Upper limit of absolute kernel values: batch solvers refuse larger ones, online learners clip them.
 LARGEST_KERNEL = 1e30
-#: Kernel rows are float32: a row whose self-kernel is below this has none that can be divided by.
+#: Smallest k(x, x) that can be divided by, because kernel values are float32.
 LEAST_SELF_KERNEL = 2.0**-126
-#: The largest feature of a batch: its square is well within float32, and so is a sum of many.
+#: Upper limit of features in batch fits, so that sums of many squares are finite in float32.
 LARGEST_FEATURE = 1e15
 
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
@@ -82,22 +79,22 @@ _D0, _D1, _D2, _D3, _D4, _D5, _D6, _D7, _D8, _D9, _D10 = map(
 
 LOG2E = 1.4426950408889634
 
-# cos(2 pi t) and sin(2 pi t) for |t| <= 1/2, as polynomials in t^2 (the sine's times t) through Chebyshev's points.
+# cos(2 pi t) and sin(2 pi t) for |t| <= 1/2: Chebyshev interpolation by polynomials in t^2 (times t for the sine).
 _COS = Chebyshev.interpolate(lambda u: np.cos(2.0 * np.pi * np.sqrt(u)), 7, domain=[0.0, 0.25])
 _SIN = Chebyshev.interpolate(lambda u: np.sin(2.0 * np.pi * np.sqrt(u)) / np.sqrt(u), 7, domain=[1e-30, 0.25])
 _C0, _C1, _C2, _C3, _C4, _C5, _C6, _C7 = map(np.float32, _COS.convert(kind=Polynomial).coef)
 _S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = map(np.float32, _SIN.convert(kind=Polynomial).coef)
 
-# The expansion |s|^2 + sum x(x - 2s) rounds to about 2^-23 of the largest squared norm. Up to this bound on gamma times that, the
-# exponent of a Gaussian kernel is right to 1e-4; beyond it, distances are computed by subtraction, which does not cancel.
+# The expansion |s|^2 + sum x(x - 2s) has a rounding error of about 2^-23 times the largest squared norm. Up to this limit of
+# gamma times this norm, the exponent of a Gaussian kernel is exact to 1e-4; above it, distances are computed from differences.
 _EXPANSION_LIMIT = 512.0
 
 
 @compiled(inline=True)
 def exp2(x: np.float32) -> np.float32:
-    """2^x for x of at most 0, or a little more, in a loop that it leaves vectorised; less than 2^-126 becomes 2^-126.
+    """Return 2^x for x up to about 0, at least 2^-126, by a polynomial that the compiler can vectorise in a loop.
 
-    Relative error at most 2e-7.
+    The relative error is at most 2e-7.
     """
     z = _EXP2_MIN if x < _EXP2_MIN else x
     k = np.floor(z + _HALF)
@@ -107,7 +104,7 @@ def exp2(x: np.float32) -> np.float32:
 
 
 def compute_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
-    """Compute ``out[:n] = exp(-gamma values[:n])`` of finite values of at least 0, in their precision; see `exp2`."""
+    """Write exp(-gamma * values[:n]) into ``out[:n]``, for finite values of at least 0, in their precision; see `exp2`."""
     if values.dtype == np.float32:
         exp2f(values, np.float32(-gamma * LOG2E), n, out)
     else:
@@ -123,9 +120,9 @@ def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-de
 
 @compiled(nogil=True, fastmath={"contract"})
 def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
-    """Compute ``out[:n] = 2^(factor * values[:n])`` in float32, as `exp2` does; less than 2^-126 becomes 0.
+    """Write 2^(factor * values[:n]) into ``out[:n]`` in float32 as `exp2` does, but 0 for results below 2^-126.
 
-    So a row that is far from all support vectors gets the same label everywhere: exported models compute 0, too.
+    Exported models compute 0, too, so that rows far from all support vectors get the same label everywhere.
     """
     for i in range(n):
         x = factor * values[i]
@@ -135,14 +132,14 @@ def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> No
 
 @compiled(nogil=True, fastmath={"contract"})
 def exp2d(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
-    """Compute ``out[:n] = 2^(factor * values[:n])`` in float64, for exponents below 1023; less than 2^-1022 becomes 2^-1022.
+    """Write 2^(factor * values[:n]) into ``out[:n]`` in float64, at least 2^-1022, for exponents below 1023.
 
-    Relative error at most 2e-15. ``values`` and ``out`` must not overlap: the loop would not be vectorised.
+    The relative error is at most 2e-15. ``values`` and ``out`` must not overlap, so that the loop is vectorised.
     """
     for i in range(n):
         x = factor * values[i]
         z = x if x > _EXP2_MIN_64 else _EXP2_MIN_64
-        t = z + _TO_INTEGER  # its last bits are those of the nearest integer
+        t = z + _TO_INTEGER  # its last bits are the nearest integer
         r = z - (t - _TO_INTEGER)
         p = ((((_D10 * r + _D9) * r + _D8) * r + _D7) * r + _D6) * r + _D5
         p = ((((p * r + _D4) * r + _D3) * r + _D2) * r + _D1) * r + _D0
@@ -151,9 +148,9 @@ def exp2d(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
 
 @compiled(fastmath={"contract"})
 def compute_cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray) -> None:
-    """Compute ``cos[:n] = cos(2 pi factor * values[:n])`` in float32, vectorised; ``values[:n]`` becomes the sine of the same.
+    """Write cos(2 pi factor * values[:n]) into ``cos[:n]`` in float32, and replace ``values[:n]`` by the sines.
 
-    Absolute error at most 5e-7 plus that of the product, 2 pi 2^-24 of its size.
+    The absolute error is at most 5e-7, plus that of the product, 2 pi 2^-24 times its absolute value.
     """
     for i in range(n):
         t = factor * values[i]
@@ -165,8 +162,8 @@ def compute_cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.
 
 @compiled(fastmath=FAST)
 def add_squared_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
-    """Add the squared distances of a row with n vectors, feature by feature [at least ``used``, at least n], to ``out``."""
-    # Four features a sweep: the running sum is loaded and stored once for four of them.
+    """Add the squared distances between a row and n vectors, feature-major [``used`` or more, n or more], to ``out``."""
+    # Four features in one pass, so that the sums are loaded and stored a quarter as often.
     j = 0
     while j + 4 <= used:
         x0, x1, x2, x3 = row[j], row[j + 1], row[j + 2], row[j + 3]
@@ -187,8 +184,8 @@ def add_squared_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: 
 def _add_products(
     vectors: np.ndarray, row: np.ndarray, active: np.ndarray, n_active: int, factor: np.float32, n: int, out: np.ndarray
 ) -> None:
-    # out += factor * x.s over the non-zero features, four a sweep as above.
-    a = 0
+    """Add factor * x.s for a row x and each of n vectors s to ``out``, over the row's n_active non-zero features."""
+    a = 0  # four features in one pass, as above
     while a + 4 <= n_active:
         j0, j1, j2, j3 = active[a], active[a + 1], active[a + 2], active[a + 3]
         x0, x1, x2, x3 = factor * row[j0], factor * row[j1], factor * row[j2], factor * row[j3]
@@ -221,17 +218,17 @@ def compute_kernel_row(
     distances: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Compute the kernel values between a row and the first ``n`` support vectors, into ``out`` float32 [n or more].
+    """Write the kernel values between a row and the first ``n`` support vectors into ``out``, float32 [n or more].
 
-    This costs O(n * n_active). The Gaussian kernel's distances come from the expansion over the non-zero features; far from the
-    origin, where it cancels, they come from differences, O(n * used). Values of the polynomial kernel are clipped to
+    This costs O(n * n_active). The distances of the Gaussian kernel are computed by expansion over the non-zero features, or far
+    from the origin, where this would cancel, from differences in O(n * used). Values of the polynomial kernel are clipped to
     `LARGEST_KERNEL`.
 
-    Of support vectors there are ``vectors``, feature-major, float32 [used or more, n or more] (frequencies for `FOURIER`), their
-    squared ``norms`` float32 [n or more], and the largest of these. Of the ``row`` float32 [used or more] there are its squared
-    norm, and the columns of its non-zero features, int64 [n_active or more]. ``distances`` float32 [n or more] receives the
-    squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the products of frequencies and row, whose
-    cosines are the kernel values; for the others it is scratch.
+    Support vectors are ``vectors``, feature-major, float32 [used or more, n or more] (frequencies for `FOURIER`), their squared
+    ``norms``, float32 [n or more], and ``largest_norm``. The row is ``row``, float32 [used or more], its squared norm
+    ``row_norm`` and the ``active`` columns of its non-zero features, int64 [n_active or more]. ``distances``, float32 [n or
+    more], receives squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the products of frequencies
+    and row, whose cosines are the kernel values; for other kernels it is scratch memory.
     """
     if kernel == RBF:
         if gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
@@ -258,24 +255,24 @@ def compute_kernel_row(
     _add_products(vectors, row, active, n_active, _ONE, n, out)
     if kernel == POLY:
         for i in range(n):
-            out[i] = np.float32(_bounded_polynomial(gamma, coef0, degree, np.float64(out[i])))
+            out[i] = np.float32(_compute_polynomial(gamma, coef0, degree, np.float64(out[i])))
 
 
 @compiled(inline=True)
-def compare_with_vectors(opened: Any, place: int, n_active: int, norm: float, distances: np.ndarray, out: np.ndarray) -> None:
-    """Call `compute_kernel_row` for ``rows[place]`` of an opened block, as `scan_row` found it, and all its vectors."""
-    h = opened.header[0]
+def compare_with_vectors(v: Any, row: int, n_active: int, norm: float, distances: np.ndarray, out: np.ndarray) -> None:
+    """Call `compute_kernel_row` for ``rows[row]`` of the views v of a block and all its vectors, with results of `scan_row`."""
+    h = v.header[0]
     compute_kernel_row(
         h["kernel"],
         h["gamma"],
         h["coef0"],
         h["degree"],
-        opened.vectors,
-        opened.norms,
+        v.vectors,
+        v.norms,
         h["largest_norm"],
-        opened.rows[place],
+        v.rows[row],
         norm,
-        opened.active[place],
+        v.active[row],
         n_active,
         h["used"],
         h["n_support"],
@@ -285,20 +282,17 @@ def compare_with_vectors(opened: Any, place: int, n_active: int, norm: float, di
 
 
 @compiled(inline=True)
-def _bounded_polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
-    # Clipped, so that a row, however large, leaves no number in the model that is not finite.
+def _compute_polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
+    """Return the polynomial kernel of a product, clipped to `LARGEST_KERNEL`, so that the model's numbers stay finite."""
     return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
 
 
 def compute_kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """Return the kernel values between the rows of X and of S.
-
-    X is float64 [n, d], S is float64 [m, d], and the result float64 [n, m]. This costs O(n m d).
-    """
+    """Return the kernel values between the rows of X, float64 [n, d], and of S, float64 [m, d], as float64 [n, m]. O(n m d)."""
     if kernel == RBF:
-        centre = S.mean(axis=0) if len(S) else 0.0  # distances are the same from anywhere, and most exact from the middle
+        centre = S.mean(axis=0) if len(S) else 0.0  # rounding errors of distances are smallest near the mean
         X, S = X - centre, S - centre
-        values = X @ (2.0 * gamma * S.T)  # and in place from here: memory is what this waits for
+        values = X @ (2.0 * gamma * S.T)  # the rest is in place, because memory bandwidth limits the speed
         values -= gamma * np.square(X).sum(axis=1)[:, None]
         values -= gamma * np.square(S).sum(axis=1)
         return np.exp(np.minimum(values, 0.0, out=values), out=values)
@@ -311,7 +305,7 @@ def compute_kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, 
 
 @compiled(nogil=True, inline=True)
 def compute_from_product(kernel: Kernel, product: float) -> float:
-    """Return the value of another kernel than the Gaussian one, from the product of two rows."""
+    """Return the kernel value of two rows from their dot product, for kernels other than the Gaussian one."""
     if kernel.kind == LINEAR:
         return product
     if kernel.kind == SIGMOID:
@@ -321,7 +315,7 @@ def compute_from_product(kernel: Kernel, product: float) -> float:
 
 @compiled(nogil=True, fastmath=FAST)
 def dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the product of a vector and the numbers at the start of another one, in float64."""
+    """Return the dot product of a vector and the first entries of another one, in float64."""
     total = 0.0
     for i in range(len(a)):
         total += a[i] * b[i]
@@ -330,9 +324,9 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
 
 @compiled(nogil=True)
 def convert_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
-    """Turn the products [n, m] of rows into kernel values, in place.
+    """Convert dot products [n, m] of rows to kernel values, in place.
 
-    The Gaussian kernel needs the squared norms of the rows, [n], and of the others, [m].
+    The Gaussian kernel needs the squared norms of both sets of rows, ``row_squares`` [n] and ``column_squares`` [m].
     """
     n, m = products.shape
     distances = np.empty(m, products.dtype)
@@ -348,9 +342,9 @@ def convert_products(products: np.ndarray, row_squares: np.ndarray, column_squar
 
 @compiled(inline=True)
 def compute_self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
-    """Return k(x, x) of a row whose squared norm is ``norm``."""
+    """Return the kernel value k(x, x) of a row x with squared norm ``norm``."""
     if kernel == RBF:
         return 1.0
     if kernel == LINEAR:
         return norm
-    return _bounded_polynomial(gamma, coef0, degree, norm)
+    return _compute_polynomial(gamma, coef0, degree, norm)

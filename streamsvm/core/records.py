@@ -1,8 +1,8 @@
-"""Where the fields of the records in one of Kafka's batches lie, found by one compiled call.
+"""Compiled parser of the records in a Kafka record batch, which returns the offsets and lengths of their fields.
 
-A batch (message format 2, behind its header, uncompressed) is records behind each other. A record is the number of its bytes, a
-byte of attributes, and numbers of one to ten bytes: time and offset, which are relative to those of the batch, the lengths of key
-and value, each before its bytes, and the count of headers, before these. Anybody may have written it, so no byte is believed.
+After its header, an uncompressed batch (message format 2) is a sequence of records. A record is its size, a byte of attributes,
+and varints of one to ten bytes: timestamp delta, offset delta, key length before the key, value length before the value, and the
+number of headers before these. Batches can come from anybody, so all sizes are checked.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 
-#: The columns of `find_fields`: relative time and offset, where key and value begin and how long they are, the count of headers.
+#: Columns of `find_fields`: timestamp and offset deltas, position and length of key and value, number of headers.
 TIME, OFFSET, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH, HEADERS = range(7)
-#: The fewest bytes of a record: seven numbers of a byte each.
-SHORTEST = 7
-#: The most bytes of a number. The last one is the bit that the others have left of 64.
-_LONGEST = 10
+#: Bytes of the shortest record: seven fields of one byte.
+MIN_RECORD_BYTES = 7
+#: Bytes of the longest varint, whose last byte contains a single bit.
+_MAX_VARINT_BYTES = 10
 
 
 @compiled
 def _read_varint(data: Any, at: Any, end: Any) -> Any:
-    """Return the number that begins at a position, and the position after it, which is -1 if there is none before ``end``."""
+    """Decode the zigzag varint at a position. Return it and the next position; -1 if it is invalid or exceeds ``end``."""
     bits = np.uint64(0)
-    for i in range(_LONGEST):
+    for i in range(_MAX_VARINT_BYTES):
         if at >= end:
             break
         byte = np.uint64(data[at])
         at += 1
-        if i == _LONGEST - 1 and byte > np.uint64(1):
+        if i == _MAX_VARINT_BYTES - 1 and byte > np.uint64(1):
             break
         bits |= (byte & np.uint64(127)) << np.uint64(7 * i)
-        if byte < np.uint64(128):  # zigzag: the lowest bit is the sign
+        if byte < np.uint64(128):  # in zigzag encoding, the lowest bit is the sign
             return np.int64(bits >> np.uint64(1)) ^ -np.int64(bits & np.uint64(1)), np.int64(at)
     return np.int64(0), np.int64(-1)
 
 
 @compiled
 def find_fields(data: Any, at: Any, columns: Any) -> Any:
-    """Find the fields of the records that begin at a position, the last of which ends the data; return the bytes of all records.
+    """Parse records from position ``at`` to the end of ``data``, uint8. Write their fields into ``columns``, int64 [records, 7].
 
-    ``data`` is uint8; ``columns``, int64 [records, 7], are written. A length of -1 is a field that is null. It returns -1 if
-    anything is not as it has to be: a number that does not fit into 64 bits, another negative length, a field that leaves its
-    record, a record that leaves the data or ends elsewhere than it says, attributes that need a second byte, or data after the
-    last record. The headers of a record that has some are not looked at.
+    A length of -1 is a null field. The headers of a record are not parsed. Returns the total size of the records, without the
+    varints of their sizes; -1 if the data are invalid: a varint of more than 64 bits, a negative length other than -1, a field
+    beyond its record, a record beyond the data or of another size than stated, attributes of more than a byte, or data after the
+    last record.
     """
     end, total = data.shape[0], 0
     for i in range(columns.shape[0]):

@@ -1,4 +1,4 @@
-"""Objects whose state in a checkpoint is some of their attributes: each class names these, and nothing else."""
+"""The base class of objects whose state in a checkpoint consists of some of their attributes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-_MOST = 2**53  # of a count, so that sums of counts are exact
+_MAX_COUNT = 2**53  # so that sums of counts are exact
 
 
 class Resumable:
-    """An object that goes on from its saved state.
+    """An object that can resume from its saved state. Subclasses list the saved attributes in ``_saved_attributes``.
 
-    The checksum of a file tells what was damaged. What somebody has written there himself must have the kinds of values that a
-    new object has: counts from 0 on, finite numbers, arrays of the same form, no more in a queue than it holds.
+    Checksums detect damaged files, but a crafted one can contain anything. So a saved value must be of the same kind as the value
+    in a new object: counts must not be negative, numbers finite, arrays of the same shape and dtype, and queues not too long.
 
     >>> class Mean(Resumable):
     ...     _saved_attributes = ("_rows", "_total")
@@ -33,57 +33,58 @@ class Resumable:
     """
 
     _saved_attributes: ClassVar[tuple[str, ...]]
-    """The names of the attributes."""
+    """The names of the saved attributes."""
 
     @property
     def state(self) -> dict[str, Any]:
-        """The attributes that a checkpoint saves."""
-        return {name.lstrip("_"): _plain(getattr(self, name)) for name in self._saved_attributes}
+        """The saved attributes, by name without a leading underscore."""
+        return {name.lstrip("_"): _copy_to_saved(getattr(self, name)) for name in self._saved_attributes}
 
     def resume(self, state: Any) -> None:
-        """Go on from a saved `state`; a ValueError says that it is none of such an object, which stays as it was."""
-        kind = type(self).__name__
+        """Set the attributes to a saved `state`. Raises ValueError if it is invalid; the object does not change then."""
+        cls = type(self).__name__
         if not isinstance(state, dict) or state.keys() != {name.lstrip("_") for name in self._saved_attributes}:
-            raise ValueError(f"there is no saved {kind}")
-        found = {}
+            raise ValueError(f"there is no saved {cls}")
+        restored = {}
         for name in self._saved_attributes:
             value = state[name.lstrip("_")]
             try:
-                found[name] = _as_in(getattr(self, name), value)
+                restored[name] = _check_saved(getattr(self, name), value)
             except (TypeError, ValueError, AttributeError):
-                raise ValueError(f"{name.lstrip('_')} of a saved {kind} cannot be {value!r:.80}") from None
-        vars(self).update(found)
+                raise ValueError(f"{name.lstrip('_')} of a saved {cls} cannot be {value!r:.80}") from None
+        vars(self).update(restored)
 
 
-def _plain(value: Any) -> Any:
+def _copy_to_saved(value: Any) -> Any:
+    """Return a copy of an attribute for a checkpoint."""
     if isinstance(value, Resumable):
         return value.state
-    if isinstance(value, deque):  # of floats or bools; long lists are slow to write
+    if isinstance(value, deque):  # of floats or bools; as an array, because long lists are slow to write
         return np.array(value)
     return value.copy() if isinstance(value, np.ndarray | list | dict) else value
 
 
-def _as_in(now: Any, found: Any) -> Any:
-    """Return a saved value as an object holds it that has another one ``now``; an error if it is of another kind."""
-    if isinstance(now, Resumable):
-        made = copy.deepcopy(now)
-        made.resume(found)
-        return made
-    if isinstance(now, Counter):
-        if not all(type(count) is int and 0 <= count < _MOST for count in found.values()):
+def _check_saved(current: Any, saved: Any) -> Any:
+    """Return the value of an attribute from its saved value. Raises an error if it is not of the same kind as the current one."""
+    if isinstance(current, Resumable):
+        resumed = copy.deepcopy(current)
+        resumed.resume(saved)
+        return resumed
+    if isinstance(current, Counter):
+        if not all(type(count) is int and 0 <= count < _MAX_COUNT for count in saved.values()):
             raise ValueError
-        return Counter(found)
-    if isinstance(now, deque):
-        if not (found.ndim == 1 and len(found) <= (now.maxlen or 0) and found.dtype in (bool, np.float64)):
+        return Counter(saved)
+    if isinstance(current, deque):
+        if not (saved.ndim == 1 and len(saved) <= (current.maxlen or 0) and saved.dtype in (bool, np.float64)):
             raise ValueError
-        return deque(found.tolist(), now.maxlen)
-    fits = type(found) is type(now)
-    if fits and type(now) is int:
-        fits = 0 <= found < _MOST
-    elif fits and type(now) is float:
-        fits = math.isfinite(found)
-    elif fits and type(now) is np.ndarray:
-        fits = found.dtype == now.dtype and found.shape == now.shape and bool((found >= 0).all())
-    if not fits:
+        return deque(saved.tolist(), current.maxlen)
+    is_valid = type(saved) is type(current)
+    if is_valid and type(current) is int:
+        is_valid = 0 <= saved < _MAX_COUNT
+    elif is_valid and type(current) is float:
+        is_valid = math.isfinite(saved)
+    elif is_valid and type(current) is np.ndarray:
+        is_valid = saved.dtype == current.dtype and saved.shape == current.shape and bool((saved >= 0).all())
+    if not is_valid:
         raise ValueError
-    return found.copy() if type(found) is np.ndarray else found
+    return saved.copy() if type(saved) is np.ndarray else saved

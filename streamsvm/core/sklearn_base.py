@@ -1,4 +1,4 @@
-"""The conventions of scikit-learn's estimators: fits that succeed or change nothing, pickles, class weights and seeds."""
+"""Base classes of the batch estimators, which follow scikit-learn's conventions, and helpers for class weights and seeds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streamsvm.core.checks import check_number
 from streamsvm.core.compiling.common import expect_component
 from streamsvm.files.messages import short_repr
 
-_SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
+_SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # outside, products of gradients overflow or underflow float32
 
 
 class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
-    """The base of the batch estimators: a fit succeeds or changes nothing.
+    """The base class of the batch estimators.
 
-    Rows may be sparse or dense, and a pickle cannot replace methods.
+    A fit that fails does not change the model. Rows can be sparse or dense. A crafted pickle cannot replace methods.
     """
 
     def predict(self, X: Any) -> np.ndarray:
@@ -51,21 +51,22 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         return self._predict_checked(self._check_rows(X))
 
     def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return labels or values [n] of rows that `_check_rows` returned."""
+        """Return the predicted labels or targets [n] of rows from `_check_rows`."""
         return self._predict_from_decisions(self._compute_decisions(X))
 
     def _check_rows(self, X: Any) -> Any:
+        """Return rows as a float64 array or CSR matrix. Raises an error if they are invalid, or the model is not fitted."""
         check_is_fitted(self)
         if is_finite_array(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
             return X
         return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
 
     def _compute_decisions(self, X: Any) -> np.ndarray:
-        """Return decision values, float64 [n, ...], at rows that `_check_rows` returned."""
+        """Return the decision values, float64 [n, ...], of rows from `_check_rows`."""
         raise NotImplementedError
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
-        """Return labels or values [n] from what `_compute_decisions` returned."""
+        """Return the predicted labels or targets [n] from decision values of `_compute_decisions`."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -85,7 +86,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         for name, value in state.items():
             if name not in parameters and hasattr(type(self), name):
                 raise ValueError(f"the saved model is corrupt: {name!r} is an attribute of {type(self).__name__} itself")
-            if name in parameters and hasattr(value, "get_params"):  # it may be the model itself, without end
+            if name in parameters and hasattr(value, "get_params"):  # it could be the model itself, an endless recursion
                 raise ValueError(f"the saved model is corrupt: its {name} is a {type(value).__name__}")
         super().__setstate__({name: with_shared_dtype(value) for name, value in state.items()})
 
@@ -93,11 +94,11 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         """Return unfitted copies of this estimator, one for each value of C."""
         Cs = list(Cs) if np.iterable(Cs) else []
         if not Cs:
-            raise ValueError("Cs must be numbers, at least one, each a C")
+            raise ValueError("Cs must be numbers, at least one")
         return [clone(self).set_params(C=C) for C in Cs]
 
     def _copy_fit_to(self, models: Iterable[Self]) -> None:
-        """Copy what was fitted so far to the other ones of some models."""
+        """Copy the fitted attributes of this model to the others among ``models``."""
         parameters = self.get_params(deep=False)
         fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
         for model in models:
@@ -106,7 +107,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _rollback_on_error(self) -> Iterator[None]:
-        """Restore all attributes where the body, which fits the model, ends with an exception."""
+        """Restore all attributes if the body of the context raises an exception. An interrupt becomes a KeyboardInterrupt."""
         expect_component(type(self))
         before = dict(self.__dict__)
         try:
@@ -120,10 +121,10 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class PathEstimator(SklearnEstimator):
-    """The base of estimators whose fits for several values of C share work."""
+    """The base class of estimators that share work between fits for several values of C."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model to all rows. A fit that is refused leaves the model as it was.
+        """Fit the model to all rows. If the fit fails, the model does not change.
 
         Parameters
         ----------
@@ -132,7 +133,7 @@ class PathEstimator(SklearnEstimator):
         y
             Labels or targets [n].
         sample_weight
-            Weight of each row, at least 0, [n], by which C is multiplied. Rows of weight 0 are left out. None gives every row
+            Weight of each row, at least 0, [n], by which C is multiplied. Rows of weight 0 are ignored. None gives every row
             weight 1.
 
         Returns
@@ -147,21 +148,21 @@ class PathEstimator(SklearnEstimator):
         return self._fit_models([self], X, y, sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit one model for each value of C in ``Cs``, above 0, and return them. They share work that does not depend on C.
+        """Fit and return one model for each value of C in ``Cs``, above 0. The fits share work that does not depend on C.
 
-        Rows, labels or targets, and weights are as in `fit`. This estimator itself stays as it was. If you interrupt the fit,
-        there are no models.
+        Rows, labels or targets, and weights are as in `fit`. This estimator itself does not change. An interrupt discards all
+        models.
         """
         models = self._make_models(Cs)
         return models[0]._fit_models(models, X, y, sample_weight)
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
-        """Fit each of the models, of which this is the first one, with its C."""
+        """Fit each of the models with its own C, and return them. This estimator is the first one."""
         raise NotImplementedError
 
 
 class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
-    """A classifier that has one decision value for two classes, else one for each class."""
+    """The base class of batch classifiers, with one decision value for two classes, else one for each class."""
 
     class_weight: dict[Any, float] | Literal["balanced"] | None
 
@@ -177,7 +178,7 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         return self._compute_scores(self._compute_decisions(self._check_rows(X)))
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
-        """Return the values of `decision_function` from what `_compute_decisions` returned."""
+        """Return the values of `decision_function` from decision values of `_compute_decisions`."""
         return f
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
@@ -185,44 +186,45 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def _index_classes(self, y: Any, counted: np.ndarray) -> np.ndarray:
-        """Set ``classes_``, and return the index of each row's class, int64 [n].
+        """Set ``classes_``, and return the class index of each row, int64 [n].
 
-        It is a ValueError if there are fewer than two, one has no row among those that are ``counted``, or y holds no labels.
+        Raises ValueError if there are fewer than two classes, one has no row among the ``counted`` ones, or y is not labels.
         """
-        plain = y.ndim == 1 and y.dtype.kind in "biuU"
-        if not plain:
+        is_simple = y.ndim == 1 and y.dtype.kind in "biuU"
+        if not is_simple:
             check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
-        if plain and 2 * len(classes) > len(y):
-            check_classification_targets(y)  # which takes as long as all other checks; of such labels it only warns of many
+        if is_simple and 2 * len(classes) > len(y):
+            check_classification_targets(y)  # it is slow, and for simple labels it only warns of too many classes
         if len(classes) < 2:
             raise ValueError(f"y has only one class, {classes.tolist()[0]!r}: a classifier needs at least two")
         present = np.bincount(labels[counted], minlength=len(classes)) > 0
         if not present.all():
-            alone = "Invalid input - all samples with positive weights belong to the same class: " if present.sum() == 1 else ""
-            raise ValueError(f"{alone}class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
+            prefix = "Invalid input - all samples with positive weights belong to the same class: " if present.sum() == 1 else ""
+            raise ValueError(f"{prefix}class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
         self.classes_ = classes
         return labels
 
     def _class_weights(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the parameter ``class_weight`` as numbers, float64 [classes], for rows of these classes and weights."""
-        given, classes = self.class_weight, self.classes_
-        if given is None:
+        """Return the weight of each class, float64 [classes], from ``class_weight`` and the rows' labels and weights."""
+        class_weight, classes = self.class_weight, self.classes_
+        if class_weight is None:
             return np.ones(len(classes))
-        if not isinstance(given, Mapping):
-            if not (isinstance(given, str) and given == "balanced"):
-                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {short_repr(given)}")
+        if not isinstance(class_weight, Mapping):
+            if not (isinstance(class_weight, str) and class_weight == "balanced"):
+                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {short_repr(class_weight)}")
             return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
-        known = set(classes.tolist())
-        if known - set(given) and (unknown := set(given) - known):  # a fold of cross-validation may lack some classes
+        present = set(classes.tolist())
+        # A fold of cross-validation may lack some classes: further labels are an error only if a present class has no weight.
+        if present - set(class_weight) and (unknown := set(class_weight) - present):
             raise ValueError(f"class_weight has labels that y does not have: {sorted(unknown, key=str)}")
-        for label, weight in given.items():
+        for label, weight in class_weight.items():
             check_number(f"class_weight[{label!r}]", weight, 0.0)
-        return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
+        return np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
 
 
 def is_finite_array(X: Any) -> bool:
-    """Whether X is an array of finite numbers, float64 [n, d]: of these, `validate_data` checks no more, which takes a while."""
+    """Return whether X is a non-empty array of finite numbers, float64 [n, d], so that it needs no slow `validate_data`."""
     if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2 or not X.size:
         return False
     with np.errstate(over="ignore", invalid="ignore"):
@@ -230,25 +232,25 @@ def is_finite_array(X: Any) -> bool:
 
 
 def with_shared_dtype(value: Any) -> Any:
-    """Return the value; an array with numpy's shared dtype object, not a copy from a pickle, which would pickle differently."""
+    """Return a value; arrays get numpy's shared dtype object, because a copy of it from a pickle would be pickled differently."""
     return value.view(np.dtype(value.dtype.str)) if isinstance(value, np.ndarray) and value.dtype != object else value
 
 
 def check_targets(y: np.ndarray) -> None:
-    """Raise a ValueError where targets float64 [n] are so large or small that products of gradients leave float32."""
+    """Raise ValueError if targets, float64 [n], are so large or small that products of gradients exceed the range of float32."""
     largest = np.abs(y).max()
     if not (largest == 0.0 or _SMALLEST_TARGET <= largest <= _LARGEST_TARGET):
         raise ValueError(f"y has values up to {largest:g}, out of {_SMALLEST_TARGET:g} to {_LARGEST_TARGET:g}: scale the targets")
 
 
 def draw_seed(random_state: Any) -> int:
-    """Return the seed that ``random_state`` stands for; raise a ValueError where scikit-learn takes no such value."""
+    """Return an integer seed for a parameter ``random_state`` of scikit-learn. Raises ValueError if it is invalid."""
     generator = check_random_state(random_state)
     return int(random_state) if isinstance(random_state, int | np.integer) else int(generator.randint(2**31))
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether the user interrupted. An interrupt that arrives as a compiled function returns is the cause of a SystemError."""
+    """Return whether an error is, or was caused by, a KeyboardInterrupt, which can become a SystemError after compiled code."""
     while isinstance(error, SystemError):
         error = error.__cause__
     return isinstance(error, KeyboardInterrupt)

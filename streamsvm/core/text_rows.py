@@ -1,7 +1,7 @@
-"""Rows of text, each read by one compiled call for many: JSON objects with known names, cells between marks, pairs of LIBSVM.
+"""Compiled parsers of text rows, many per call: JSON objects with known names, delimited cells, and LIBSVM index:value pairs.
 
-What a row is else, or may be, is not read: no byte is believed, and what is read has exactly the values that a parser of JSON and
-Python's `float` give.
+They parse the common cases, and return at the first row that is invalid or unusual, which the caller parses in Python. Parsed
+values are exactly those of a JSON parser and of Python's `float`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.text_numbers import parse_number, write_number
 
-#: Names that are compared for each one, at most.
-_TRIES = 8
+#: Maximum number of comparisons of names in an object, divided by the number of names.
+_MAX_COMPARISONS_PER_NAME = 8
 _SPACE, _NEWLINE, _RETURN, _TAB = b" \n\r\t"
 _WITHIN_LINES = _SPACE, _TAB, _RETURN
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH, _MINUS, _PLUS, _ZERO, _NINE, _HASH = b'",:{}\\-+09#'
@@ -37,7 +37,7 @@ def _skip_blanks(data: Any, at: Any, end: Any) -> Any:
 
 @compiled
 def _skip_text(data: Any, at: Any, end: Any) -> Any:
-    """Return the position behind a text whose quote is at ``at``; -1 if it is none."""
+    """Return the position after the JSON string that begins with a quote at ``at``; -1 if it is invalid."""
     at += 1
     while at < end and data[np.uint64(at)] != _QUOTE:
         if data[np.uint64(at)] == _BACKSLASH:
@@ -56,16 +56,16 @@ def _skip_text(data: Any, at: Any, end: Any) -> Any:
 
 
 @compiled
-def _is_one_of(byte: Any, bytes_: Any) -> Any:
-    for each in bytes_:  # noqa: SIM110 - which is not compiled
-        if byte == each:
+def _is_one_of(byte: Any, choices: Any) -> Any:
+    for choice in choices:  # noqa: SIM110 - numba does not compile any() with a generator
+        if byte == choice:
             return True
     return False
 
 
 @compiled
 def _skip_word(data: Any, at: Any, end: Any, word: Any) -> Any:
-    """Return the position behind a word at ``at``; -1 if it is another one."""
+    """Return the position after ``word`` at ``at``; -1 if the text there is different."""
     if end - at < len(word):
         return -1
     for k in range(len(word)):
@@ -76,7 +76,7 @@ def _skip_word(data: Any, at: Any, end: Any, word: Any) -> Any:
 
 @compiled
 def _skip_value(data: Any, at: Any, end: Any) -> Any:
-    """Return the position behind a text, number, bool or null; -1 if it is none."""
+    """Return the position after a JSON string, number, bool or null; -1 if it is invalid."""
     if at >= end:
         return -1
     first = data[np.uint64(at)]
@@ -107,24 +107,24 @@ def read_objects(
     whole: Any,
     places: Any,
 ) -> Any:
-    """Read JSON objects from number ``first`` on, up to one that is not read; return its number and that of a name.
+    """Parse JSON objects from row ``first`` on, up to the first that cannot be parsed; return its row and the number of a name.
 
-    An object has a text, number, bool or null for some of the names, in any order. ``data`` is uint8, and each object lies there
-    from where it ``begins`` to where it ``ends``, int64 [rows]. ``names`` (uint8) are the names with their quotes, behind each
-    other, each up to where it ``stops``, int64 [names]. ``order``, int64 [names], is a guess of their order in a row, and is made
-    better. Many names whose order differs from row to row are not read.
+    An object has a string, number, bool or null for some of the names, in any order. ``data`` is uint8, and object i is
+    ``data[begins[i]:ends[i]]``. ``names``, uint8, are the names with their quotes, concatenated; each ends at ``stops``, int64
+    [names]. ``order``, int64 [names], is the expected order of names, and is updated. Objects with many names in varying order
+    are not parsed, because the comparisons would take too long.
 
-    A number goes to the column ``columns[name]`` of ``X``, float64 [rows, columns], which is NaN for null or where a row lacks
-    it; ``bits`` are the same memory as uint64, and ``whole``, bool, says whether it has no point or exponent. Where a value of
-    any kind begins and ends goes to ``places[row, texts[name]]``, int64 [rows, texts, 2], -1 where there is none. -1 is nowhere.
-    It is not seen whether texts are UTF-8. The number of a name is -1 unless the object has a text or a bool where a number
-    should be.
+    Numbers are written into column ``columns[name]`` of ``X``, float64 [rows, columns], NaN for null or missing values; ``bits``
+    is a uint64 view of ``X``, and ``whole``, bool, tells whether the number is an integer without decimal point and exponent. The
+    range of a value of any kind in ``data`` is written into ``places[row, texts[name]]``, int64 [rows, texts, 2], -1 if missing.
+    A column of -1 discards the value. UTF-8 is not validated. The returned number of a name is -1 unless the object has a string
+    or bool in place of this number.
     """
-    known = stops.shape[0]
-    seen = np.full(known, -1, dtype=np.int64)
-    most_tries = _TRIES * known  # of names that come in any order there would be as many as their square
+    n_names = stops.shape[0]
+    last_row = np.full(n_names, -1, dtype=np.int64)  # the last row in which each name occurred
+    max_comparisons = _MAX_COMPARISONS_PER_NAME * n_names  # names in arbitrary order would need the square of their number
     for i in range(first, begins.shape[0]):
-        at, end, found, tries = begins[i], ends[i], 0, 0
+        at, end, n_read, comparisons = begins[i], ends[i], 0, 0
         X[i, :] = np.nan
         places[i, :, :] = -1
         at = _skip_blanks(data, at, end)
@@ -133,37 +133,37 @@ def read_objects(
         at = _skip_blanks(data, at + 1, end)
         closed = at < end and data[np.uint64(at)] == _CLOSE
         while not closed:
-            if found >= known:
+            if n_read >= n_names:
                 return i, -1
-            # The name: the one that stood here in the row before, or any other.
+            # Find the name: compare the one at this position in the previous row first, and then all.
             name = -1
-            for k in range(-1, known):
-                guess = order[found] if k < 0 else k
-                begin = stops[guess - 1] if guess else 0
-                size = stops[guess] - begin
+            for k in range(-1, n_names):
+                candidate = order[n_read] if k < 0 else k
+                start = stops[candidate - 1] if candidate else 0
+                size = stops[candidate] - start
                 if size > end - at:
                     continue
-                tries += 1
-                if tries > most_tries:
+                comparisons += 1
+                if comparisons > max_comparisons:
                     return i, -1
-                same = True
+                is_equal = True
                 for j in range(size):
-                    if data[np.uint64(at + j)] != names[np.uint64(begin + j)]:
-                        same = False
+                    if data[np.uint64(at + j)] != names[np.uint64(start + j)]:
+                        is_equal = False
                         break
-                if same:
-                    name = guess
+                if is_equal:
+                    name = candidate
                     at += size
                     break
-            if name < 0 or seen[name] == i:
+            if name < 0 or last_row[name] == i:
                 return i, -1
-            seen[name], order[found] = i, name
-            found += 1
+            last_row[name], order[n_read] = i, name
+            n_read += 1
             at = _skip_blanks(data, at, end)
             if at >= end or data[np.uint64(at)] != _COLON:
                 return i, -1
             at = _skip_blanks(data, at + 1, end)
-            begin = at
+            start = at
             if columns[name] < 0:
                 at = _skip_value(data, at, end)
             elif at < end and data[np.uint64(at)] == _NULL[0]:
@@ -174,14 +174,14 @@ def read_objects(
                 return i, name
             else:
                 negative, is_whole, w, q, at = parse_number(data, at, end)
-                # A whole number has no sign of 0.
+                # The integer -0 is 0, as in Python.
                 if at < 0 or not write_number(X, bits, i, columns[name], negative and not (is_whole and w == np.uint64(0)), w, q):
                     return i, -1
                 whole[i, columns[name]] = is_whole
             if at < 0:
                 return i, -1
             if texts[name] >= 0:
-                places[i, texts[name], 0], places[i, texts[name], 1] = begin, at
+                places[i, texts[name], 0], places[i, texts[name], 1] = start, at
             at = _skip_blanks(data, at, end)
             if at >= end or (data[np.uint64(at)] != _COMMA and data[np.uint64(at)] != _CLOSE):
                 return i, -1
@@ -194,33 +194,33 @@ def read_objects(
 
 
 @compiled(forceinline=True)
-def _find_cell_text(data: Any, at: Any, end: Any, mark: Any) -> Any:
-    """Return where the text of a cell begins and ends, and the position behind the cell; -1 if its quotes need a closer look."""
+def _find_cell_text(data: Any, at: Any, end: Any, delimiter: Any) -> Any:
+    """Return the start and stop of a cell's text, and the position after the cell; -1 if it contains unusual quotes."""
     if at < end and data[np.uint64(at)] == _QUOTE:
-        begin = at + 1
-        at = begin
+        start = at + 1
+        at = start
         while at < end and data[np.uint64(at)] != _QUOTE:
             at += 1
-        closes = at < end and (at + 1 == end or data[np.uint64(at + 1)] == mark)
-        return begin, at, at + 1 if closes else -1
-    begin = at
-    while at < end and data[np.uint64(at)] != mark:
+        closes = at < end and (at + 1 == end or data[np.uint64(at + 1)] == delimiter)
+        return start, at, at + 1 if closes else -1
+    start = at
+    while at < end and data[np.uint64(at)] != delimiter:
         if data[np.uint64(at)] == _QUOTE:
-            return begin, at, -1
+            return start, at, -1
         at += 1
-    return begin, at, at
+    return start, at, at
 
 
 @compiled
 def read_cells(
-    data: Any, begins: Any, ends: Any, first: Any, mark: Any, columns: Any, texts: Any, X: Any, bits: Any, places: Any
+    data: Any, begins: Any, ends: Any, first: Any, delimiter: Any, columns: Any, texts: Any, X: Any, bits: Any, places: Any
 ) -> Any:
-    """Read rows of cells from number ``first`` on, up to one that is not read; return its number and that of its cell.
+    """Parse delimited rows from row ``first`` on, up to the first that cannot be parsed; return its row and the number of a cell.
 
-    A ``mark``, which is no blank, stands between two cells; a cell may be in quotes, and blanks before it are left out. Its
-    number goes to the column ``columns[cell]`` of ``X``, NaN if it is empty, and where its text begins and ends to
-    ``places[row, texts[cell]]``, int64 [rows, texts, 2]; -1 is nowhere. The other arguments are those of `read_objects`; a
-    newline at the end of a row is left out. The number of a cell is -1 if the row has more or fewer.
+    The ``delimiter`` must not be a blank. Cells can be quoted, and blanks before them are skipped. The number of a cell is
+    written into column ``columns[cell]`` of ``X``, NaN if it is empty, and the range of its text in ``data`` into ``places[row,
+    texts[cell]]``, int64 [rows, texts, 2]; -1 discards it. The other arguments are those of `read_objects`; newlines at the end
+    of rows are ignored. The returned number of a cell is -1 if the row has too many or too few cells.
     """
     for i in range(first, begins.shape[0]):
         at, end = begins[i], ends[i]
@@ -230,18 +230,18 @@ def read_cells(
             while at < end and data[np.uint64(at)] == _SPACE:
                 at += 1
             if columns[cell] < 0 or texts[cell] >= 0 or (at < end and data[np.uint64(at)] == _QUOTE):
-                begin, stop, after = _find_cell_text(data, at, end, mark)
+                start, stop, after = _find_cell_text(data, at, end, delimiter)
                 if after < 0:
                     return i, cell
                 if texts[cell] >= 0:
-                    places[i, texts[cell], 0], places[i, texts[cell], 1] = begin, stop
+                    places[i, texts[cell], 0], places[i, texts[cell], 1] = start, stop
             else:
-                begin, stop, after = at, end, -1
+                start, stop, after = at, end, -1
             if columns[cell] >= 0:
-                at = begin
-                while after >= 0 and at < stop and data[np.uint64(at)] == _SPACE:  # in quotes
+                at = start
+                while after >= 0 and at < stop and data[np.uint64(at)] == _SPACE:  # blanks inside of quotes
                     at += 1
-                if at == stop or (after < 0 and data[np.uint64(at)] == mark):
+                if at == stop or (after < 0 and data[np.uint64(at)] == delimiter):
                     X[i, columns[cell]] = np.nan
                 else:
                     negative, _, w, q, at = parse_number(data, at, stop)
@@ -249,11 +249,11 @@ def read_cells(
                         return i, cell
                     while (
                         at < stop
-                        and (after >= 0 or data[np.uint64(at)] != mark)  # which may be a tab
+                        and (after >= 0 or data[np.uint64(at)] != delimiter)  # the delimiter can be a tab
                         and (data[np.uint64(at)] == _SPACE or data[np.uint64(at)] == _TAB or data[np.uint64(at)] == _RETURN)
                     ):
                         at += 1
-                    if at < stop and (after >= 0 or data[np.uint64(at)] != mark):
+                    if at < stop and (after >= 0 or data[np.uint64(at)] != delimiter):
                         return i, cell
                 if after < 0:
                     after = at
@@ -267,11 +267,11 @@ def read_cells(
 
 @compiled
 def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: Any, bits: Any, labels: Any) -> Any:
-    """Read rows of a label and pairs index:value, from number ``first`` on, up to one that is not read; return its number.
+    """Parse LIBSVM rows, a label and index:value pairs, from row ``first`` on, up to one that cannot be parsed; return its row.
 
-    The value of an index goes to the column ``columns[index]`` of ``X``, which is -1 for an index that is not known; a row with
-    such a one is not read, nor one with a comment. A column that a row does not have is NaN. A label may be any text, and where
-    it begins and ends goes to ``labels``, int64 [rows, 2]. The other arguments are those of `read_objects`.
+    The value of an index is written into column ``columns[index]`` of ``X``; missing ones are NaN. Rows with a comment, or with
+    an index whose column is -1, are not parsed. A label can be any text, whose range in ``data`` is written into ``labels``,
+    int64 [rows, 2]. The other arguments are those of `read_objects`.
     """
     for i in range(first, begins.shape[0]):
         at, end = _skip_blanks(data, begins[i], ends[i]), ends[i]
@@ -286,11 +286,11 @@ def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: A
             return i
         at = _skip_blanks(data, at, end)
         while at < end:
-            begin, index = at, np.int64(0)
+            start, index = at, np.int64(0)
             while at < end and _ZERO <= data[np.uint64(at)] <= _NINE and index < columns.shape[0]:
                 index = 10 * index + np.int64(data[np.uint64(at)] - _ZERO)
                 at += 1
-            if at == begin or at >= end or data[np.uint64(at)] != _COLON or index >= columns.shape[0] or columns[index] < 0:
+            if at == start or at >= end or data[np.uint64(at)] != _COLON or index >= columns.shape[0] or columns[index] < 0:
                 return i
             if not np.isnan(X[i, columns[index]]):
                 return i
@@ -303,16 +303,17 @@ def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: A
     return begins.shape[0]
 
 
-LARGEST_INDEX = 2**31 - 2  # of `read_sparse`
+LARGEST_INDEX = 2**31 - 2  # in `read_sparse`
 
 
 @compiled
 def read_sparse(data: Any, at: Any, rows: Any, first: Any, labels: Any, starts: Any, indices: Any, values: Any) -> Any:
-    """Read lines of a number, the label, and pairs index:value with rising indices, up to one that is not read.
+    """Parse lines of a numeric label and index:value pairs with ascending indices, up to the first that cannot be parsed.
 
-    Return how many rows there are, and where that line begins, or where ``data`` (uint8) ends. Reading begins ``at`` a line that
-    ``rows`` are before; comments and lines without a row are left out. Written are ``labels``, float64; ``indices``, uint32, from
-    ``first`` on, which becomes 0; ``values``, float32, all finite; and ``starts``, uint32 [rows + 1], of the pairs of each row.
+    Parsing begins at the position ``at`` of a line in ``data``, uint8, with ``rows`` rows before it. Comments and empty lines are
+    skipped. Returns the new number of rows, and the position of the line that cannot be parsed, or the end of the data. Writes
+    ``labels``, float64; ``indices`` minus ``first``, uint32; ``values``, float32, which must be finite; and the ``starts`` of
+    each row in these, uint32 [rows + 1].
     """
     end, cell = data.shape[0], np.empty((1, 1))
     bits = cell.view(np.uint64)
@@ -322,12 +323,12 @@ def read_sparse(data: Any, at: Any, rows: Any, first: Any, labels: Any, starts: 
             return rows, end
         line, k, last, is_label = at, np.int64(starts[rows]), np.int64(first) - 1, True
         while at < end and data[np.uint64(at)] != _NEWLINE and data[np.uint64(at)] != _HASH:
-            begin, index = at, np.int64(0)
+            start, index = at, np.int64(0)
             if not is_label:
                 while at < end and _ZERO <= data[np.uint64(at)] <= _NINE and index <= LARGEST_INDEX:
                     index = 10 * index + np.int64(data[np.uint64(at)] - _ZERO)
                     at += 1
-                if at == begin or at >= end or data[np.uint64(at)] != _COLON or not last < index <= LARGEST_INDEX:
+                if at == start or at >= end or data[np.uint64(at)] != _COLON or not last < index <= LARGEST_INDEX:
                     return rows, line
                 at += 1
             elif data[np.uint64(at)] == _PLUS and at + 1 < end and data[np.uint64(at + 1)] != _MINUS:

@@ -1,4 +1,4 @@
-"""Threads that share work, how many there are, matrix products in one, and long work in one that can be asked to stop."""
+"""Threads: a pool that shares a loop, the parameter n_jobs, limits of BLAS threads, and cooperative cancellation."""
 
 from __future__ import annotations
 
@@ -12,58 +12,60 @@ from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 import joblib
-import scipy.linalg  # noqa: F401 - loads the BLAS that compiled functions call, before it is looked for
+import scipy.linalg  # noqa: F401 - loads the BLAS library that compiled functions call, so that threadpoolctl finds it
 from threadpoolctl import ThreadpoolController
 
 from streamsvm.core.checks import check_number
 
 _lock = threading.Lock()
-_before: list[int] = []  # numbers of threads that the first to enter found, which the last to leave restores
-_users: set[object] = set()  # one for each context of the process
+_original_counts: list[int] = []  # thread counts of the BLAS libraries before the first context, restored after the last one
+_users: set[object] = set()  # one for each active context of the process
 
 
 @functools.cache
-def _blas_libraries() -> list[Any]:
-    return ThreadpoolController().select(user_api="blas").lib_controllers  # looks through what is loaded: milliseconds
+def _find_blas_libraries() -> list[Any]:
+    return ThreadpoolController().select(user_api="blas").lib_controllers  # takes milliseconds
 
 
-def _set_threads(numbers: list[int]) -> None:
-    for library, number, found in zip(_blas_libraries(), numbers, _before, strict=True):
-        if found != 1:  # to ask and to set takes as long as a fit of few rows
-            library.set_num_threads(number)
+def _set_blas_threads(counts: list[int]) -> None:
+    """Set the thread count of each BLAS library, except for those that had a single thread originally."""
+    for library, count, original in zip(_find_blas_libraries(), counts, _original_counts, strict=True):
+        if original != 1:  # the call takes as long as a fit of few rows
+            library.set_num_threads(count)
 
 
 def _leave(user: object) -> None:
+    """Remove a context, and restore the BLAS thread counts if it was the last one. Repeated calls have no effect."""
     with _lock:
         if len(_users) == 1 and user in _users:
-            _set_threads(_before)
+            _set_blas_threads(_original_counts)
         _users.discard(user)
 
 
 @contextmanager
 def limit_blas_threads() -> Iterator[None]:
-    """Limit BLAS to one thread in the context. The limit is that of the process, and ends with the last such context."""
+    """Limit BLAS to one thread during the context. The limit applies to the whole process, and ends with the last context."""
     user = object()
     try:
         with _lock:
-            first = not _users
-            if first:
-                _before[:] = [library.num_threads for library in _blas_libraries()]
-            _users.add(user)  # before the limit, which is then lifted wherever an interrupt comes
-            if first:
-                _set_threads([1] * len(_before))
+            is_first = not _users
+            if is_first:
+                _original_counts[:] = [library.num_threads for library in _find_blas_libraries()]
+            _users.add(user)  # before the limit is set, so that it is removed even after an interrupt
+            if is_first:
+                _set_blas_threads([1] * len(_original_counts))
         yield
     finally:
         try:
             _leave(user)
-        finally:  # an interrupt may have cut it short
+        finally:  # again, because the first call may have been interrupted
             _leave(user)
 
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
-    """Return how many threads ``n_jobs`` stands for: None one, -1 one for each processor, -2 one less, and so on.
+    """Return the number of threads for a parameter ``n_jobs``: 1 for None, the number of processors for -1, one less for -2, ...
 
-    It is a ValueError if it is 0, or no integer.
+    Raises ValueError if it is 0 or not an integer.
     """
     if n_jobs is None:
         return 1
@@ -75,18 +77,18 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
 
 T = TypeVar("T")
 
-#: A loop: ``each(do, begins)`` calls a function for each number, as `Workers.for_each` does.
+#: A function such as `Workers.for_each`, which calls another function for each number.
 ForEach = Callable[[Callable[[int], None], Iterable[int]], None]
 
 
-def call_for_each(do: Callable[[T], Any], items: Iterable[T]) -> None:
+def call_for_each(function: Callable[[T], Any], items: Iterable[T]) -> None:
     """Call a function for each item, without threads."""
     for item in items:
-        do(item)
+        function(item)
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """Threads that share the items of a loop; with one, the caller's own does it."""
+    """A pool of threads that share the items of a loop. With one thread, the loop runs in the caller's thread."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads: int = threads
@@ -96,15 +98,18 @@ class Workers(AbstractContextManager["Workers"]):
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def for_each(self, do: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
-        """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all end; the first one is raised."""
+    def for_each(self, function: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
+        """Call a function for each item in the threads.
+
+        After the first exception, ``stop`` is set and no further calls begin. It is raised when the running calls have ended.
+        """
         if self._pool is None:
-            call_for_each(do, items)
+            call_for_each(function, items)
             return
         futures: list[Future[Any]] = []
         try:
-            futures.extend(self._pool.submit(copy_context().run, do, item) for item in items)
-            for _ in map(Future.result, as_completed(futures)):  # a variable would hold the error in its own traceback
+            futures.extend(self._pool.submit(copy_context().run, function, item) for item in items)
+            for _ in map(Future.result, as_completed(futures)):  # a loop variable would keep the error's traceback alive
                 pass
         except BaseException:
             if stop is not None:
@@ -115,28 +120,28 @@ class Workers(AbstractContextManager["Workers"]):
             futures.clear()
 
 
-_asked: ContextVar[tuple[threading.Event, ...]] = ContextVar("_asked", default=())
+_stop_events: ContextVar[tuple[threading.Event, ...]] = ContextVar("_stop_events", default=())
 
 
 @contextmanager
-def allow_stop(asked: threading.Event) -> Iterator[None]:
-    """Let `raise_if_stopped` end the work of this thread once ``asked`` is set, or once the main thread has ended.
+def allow_stop(stop: threading.Event) -> Iterator[None]:
+    """Let `raise_if_stopped` cancel the computation in this context when ``stop`` is set, or when the main thread has ended.
 
-    What the work within was asked by before counts, too.
-    The interpreter waits for threads before it ends. Threads to which work is passed on need a copy of the context.
+    Contexts can be nested; each event cancels. Threads to which work is delegated need a copy of the context. Without this, the
+    interpreter would wait for the thread before it exits.
     """
-    token = _asked.set((*_asked.get(), asked))
+    token = _stop_events.set((*_stop_events.get(), stop))
     try:
         yield
     finally:
-        _asked.reset(token)
+        _stop_events.reset(token)
 
 
 def raise_if_stopped() -> None:
-    """Raise KeyboardInterrupt, as Ctrl-C does in the main thread, where the work of this thread was asked to stop."""
-    asked = _asked.get()
-    if asked and any(event.is_set() for event in asked):
+    """Raise KeyboardInterrupt, like Ctrl-C in the main thread, if the computation of this thread was cancelled (`allow_stop`)."""
+    events = _stop_events.get()
+    if events and any(event.is_set() for event in events):
         raise KeyboardInterrupt
-    # The main thread waits for threads of pools before it ends, and counts as alive meanwhile.
-    if asked and (concurrent.futures.thread._shutdown or not threading.main_thread().is_alive()):
+    # The main thread waits for thread pools before it ends, and is alive meanwhile: so check for the shutdown of pools, too.
+    if events and (concurrent.futures.thread._shutdown or not threading.main_thread().is_alive()):
         raise KeyboardInterrupt

@@ -1,7 +1,4 @@
-"""Merging of transformers that have learned different rows.
-
-Their means, variances and categories are pooled.
-"""
+"""Merges transformers that have learned different rows, by pooling their means, variances and categories."""
 
 from __future__ import annotations
 
@@ -12,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from river import preprocessing
 
-#: Of each feature: the factor and the shift by which values that one transformer has scaled come into the units of another.
+#: The factor and shift of each feature that convert values scaled by one transformer to the units of another.
 Units = Mapping[Any, tuple[float, float]]
-_Scale = Mapping[Any, tuple[float, float]]
+_Scale = Mapping[Any, tuple[float, float]]  # the location and spread of each feature
 
 
 def import_standard_scaler() -> type[preprocessing.StandardScaler]:
-    """Return river's class StandardScaler."""
+    """Import and return river's class StandardScaler."""
     from river import preprocessing  # noqa: PLC0415 - takes a second, and few streams need it
 
     return preprocessing.StandardScaler
 
 
 def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
-    """Merge other transformers into one, which becomes that of all the rows that any of them has learned.
+    """Merge other transformers into ``transformer``, as if it had learned the rows of all. Return unit conversions.
 
-    It is a StandardScaler of river, or a transformer with its own ``merge_with``, such as `BoundedScaler` and `TableEncoder`. The
-    others are of the same class and parameters, and stay as they are. Returned is, for ``transformer`` as it was and for each
-    other, how to bring what it has scaled into the units of the result. If they cannot be merged, it is a ValueError, and all
-    stay as they were.
+    The transformers are river's StandardScalers, or have their own method ``merge_with``, like `BoundedScaler` and
+    `TableEncoder`. They must have the same class and parameters; the others do not change. The result has an entry for
+    ``transformer`` and for each other one, which converts values that it has scaled to the units of the merged transformer.
+    Raises ValueError if they cannot be merged; all stay unchanged then.
 
     >>> from river import preprocessing
     >>> scalers = preprocessing.StandardScaler(), preprocessing.StandardScaler()
@@ -41,22 +38,22 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
     >>> scalers[0].means["a"], scalers[0].vars["a"], units[0]["a"][0] == 1.0 / 5.0**0.5
     (4.0, 5.0, True)
     """
-    kind = type(transformer)
-    if unlike := [other for other in others if type(other) is not kind]:
-        raise ValueError(f"a {kind.__name__} cannot be merged with a {type(unlike[0]).__name__}: give models of one kind")
-    if kind is import_standard_scaler():
+    cls = type(transformer)
+    if different := [other for other in others if type(other) is not cls]:
+        raise ValueError(f"a {cls.__name__} cannot be merged with a {type(different[0]).__name__}: give models of one kind")
+    if cls is import_standard_scaler():
         return _pool_scalers(transformer, others)
     if not hasattr(transformer, "merge_with"):
         raise ValueError(
-            f"models with a {kind.__name__} before them cannot be merged: how to pool what it has learned is not known. Of "
-            "BoundedScaler, TableEncoder and StandardScaler it is"
+            f"models behind a {cls.__name__} cannot be merged, because it has no merge_with: use a BoundedScaler, "
+            "TableEncoder or StandardScaler"
         )
     units: list[Units] = transformer.merge_with(*others)
     return units
 
 
 def compute_units(before: _Scale, after: _Scale) -> Units:
-    """Return how to bring values from one scale to another. Both map each feature to its location and spread.
+    """Return the factors and shifts that convert values from one scale to another. Both map features to location and spread.
 
     >>> compute_units({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
     {'a': (0.5, -0.5)}
@@ -68,26 +65,28 @@ def compute_units(before: _Scale, after: _Scale) -> Units:
     return units
 
 
-def _scale_of(scaler: preprocessing.StandardScaler) -> _Scale:
+def _get_scale(scaler: preprocessing.StandardScaler) -> _Scale:
+    """Return the mean and standard deviation of each feature; a deviation of 1 for a scaler without ``with_std``."""
     return {name: (mean, math.sqrt(scaler.vars[name]) if scaler.with_std else 1.0) for name, mean in scaler.means.items()}
 
 
-def _pool_scalers(ours: preprocessing.StandardScaler, others: Iterable[preprocessing.StandardScaler]) -> list[Units]:
-    scalers = [ours, *others]
+def _pool_scalers(target: preprocessing.StandardScaler, others: Iterable[preprocessing.StandardScaler]) -> list[Units]:
+    """Merge StandardScalers into ``target``; see `merge_transformers`."""
+    scalers = [target, *others]
     parameters = {(scaler.with_std, scaler.window_size) for scaler in scalers}
-    if len(parameters) > 1 or ours.window_size is not None:
-        raise ValueError("a StandardScaler cannot be merged with others of other parameters, or of a window of rows")
-    scales, names = [_scale_of(scaler) for scaler in scalers], dict.fromkeys(name for scaler in scalers for name in scaler.means)
+    if len(parameters) > 1 or target.window_size is not None:
+        raise ValueError("StandardScalers cannot be merged if their parameters differ, or if they have a window_size")
+    scales, names = [_get_scale(scaler) for scaler in scalers], dict.fromkeys(name for scaler in scalers for name in scaler.means)
     pooled = {}
     for name in names:
-        known = [(scaler.counts[name], scaler.means[name], scaler.vars[name]) for scaler in scalers if name in scaler.means]
-        count = sum(n for n, _, _ in known)
-        mean = sum(n * mean for n, mean, _ in known) / max(count, 1)
-        squares = sum(n * (variance + (of - mean) ** 2) for n, of, variance in known)
-        pooled[name] = count, float(mean), float(squares / max(count, 1)) if ours.with_std else 0.0
+        moments = [(scaler.counts[name], scaler.means[name], scaler.vars[name]) for scaler in scalers if name in scaler.means]
+        count = sum(n for n, _, _ in moments)
+        mean = sum(n * mean for n, mean, _ in moments) / max(count, 1)
+        squares = sum(n * (variance + (scaler_mean - mean) ** 2) for n, scaler_mean, variance in moments)
+        pooled[name] = count, float(mean), float(squares / max(count, 1)) if target.with_std else 0.0
     for name, (count, mean, variance) in pooled.items():
-        ours.counts[name], ours.means[name] = count, mean
-        if ours.with_std:
-            ours.vars[name] = variance
-    after = _scale_of(ours)
+        target.counts[name], target.means[name] = count, mean
+        if target.with_std:
+            target.vars[name] = variance
+    after = _get_scale(target)
     return [compute_units(scale, after) for scale in scales]

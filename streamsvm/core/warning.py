@@ -1,4 +1,4 @@
-"""Warnings that point at the line that called the package, however deep inside it they are issued."""
+"""Warnings that point at the line of user code that called the package, from any depth inside it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _PACKAGE = __name__.partition(".")[0]
-_kept: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("_kept", default=None)
+_collected: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("_collected", default=None)
 
 
 @contextmanager
 def collect_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
-    """Keep the arguments of `warn` in a list, for a thread whose caller waits elsewhere: the list is the context."""
-    kept: list[tuple[str, type[Warning]]] = []
-    token = _kept.set(kept)
+    """Collect the arguments of `warn` in a list, the context, so that another thread can issue the warnings later."""
+    collected: list[tuple[str, type[Warning]]] = []
+    token = _collected.set(collected)
     try:
-        yield kept
+        yield collected
     finally:
-        _kept.reset(token)
+        _collected.reset(token)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn with the location of the innermost frame outside the package."""
-    if (kept := _kept.get()) is not None:
-        kept.append((message, category))
+    """Issue a warning with the location of the innermost frame outside the package, or collect it (`collect_warnings`)."""
+    if (collected := _collected.get()) is not None:
+        collected.append((message, category))
         return
     level, frame = 2, sys._getframe(1)
-    within = {_PACKAGE, "numba", "importlib", "contextlib"}  # which call the package: numba where compiled code is kept
-    while frame.f_back is not None and (part := frame.f_globals.get("__name__", "").partition(".")[0]) in within:
-        level, frame = level + (part != "importlib"), frame.f_back  # frames of an import do not count, for `warnings` neither
+    skipped = {_PACKAGE, "numba", "importlib", "contextlib"}  # packages whose frames can be between those of this package
+    while frame.f_back is not None and (package := frame.f_globals.get("__name__", "").partition(".")[0]) in skipped:
+        level, frame = level + (package != "importlib"), frame.f_back  # `warnings` does not count frames of imports, either
     warnings.warn(message, category, level)

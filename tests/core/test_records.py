@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.core.records import KEY, SHORTEST, VALUE, find_fields
+from streamsvm.core.records import KEY, MIN_RECORD_BYTES, VALUE, find_fields
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -171,5 +171,5 @@ def test_the_longest_number():
 
 
 def test_the_shortest():
-    assert len(record(0, 0, None, None)) == SHORTEST
+    assert len(record(0, 0, None, None)) == MIN_RECORD_BYTES
     assert check(b"", 0, 0).shape == (0, 7)

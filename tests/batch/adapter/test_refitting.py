@@ -405,7 +405,7 @@ def test_an_interrupt_lifts_the_limit_of_blas(at, monkeypatch):
     set_threads = Failing(lambda library, number: setattr(library, "num_threads", number), at)
     for library in libraries:
         library.set_num_threads = functools.partial(set_threads, library)
-    monkeypatch.setattr(core_threads, "_blas_libraries", lambda: libraries)
+    monkeypatch.setattr(core_threads, "_find_blas_libraries", lambda: libraries)
 
     def numbers_within():
         with limit_blas_threads():

@@ -18,7 +18,7 @@ from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, Defa
 from kafka.record.memory_records import MemoryRecords
 from kafka.record.util import decode_varint
 
-from streamsvm.core.records import HEADERS, KEY, OFFSET, SHORTEST, TIME, VALUE, find_fields
+from streamsvm.core.records import HEADERS, KEY, MIN_RECORD_BYTES, OFFSET, TIME, VALUE, find_fields
 from streamsvm_kafka.clients.messages import Messages, concatenate_messages
 
 #: The version of the batch format that the compiled parser supports.
@@ -128,7 +128,7 @@ class _CompiledBatch(DefaultRecordBatch):  # type: ignore[misc]
         """Return one record that stands for all records; None if the batch is not plain."""
         data, n = bytes(self._buffer), self._num_records
         # The count is untrusted input: do not allocate memory for more records than fit into the bytes of the batch.
-        if self.magic != _MAGIC or not 0 < n <= (len(data) - self._pos) // SHORTEST:
+        if self.magic != _MAGIC or not 0 < n <= (len(data) - self._pos) // MIN_RECORD_BYTES:
             return None
         fields = np.empty((n, HEADERS + 1), dtype=np.int64)
         size = find_fields(np.frombuffer(data, np.uint8), self._pos, fields)
