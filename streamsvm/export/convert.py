@@ -151,7 +151,7 @@ def _make_thresholding(model: TunedThresholdClassifier) -> FinishAnswer:
         if len(model._labels) < 2 or answer.calibration is None:
             return answer
         if len(answer.labels) > 2:
-            raise ExportError("a threshold of three and more labels is not exported")
+            raise ExportError("a tuned threshold is not exported for more than two labels")
         is_second = answer.labels[1] == model._find_positive_label()
         return _with_threshold(program, answer, model.threshold if is_second else 1.0 - model.threshold, at_zero=int(is_second))
 
@@ -164,7 +164,7 @@ def _make_cost_weighting(model: CostSensitiveClassifier) -> FinishAnswer:
     def finish_answer(program: Program, answer: Answer) -> Answer:
         if answer.calibration is None:
             if len(answer.labels) > 1:
-                raise ExportError("it chooses labels by their costs, and has no probabilities without streamsvm")
+                raise ExportError("a CostSensitiveClassifier of a model without probabilities is not exported")
             return answer
         costs = tuple(model.costs.get(label, 1.0) for label in answer.labels)
         if len(costs) > 2:

@@ -355,7 +355,7 @@ def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray)
         add = np.zeros((n, n), np.float32)
         add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
         if (corrects[corrects[corrects >= 0]] >= 0).any():
-            raise ExportError("experts that correct experts that correct others are not supported in ONNX")
+            raise ExportError("experts that predict residuals of residuals are not supported in ONNX")
         x = graph.op("Add", x, graph.op("MatMul", _clip(graph, x, MAX_EXPERT_TARGET), add))
     x = _clip(graph, x, MAX_EXPERT_TARGET)
     voted = graph.op("MatMul", x, _to_float32(votes[:, None]))

@@ -77,7 +77,7 @@ class Graph:
         try:
             name = self._add_initializer(array, ("labels",))
         except UnicodeEncodeError as error:
-            raise ExportError(f"the label {error.object!r:.80} is no text that ONNX can hold: rename it") from None
+            raise ExportError(f"the label {error.object!r:.80} is not a text that ONNX can hold: rename it") from None
         onnx_type = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE, str: types.STRING}[label_type]
         self.add_output("label", self.op("Gather", name, index), onnx_type=onnx_type)
 

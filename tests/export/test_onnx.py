@@ -146,7 +146,7 @@ def without_vectors():
     ("make", "options", "reason"),
     [
         (without_vectors, {"inputs": "half"}, "inputs must be 'auto', 'float' or 'double', not 'half'"),
-        (lambda: make_program(labelled(("\ud800", "b"))), {}, "is no text that ONNX can hold"),
+        (lambda: make_program(labelled(("\ud800", "b"))), {}, "is not a text that ONNX can hold"),
         (lambda: make_program(labelled([1, "1", 2])), {}, "two labels are one text in ONNX"),
     ],
 )

@@ -220,15 +220,21 @@ _EXPLANATION_SENTENCE = (
 
 def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[str, Any]:
     """Return the most important columns, and a sentence about the measure."""
-    losses, sizes = ranking.error_increases, ranking.mean_contributions
-    names = sorted(sizes, key=lambda name: -losses.get(name, 0.0)) if losses else list(sizes)
+    increases, sizes = ranking.error_increases, ranking.mean_contributions
+    names = sorted(sizes, key=lambda name: -increases.get(name, 0.0)) if increases else list(sizes)
     columns = []
     for name in names[:_MAX_IMPORTANT_COLUMNS]:
-        loss = losses.get(name)
-        text = f"{sizes[name]:.3g}" if loss is None else f"{loss:+.3g}" if summary.is_regressor else f"{100.0 * loss:+.1f}"
-        columns.append([clean_text(name), to_json_number(sizes[name] if loss is None else max(loss, 0.0)), text])
+        increase = increases.get(name)
+        text = (
+            f"{sizes[name]:.3g}"
+            if increase is None
+            else f"{increase:+.3g}"
+            if summary.is_regressor
+            else f"{100.0 * increase:+.1f}"
+        )
+        columns.append([clean_text(name), to_json_number(sizes[name] if increase is None else max(increase, 0.0)), text])
     sentence = f"How much each column moves a decision, in the mean over {ranking.n_rows:,} rows."
-    if losses:
+    if increases:
         error = f"How much the error, now {ranking.error:.4g}," if summary.is_regressor else _POINTS.format(100.0 * ranking.error)
         sentence = f"{error} grows if the values of a column are shuffled among {ranking.n_rows:,} rows."
     n_rest = len(names) - len(columns)
