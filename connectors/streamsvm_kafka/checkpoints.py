@@ -235,7 +235,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     """
 
     path: str
-    _trusting = "TopicCheckpoints(..., trusted=True)"
+    _trust_advice = "TopicCheckpoints(..., trusted=True)"
 
     def __init__(
         self,

@@ -268,7 +268,7 @@ def run_merge(arguments: argparse.Namespace) -> bool:
     """Merge the models once, or with ``every`` until the user ends it. Return whether the run was interrupted before its end."""
     for folder in arguments.sources:
         if not folder.is_dir():
-            raise CommandError(f"{folder} is no folder of checkpoints: name one that a learner writes")
+            raise CommandError(f"{folder} is not a folder of checkpoints: name one that a learner writes")
     reporter = Reporter(arguments.quiet, logs_json(arguments))
     checkpoints = open_checkpoint_store(arguments.into, arguments.trusted, sources=["merged"])
     try:

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as sources, read by pyarrow a batch at a time."""
+"""The source of Parquet and Arrow files, which pyarrow reads batch by batch."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from streamsvm.stream.tables.column_kinds import DROP
 from streamsvm.stream.tables.table_parser import ParserOptions, TableParser
 from streamsvm.stream.tables.values import MAX_DEPTH
 
-#: The formats.
+#: The names of the formats.
 KINDS = ("parquet", "arrow")
-_ROWS_AT_ONCE = 1024
+_BATCH_ROWS = 1024
 
 
 class ArrowSource(TableSource):
     """Rows of a Parquet file or an Arrow file (IPC, also called Feather).
 
-    pyarrow reads it (``streamsvm[files]``). Numbers, booleans, texts and times become the Python objects for them; a null is a
-    missing feature. The fields of a struct are columns of their own, named by their path (``after.amount``). At most 1,024 rows
-    are held as Python objects, and for Parquet, the pages that pyarrow decodes. Such files are written as a whole, so a run can
-    resume only with the same file: one of the same size that is equal in the first and the last 64 KiB.
+    It needs pyarrow (``streamsvm[files]``). Numbers, booleans, texts and times become Python objects, and a null is a missing
+    feature. The fields of a struct become columns named by their path (``after.amount``). Memory holds at most 1,024 rows as
+    Python objects, and for Parquet also the pages that pyarrow decodes. Such files are never appended to, so a run can resume
+    only with the same file: it must have the same size, and the same first and last 64 KiB.
 
     Parameters
     ----------
     path
         Path of the file.
     label
-        Name of the label's column. None if there is none.
+        Name of the label's column. None if the rows have no label.
     kind
         ``"parquet"`` or ``"arrow"``. None goes by the file's suffix (``.parquet``, else Arrow).
     label_needed
@@ -49,11 +49,11 @@ class ArrowSource(TableSource):
     Raises
     ------
     StreamError
-        The file is not of that format, or lacks a column that was named; while you iterate, it is corrupt.
+        The file does not have that format, or lacks a requested column; while you iterate, also if it is corrupt.
     ModuleNotFoundError
         pyarrow is not installed (extra ``files``).
     ValueError
-        A column is requested in two ways that exclude each other.
+        Two options for a column contradict each other.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class ArrowSource(TableSource):
         self._kind = kind or ("parquet" if self.name.lower().endswith(".parquet") else "arrow")
         self._rows = 0
         self._stopped = False
-        self._open = contextlib.ExitStack()
+        self._exit_stack = contextlib.ExitStack()
         try:
             import pyarrow as pa  # noqa: PLC0415 - of an extra
             from pyarrow import parquet  # noqa: PLC0415
@@ -95,40 +95,40 @@ class ArrowSource(TableSource):
             arrow_columns.get_nested_field,
         )
         try:
-            size = Path(path).stat().st_size  # both formats have their index at the ends
+            size = Path(path).stat().st_size  # both formats have their index at the end
             self._digest = digest_file_ends(path, size, f"{size}:")
             if self._kind == "parquet":
-                self._file: Any = self._open.enter_context(parquet.ParquetFile(path))
+                self._file: Any = self._exit_stack.enter_context(parquet.ParquetFile(path))
                 schema = self._file.schema_arrow
             else:
-                mapped = self._open.enter_context(pa.memory_map(self.name))
-                self._file = self._open.enter_context(pa.ipc.open_file(mapped))
+                mapped = self._exit_stack.enter_context(pa.memory_map(self.name))
+                self._file = self._exit_stack.enter_context(pa.ipc.open_file(mapped))
                 schema = self._file.schema
         except self._errors as error:
-            self._open.close()
+            self._exit_stack.close()
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         columns = [column for field in schema for column in _leaf_columns(_Column((field.name,)), field.type)]
         names, structs = [column.name for column in columns], {name for column in columns for name in column.path[:-1]}
         if problem := self._parser.find_column_problem(names, label if label_needed else None, structs):
-            self._open.close()
+            self._exit_stack.close()
             raise StreamError(f"{path}: {problem}")
-        self._all = columns
+        self._all_columns = columns
         dropped = {*self._parser.columns_of_kind(DROP), *(name for name in names if self._parser.get_kind(name) == DROP)} - {
             label
         }
-        self._read = [column for column in columns if dropped.isdisjoint(column.path)]
-        self._kept: list[_Column] = []
-        self.columns: Sequence[str] = [column.name for column in self._read]
-        self._batch: tuple[Any, int] = None, 0  # that is being read, and the number of its rows that were returned
+        self._columns = [column for column in columns if dropped.isdisjoint(column.path)]
+        self._passthrough: list[_Column] = []
+        self.columns: Sequence[str] = [column.name for column in self._columns]
+        self._batch: tuple[Any, int] = None, 0  # the current batch, and the number of its rows that were returned
         self._batches: Iterator[Any] | None = None
 
     def read(self, max_rows: int) -> Chunk | None:
         self._has_started = True
         if self._batches is None:
-            self._batches = self._batches_after(self._rows)
+            self._batches = self._iter_batches(self._rows)
         batch, n_read = self._batch
         while not self._stopped and (batch is None or n_read == batch.num_rows):
-            with self._reading_after(self._rows):
+            with self._with_place(self._rows):
                 batch, n_read = next(self._batches, None), 0
             if batch is None:
                 return None
@@ -136,73 +136,74 @@ class ArrowSource(TableSource):
             return None
         part, first = batch.slice(n_read, max_rows), self._rows + 1
         self._batch = batch, n_read + part.num_rows
-        with self._reading_after(self._rows):
+        with self._with_place(self._rows):
             columns = self._read_columns(part)
-            copies = [self._arrow.read_objects(column.name, self._array_of(part, column)) for column in self._kept]
+            copies = [self._arrow.read_objects(column.name, self._get_array(part, column)) for column in self._passthrough]
         self._rows += part.num_rows
         return BatchChunk(columns, self._parser, lambda i: f"{self.name}, row {first + i:,}", copies)
 
     def _read_columns(self, batch: Any) -> Table:
-        """Return a batch in columns, as it is in the file."""
+        """Return the columns of a batch, with their values as in the file."""
         columns: dict[Hashable, Values] = {}
         y: list[Any] = [None] * batch.num_rows
-        for column in self._read:
-            values = self._array_of(batch, column)
+        for column in self._columns:
+            values = self._get_array(batch, column)
             if column.name == self._label:
                 y = self._arrow.read_labels(column.name, values)
             else:
                 columns[column.name] = self._arrow.read_values(column.name, values)
         return Table(tuple(columns), list(columns.values()), y)
 
-    def _array_of(self, batch: Any, column: _Column) -> Any:
-        return self._field_of(batch.column(column.path[0]), column.places)
+    def _get_array(self, batch: Any, column: _Column) -> Any:
+        return self._field_of(batch.column(column.path[0]), column.indices)
 
     @contextlib.contextmanager
-    def _reading_after(self, row: int) -> Iterator[None]:
+    def _with_place(self, row: int) -> Iterator[None]:
+        """Convert errors of pyarrow to a StreamError that names the row before."""
         try:
             yield
         except self._errors as error:
             raise StreamError(f"{self.name}, after row {row:,}: {error}") from error
 
-    def _batches_after(self, skipped: int) -> Iterator[Any]:
-        # Batches of at most `_ROWS_AT_ONCE` rows, without the first rows; parts of the file that have only these are not read.
-        fields = list(dict.fromkeys(column.path[0] for column in (*self._read, *self._kept)))
+    def _iter_batches(self, n_skipped: int) -> Iterator[Any]:
+        """Yield batches of at most `_BATCH_ROWS` rows after the first ``n_skipped`` ones; row groups before them are not read."""
+        fields = list(dict.fromkeys(column.path[0] for column in (*self._columns, *self._passthrough)))
         if self._kind == "parquet":
             groups = range(self._file.num_row_groups)
             sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
         else:
             groups, sizes = range(self._file.num_record_batches), []
         for group in groups:
-            if sizes and sizes[group] <= skipped:
-                skipped -= sizes[group]
+            if sizes and sizes[group] <= n_skipped:
+                n_skipped -= sizes[group]
                 continue
             if self._kind == "parquet":
-                batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=fields, use_threads=False)
+                batches = self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=fields, use_threads=False)
             else:
                 batch = self._file.get_batch(group).select(fields)
-                batch.validate(full=True)  # pyarrow reads wherever the offsets of a corrupt file say
+                batch.validate(full=True)  # the offsets of a corrupt file could point outside its memory
                 batches = iter([batch])
             for batch in batches:
-                for begin in range(min(skipped, batch.num_rows), batch.num_rows, _ROWS_AT_ONCE):
-                    yield batch.slice(begin, _ROWS_AT_ONCE)
-                skipped -= min(skipped, batch.num_rows)
+                for start in range(min(n_skipped, batch.num_rows), batch.num_rows, _BATCH_ROWS):
+                    yield batch.slice(start, _BATCH_ROWS)
+                n_skipped -= min(n_skipped, batch.num_rows)
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
         """Have chunks copy columns, as `Source.request_passthrough`; raise a StreamError if the file lacks one of them."""
-        within = {name: column.upto(name) for column in reversed(self._all) for name in column.path}
-        if missing := [name for name in names if name not in within]:
-            columns = ", ".join(column.name for column in self._all)
+        by_name = {name: column.get_struct(name) for column in reversed(self._all_columns) for name in column.path}
+        if missing := [name for name in names if name not in by_name]:
+            columns = ", ".join(column.name for column in self._all_columns)
             raise StreamError(f"{self.name}: there is no column {missing[0]!r} to pass through. It has: {columns}")
-        self._kept = [within[name] for name in names]
+        self._passthrough = [by_name[name] for name in names]
         return super().request_passthrough(names)
 
     @property
     def position(self) -> Position:
-        """Where the next row is: the number of rows returned, a digest of the file, the label, and how columns are read."""
+        """The number of rows that were returned, a digest of the file, the label, and the parser options."""
         return self._parser_position | {"rows": self._rows, "file_digest": self._digest, "label": self._label}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``, as `Source.seek`; another label, and columns that are read in another way are errors, too."""
+        """Continue at ``position``, as `Source.seek`; raise a StreamError also for another label or other parser options."""
         self._check_not_started()
         rows = position.get("rows")
         if not {"rows", "file_digest", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
@@ -218,11 +219,11 @@ class ArrowSource(TableSource):
 
     def close(self) -> None:
         """Close the file."""
-        self._open.close()
+        self._exit_stack.close()
 
 
 class BatchChunk(Chunk):
-    """Rows of a record batch, with columns as the file has them."""
+    """Rows of a record batch, whose columns are converted when they are needed."""
 
     def __init__(self, columns: Table, parser: TableParser, place: Callable[[int], str], copies: Sequence[Sequence[Any]]) -> None:
         super().__init__(columns, place, passthrough_columns=copies)
@@ -242,31 +243,31 @@ class BatchChunk(Chunk):
     def read_row(self, i: int) -> Row:
         return self._converted_rows[i]
 
-    def read_table(self, known: Sequence[Hashable]) -> Table:  # noqa: ARG002
+    def read_table(self, known_features: Sequence[Hashable]) -> Table:  # noqa: ARG002
         return self._converted_table
 
 
 class _Column(NamedTuple):
-    """A column of a file, which may be in structs."""
+    """A column of a file, which may be a field of nested structs."""
 
-    path: tuple[str, ...]  # the names of the structs that it is in, and its own
-    places: tuple[int, ...] = ()  # its number in each of them
+    path: tuple[str, ...]  # the names of the structs around it, from outside, and its own name
+    indices: tuple[int, ...] = ()  # its index in each struct
 
     @property
     def name(self) -> str:
         return self.path[-1]
 
-    def upto(self, name: str) -> _Column:
-        """Return the struct of a name that it is in, or itself."""
-        end = self.path.index(name)
-        return _Column(self.path[: end + 1], self.places[:end])
+    def get_struct(self, name: str) -> _Column:
+        """Return the struct of this name around the column, or the column itself if that is its name."""
+        depth = self.path.index(name)
+        return _Column(self.path[: depth + 1], self.indices[:depth])
 
 
 def _leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
-    """Give the columns that one of a type is read as: of structs those that are in them."""
+    """Yield a column, or the columns in it if it is a struct."""
     fields = [kind.field(i) for i in range(kind.num_fields)] if str(kind).startswith("struct<") else []
     if not fields or len(column.path) == MAX_DEPTH:
         yield column
         return
-    for place, field in enumerate(fields):
-        yield from _leaf_columns(_Column((*column.path, f"{column.name}.{field.name}"), (*column.places, place)), field.type)
+    for index, field in enumerate(fields):
+        yield from _leaf_columns(_Column((*column.path, f"{column.name}.{field.name}"), (*column.indices, index)), field.type)

@@ -1,7 +1,7 @@
 """Checkpoints: one file, written atomically, with the model, the state of the run and the position of the stream.
 
-The format is that of `streamsvm.files`. A file holds nothing of the run itself (no time, no host), so runs that learned the
-same rows write the same bytes.
+The format is that of `streamsvm.files`. A file contains neither time nor host, so that runs which have learned the same rows
+write the same bytes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from streamsvm.stream.logs import log_checkpoint
 logger: logging.Logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
 _SUFFIX = ".ckpt"
-_LOCK = ".lock"
-_NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
-_BEGINNING = "beginning"  # the kind of a checkpoint that has no model
-_GO_BACK = "Remove it to continue from the checkpoint before it, if the folder has one"
+_LOCK_NAME = ".lock"
+_FILE_NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
+_START_KIND = "beginning"  # the kind of a checkpoint with only the start of a run
+_REMOVE_ADVICE = "Remove it to continue from the checkpoint before it, if the folder has one"
 
 
 class CheckpointError(ModelFileError):
@@ -40,11 +40,11 @@ class CheckpointError(ModelFileError):
 
 
 class FolderLockedError(CheckpointError):
-    """Another process is writing to a folder."""
+    """Another process is writing to the checkpoint folder."""
 
 
 class TakenOverError(CheckpointError):
-    """Another process has taken the place of the checkpoints over: nothing is written to it any more."""
+    """Another process has taken over the checkpoint store, so that this one can no longer write to it."""
 
 
 class Checkpoint(NamedTuple):
@@ -52,7 +52,7 @@ class Checkpoint(NamedTuple):
 
     model: Any
     state: Any
-    """The state of the run, beside the model: ``scores``, ``detector`` of drift, ``columns``, ``waiting`` rows."""
+    """The state of the run beside the model: ``scores``, ``detector`` of drift, ``columns``, ``waiting`` rows."""
     header: dict[str, Any]
     """Facts about the run. In a file of a loop: rows, learned, unlabelled, empty, abstained, refused, position, sink, source,
     versions, digest; of the learning loop also labels, parameters, metrics, scores, curve, weight and drift; with labels from
@@ -61,54 +61,54 @@ class Checkpoint(NamedTuple):
 
     @property
     def is_start(self) -> bool:
-        """Whether it says where a run begins, and no more: the run had not read a row."""
-        return self.header.get("kind") == _BEGINNING
+        """Whether it only has the start position of a run that had not read a row."""
+        return self.header.get("kind") == _START_KIND
 
-    def get_position(self, place: Path | str) -> dict[str, Any]:
-        """Return where the next row is; CheckpointError, with the place of the checkpoint, where it does not say so."""
+    def get_position(self, store: Path | str) -> dict[str, Any]:
+        """Return the position of the next row; raise a CheckpointError that names the ``store`` if it is missing or invalid."""
         try:
             return dict(validate_mapping("position", self.header.get("position")))
         except ValueError as error:
-            raise CheckpointError(f"{place}: the checkpoint is corrupt ({error}): give another folder") from None
+            raise CheckpointError(f"{store}: the checkpoint is corrupt ({error}): give another folder") from None
 
 
 class CorruptCheckpointError(CheckpointError):
-    """A checkpoint is not as it was written."""
+    """A checkpoint file is damaged."""
 
 
 class Checkpoints(Closeable):
-    """The place of a run's checkpoints, into which one process at a time writes: the base of a folder, and of a topic."""
+    """A store for the checkpoints of a run, to which one process at a time can write: the base of folders and topics."""
 
     path: Path | str
-    """The place, in messages."""
+    """Name of the store in messages."""
     group: str | None = None
-    """The group whose offsets are committed with checkpoints; None if no offsets are."""
+    """The consumer group whose offsets are committed with checkpoints; None without a group."""
     _trusted: bool
-    _trusting: str  # how classes of the user's own are trusted, in messages
+    _trust_advice: str  # how to trust classes of the user, in messages
 
     @property
     def max_seconds(self) -> float | None:
-        """Within which time after a checkpoint the next one must be written; None if it may be any."""
+        """Maximum time between two checkpoints; None without a limit."""
         return None
 
     def try_open_sink(self, url: str, options: Mapping[str, Any] | None = None) -> Sink | None:  # noqa: ARG002
-        """Open a sink whose records count from the next checkpoint on; None if that of a URL is none of these."""
+        """Open a sink whose records become visible with the next checkpoint; None if the sink of a URL cannot do that."""
         return None
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Any:
-        """Write a checkpoint wholly or not at all; CheckpointError if it cannot be written."""
+        """Write a checkpoint atomically; raise a CheckpointError if it cannot be written."""
         raise NotImplementedError
 
     def save_start(self, position: Mapping[str, Any]) -> None:
-        """Save where a run begins, before it has read a row. A run that is started again begins there, with any model."""
-        self.save(None, None, rows=0, position=position, kind=_BEGINNING)
+        """Save the start position of a run that has not read a row. The next run starts there, with any model."""
+        self.save(None, None, rows=0, position=position, kind=_START_KIND)
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest good checkpoint; None if there is none."""
+        """Read the newest undamaged checkpoint; None if the store is empty."""
         raise NotImplementedError
 
     def check(self, model: Any, state: Any) -> None:
-        """Raise a CheckpointError if no checkpoint can hold this model and state. Nothing is written."""
+        """Raise a CheckpointError if this model and state cannot be saved. Nothing is written."""
         try:
             self._checkpoint_bytes(model, state, {}, 0, {})
         except ModelFileError as error:
@@ -117,23 +117,23 @@ class Checkpoints(Closeable):
     def _checkpoint_bytes(
         self, model: Any, state: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]
     ) -> bytes:
-        """Return the bytes of a checkpoint; ModelFileError where none can hold the model."""
+        """Return the bytes of a checkpoint; raise a ModelFileError if the model cannot be saved."""
         facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
         try:
             return serialize_parts({"model": model, "state": state}, facts, self._trusted)
         except ModelFileError as error:
             if str(error).endswith("trusted=True"):
-                raise ModelFileError(f"{error}: {self._trusting}, or --trusted") from error
+                raise ModelFileError(f"{error}: {self._trust_advice}, or --trusted") from error
             raise
 
 
-def parse_checkpoint(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
-    """Read the bytes of a checkpoint that are not in a file, but in a ``place``; as `read`."""
-    return _read_checkpoint(place, trusted, data)
+def parse_checkpoint(data: bytes, name: str, trusted: bool = False) -> Checkpoint:
+    """Parse the bytes of a checkpoint, as `read` does. ``name`` is the name of their store in messages."""
+    return _read_checkpoint(name, trusted, data)
 
 
 def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
-    # Without model and state where it is not said whether they are trusted.
+    # With trusted=None, read only the header.
     try:
         container = unpack_container(read_file(Path(path)) if data is None else data)
         header, parts = read_metadata(container), {} if trusted is None else read_parts(container, trusted)
@@ -141,22 +141,22 @@ def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes 
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     except CorruptFileError as error:
-        go_back = f". {_GO_BACK}" if isinstance(path, Path) and _NAME.fullmatch(path.name) else ""
+        go_back = f". {_REMOVE_ADVICE}" if isinstance(path, Path) and _FILE_NAME.fullmatch(path.name) else ""
         raise CorruptCheckpointError(f"{path} is corrupt: {error}{go_back}") from error
     except ModelFileError as error:
         raise CheckpointError(f"{path} cannot be loaded: {error}") from error
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """Read the header of a file without making its model."""
+    """Read the header of a checkpoint file, without its model."""
     return _read_checkpoint(Path(path)).header
 
 
 def read(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read a file: a checkpoint, or a model that was saved.
+    """Read a checkpoint file, or the file of a saved model.
 
-    A CheckpointError says that it is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not
-    ``trusted``.
+    Raises a CheckpointError if the file is corrupt, of a newer version, or not ``trusted`` and has classes of other packages than
+    streamsvm and river.
     """
     return _read_checkpoint(Path(path), trusted)
 
@@ -171,10 +171,10 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
     Parameters
     ----------
     path
-        A file, or a folder of checkpoints, whose newest good one is read.
+        A file, or a folder of checkpoints: then its newest undamaged one is read.
     trusted
         Whether the file may hold classes and functions of your own. A file from somebody else can then run any code, so set it
-        only for your own files. Without it, no file can run anything, whoever wrote it.
+        only for your own files. Otherwise, no file can run code.
     kind
         Class that the model must have, such as `BSGDClassifier` or river's ``compose.Pipeline``, so that type checkers know it
         too. None accepts any class.
@@ -186,7 +186,7 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
     Raises
     ------
     CheckpointError
-        There is no file, none that can be read, or its model is not a ``kind``, or no model at all.
+        The file does not exist, is unreadable, or has no model, or its model is not a ``kind``.
 
     Examples
     --------
@@ -207,35 +207,33 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
 
 
 def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read as `read_newest` does; CheckpointError if there is no model in it."""
+    """Read a checkpoint as `read_newest` does; raise a CheckpointError if it has no model."""
     checkpoint = read_newest(path, trusted)
     check_has_model(path, checkpoint)
     return checkpoint
 
 
 def check_has_model(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError where a checkpoint is that of a run of predictions, or holds something else in a model's place."""
+    """Raise a CheckpointError if a checkpoint has no model, such as that of a prediction loop."""
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
     if checkpoint.is_start:
         raise CheckpointError(f"{path} holds no model yet: its learner has not had a row")
     if not is_model(checkpoint.model):
-        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model: name the file of a model")
+        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is not a model: name the file of a model")
 
 
 def check_row_count(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError where a checkpoint has no model, or does not say how many rows it has seen: it was saved."""
+    """Raise a CheckpointError if a checkpoint has no model, or no number of rows: then it is the file of a saved model."""
     check_has_model(path, checkpoint)
     try:
         validate_count("rows", checkpoint.header.get("rows"))
     except ValueError as error:
-        raise CheckpointError(
-            f"{path} holds a model that is no checkpoint: it does not say how many rows it has seen ({error})"
-        ) from None
+        raise CheckpointError(f"{path} holds a model that is not a checkpoint: its number of rows is missing ({error})") from None
 
 
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read a checkpoint file, or the newest good checkpoint of a folder; see `load`."""
+    """Read a checkpoint file, or the newest undamaged checkpoint of a folder; see `load`."""
     path = Path(path)
     checkpoint = CheckpointFolder.read_newest_in(path, trusted) if path.is_dir() else read(path, trusted)
     if checkpoint is None:
@@ -244,7 +242,7 @@ def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
 
 
 class CheckpointFolder(Checkpoints):
-    """A folder that holds the newest two good checkpoints of a run.
+    """A folder with the newest two undamaged checkpoints of a run.
 
     Pass it to a `LearningLoop`, and use it in a ``with`` statement. Only one process at a time can write to a folder.
 
@@ -256,8 +254,8 @@ class CheckpointFolder(Checkpoints):
         Whether models may hold classes and functions of your own. Checkpoints from somebody else can then run any code when you
         resume them, so set it only for your own checkpoints.
     take_over
-        Whether to take the folder from another process that holds it, because that process is stopped or hangs. If it wakes up,
-        its next `save` raises a TakenOverError, and writes nothing.
+        Whether to take the folder over from another process that has locked it and hangs. If that process wakes up, its next
+        `save` raises a TakenOverError, and writes nothing.
 
     Raises
     ------
@@ -274,8 +272,8 @@ class CheckpointFolder(Checkpoints):
     """
 
     path: Path
-    _N_GOOD = 2
-    _trusting = "CheckpointFolder(path, trusted=True)"
+    _N_KEPT = 2
+    _trust_advice = "CheckpointFolder(path, trusted=True)"
 
     def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False) -> None:
         self.path = Path(path)
@@ -285,18 +283,18 @@ class CheckpointFolder(Checkpoints):
             self.path.mkdir(parents=True, exist_ok=True)
             for folder in missing:
                 sync_folder(folder.parent)
-            if take_over:  # the other process has locked a file that is no longer there
-                (self.path / _LOCK).unlink(missing_ok=True)
-            self._lock = (self.path / _LOCK).open("ab")  # open, and therefore locked, until `close`
+            if take_over:  # the lock of the other process is on the removed file
+                (self.path / _LOCK_NAME).unlink(missing_ok=True)
+            self._lock = (self.path / _LOCK_NAME).open("ab")  # locked until it is closed
             is_alone = try_lock(self._lock) and self._is_owned
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}") from error
         if not is_alone:
             self._lock.close()
             raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")
-        self._known: dict[str, tuple[int, ...]] = {}  # good files by name, and how they were found last
+        self._valid_files: dict[str, tuple[int, ...]] = {}  # file states of undamaged checkpoints by name
         try:
-            for part in self.path.glob(f"*{_SUFFIX}*.part"):  # of a run that was killed while it wrote
+            for part in self.path.glob(f"*{_SUFFIX}*.part"):  # left by a run that was killed
                 part.unlink()
             self._prune_folder()
         except OSError as error:
@@ -309,33 +307,33 @@ class CheckpointFolder(Checkpoints):
         Parameters
         ----------
         model, state
-            The objects to save: the model, and what else the run needs to continue.
+            The objects to save: the model, and the rest of the state of the run.
         rows
             Number of rows of the stream that were read; it is part of the file's name.
         position
-            Where the next row is in the source.
+            Position of the next row in the source.
         **facts
             Further fields of the header, as JSON.
 
         Raises
         ------
         CheckpointError
-            The checkpoint cannot be written, or could not be read back; the previous one stays as it was.
+            The checkpoint cannot be written, or could not be read back; the previous one does not change.
         """
         path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
         if self._lock.closed:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
         self._check_owned(path)
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         try:
             data = self._checkpoint_bytes(model, state, facts, rows, position)
             write_file(path, data)
             self._prune_folder(path)
         except (ModelFileError, OSError) as error:
-            self._check_owned(path)  # who takes over removes a file that is half written
+            self._check_owned(path)  # a process that takes over may have removed the partial file
             text = error if isinstance(error, ModelFileError) else error.strerror
             raise CheckpointError(f"{path}: the checkpoint was not written: {text}") from error
-        log_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - began)
+        log_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - start_time)
         return path
 
     def _check_owned(self, path: Path) -> None:
@@ -344,41 +342,44 @@ class CheckpointFolder(Checkpoints):
 
     @property
     def _is_owned(self) -> bool:
-        # Whether the file that is locked is still the one in the folder.
+        # Another process that takes over replaces the lock file.
         try:
-            present, locked = (self.path / _LOCK).stat(), os.fstat(self._lock.fileno())
+            present, locked = (self.path / _LOCK_NAME).stat(), os.fstat(self._lock.fileno())
         except FileNotFoundError:
             return False
         return os.path.samestat(present, locked)
 
     def _prune_folder(self, written: Path | None = None) -> None:
-        # The newest two that were good when they were read stay, and the one just written. Corrupt ones stay until one is written
-        # after them, so that `newest` can warn of them. One that is as it was found last is not read again.
-        n_good, good_files = 0, {}
-        for file in _checkpoint_paths(self.path):
-            facts = _state_of(file)
-            good = file == written or (facts is not None and self._known.get(file.name) == facts) or not _is_corrupt(file)
-            if file == written or (good and n_good < self._N_GOOD):
-                n_good += 1
-                if facts is not None:
-                    good_files[file.name] = facts
-            elif good or n_good or written is not None:
+        """Delete all checkpoints but the newest two undamaged ones, and the one that was just ``written``.
+
+        Corrupt ones stay until a newer checkpoint is written, so that `newest` can warn of them.
+        """
+        n_valid, valid_files = 0, {}
+        for file in _list_checkpoints(self.path):
+            state = _read_file_state(file)
+            is_unchanged = state is not None and self._valid_files.get(file.name) == state  # need not be read again
+            is_valid = file == written or is_unchanged or not _is_corrupt(file)
+            if file == written or (is_valid and n_valid < self._N_KEPT):
+                n_valid += 1
+                if state is not None:
+                    valid_files[file.name] = state
+            elif is_valid or n_valid or written is not None:
                 file.unlink(missing_ok=True)
-        self._known = good_files
+        self._valid_files = valid_files
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest good checkpoint; None if the folder is empty. See `read_newest_in`."""
+        """Read the newest undamaged checkpoint; None if the folder is empty. See `read_newest_in`."""
         return self.read_newest_in(self.path, self._trusted)
 
     @staticmethod
     def read_newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
-        """Read the newest good checkpoint of a folder, which is not locked, and warn about newer ones that are corrupt.
+        """Read the newest undamaged checkpoint of a folder without locking it, and warn of newer ones that are corrupt.
 
-        The result is None if the folder is empty. A CheckpointError says that all checkpoints are corrupt (starting afresh would
-        lose the model), or that the newest good one cannot be loaded.
+        Returns None if the folder is empty. Raises a CheckpointError if all checkpoints are corrupt (to start from scratch would
+        lose the model), or if the newest undamaged one cannot be loaded.
         """
         errors = []
-        for file in _checkpoint_paths(Path(path)):
+        for file in _list_checkpoints(Path(path)):
             try:
                 checkpoint = read(file, trusted)
             except CorruptCheckpointError as corrupt:
@@ -387,7 +388,7 @@ class CheckpointFolder(Checkpoints):
             except CheckpointError:
                 if file.exists():
                     raise
-                return CheckpointFolder.read_newest_in(path, trusted)  # a learning process has replaced it by newer ones
+                return CheckpointFolder.read_newest_in(path, trusted)  # another process has replaced it by newer ones
             for error in errors:
                 warn(f"{error}. Continuing from {file.name}")
             return checkpoint
@@ -397,11 +398,11 @@ class CheckpointFolder(Checkpoints):
 
     @staticmethod
     def signature(path: str | Path) -> tuple[Any, ...]:
-        """Return facts that distinguish the newest file of a folder from others, without reading it; () if there is no file."""
-        for file in _checkpoint_paths(Path(path)):
-            with contextlib.suppress(OSError):  # it was replaced by newer ones
-                facts = file.stat()
-                return file.name, facts.st_mtime_ns, facts.st_size, facts.st_ino
+        """Return name, time, size and inode of the newest file of a folder, to recognise it; () for an empty folder."""
+        for file in _list_checkpoints(Path(path)):
+            with contextlib.suppress(OSError):  # another process has replaced it by newer ones
+                status = file.stat()
+                return file.name, status.st_mtime_ns, status.st_size, status.st_ino
         return ()
 
     def close(self) -> None:
@@ -410,24 +411,24 @@ class CheckpointFolder(Checkpoints):
             self._lock.close()
 
 
-def _checkpoint_paths(path: Path) -> list[Path]:
-    # Newest first; files with other names are the user's.
-    numbered = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _NAME.fullmatch(file.name))]
+def _list_checkpoints(path: Path) -> list[Path]:
+    """Return the checkpoint files of a folder, the newest first. Files with other names belong to the user."""
+    numbered = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _FILE_NAME.fullmatch(file.name))]
     return [file for _, file in sorted(numbered, reverse=True)]
 
 
-def _state_of(file: Path) -> tuple[int, ...] | None:
-    """Return facts of a file that a change to it changes; None if it is not there."""
+def _read_file_state(file: Path) -> tuple[int, ...] | None:
+    """Return times, size and inode of a file, to detect a change; None if it does not exist."""
     try:
-        facts = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _is_corrupt(file: Path) -> bool:
     try:
         _read_checkpoint(file)
-    except CheckpointError as error:  # of another kind, it may be good: of a newer version, or unreadable for now
+    except CheckpointError as error:  # other errors do not mean damage: it may be of a newer version
         return isinstance(error, CorruptCheckpointError)
     return False

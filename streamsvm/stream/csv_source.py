@@ -153,7 +153,7 @@ class CSVSource(TextSource):
                             f"a row has over {MAX_ROW_LINES:,} lines or {MAX_LINE_BYTES:,} bytes: is a quote not closed?"
                         )
                     yield line.decode(self._encoding, errors="replace")
-                available = self._reader.lines(MAX_ROW_LINES, size)
+                available = self._reader.peek_lines(MAX_ROW_LINES, size)
 
         try:
             cells: list[str] = next(self._make_csv_reader(decode_lines()), [])

@@ -1,4 +1,4 @@
-"""The bytes of a file, a pipe or standard input, unpacked, and their lines, as soon as they come; a wait can be ended."""
+"""Reads bytes and lines of files, pipes and standard input, decompressed and as soon as they arrive; a wait can be ended."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from typing import Any
 from streamsvm.files.messages import missing_package_error
 from streamsvm.stream.endpoints import StreamError
 
-_CHUNK_BYTES, _PACKED_BYTES = 2**18, 2**12
-#: How files that are no text begin, what they are, and what to do about it.
-_UNLIKE_TEXT = {
+_CHUNK_BYTES, _COMPRESSED_CHUNK_BYTES = 2**18, 2**12
+#: First bytes of files that are not text, with the kind of file and the advice for a message.
+_BINARY_SIGNATURES = {
     b"\x1f\x8b\x08": ("compressed by gzip", "Give it a name that ends in .gz, or unpack it: gzip -d"),
     b"BZh": ("compressed by bzip2", "Give it a name that ends in .bz2, or unpack it: bzip2 -d"),
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", "Give it a name that ends in .zst, or unpack it: zstd -d"),
@@ -31,12 +31,12 @@ _UNLIKE_TEXT = {
     b"PK\x03\x04": ("a zip archive, as spreadsheets are too", "Unpack it, or save the spreadsheet as CSV"),
     b"PAR1": ("a Parquet file", "Give it a name that ends in .parquet"),
 }
-#: Whether a wait for a pipe can be ended: not on Windows.
+#: Whether a wait for a pipe can be ended, which Windows does not support.
 _CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
 
 
 class ByteStream:
-    """The bytes of a file (``.gz``, ``.bz2`` and ``.zst``: unpacked), a FIFO or standard input (``"-"``).
+    """The bytes of a file, decompressed if it is named ``.gz``, ``.bz2`` or ``.zst``, of a FIFO, or of standard input (``"-"``).
 
     Raises
     ------
@@ -49,32 +49,32 @@ class ByteStream:
     name: str
     """Name of the stream in messages."""
     is_pipe: bool = False
-    """Whether what comes next may have to be waited for."""
+    """Whether `read` may have to wait for bytes."""
     stopped: bool = False
-    """Whether `stop` was called. Then the stream seems to end."""
-    _wakes: tuple[io.FileIO, io.FileIO] | None = None
+    """Whether `stop` was called. Then `read` returns no more bytes."""
+    _wake_pipe: tuple[io.FileIO, io.FileIO] | None = None
 
     def __init__(self, path: str | Path) -> None:
-        standard = str(path) == "-"
-        self.name = "standard input" if standard else str(path)
+        is_standard = str(path) == "-"
+        self.name = "standard input" if is_standard else str(path)
         try:
-            if standard:
+            if is_standard:
                 self._file = io.FileIO(sys.stdin.fileno(), closefd=False)
-            else:  # without O_NONBLOCK, opening a FIFO would wait for its writer, and nothing could stop that
-                no_wait = os.O_NONBLOCK if _CAN_POLL else 0
-                self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | no_wait))
+            else:  # without O_NONBLOCK, opening a FIFO would wait for its writer, and could not be stopped
+                nonblocking = os.O_NONBLOCK if _CAN_POLL else 0
+                self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | nonblocking))
         except OSError as error:
             raise StreamError(f"{self.name}: {error.strerror or error}") from error
-        except AttributeError:  # sys.stdin is None then
+        except AttributeError:  # sys.stdin is missing
             raise StreamError(f"{self.name} is closed") from None
-        self._unpacked = _unpacking_file(self._file, self.name)
-        regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
-        self._is_seekable = regular and not standard and self._unpacked is None
-        self._read, self._first = 0, b""  # number of bytes that were read; bytes that were peeked at
-        if not regular and _CAN_POLL:  # else only the next bytes end a wait
+        self._decompressed = _open_decompressed(self._file, self.name)
+        is_regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self._is_seekable = is_regular and not is_standard and self._decompressed is None
+        self._n_read, self._peeked = 0, b""  # number of bytes read; bytes that `peek` has read
+        if not is_regular and _CAN_POLL:  # otherwise only the next bytes end a wait
             self.is_pipe = True
             receiver, sender = os.pipe()  # `stop` writes to it, to end a wait
-            self._wakes = io.FileIO(receiver), io.FileIO(sender, "w")
+            self._wake_pipe = io.FileIO(receiver), io.FileIO(sender, "w")
             self._poll = select.poll()
             self._poll.register(self._file, select.POLLIN)
             self._poll.register(receiver, select.POLLIN)
@@ -83,90 +83,91 @@ class ByteStream:
         return self.name
 
     def read(self) -> bytes:
-        """Read the bytes that have come, or wait for some; none at the end of the stream, or if stopped."""
-        if self._first and not self.stopped:
-            peeked, self._first = self._first, b""
+        """Return the available bytes, or wait for some; empty at the end of the stream, or after `stop`."""
+        if self._peeked and not self.stopped:
+            peeked, self._peeked = self._peeked, b""
             return peeked
-        return self._next_bytes()
+        return self._read_bytes()
 
-    def _next_bytes(self) -> bytes:
+    def _read_bytes(self) -> bytes:
         chunk: bytes | None = None
-        while chunk is None:  # or again, if another reader of the pipe was quicker
-            self._bytes_come(None)
+        while chunk is None:  # None if another reader of the pipe was quicker
+            self._wait_for_bytes(None)
             if self.stopped:
                 return b""
             try:
-                chunk = self._file.read(_CHUNK_BYTES) if self._unpacked is None else self._unpacked.read1(_CHUNK_BYTES)
+                chunk = self._file.read(_CHUNK_BYTES) if self._decompressed is None else self._decompressed.read1(_CHUNK_BYTES)
             except (OSError, EOFError, zlib.error) as error:
-                raise StreamError(f"{self.name}, after byte {self._read:,}: {error}") from error
-        if not self._read:
-            for begin, (what, advice) in _UNLIKE_TEXT.items():
-                if chunk.startswith(begin) and (begin != b"BZh" or chunk[4:10] == b"1AY&SY"):
-                    raise StreamError(f"{self.name} is {what}, and no text. {advice}")
-        self._read += len(chunk)
+                raise StreamError(f"{self.name}, after byte {self._n_read:,}: {error}") from error
+        if not self._n_read:
+            for signature, (kind, advice) in _BINARY_SIGNATURES.items():
+                if chunk.startswith(signature) and (signature != b"BZh" or chunk[4:10] == b"1AY&SY"):
+                    raise StreamError(f"{self.name} is {kind}, not text. {advice}")
+        self._n_read += len(chunk)
         return chunk
 
-    def _bytes_come(self, seconds: float | None) -> bool:
-        """Wait for bytes, or the end, at most so long; whether there are some."""
+    def _wait_for_bytes(self, seconds: float | None) -> bool:
+        """Wait up to ``seconds`` for bytes or the end of the stream, and return whether they have come."""
         return not self.is_pipe or bool(self._poll.poll(None if seconds is None else 1000 * seconds))
 
-    def peek(self, lines: int, least: int, most_bytes: int, seconds: float, wait_on: Callable[[], bool]) -> bytes:
-        """Return the first bytes of the stream, in whole lines if it has any. `read` returns them again.
+    def peek(self, max_lines: int, min_lines: int, max_bytes: int, seconds: float, ask_to_wait: Callable[[], bool]) -> bytes:
+        """Return the first bytes of the stream, up to the end of a line if possible. `read` returns them again.
 
-        Read up to ``lines`` or ``most_bytes``. Wait for the ``least`` lines that are not empty, and up to ``seconds`` for the
-        others. If the former have not come within ``seconds``, ``wait_on`` is called and returns whether to wait for them.
+        Read up to ``max_lines`` or ``max_bytes``. Wait for the first ``min_lines`` lines that are not blank, and then up to
+        ``seconds`` for further lines. If the first ones have not arrived within ``seconds``, call ``ask_to_wait``, which returns
+        whether to wait for them.
         """
         parts: list[bytes] = []
         n_lines = n_filled = n_bytes = 0
-        line, ended, patient = b"", False, False  # the beginning of the last line
-        end = time.monotonic() + seconds
-        while n_lines < lines and n_bytes <= most_bytes:
-            is_enough = n_filled >= least
-            if not self._bytes_come(max(end - time.monotonic(), 0.0) if is_enough or not patient else None):
-                if is_enough or not (patient := wait_on()):
+        line, has_ended, waits_on = b"", False, False
+        deadline = time.monotonic() + seconds
+        while n_lines < max_lines and n_bytes <= max_bytes:
+            is_enough = n_filled >= min_lines
+            if not self._wait_for_bytes(None if waits_on and not is_enough else max(deadline - time.monotonic(), 0.0)):
+                if is_enough or not (waits_on := ask_to_wait()):
                     break
                 continue
-            chunk = self._next_bytes()
-            if ended := not chunk:
+            chunk = self._read_bytes()
+            if has_ended := not chunk:
                 break
             parts.append(chunk)
             n_bytes += len(chunk)
-            *whole, line = (line[-1:] + chunk).split(b"\n")  # of whose beginning it only counts whether it is there
-            n_lines += len(whole)
-            n_filled += sum(bool(text.strip()) for text in whole)
-            if n_filled >= least and not is_enough:
-                end = time.monotonic() + seconds
-        data = self._first = b"".join(parts)
-        return data if ended else data[: data.rfind(b"\n") + 1] or data
+            *complete, line = (line[-1:] + chunk).split(b"\n")  # the last byte of an unfinished line shows that it is not blank
+            n_lines += len(complete)
+            n_filled += sum(bool(text.strip()) for text in complete)
+            if n_filled >= min_lines and not is_enough:
+                deadline = time.monotonic() + seconds
+        data = self._peeked = b"".join(parts)
+        return data if has_ended else data[: data.rfind(b"\n") + 1] or data
 
     def can_skip_to(self, offset: int) -> bool:
         """Return whether this is a plain file of at least ``offset`` bytes, so that `seek` can go there."""
         return self._is_seekable and offset <= os.fstat(self._file.fileno()).st_size
 
     def seek(self, offset: int) -> None:
-        """Move to an offset of a file, at which `read` continues."""
+        """Continue `read` at an offset of the file."""
         self._file.seek(offset)
-        self._read = offset
+        self._n_read = offset
 
     def stop(self) -> None:
-        """End a wait for bytes that have not come yet. Called from a signal handler or another thread.
+        """End a wait for bytes, from a signal handler or another thread.
 
         Where the system has no ``select.poll`` (Windows), a wait for a pipe ends when its next bytes come.
         """
         self.stopped = True
-        if self._wakes is not None:
-            self._wakes[1].write(b"\0")
+        if self._wake_pipe is not None:
+            self._wake_pipe[1].write(b"\0")
 
     def close(self) -> None:
         """Close the file. Standard input stays open."""
-        for file in (*(self._wakes or ()), self._unpacked, self._file):
+        for file in (*(self._wake_pipe or ()), self._decompressed, self._file):
             if file is not None:
                 file.close()
-        self._wakes = None
+        self._wake_pipe = None
 
 
-def _unpacking_file(file: io.FileIO, name: str) -> gzip.GzipFile | bz2.BZ2File | _ZstdFile | None:
-    """Return what unpacks a file, by its name; None where it is not packed."""
+def _open_decompressed(file: io.FileIO, name: str) -> gzip.GzipFile | bz2.BZ2File | _ZstdFile | None:
+    """Return a file object that decompresses a file, by the suffix of its name; None if it is not compressed."""
     if name.lower().endswith(".gz"):
         return gzip.GzipFile(fileobj=file)
     if name.lower().endswith(".bz2"):
@@ -175,7 +176,7 @@ def _unpacking_file(file: io.FileIO, name: str) -> gzip.GzipFile | bz2.BZ2File |
 
 
 class _ZstdFile:
-    """Unpacks a file of Zstandard frames as its bytes come."""
+    """Decompresses a file of Zstandard frames as its bytes arrive."""
 
     def __init__(self, file: io.FileIO, name: str) -> None:
         try:
@@ -183,35 +184,35 @@ class _ZstdFile:
         except ImportError as error:
             file.close()
             raise missing_package_error(name, "zstandard", "files", error) from error
-        self._file, self._error, self._new = file, zstandard.ZstdError, zstandard.ZstdDecompressor().decompressobj
+        self._file, self._error, self._new_frame = file, zstandard.ZstdError, zstandard.ZstdDecompressor().decompressobj
         self._frame: Any = None
-        self._packed = b""
+        self._compressed = b""
 
-    def read1(self, size: int) -> bytes | None:  # noqa: ARG002 - of the packed bytes so few are taken that few come out
-        """Return bytes, none at the end; None where they must be waited for."""
+    def read1(self, size: int) -> bytes | None:  # noqa: ARG002 - the result is short, because few compressed bytes are read
+        """Return decompressed bytes; empty at the end, and None if no bytes are available."""
         while True:
-            packed = self._packed or self._file.read(_PACKED_BYTES)
-            if not packed:
-                if packed is not None and self._frame is not None:
+            compressed = self._compressed or self._file.read(_COMPRESSED_CHUNK_BYTES)
+            if not compressed:
+                if compressed is not None and self._frame is not None:
                     raise EOFError("the compressed file ends within a frame")
-                return packed
-            self._packed = b""
-            self._frame = self._frame or self._new()
+                return compressed
+            self._compressed = b""
+            self._frame = self._frame or self._new_frame()
             try:
-                data: bytes = self._frame.decompress(packed)
+                data: bytes = self._frame.decompress(compressed)
             except self._error as error:
                 raise OSError(str(error)) from error
             if self._frame.eof:
-                self._packed, self._frame = self._frame.unused_data, None
+                self._compressed, self._frame = self._frame.unused_data, None
             if data:
                 return data
 
     def close(self) -> None:
-        """Leave the file to those who have opened it."""
+        """Do nothing, because the file belongs to the caller."""
 
 
 class BytesInMemory(ByteStream):
-    """Bytes in memory, with the name of the stream that they are of."""
+    """Bytes in memory as a stream, with the name of the stream from which they were read."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name: str = name
@@ -225,140 +226,140 @@ class BytesInMemory(ByteStream):
         pass
 
 
-#: A line is held in memory whole, so its length is bounded.
+#: Maximum length of a line, because it must fit into memory.
 MAX_LINE_BYTES = 16 * 2**20
-#: The end of a longer line is searched for within this many bytes.
+#: A longer line is skipped if it ends within this many bytes.
 MAX_SKIPPED_BYTES = 2**30
-#: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
+#: A stream is recognised by digests of this many bytes at its beginning, and before the position.
 FINGERPRINT_BYTES = 4096
 _END_BYTES = 2**16
 
 
 def hex_digest(data: bytes) -> str:
-    """SHA-256 in hexadecimal digits."""
+    """Return the SHA-256 digest of bytes in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
-def digest_file_ends(path: str | Path, size: int, text: str) -> str:
-    """Return a digest of a text, and of the first and the last 64 KiB of the first ``size`` bytes of a file."""
+def digest_file_ends(path: str | Path, size: int, prefix: str) -> str:
+    """Return a digest of ``prefix``, and of the first and the last 64 KiB of the first ``size`` bytes of a file."""
     with Path(path).open("rb") as file:
-        digest = hashlib.sha256(text.encode() + file.read(min(_END_BYTES, size)))
-        begin = max(size - _END_BYTES, 0)
-        file.seek(begin)
-        digest.update(file.read(size - begin))
+        digest = hashlib.sha256(prefix.encode() + file.read(min(_END_BYTES, size)))
+        start = max(size - _END_BYTES, 0)
+        file.seek(start)
+        digest.update(file.read(size - start))
     return digest.hexdigest()
 
 
 def normalize_encoding(name: str) -> str:
-    """Return the usual name of an encoding; raise a StreamError if it is unknown, or lines cannot be found in it."""
+    """Return the canonical name of an encoding; raise a StreamError if it is unknown, or a newline is not one byte in it."""
     try:
-        usual = codecs.lookup(name).name
-        newline = "\n".encode(usual)
+        canonical = codecs.lookup(name).name
+        newline = "\n".encode(canonical)
     except (LookupError, TypeError, ValueError):
         raise StreamError(f"encoding {name!r} is not known: utf-8, latin-1, cp1252 or shift_jis are") from None
-    if usual == "utf-8-sig":
+    if canonical == "utf-8-sig":
         return "utf-8"
     if newline != b"\n":
         raise StreamError(f"text in {name} cannot be read line by line. Convert it: iconv -f {name} -t utf-8 rows.csv")
-    return usual
+    return canonical
 
 
 class LineReader:
-    """Reads lines of a file (``.gz``: unpacked), a FIFO, standard input (``"-"``) or bytes, and can recognise the stream later.
+    """Reads lines of a `ByteStream`, tracks the offset, and computes digests to recognise the stream later.
 
-    Once its ``stream`` is stopped, lines in memory are still returned; then it seems to end. Errors are those of `ByteStream`.
+    After its ``stream`` was stopped, it still returns the lines in memory. Errors are those of `ByteStream`.
     """
 
     def __init__(self, path: str | Path | ByteStream) -> None:
         self.stream: ByteStream = path if isinstance(path, ByteStream) else ByteStream(path)
         self.name: str = self.stream.name
-        # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were consumed.
-        self._buffer, self._base, self._at = b"", 0, 0
+        # The buffer begins at offset `_base` of the stream, and its first `_n_consumed` bytes were consumed.
+        self._buffer, self._base, self._n_consumed = b"", 0, 0
         self._head = b""
 
     @property
     def offset(self) -> int:
-        """Number of bytes of the unpacked stream that were consumed."""
-        return self._base + self._at
+        """Number of decompressed bytes that were consumed."""
+        return self._base + self._n_consumed
 
     @property
     def last_bytes(self) -> bytes:
         """The last bytes that were consumed, at most `FINGERPRINT_BYTES`."""
-        return self._buffer[max(self._at - FINGERPRINT_BYTES, 0) : self._at]
+        return self._buffer[max(self._n_consumed - FINGERPRINT_BYTES, 0) : self._n_consumed]
 
-    def lines(self, most: int, after: int = 0) -> list[bytes]:
-        """Return the next lines with their newlines, at least one and at most ``most``, without consuming them.
+    def peek_lines(self, max_lines: int, skip: int = 0) -> list[bytes]:
+        """Return the next lines with their newlines, at most ``max_lines``, without consuming them.
 
-        They begin ``after`` some bytes. At the end, the last line may have no newline; behind it, and if stopped, there is no
-        line. A line over `MAX_LINE_BYTES` is cut.
+        ``skip`` is the number of bytes before the first one. There is at least one line, unless the stream has ended or was
+        stopped. The last line of a stream may have no newline. A line over `MAX_LINE_BYTES` is cut.
         """
-        begin = searched = self._at + after
+        start = searched = self._n_consumed + skip
         has_ended = False
-        while not has_ended and len(self._buffer) - begin <= MAX_LINE_BYTES and self._buffer.find(b"\n", searched) < 0:
+        while not has_ended and len(self._buffer) - start <= MAX_LINE_BYTES and self._buffer.find(b"\n", searched) < 0:
             searched = len(self._buffer)
             has_ended = not self._fill_buffer()
         rest = io.BytesIO(self._buffer)  # without a copy
-        rest.seek(begin)
-        lines = list(itertools.islice(rest, most))
-        is_part = lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= MAX_LINE_BYTES
-        return lines[:-1] if is_part and (self.stream.stopped or not has_ended) else lines
+        rest.seek(start)
+        lines = list(itertools.islice(rest, max_lines))
+        is_unfinished = lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= MAX_LINE_BYTES
+        return lines[:-1] if is_unfinished and (self.stream.stopped or not has_ended) else lines
 
     def peek(self, size: int) -> bytes:
-        """Return the next bytes, which `lines` has read, without consuming them."""
-        return self._buffer[self._at : self._at + size]
+        """Return the next ``size`` bytes, which `peek_lines` has read, without consuming them."""
+        return self._buffer[self._n_consumed : self._n_consumed + size]
 
     def consume(self, lines: Sequence[bytes]) -> None:
-        """Consume lines that `lines` has returned; a line that was cut is consumed as a whole.
+        """Consume lines that `peek_lines` has returned, and the rest of a line that was cut.
 
-        Raise a StreamError if it does not end within `MAX_SKIPPED_BYTES` bytes: the stream may have no newlines at all.
+        Raises a StreamError if that line does not end within `MAX_SKIPPED_BYTES`: the stream may have no newlines at all.
         """
-        first = self.offset
-        self._at += sum(map(len, lines))
-        last, is_part = self.offset + MAX_SKIPPED_BYTES, len(lines[-1]) > MAX_LINE_BYTES and lines[-1][-1:] != b"\n"
-        while is_part:
-            end = self._buffer.find(b"\n", self._at) + 1
-            self._at = end or len(self._buffer)
+        start = self.offset
+        self._n_consumed += sum(map(len, lines))
+        limit, is_cut = self.offset + MAX_SKIPPED_BYTES, len(lines[-1]) > MAX_LINE_BYTES and lines[-1][-1:] != b"\n"
+        while is_cut:
+            line_end = self._buffer.find(b"\n", self._n_consumed) + 1
+            self._n_consumed = line_end or len(self._buffer)
             self._drop_consumed()
-            if self.offset > last:
+            if self.offset > limit:
                 raise StreamError(
-                    f"{self.name}, after byte {first:,}: a line does not end within {MAX_SKIPPED_BYTES:,} bytes. "
+                    f"{self.name}, after byte {start:,}: a line does not end within {MAX_SKIPPED_BYTES:,} bytes. "
                     "Is it text, with a row on each line?"
                 )
-            is_part = not end and self._fill_buffer()
-        if self._at > _CHUNK_BYTES:
+            is_cut = not line_end and self._fill_buffer()
+        if self._n_consumed > _CHUNK_BYTES:
             self._drop_consumed()
 
     def head(self, size: int) -> bytes:
-        """The first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if it ends before."""
+        """Return the first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if the stream is shorter."""
         size = min(size, FINGERPRINT_BYTES)
         while len(self._head) < size and self._fill_buffer():
             pass
         return self._head[:size]
 
     def skip_to(self, offset: int) -> None:
-        """Go forward to an offset; StreamError if the stream ends before it."""
+        """Move forward to an offset; raise a StreamError if the stream ends before it."""
         if offset > self._base + len(self._buffer) and self.stream.can_skip_to(offset):
-            self._buffer, self._base, self._at = b"", max(offset - FINGERPRINT_BYTES, 0), 0
+            self._buffer, self._base, self._n_consumed = b"", max(offset - FINGERPRINT_BYTES, 0), 0
             self.stream.seek(self._base)
         while self._base + len(self._buffer) < offset:
-            self._at = len(self._buffer)
+            self._n_consumed = len(self._buffer)
             self._drop_consumed()
             if not self._fill_buffer():
                 raise StreamError(
                     f"{self.name} ends at byte {self.offset:,}, before byte {offset:,}, the position of the checkpoint: "
                     "it was cut off, or it is another stream"
                 )
-        self._at = offset - self._base
+        self._n_consumed = offset - self._base
 
     def _drop_consumed(self) -> None:
-        # But for the `last_bytes`.
-        dropped = max(self._at - FINGERPRINT_BYTES, 0)
-        self._buffer, self._base, self._at = self._buffer[dropped:], self._base + dropped, self._at - dropped
+        # The buffer keeps the `last_bytes`.
+        dropped = max(self._n_consumed - FINGERPRINT_BYTES, 0)
+        self._buffer, self._base, self._n_consumed = self._buffer[dropped:], self._base + dropped, self._n_consumed - dropped
 
     def _fill_buffer(self) -> bool:
-        # Read the bytes that have come, or wait for some. False at the end of the stream, or if stopped.
-        read, chunk = self._base + len(self._buffer), self.stream.read()
-        if read == len(self._head):
-            self._head += chunk[: FINGERPRINT_BYTES - read]
+        """Read the available bytes, or wait for some. Return False at the end of the stream, or if it was stopped."""
+        n_read, chunk = self._base + len(self._buffer), self.stream.read()
+        if n_read == len(self._head):
+            self._head += chunk[: FINGERPRINT_BYTES - n_read]
         self._buffer += chunk
         return bool(chunk)

@@ -1,4 +1,4 @@
-"""Log records as lines of JSON, in which no secret is shown."""
+"""Writes log records as lines of JSON, and removes secrets from them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-#: Loggers whose level is the one that is asked for; others tell warnings only, or all if that is DEBUG.
-_OWN = "streamsvm", "streamsvm_kafka"
-#: Clients that may tell all they do. Others, such as numba, would tell every instruction that they compile.
-_CLIENTS = ("kafka", "confluent_kafka")
+#: Loggers of this library and its connectors, which get the requested level.
+_OWN_LOGGERS = "streamsvm", "streamsvm_kafka"
+#: Client libraries that also get the level DEBUG. Others do not: numba would log each instruction that it compiles.
+_CLIENT_LOGGERS = ("kafka", "confluent_kafka")
 
 
 class RedactingFilter(logging.Filter):
-    """Leaves secrets out of log records.
+    """Removes secrets from log records.
 
-    A record whose message, arguments, fields or traceback hold one loses them all: what is left says so, at the same time, level
-    and logger. A filter of a logger is asked for the records of that logger only, one of a handler for all that it writes.
+    If the message, arguments, fields or traceback of a record contain a secret, they are replaced by a note. Add the filter to a
+    handler, because a filter of a logger does not get the records of other loggers.
 
     >>> filter = RedactingFilter()
     >>> filter.add("hunter2")
@@ -34,7 +34,7 @@ class RedactingFilter(logging.Filter):
         self._secrets: set[str] = set()
 
     def add(self, secret: str) -> None:
-        """Leave a text out from now on, as it is, and as Python or JSON would write it within quotes."""
+        """Add a secret, which is also removed in the spellings of Python's repr and of JSON."""
         plain = "".join(secret)
         if plain:
             self._secrets |= {plain, repr(plain)[1:-1], repr(plain.encode())[2:-1], json.dumps(plain)[1:-1]}
@@ -42,7 +42,7 @@ class RedactingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             text = record.getMessage()
-        except Exception:  # noqa: BLE001 - of arguments that do not fit, which is for the handler to tell
+        except Exception:  # noqa: BLE001 - wrong arguments, which the handler reports
             text = f"{record.msg} {record.args}"
         if fields := getattr(record, "fields", None):
             text += f"\n{fields}"
@@ -54,15 +54,15 @@ class RedactingFilter(logging.Filter):
         return True
 
 
-#: The filter that knows the secrets of this process: whoever is given one adds it.
+#: The filter of this process. Code that receives a secret adds it.
 redacting_filter: RedactingFilter = RedactingFilter()
 
 
 class JSONFormatter(logging.Formatter):
     """Formats a record as one line of JSON: ``time`` (UTC, ISO 8601), ``level``, ``logger``, ``message``, and its fields.
 
-    Fields are those of ``extra={"fields": {...}}`` (see `event`); ``error`` has the traceback, if there is one. A number that
-    JSON does not have (NaN, infinity) is null.
+    Fields are those of ``extra={"fields": {...}}`` (see `event`). ``error`` is the traceback of an exception. NaN and infinity
+    become null.
 
     >>> record = logging.makeLogRecord(
     ...     {"msg": "row %d", "args": (7,), "created": 0.25, "levelname": "INFO", "name": "streamsvm", "fields": {"rows": 7}}
@@ -75,22 +75,23 @@ class JSONFormatter(logging.Formatter):
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = {"time": time, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
         fields: Mapping[str, Any] = getattr(record, "fields", {})
-        line |= {name: _finite_values(value) for name, value in fields.items() if name not in line}
+        line |= {name: _replace_nonfinite(value) for name, value in fields.items() if name not in line}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, allow_nan=False, default=str)
 
 
-def _finite_values(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
+    """Replace numbers that are not finite by None, also in mappings and lists."""
     if isinstance(value, Mapping):
-        return {str(name): _finite_values(item) for name, item in value.items()}
+        return {str(name): _replace_nonfinite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite_values(item) for item in value]
+        return [_replace_nonfinite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def event(name: str, **fields: Any) -> dict[str, Any]:
-    """Return the ``extra`` of a record that tells of an event.
+    """Return the argument ``extra`` of a log call for an event with fields.
 
     >>> logging.getLogger("streamsvm").info("a checkpoint was written", extra=event("checkpoint", rows=5000))
     """
@@ -98,34 +99,34 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def log_checkpoint(logger: logging.Logger, path: str, rows: int, size: int, seconds: float) -> None:
-    """Tell that a checkpoint was written: where, after how many rows, of how many bytes, and how long that took."""
+    """Log that a checkpoint was written, with its path, number of rows, size in bytes, and duration in seconds."""
     fields = event("checkpoint", path=path, rows=rows, seconds=round(seconds, 6), bytes=size)
     logger.info("checkpoint after %d rows, %d bytes in %.3f s: %s", rows, size, seconds, path, extra=fields)
 
 
 @contextmanager
 def log_as_json(stream: TextIO, level: str = "info") -> Iterator[None]:
-    """Write log records to a text stream as lines of JSON, without secrets, as long as the context lasts.
+    """Write log records to a text stream as lines of JSON, without secrets, within the context.
 
-    ``level`` is the least of the records of this library and its connectors: ``"debug"``, ``"info"``, ``"warning"`` or
-    ``"error"``. Those of others are written from warnings on, or, with ``"debug"``, all of Kafka's client libraries.
+    ``level`` is the minimum level of the records of this library and its connectors: ``"debug"``, ``"info"``, ``"warning"`` or
+    ``"error"``. Other loggers keep their level, but with ``"debug"``, Kafka's client libraries log everything.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter())
     handler.addFilter(redacting_filter)
-    number: int = logging.getLevelNamesMapping()[level.upper()]
-    handler.setLevel(number)
+    minimum: int = logging.getLevelNamesMapping()[level.upper()]
+    handler.setLevel(minimum)
     root = logging.getLogger()
-    changed = {logging.getLogger(name): number for name in _OWN}
-    if number == logging.DEBUG:
-        changed |= {logging.getLogger(name): number for name in _CLIENTS}
-    before = {logger: logger.level for logger in changed}
-    for logger, new in changed.items():
+    levels = {logging.getLogger(name): minimum for name in _OWN_LOGGERS}
+    if minimum == logging.DEBUG:
+        levels |= {logging.getLogger(name): minimum for name in _CLIENT_LOGGERS}
+    old_levels = {logger: logger.level for logger in levels}
+    for logger, new in levels.items():
         logger.setLevel(new)
     root.addHandler(handler)
     try:
         yield
     finally:
         root.removeHandler(handler)
-        for logger, old in before.items():
+        for logger, old in old_levels.items():
             logger.setLevel(old)

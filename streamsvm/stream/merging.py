@@ -1,4 +1,4 @@
-"""The models of several runs, as those of the partitions of a topic, become one model, whenever they have learned more."""
+"""Merges the models of several runs, such as those of the partitions of a topic, into one model."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from streamsvm.stream.prediction import FollowedFolder
 from streamsvm.stream.rows import find_learner, format_names, split_pipeline
 
 _KIND = "merged"
-_PARTS = "partition-*"
-#: Of a position, what says how rows are read.
-_READING = "label", "table", "key", "time"
-_MOST_NAMED = 5
+_PARTITION_PATTERN = "partition-*"
+#: The fields of a position that hold the options of reading.
+_READING_OPTIONS = "label", "table", "key", "time"
+_MAX_NAMED_FOLDERS = 5
 
 
 def merge_models(models: Sequence[Any]) -> Any:
     """Merge several models into one model of all the rows that they have learned.
 
-    The models themselves stay as they are.
+    The models themselves do not change.
 
     Parameters
     ----------
     models
         The models, at least one, all of one class and with the same parameters. Each is a learner with ``merge_with``, or a
-        pipeline of one transformer (`BoundedScaler`, `TableEncoder` or river's StandardScaler) and such a learner, which may be
-        inside a `BoundedTargetScaler`, or a wrapper that chooses labels by costs or a threshold.
+        pipeline of one transformer (`BoundedScaler`, `TableEncoder` or river's StandardScaler) and a learner with ``merge_with``.
+        The learner may be inside a `BoundedTargetScaler`, or a wrapper that chooses labels by costs or a threshold.
 
     Returns
     -------
-    The merged model, in which each model counts by the number of rows that it has learned.
+    The merged model. Each model has a weight that is the number of rows that it has learned.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def merge_models(models: Sequence[Any]) -> Any:
 
     Notes
     -----
-    Transformers pool what they have learned. Support vectors are converted from the scale of their own pipeline to the pooled
+    The statistics of transformers are pooled. Support vectors are converted from the scale of their own pipeline to the pooled
     one, and then merged as in `BSGDClassifier.merge_with`. The same models in the same order give the same bytes.
 
     Examples
@@ -69,26 +69,28 @@ def merge_models(models: Sequence[Any]) -> Any:
             "regressors, or a linear learner"
         )
     model = copy.deepcopy(models[0])
-    (transformers, last), *others = [split_pipeline(one) for one in (model, *models[1:])]
-    if unlike := [steps for steps in others if len(steps[0]) != len(transformers) or type(steps[1]) is not type(last)]:
-        raise ValueError(f"models of different steps cannot be merged: one ends in {last!r}, another one in {unlike[0][1]!r}")
-    if not hasattr(last, "merge_with"):
+    (transformers, last_step), *parts = [split_pipeline(one) for one in (model, *models[1:])]
+    if unlike := [part for part in parts if len(part[0]) != len(transformers) or type(part[1]) is not type(last_step)]:
         raise ValueError(
-            f"models of {type(last).__name__} cannot be merged: how sure predictions are was measured of each model alone. Learn "
-            "without --interval"
+            f"models of different steps cannot be merged: one ends in {last_step!r}, another one in {unlike[0][1]!r}"
+        )
+    if not hasattr(last_step, "merge_with"):
+        raise ValueError(
+            f"models of {type(last_step).__name__} cannot be merged: intervals and sets were calibrated for each model alone. "
+            "Learn without --interval"
         )
     if not transformers:
-        last.merge_with(*(other for _, other in others))
+        last_step.merge_with(*(part for _, part in parts))
         return model
     if len(transformers) > 1:
         raise ValueError(f"models with {len(transformers)} transformers before them cannot be merged: learn with one or none")
-    units = merge_transformers(transformers[0], [other[0] for other, _ in others])
-    last.merge_with(*(other for _, other in others), units=units)
+    units = merge_transformers(transformers[0], [steps[0] for steps, _ in parts])
+    last_step.merge_with(*(part for _, part in parts), units=units)
     return model
 
 
 class MergeResult(NamedTuple):
-    """A model that was made of several: the rows that they have read together, its version, and those of each folder."""
+    """The numbers of rows of a merged model: of all folders, which is also its version, and of each folder by name."""
 
     rows: int
     parts: dict[str, int]
@@ -102,18 +104,18 @@ class CheckpointMerger:
     Parameters
     ----------
     folders
-        Folders of checkpoints. A folder that holds folders ``partition-*``, as the workers of a group write them, stands for
-        all of them, including those that come later. Other processes may write to the folders.
+        Folders of checkpoints. A folder with subfolders ``partition-*``, as the workers of a group write them, stands for all of
+        these, including later ones. Other processes may write to the folders.
     checkpoints
-        Place for the merged model, such as a `CheckpointFolder`.
+        Store for the merged model, such as a `CheckpointFolder`.
     trusted
         Whether models may hold classes and functions of your own, as in `streamsvm.load`.
 
     Raises
     ------
     CheckpointError
-        A folder does not exist, is named twice, or is that of ``checkpoints``; or ``checkpoints`` holds other things than
-        merged models.
+        A folder does not exist, is named twice, or is that of ``checkpoints``; or ``checkpoints`` has other checkpoints than
+        those of merged models.
 
     Examples
     --------
@@ -138,10 +140,10 @@ class CheckpointMerger:
     def __init__(self, folders: Sequence[Path], checkpoints: Checkpoints, trusted: bool = False) -> None:
         self._folders, self._checkpoints, self._trusted = list(folders), checkpoints, trusted
         self._followed: dict[Path, FollowedFolder] = {}
-        self._known: dict[Path, Checkpoint] = {}
+        self._newest: dict[Path, Checkpoint] = {}  # of each folder
         for folder in self._folders:
             if not folder.is_dir():
-                raise CheckpointError(f"{folder} is no folder of checkpoints: name one that a learner writes")
+                raise CheckpointError(f"{folder} is not a folder of checkpoints: name one that a learner writes")
         newest, self._rows = checkpoints.newest(), 0
         if newest is not None:
             if newest.header.get("kind") != _KIND:
@@ -149,13 +151,13 @@ class CheckpointMerger:
             check_row_count(checkpoints.path, newest)
             _check_estimator(checkpoints.path, newest)
             self._rows = newest.header["rows"]
-        self._part_folders()
+        self._list_folders()
 
     def step(self) -> MergeResult | None:
         """Merge the newest models if one of them has changed since the last step.
 
-        Return None if none has changed, or there is no model. A checkpoint that cannot be read gives a warning, once, and the
-        earlier model of that part stays in use.
+        Return None if no model has changed, or no folder has a model yet. If a checkpoint is unreadable, warn once, and use the
+        previous model of its folder.
 
         Raises
         ------
@@ -163,70 +165,74 @@ class CheckpointMerger:
             The merged model cannot be written; the models read their rows in different ways, or cannot be merged; or they have
             read fewer rows than the merged model that exists, for example because a part has started from scratch.
         """
-        if not self._look_at_parts() or not self._known:
+        if not self._read_changed_parts() or not self._newest:
             return None
-        parts = {path: self._known[path] for path in self._part_folders() if path in self._known}
-        reading = [_reading_of(checkpoint) for checkpoint in parts.values()]
+        parts = {path: self._newest[path] for path in self._list_folders() if path in self._newest}
+        options = [_get_reading_options(checkpoint) for checkpoint in parts.values()]
         paths = [str(path) for path in parts]
-        for path, other in zip(paths, reading, strict=True):
-            if other != reading[0]:
+        for path, path_options in zip(paths, options, strict=True):
+            if path_options != options[0]:
                 raise CheckpointError(
-                    f"{paths[0]} and {path} were learned from rows that are read differently: {reading[0]}, {other}"
+                    f"{paths[0]} and {path} were learned from rows that are read differently: {options[0]}, {path_options}"
                 )
         counts = {path: part.header["rows"] for path, part in parts.items()}
         rows = sum(counts.values())
         if rows < self._rows:
             raise CheckpointError(
                 f"{self._checkpoints.path} holds a model of {self._rows:,} rows, and the parts have {rows:,} together: has one "
-                "begun anew? Give another place for the merged model"
+                "started from scratch? Give another place for the merged model"
             )
         try:
             model = merge_models([part.model for part in parts.values()])
         except ValueError as error:
-            raise CheckpointError(f"{format_names(paths, _MOST_NAMED)}: {error}") from error
+            raise CheckpointError(f"{format_names(paths, _MAX_NAMED_FOLDERS)}: {error}") from error
         names = {path.name if len({part.name for part in counts}) == len(counts) else str(path): n for path, n in counts.items()}
-        self._checkpoints.save(model, None, rows=rows, position=reading[0], kind=_KIND, parts=names)
+        self._checkpoints.save(model, None, rows=rows, position=options[0], kind=_KIND, parts=names)
         self._rows = rows
         return MergeResult(rows, names)
 
-    def _part_folders(self) -> list[Path]:
+    def _list_folders(self) -> list[Path]:
+        """Return all folders of checkpoints; raise a CheckpointError if one is named twice or is that of the merged model."""
         folders: dict[Path, Path] = {}
         for folder in self._folders:
-            for path in sorted(folder.glob(_PARTS), key=_order_of_path) or [folder]:
+            for path in sorted(folder.glob(_PARTITION_PATTERN), key=_get_sort_key) or [folder]:
                 if (real := path.resolve()) in folders:
                     raise CheckpointError(f"{path} is named twice: its rows would count twice")
                 folders[real] = path
-        place = self._checkpoints.path
-        if isinstance(place, Path) and place.resolve() in folders:
-            raise CheckpointError(f"{place} is a folder of a learner, whose checkpoints it holds: give another place")
+        output = self._checkpoints.path
+        if isinstance(output, Path) and output.resolve() in folders:
+            raise CheckpointError(f"{output} is a folder of a learner, whose checkpoints it holds: give another place")
         return list(folders.values())
 
-    def _look_at_parts(self) -> bool:
+    def _read_changed_parts(self) -> bool:
+        """Read the checkpoints that have changed, and return whether there are any."""
         changed = False
-        for path in self._part_folders():
+        for path in self._list_folders():
             try:
                 checkpoint = self._followed.setdefault(path, FollowedFolder(path, self._trusted)).read_changed()
                 if checkpoint is None:
                     continue
                 _check_estimator(path, checkpoint)
             except CheckpointError as error:
-                stays = "the model before it stays" if path in self._known else "the others are merged without it"
-                warn(f"{error}: {stays}")
+                consequence = "the model before it stays" if path in self._newest else "the others are merged without it"
+                warn(f"{error}: {consequence}")
                 continue
-            self._known[path], changed = checkpoint, True
+            self._newest[path], changed = checkpoint, True
         return changed
 
 
-def _order_of_path(path: Path) -> tuple[int, str]:
+def _get_sort_key(path: Path) -> tuple[int, str]:
+    """Return the number at the end of a folder's name, so that partitions are in numeric order, and the name."""
     number = path.name.rpartition("-")[2]
     return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
 
 
 def _check_estimator(path: Path | str, checkpoint: Checkpoint) -> None:
     if not isinstance(checkpoint.model, base.Estimator):
-        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
+        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is not a model")
 
 
-def _reading_of(checkpoint: Checkpoint) -> dict[str, Any]:
+def _get_reading_options(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the options of reading in the position of a checkpoint, which must be the same for merged models."""
     position = checkpoint.header.get("position")
-    return {name: position[name] for name in _READING if name in position} if isinstance(position, Mapping) else {}
+    return {name: position[name] for name in _READING_OPTIONS if name in position} if isinstance(position, Mapping) else {}

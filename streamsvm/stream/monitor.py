@@ -1,4 +1,4 @@
-"""The state of a loop over HTTP, from a thread beside it: metrics for Prometheus, health, and a page with curves."""
+"""Serves the state of a running loop over HTTP: metrics for Prometheus, health checks, and a live page with curves."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from streamsvm.stream.rows import find_learner
 from streamsvm.stream.stream_loop import StreamLoop
 
 logger: logging.Logger = logging.getLogger(__name__)
-_POINTS = 600  # of the history; when there are more, every other one is dropped
-_SECONDS = 1.0  # between two points at first
-_REQUEST_SECONDS = 5.0  # in which a client has to send its request and take the answer
-_MOST_CLIENTS = 200  # at once: each has a thread and a file of the process
-_MOST_WAITING = 1024  # to be let in
-_SECONDS_TO_ASK = 0.2  # that each client has at least
-#: Upper ends of the buckets of times, in seconds.
+_MAX_POINTS = 600  # points of the history; beyond, every second one is dropped
+_FIRST_INTERVAL_SECONDS = 1.0  # between two points, until points are dropped
+_REQUEST_SECONDS = 5.0  # a client must send its request and receive the response within this time
+_MAX_CLIENTS = 200  # simultaneous ones: each needs a thread and a file descriptor
+_MAX_WAITING_CLIENTS = 1024  # in the queue of the socket
+_MIN_CLIENT_SECONDS = 0.2  # a client is not disconnected before
+#: Upper bounds of the buckets of the time histograms, in seconds.
 BUCKETS = (*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0)
-_PROBES = 5  # snapshots that are tried while the loop changes what they read
+_SNAPSHOT_ATTEMPTS = 5  # a snapshot fails if the loop changes a dict meanwhile
 
 
 class MonitorError(Exception):
@@ -42,33 +42,35 @@ class MonitorError(Exception):
 
 
 class Monitor(Closeable):
-    """Serves what a loop does over HTTP, from a thread of its own.
+    """Serves the state of a loop over HTTP, from a separate thread.
 
     ``/metrics`` has metrics for Prometheus: ``streamsvm_rows_total``, ``streamsvm_refused_rows_total`` by reason,
-    ``streamsvm_metric`` over all rows and the last ones, ``streamsvm_consumer_lag`` by partition, ``streamsvm_predict_seconds``
-    and ``streamsvm_learn_seconds`` as histograms, ``streamsvm_support_vectors`` and others. ``/healthz`` answers 200 until the
-    loop has failed, ``/readyz`` while it takes rows, else 503. ``/`` is the page of a report, live: it draws ``/state.json``.
-    At most 200 clients are served at once, each for 5 seconds at most; where more come, the oldest one that waits has to go.
+    ``streamsvm_metric`` over all rows and over the last ones, ``streamsvm_consumer_lag`` by partition,
+    ``streamsvm_predict_seconds`` and ``streamsvm_learn_seconds`` as histograms, ``streamsvm_support_vectors`` and others.
+    ``/healthz`` returns status 200 until the loop has failed, ``/readyz`` while it processes rows, and 503 otherwise. ``/`` is a
+    live report, which draws ``/state.json``. At most 200 clients are served at once, each for at most 5 seconds. Beyond, the
+    oldest one is disconnected.
 
     Parameters
     ----------
     loop
-        A `LearningLoop` or `PredictionLoop`, or a worker of a group, which has several of them: metrics then have the label
-        ``partition``. Rows are timed from now on, which takes some microseconds each; of rows that are taken together, one is.
+        A `LearningLoop` or `PredictionLoop`, or a worker of a group, which has several loops: metrics then have the label
+        ``partition``. From now on the loop times one row of each chunk, which takes some microseconds.
     port
-        0: any that is free.
+        Port to listen on; 0 chooses a free one.
     host
-        The address to listen at. Whoever reaches it can read the name of the source and all figures; nothing can be changed.
+        Address to listen on. All who can connect to it can read the name of the source and all figures, but change nothing.
     names
-        Names with a dot by which clients may ask, such as ``learner.example.org``. IP addresses, names without a dot and
-        ``host`` are always served; what is asked under another name is not, as it may be a page of a stranger in a browser.
+        Host names with a dot that requests may have, such as ``learner.example.org``. IP addresses, names without a dot and
+        ``host`` are always accepted. Requests with other host names are rejected, because they may come from a foreign web page
+        (DNS rebinding).
 
     Attributes
     ----------
     port : int
         The port.
     names : frozenset of str
-        Names with a dot by which clients may ask.
+        Host names with a dot that requests may have.
 
     Raises
     ------
@@ -98,24 +100,24 @@ class Monitor(Closeable):
             raise missing_package_error("serving metrics", "prometheus-client", "metrics", error) from error
         names = [names] if isinstance(names, str) else names
         self.names: frozenset[str] = frozenset(name.lower().removesuffix(".") for name in (host, *names))
-        self._loop, self._several = loop, not isinstance(loop, StreamLoop)
-        self._stream: Any = loop if self._several else loop.source  # has a name, and knows how many messages wait
-        self._families = partial(Families, core, self._several)
-        self._last: dict[str, Any] = {}
+        self._loop, self._has_partitions = loop, not isinstance(loop, StreamLoop)
+        self._stream: Any = loop if self._has_partitions else loop.source  # has ``name`` and ``lag()``
+        self._make_families = partial(MetricFamilies, core, self._has_partitions)
+        self._last_progress: dict[str, Any] = {}
         registry = CollectorRegistry()
-        learns = registry if self._several or isinstance(loop, LearningLoop) else None
+        learns = registry if self._has_partitions or isinstance(loop, LearningLoop) else None
         loop.timings = Timings(
             Histogram("streamsvm_predict_seconds", "Time to predict a row", registry=registry, buckets=BUCKETS),
             Histogram("streamsvm_learn_seconds", "Time to learn a row", registry=learns, buckets=BUCKETS),
         )
         registry.register(self)
-        self._text: Callable[[], bytes] = partial(generate_latest, registry)
-        self._began = time.monotonic()
-        self._versions: dict[str, tuple[int, float]] = {}  # of each model, and when it was seen first
+        self._format_metrics: Callable[[], bytes] = partial(generate_latest, registry)
+        self._start_time = time.monotonic()
+        self._versions: dict[str, tuple[int, float]] = {}  # rows of each model, and the time when it was first seen
         self._points: list[dict[str, Any]] = []
-        self._seconds = _SECONDS
+        self._interval = _FIRST_INTERVAL_SECONDS
         self._closing = threading.Event()
-        self.told: bool = False  # of a name that is not served
+        self.has_warned_of_host: bool = False
         try:
             self._server = _Server(host, port, partial(_Handler, self))
         except OSError as error:
@@ -126,7 +128,7 @@ class Monitor(Closeable):
             thread.start()
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._closing.set()
         self._server.shutdown()
         self._server.server_close()
@@ -135,36 +137,36 @@ class Monitor(Closeable):
 
     def collect(self) -> Any:
         """Yield the metrics, as a collector of `prometheus_client`."""
-        families = self._families()
+        families = self._make_families()
         for partition, loop in self._named_loops().items():
-            families.add(loop, self._progress_of(partition, loop), partition)
+            families.add_loop(loop, self._read_progress(partition, loop), partition)
         for partition, count in (self._stream.lag() or {}).items():
-            families.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
-        families.about(self._stream.name)
+            families.add_gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
+        families.add_process_info(self._stream.name)
         return iter(families)
 
     def _named_loops(self) -> dict[str, Any]:
-        """Return the loops by partition; one that is alone has no name."""
-        return {str(number): loop for number, loop in self._loop.loops.items()} if self._several else {"": self._loop}
+        """Return the loops by partition; a single loop has the name ``""``."""
+        return {str(number): loop for number, loop in self._loop.loops.items()} if self._has_partitions else {"": self._loop}
 
-    def state(self) -> dict[str, Any]:
-        """Return what the page shows: the parts of a report, and points of the run so far."""
+    def make_state(self) -> dict[str, Any]:
+        """Return the contents of the live page: the parts of a report, and the points of the run so far."""
         loops, timings = self._named_loops(), self._loop.timings
-        progress = [self._progress_of(partition, loop) for partition, loop in loops.items()]
+        progress = [self._read_progress(partition, loop) for partition, loop in loops.items()]
         curve = self._loop.curve if isinstance(self._loop, LearningLoop) else None
         return {
             "source": self._stream.name,
             "state": self._loop.state,
-            "predict_seconds": {str(part): to_json_number(quantile(timings.predict, part)) for part in (0.5, 0.99)},
-            "learn_seconds": {str(part): to_json_number(quantile(timings.learn, part)) for part in (0.5, 0.99)},
-            **make_live_state(self._stream.name, progress, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
+            "predict_seconds": {str(part): to_json_number(find_quantile(timings.predict, part)) for part in (0.5, 0.99)},
+            "learn_seconds": {str(part): to_json_number(find_quantile(timings.learn, part)) for part in (0.5, 0.99)},
+            **make_live_state(self._stream.name, progress, [*self._points, self._make_point()], curve, self._model_facts(loops)),
         }
 
     def _model_facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return the age and the size of each model, and the times that rows take, with names."""
+        """Return name and text of the facts for the page: age and size of each model, and the times of rows."""
         facts, now, timings = [], time.monotonic(), self._loop.timings
         for partition, loop in loops.items():
-            of = f" of partition {partition}" * bool(partition)
+            suffix = f" of partition {partition}" * bool(partition)
             learner, saved = find_learner(loop.model), loop.saved_rows
             verb = "saved"
             if not isinstance(loop, LearningLoop):
@@ -172,30 +174,34 @@ class Monitor(Closeable):
             if saved is not None:
                 if self._versions.get(partition, (-1, 0.0))[0] != saved:
                     self._versions[partition] = saved, now
-                facts.append((f"model{of}", f"after {saved:,} rows, {verb} for {now - self._versions[partition][1]:,.0f} s"))
+                facts.append((f"model{suffix}", f"after {saved:,} rows, {verb} for {now - self._versions[partition][1]:,.0f} s"))
             if hasattr(learner, "nbytes"):
-                facts.append((f"memory{of}", f"{learner.nbytes:,} bytes"))
-        for what, histogram in (("to predict a row", timings.predict), ("to learn a row", timings.learn)):
-            if math.isfinite(half := quantile(histogram, 0.5)):
-                facts.append((what, f"half within {1e6 * half:,.0f} µs, 99 % within {1e6 * quantile(histogram, 0.99):,.0f} µs"))
+                facts.append((f"memory{suffix}", f"{learner.nbytes:,} bytes"))
+        for name, histogram in (("to predict a row", timings.predict), ("to learn a row", timings.learn)):
+            if math.isfinite(median := find_quantile(histogram, 0.5)):
+                facts.append(
+                    (name, f"half within {1e6 * median:,.0f} µs, 99 % within {1e6 * find_quantile(histogram, 0.99):,.0f} µs")
+                )
         return facts
 
-    def _progress_of(self, partition: str, loop: Any) -> Any:
-        for _ in range(_PROBES):
+    def _read_progress(self, partition: str, loop: Any) -> Any:
+        """Return the progress of a loop; the previous one if the loop keeps changing it meanwhile."""
+        for _ in range(_SNAPSHOT_ATTEMPTS):
             try:
-                self._last[partition] = loop.progress
-            except RuntimeError:  # a dictionary of a metric has got a new label while it was read
+                self._last_progress[partition] = loop.progress
+            except RuntimeError:  # a metric got a new label while its dict was read
                 continue
             break
-        return self._last[partition]
+        return self._last_progress[partition]
 
-    def _curve_point(self) -> dict[str, Any]:
+    def _make_point(self) -> dict[str, Any]:
+        """Return a point of the history: the present figures of all loops together."""
         loops, lag = self._named_loops(), self._stream.lag()
-        progress = [self._progress_of(partition, loop) for partition, loop in loops.items()]
+        progress = [self._read_progress(partition, loop) for partition, loop in loops.items()]
         learning = [one for one in progress if one.learns]
         sizes = [getattr(find_learner(loop.model), "n_support", None) for loop in loops.values()]
         return {
-            "seconds": round(time.monotonic() - self._began, 2),
+            "seconds": round(time.monotonic() - self._start_time, 2),
             "rows": sum(one.rows for one in progress),
             "metric": _weighted_mean([(one.metric, one.rows) for one in learning]),
             "windowed": _weighted_mean([(one.windowed, 1) for one in learning]),
@@ -206,110 +212,111 @@ class Monitor(Closeable):
         }
 
     def _watch_loops(self) -> None:
-        while not self._closing.wait(self._seconds):
-            self._points.append(self._curve_point())
-            if len(self._points) > _POINTS:
-                self._points, self._seconds = self._points[::2], 2.0 * self._seconds
+        """Add a point to the history at regular intervals, until the monitor is closed."""
+        while not self._closing.wait(self._interval):
+            self._points.append(self._make_point())
+            if len(self._points) > _MAX_POINTS:
+                self._points, self._interval = self._points[::2], 2.0 * self._interval
 
-    def answer(self, path: str) -> tuple[int, str, bytes]:
-        """Return status, type and content for a path."""
+    def make_response(self, path: str) -> tuple[int, str, bytes]:
+        """Return HTTP status, content type and content for a path."""
         if path == "/metrics":
-            return 200, "text/plain; version=0.0.4; charset=utf-8", self._text()
+            return 200, "text/plain; version=0.0.4; charset=utf-8", self._format_metrics()
         if path == "/state.json":
-            return 200, "application/json", json.dumps(self.state(), allow_nan=False).encode()
+            return 200, "application/json", json.dumps(self.make_state(), allow_nan=False).encode()
         if path in ("/healthz", "/readyz"):
             state = self._loop.state
-            good = state != "failed" if path == "/healthz" else state == "running"
-            return (200 if good else 503), "text/plain", f"{state}\n".encode()
+            is_good = state != "failed" if path == "/healthz" else state == "running"
+            return (200 if is_good else 503), "text/plain", f"{state}\n".encode()
         if path == "/":
             return 200, "text/html; charset=utf-8", render_page().encode()
         return 404, "text/plain", b"there are /, /metrics, /healthz, /readyz and /state.json\n"
 
 
-def quantile(histogram: Any, part: float) -> float:
-    """Return the end of the bucket below which ``part`` of the observed times are; NaN if there are none."""
+def find_quantile(histogram: Any, share: float) -> float:
+    """Return the upper bound of the bucket that contains a quantile of the observed times; NaN without observations."""
     (family,) = histogram.collect()
     buckets = [(float(sample.labels["le"]), sample.value) for sample in family.samples if sample.name.endswith("_bucket")]
     n = buckets[-1][1]
-    return next((end for end, count in buckets if count and count >= part * n), math.nan)
+    return next((bound for bound, count in buckets if count and count >= share * n), math.nan)
 
 
-_GAUGES = {
+_LEARNER_GAUGES = {
     "n_support": ("support_vectors", "Support vectors of the model"),
     "nbytes": ("model_bytes", "Memory of the model"),
 }
 
 
-class Families:
-    """The state of loops as families of metrics by Prometheus' conventions; ``core`` is ``prometheus_client.core``."""
+class MetricFamilies:
+    """The state of loops as Prometheus metric families; ``core`` is the module ``prometheus_client.core``."""
 
-    def __init__(self, core: Any, several: bool) -> None:
+    def __init__(self, core: Any, has_partitions: bool) -> None:
         self._core = core
         self._families: dict[str, Any] = {}
-        self._several, self._partition = several, ""
+        self._has_partitions, self._partition = has_partitions, ""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._families.values())
 
-    def _add_family(self, make: Any, name: str, text: str, value: Any, labels: Mapping[str, str]) -> None:
-        if self._several and "partition" not in labels:
+    def _add_value(self, make: Any, name: str, text: str, value: Any, labels: Mapping[str, str]) -> None:
+        if self._has_partitions and "partition" not in labels:
             labels = {"partition": self._partition, **labels}
         if name not in self._families:
             self._families[name] = make(name, text, labels=list(labels))
         self._families[name].add_metric(list(labels.values()), *value)
 
-    def counter(self, name: str, text: str, value: float, /, **labels: str) -> None:
+    def add_counter(self, name: str, text: str, value: float, /, **labels: str) -> None:
         """Add the value of a counter."""
-        self._add_family(self._core.CounterMetricFamily, f"streamsvm_{name}", text, (value,), labels)
+        self._add_value(self._core.CounterMetricFamily, f"streamsvm_{name}", text, (value,), labels)
 
-    def gauge(self, name: str, text: str, value: float, /, **labels: str) -> None:
+    def add_gauge(self, name: str, text: str, value: float, /, **labels: str) -> None:
         """Add the value of a gauge."""
-        self._add_family(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
+        self._add_value(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
 
-    def about(self, source: str) -> None:
-        """Add what the process is."""
+    def add_process_info(self, source: str) -> None:
+        """Add the version of the library and the name of the source."""
         self._families["info"] = self._core.InfoMetricFamily(
             "streamsvm", "The process", value={"version": version("streamsvm"), "source": source}
         )
 
-    def add(self, loop: StreamLoop, progress: Progress, partition: str = "") -> None:
-        """Add the metrics of a loop, of which ``progress`` is a snapshot."""
+    def add_loop(self, loop: StreamLoop, progress: Progress, partition: str = "") -> None:
+        """Add the metrics of a loop and of a snapshot of its progress."""
         self._partition = partition
-        self.counter("rows", "Rows of the stream, those of earlier runs included", progress.rows)
+        self.add_counter("rows", "Rows of the stream, those of earlier runs included", progress.rows)
         if progress.learns:
             self._add_learning(progress)
         else:
-            self.counter("predicted_rows", "Rows that were predicted", progress.predicted)
+            self.add_counter("predicted_rows", "Rows that were predicted", progress.predicted)
         for kind, count in progress.refused.items():
-            self.counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
+            self.add_counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
         learner = find_learner(loop.model)
-        for name, (of, text) in _GAUGES.items():
-            if hasattr(learner, name):
-                self.gauge(of, text, getattr(learner, name))
+        for attribute, (name, text) in _LEARNER_GAUGES.items():
+            if hasattr(learner, attribute):
+                self.add_gauge(name, text, getattr(learner, attribute))
         if hasattr(learner, "n_merges"):
-            self.counter("merges", "Merges of support vectors", learner.n_merges)
+            self.add_counter("merges", "Merges of support vectors", learner.n_merges)
         if loop.saved_rows is not None:
-            self.gauge("checkpoint_rows", "Rows at the newest checkpoint", loop.saved_rows)
+            self.add_gauge("checkpoint_rows", "Rows at the newest checkpoint", loop.saved_rows)
 
     def _add_learning(self, progress: Progress) -> None:
-        self.counter("learned_rows", "Rows that were learned", progress.learned)
-        self.counter("unlabelled_rows", "Rows without a label, which were predicted only", progress.unlabelled)
-        self.counter("empty_rows", "Rows without any feature", progress.empty)
+        self.add_counter("learned_rows", "Rows that were learned", progress.learned)
+        self.add_counter("unlabelled_rows", "Rows without a label, which were predicted only", progress.unlabelled)
+        self.add_counter("empty_rows", "Rows without any feature", progress.empty)
         if progress.drifts is not None:
-            self.counter("drifts", "Drifts that were found", progress.drifts)
+            self.add_counter("drifts", "Drifts that were found", progress.drifts)
         if progress.delayed is not None:
             for name, key, text in _DELAYED_GAUGES:
-                self.gauge(name, text, progress.delayed[key])
+                self.add_gauge(name, text, progress.delayed[key])
             for name, key, text in _DELAYED_COUNTERS:
-                self.counter(name, text, progress.delayed[key])
+                self.add_counter(name, text, progress.delayed[key])
             text = "Rows whose label did not come in time"
             for reason in ("age", "count", "bytes"):
-                self.counter("expired_rows", text, progress.delayed[f"expired_{reason}"], reason=reason)
+                self.add_counter("expired_rows", text, progress.delayed[f"expired_{reason}"], reason=reason)
         for score in progress.scores:
             for window, value in (("all", score.value), (str(progress.window), score.windowed)):
                 if math.isfinite(value):
                     text = "The metrics, over all rows and over the last ones"
-                    self.gauge("metric", text, value, name=score.name, window=window)
+                    self.add_gauge("metric", text, value, name=score.name, window=window)
 
 
 _DELAYED_GAUGES = (
@@ -328,25 +335,25 @@ _DELAYED_COUNTERS = (
 
 
 class _Server(ThreadingHTTPServer):
-    """A server of few clients at once, none of which can stay for long: where there are too many, the oldest one has to go.
+    """A server with a limited number of clients at once: when there are too many, it disconnects the oldest one.
 
-    Each has the time to say what it wants, and others wait meanwhile in the order in which they came. So a probe gets its answer
-    whatever others do: with 600 others that come again and again, within a second.
+    Each client has `_MIN_CLIENT_SECONDS` to send its request, and further clients wait in the order of their arrival. Therefore a
+    probe always gets its response: within a second beside 600 other clients that connect again and again.
     """
 
     daemon_threads = True
-    request_queue_size = _MOST_WAITING
+    request_queue_size = _MAX_WAITING_CLIENTS
 
     def __init__(self, host: str, port: int, handler: Any) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.clients: dict[Any, float] = {}  # and when they came, the oldest first
+        self.clients: dict[Any, float] = {}  # their times of arrival, the oldest first
         super().__init__((host, port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        while len(self.clients) >= _MOST_CLIENTS:
-            for oldest, came in list(self.clients.items())[:1]:  # a copy: threads that have answered take theirs out
-                time.sleep(max(came + _SECONDS_TO_ASK - time.monotonic(), 0.0))
-                self._hang_up(oldest)
+        while len(self.clients) >= _MAX_CLIENTS:
+            for oldest, arrival in list(self.clients.items())[:1]:  # a copy, because other threads remove clients
+                time.sleep(max(arrival + _MIN_CLIENT_SECONDS - time.monotonic(), 0.0))
+                self._disconnect(oldest)
         self.clients[request] = time.monotonic()
         super().process_request(request, client_address)
 
@@ -355,19 +362,19 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Hang up on clients whose time is over: called twice a second."""
-        late = time.monotonic() - _REQUEST_SECONDS
-        for request, came in list(self.clients.items()):
-            if came < late:
-                self._hang_up(request)
+        """Disconnect clients whose time is over. The server calls this twice a second."""
+        earliest = time.monotonic() - _REQUEST_SECONDS
+        for request, arrival in list(self.clients.items()):
+            if arrival < earliest:
+                self._disconnect(request)
 
-    def _hang_up(self, request: Any) -> None:
+    def _disconnect(self, request: Any) -> None:
         self.clients.pop(request, None)
-        with suppress(OSError):  # its thread has just closed it
+        with suppress(OSError):  # its own thread has just closed it
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing on standard error of a client that has gone."""
+        """Do not print errors of clients that have disconnected."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -381,37 +388,39 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         host = self.headers.get("Host")
-        status, kind, content = 421, "text/plain", _OTHER_HOST
-        if host is None or is_served(host, self._monitor.names):
+        status, content_type, content = 421, "text/plain", _REJECTED_HOST
+        if host is None or is_allowed_host(host, self._monitor.names):
             try:
-                status, kind, content = self._monitor.answer(self.path.partition("?")[0])
-            except Exception:  # of a model or source of the user's own: the next request is answered, too
-                logger.exception("%s cannot be answered", self.path)
-                status, kind, content = 500, "text/plain", b"it cannot be answered now: see the log\n"
-        elif not self._monitor.told:  # once: who asks can make up any number of names
-            self._monitor.told = True
-            logger.warning("what was asked under the name %s was not answered: --metrics-names allows it", short_repr(host))
+                status, content_type, content = self._monitor.make_response(self.path.partition("?")[0])
+            except Exception:  # of a user's model or source: the next request may succeed
+                logger.exception("the request for %s failed", self.path)
+                status, content_type, content = 500, "text/plain", b"the request failed: see the log\n"
+        elif not self._monitor.has_warned_of_host:  # once, because a client can use any number of names
+            self._monitor.has_warned_of_host = True
+            logger.warning("a request for the host name %s was rejected: --metrics-names allows it", short_repr(host))
         self.send_response(status)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing on standard error."""
+        """Do not log requests to standard error."""
 
 
-_OTHER_HOST = b"this name is not served: ask by address, or allow it with --metrics-names NAME; in Python: Monitor(names=...)\n"
+_REJECTED_HOST = (
+    b"this host name is not allowed: use the IP address, or allow it with --metrics-names NAME; in Python: Monitor(names=...)\n"
+)
 
 
-def is_served(host: str, names: Collection[str]) -> bool:
-    """Whether a request for a host is answered.
+def is_allowed_host(host: str, names: Collection[str]) -> bool:
+    """Return whether a request with this Host header is answered: for an IP address, a name without a dot, or one of ``names``.
 
-    A page of a stranger can ask this server for its figures if the browser believes that the server is the stranger's: his name
-    then leads to our address. Such a name has a dot, and is none of ``names``.
+    A foreign web page could read the figures by DNS rebinding: its own host name, which has a dot, then resolves to the address
+    of this server.
 
-    >>> [is_served(host, []) for host in ("10.1.2.3:9400", "[::1]:9400", "localhost", "learner-1:9400", "evil.example:9400")]
+    >>> [is_allowed_host(host, []) for host in ("10.1.2.3:9400", "[::1]:9400", "localhost", "learner-1:9400", "evil.example")]
     [True, True, True, True, False]
     """
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

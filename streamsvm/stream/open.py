@@ -1,4 +1,4 @@
-"""Sources and sinks by their names on a command line: a path, ``-``, a URL, or several files one after the other."""
+"""Opens sources and sinks by name: a path, ``-``, a URL, or several files as one source."""
 
 from __future__ import annotations
 
@@ -27,41 +27,42 @@ from streamsvm.stream.tables.table_parser import TextParserOptions
 from streamsvm.stream.tables.table_schema import OPTIONS_BY_FORMAT, PARSER_OPTIONS
 from streamsvm.stream.weights import WeightedSource
 
-_PATTERN = frozenset("*?[")
+_WILDCARDS = frozenset("*?[")
 
 
 def list_source_files(spec: str | Sequence[str]) -> list[str]:
-    """Return the files that a folder or a pattern such as ``data/*.csv`` names, sorted by name, or each of several names.
+    """Return the files of a folder, of a pattern such as ``data/*.csv``, or of a list of these, sorted by name.
 
-    Of a folder, they are those with a suffix of a format whose names begin with neither ``.`` nor ``_``. Empty files are left
-    out, and each file is read once. There are none for a name that is neither. A StreamError says that there are no such files.
+    In a folder, these are the files with a known suffix whose names do not begin with ``.`` or ``_``. Empty files and duplicates
+    are left out. The result is empty for a plain path, ``-`` or a URL. Raises a StreamError if a folder or pattern has no files.
     """
     if not isinstance(spec, str):
-        files = _distinct_paths(path for each in spec for path in list_source_files(each) or [each])
-        if others := [path for path in files if not Path(path).is_file()]:
-            raise StreamError(f"{others[0]} is no file: several sources are files, folders or patterns")
+        files = _remove_duplicates(path for name in spec for path in list_source_files(name) or [name])
+        if missing := [path for path in files if not Path(path).is_file()]:
+            raise StreamError(f"{missing[0]} is not a file: several sources are files, folders or patterns")
         return files
     if "://" in spec or spec == "-":
         return []
     path = Path(spec)
     if path.is_dir():
-        found = [each for each in sorted(path.iterdir()) if each.name[0] not in "._" and _has_bytes(each)]
-        if not (files := [str(each) for each in found if _suffix_of(each.name) in _SUFFIXES]):
+        candidates = [file for file in sorted(path.iterdir()) if file.name[0] not in "._" and _is_filled(file)]
+        if not (files := [str(file) for file in candidates if _get_suffix(file.name) in _FORMAT_BY_SUFFIX]):
             raise StreamError(f"{spec} is a folder without a file of rows. Name the files by a pattern: '{path}/*.txt'")
         return files
-    if not _PATTERN & {*spec} or path.exists():
+    if not _WILDCARDS & {*spec} or path.exists():
         return []
-    if not (files := _distinct_paths(each for each in sorted(glob.glob(spec, recursive=True)) if _has_bytes(Path(each)))):  # noqa: PTH207 - as a shell
-        raise StreamError(f"{spec}: there is no such file")
+    matches = sorted(glob.glob(spec, recursive=True))  # noqa: PTH207 - as a shell
+    if not (files := _remove_duplicates(file for file in matches if _is_filled(Path(file)))):
+        raise StreamError(f"{spec}: no file matches this pattern")
     return files
 
 
-def _distinct_paths(paths: Iterable[str]) -> list[str]:
-    """Return paths without those that lead to a file which is there already, as links do."""
+def _remove_duplicates(paths: Iterable[str]) -> list[str]:
+    """Return paths without those that lead to the same file as an earlier one, such as links."""
     return list({os.path.realpath(path): path for path in reversed([*paths])}.values())[::-1]
 
 
-def _has_bytes(path: Path) -> bool:
+def _is_filled(path: Path) -> bool:
     try:
         return path.is_file() and path.stat().st_size > 0
     except OSError:
@@ -69,22 +70,22 @@ def _has_bytes(path: Path) -> bool:
 
 
 class FilesSource(Source):
-    """The rows of several files of one format, one file after the other, each of which ``opened`` opens.
+    """The rows of several files of one format, one file after the other. ``open_file`` opens the source of each path.
 
-    The columns of tables must be the same, in any order; some files may lack that of the ``label`` where ``opened`` allows it.
-    The position is that within a file, with the number of files before it and a digest of their sizes, first and last 64 KiB. A
-    run resumes only if these are there as they were; files may come after them. A StreamError says that the first file cannot be
-    opened; while you iterate, that another one cannot, or has other columns.
+    All files must have the same columns, in any order. The column ``label`` may be missing if ``open_file`` allows that. The
+    position is the one within the current file, with the number of finished files and a digest of their sizes and of their first
+    and last 64 KiB. A run resumes only if these have not changed; further files may have been added. Raises a StreamError if the
+    first file cannot be opened; while you iterate, also if another file cannot be opened, or has other columns.
     """
 
-    def __init__(self, name: str, paths: Sequence[str], opened: Callable[[str], Source], label: str | None = None) -> None:
-        self._paths, self._opened, self._label = list(paths), opened, label
+    def __init__(self, name: str, paths: Sequence[str], open_file: Callable[[str], Source], label: str | None = None) -> None:
+        self._paths, self._open_file, self._label = list(paths), open_file, label
         self.name: str = name
-        self._done = 0  # files
-        self._digest = ""  # of these
+        self._n_done = 0  # number of finished files
+        self._digest = ""  # of the finished files
         self._stopped = False
-        self._known: set[str] | None = None  # the columns of all files
-        self._source = opened(paths[0])
+        self._columns: set[str] | None = None  # the columns that all files must have, without the label
+        self._source = open_file(paths[0])
         self.has_names: bool = self._source.has_names
 
     @property
@@ -93,21 +94,21 @@ class FilesSource(Source):
 
     def read(self, max_rows: int) -> Chunk | None:
         while True:
-            size = _file_size(self._paths[self._done])  # before it is read: what is appended then may not be
+            size = _file_size(self._paths[self._n_done])  # before reading, because bytes that are appended later may be missed
             chunk = self._source.read(max_rows)
             if chunk is not None:
                 self._check_columns()
                 return chunk
-            if self._stopped or self._done + 1 == len(self._paths):
+            if self._stopped or self._n_done + 1 == len(self._paths):
                 return None
             self._check_columns()
-            self._digest = digest_file_ends(self._paths[self._done], size, f"{self._digest}:{size}:")
-            self._done += 1
+            self._digest = digest_file_ends(self._paths[self._n_done], size, f"{self._digest}:{size}:")
+            self._n_done += 1
             self._open_next()
 
     def _open_next(self) -> None:
         self._source.close()
-        self._source = self._opened(self._paths[self._done])
+        self._source = self._open_file(self._paths[self._n_done])
         if self._stopped:
             self._source.stop()
         if self.passthrough_names:
@@ -115,47 +116,48 @@ class FilesSource(Source):
 
     def _check_columns(self) -> None:
         columns = {*self._source.columns} - {self._label}
-        if self._known is None:
-            self._known = columns
-        elif columns != self._known and self._source.columns:
-            other = min(columns ^ self._known)
-            where = self._paths[self._done], self._paths[0]
-            has, lacks = where if other in columns else where[::-1]
+        if self._columns is None:
+            self._columns = columns
+        elif columns != self._columns and self._source.columns:
+            name = min(columns ^ self._columns)
+            files = self._paths[self._n_done], self._paths[0]
+            has_it, lacks_it = files if name in columns else files[::-1]
             raise StreamError(
-                f"{has} has a column {other!r}, which {lacks} has not: files that are read as one have equal columns"
+                f"{has_it} has a column {name!r}, and {lacks_it} does not: files that are read as one source must have the same "
+                "columns"
             )
 
     @property
     def position(self) -> Position:
-        """Where the next row is: the position within the file at hand, and the number and a digest of those before it."""
-        return {**self._source.position, "files_done": self._done, "files_digest": self._digest}
+        """The position within the current file, and the number and the digest of the finished files."""
+        return {**self._source.position, "files_done": self._n_done, "files_digest": self._digest}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``, as `Source.seek`; files before it that are gone, changed or new are errors."""
-        within = dict(position)
+        """Continue at ``position``, as `Source.seek`; raise a StreamError if the finished files have changed."""
+        file_position = dict(position)
         try:
-            done, before = validate_count("files_done", within.pop("files_done")), within.pop("files_digest")
+            n_done, digest = validate_count("files_done", file_position.pop("files_done")), file_position.pop("files_digest")
         except (KeyError, ValueError):
             raise self._foreign_position_error(position) from None
-        if done:
-            if done >= len(self._paths):
+        if n_done:
+            if n_done >= len(self._paths):
                 raise StreamError(
-                    f"{self.name}: there are {len(self._paths)} files, and the checkpoint is within file {done + 1}. "
+                    f"{self.name}: there are {len(self._paths)} files, and the checkpoint is within file {n_done + 1}. "
                     f"Give all of them, {START_AFRESH}"
                 )
             self._source.read(1)
             self._check_columns()
-            for path in self._paths[:done]:
+            for path in self._paths[:n_done]:
                 size = _file_size(path)
                 self._digest = digest_file_ends(path, size, f"{self._digest}:{size}:")
-            if self._digest != before:
+            if self._digest != digest:
                 raise StreamError(
-                    f"{self.name}: the files before {self._paths[done]} are not those {done} of the checkpoint: one is gone, "
+                    f"{self.name}: the files before {self._paths[n_done]} are not those of the checkpoint: one is gone, "
                     f"changed or new. Put them back, {START_AFRESH}"
                 )
-            self._done = done
+            self._n_done = n_done
             self._open_next()
-        self._source.seek(within)
+        self._source.seek(file_position)
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
         """Have chunks copy columns, as `Source.request_passthrough`."""
@@ -168,7 +170,7 @@ class FilesSource(Source):
         self._source.stop()
 
     def close(self) -> None:
-        """Close the file at hand."""
+        """Close the current file."""
         self._source.close()
 
 
@@ -179,24 +181,24 @@ def _file_size(path: str) -> int:
         raise StreamError(f"{path}: {error.strerror or error}") from error
 
 
-_SUFFIXES = (
+_FORMAT_BY_SUFFIX = (
     {".csv": "csv"}
     | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
     | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
     | {".parquet": "parquet"}
     | dict.fromkeys((".arrow", ".feather"), "arrow")
 )
-_PACKED = (".gz", ".bz2", ".zst")
+_COMPRESSED = (".gz", ".bz2", ".zst")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".7z", ".rar", ".xz")
 _SPREADSHEETS = (".xls", ".xlsx", ".ods")
-_TEXTS: dict[str, type[TextSource]] = {"csv": CSVSource, "jsonl": JSONLinesSource, "libsvm": LIBSVMSource}
-_FORMATS = (*_TEXTS, *KINDS)
+_TEXT_SOURCES: dict[str, type[TextSource]] = {"csv": CSVSource, "jsonl": JSONLinesSource, "libsvm": LIBSVMSource}
+_FORMATS = (*_TEXT_SOURCES, *KINDS)
 
 
 def detect_format(spec: str | Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
-    """The format of files or a text stream, from ``format`` or else from the suffix; None for a URL.
+    """Return the format of files or of standard input: ``format`` if it is given, else by the suffix; None for a URL.
 
-    A StreamError says that neither names one, or that files have several.
+    Raises a StreamError if the format is unknown, or if files have several formats.
 
     >>> detect_format("rows.csv.gz"), detect_format("-", "libsvm"), detect_format("kafka://host:9092/topic")
     ('csv', 'libsvm', None)
@@ -204,29 +206,29 @@ def detect_format(spec: str | Sequence[str], format: str | None = None) -> str |
     if files := list_source_files(spec):
         formats = {detect_format(path, format): path for path in files}
         if len(formats) > 1:
-            one, other = list(formats.values())[:2]
-            raise StreamError(f"{one} and {other} have two formats: name those of one by a pattern, such as 'data/*.csv'")
+            first, second = list(formats.values())[:2]
+            raise StreamError(f"{first} and {second} have two formats: name those of one by a pattern, such as 'data/*.csv'")
         return next(iter(formats))
     if not isinstance(spec, str):
-        raise StreamError("no file is named")
+        raise StreamError("the list of files is empty")
     if "://" in spec:
         return None
     if format is None:
-        format = _SUFFIXES.get(_suffix_of(spec))  # noqa: A001
+        format = _FORMAT_BY_SUFFIX.get(_get_suffix(spec))  # noqa: A001
     if format not in _FORMATS:
-        if (suffix := _suffix_of(spec)) in _ARCHIVES:
+        if (suffix := _get_suffix(spec)) in _ARCHIVES:
             raise StreamError(f"{spec}: files that end in {suffix} are not read. Unpack it, and name what was in it")
         if suffix in _SPREADSHEETS:
             raise StreamError(f"{spec}: spreadsheets are not read. Save it as CSV")
         raise StreamError(
-            f"{spec}: what is its format? A name may end in {', '.join(_SUFFIXES)}; otherwise name the format: "
+            f"{spec}: what is its format? A name may end in {', '.join(_FORMAT_BY_SUFFIX)}; otherwise name the format: "
             f"{', '.join(_FORMATS)}. A topic of Kafka is kafka://HOST:PORT/TOPIC"
         )
     return format
 
 
 def format_source_name(spec: str | Sequence[str]) -> str:
-    """The name of a source in messages.
+    """Return the name of a source for messages.
 
     >>> format_source_name("-"), format_source_name(["a.csv", "b.csv", "c.csv"])
     ('-', 'a.csv and 2 more')
@@ -234,13 +236,13 @@ def format_source_name(spec: str | Sequence[str]) -> str:
     return spec if isinstance(spec, str) else f"{spec[0]} and {len(spec) - 1} more"
 
 
-def _suffix_of(name: str) -> str:
+def _get_suffix(name: str) -> str:
     path = PurePath(name.lower())
-    return PurePath(path.stem).suffix if path.suffix in _PACKED else path.suffix
+    return PurePath(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
 
 
 class FileOptions(TextParserOptions, total=False):
-    """How a file is read: the further arguments of its source."""
+    """Options of reading a file: further arguments of its source."""
 
     delimiter: str
 
@@ -277,63 +279,63 @@ def open_source(
     start
         Where to begin in a stream with a URL, as its package defines it. None begins at the first row.
     group
-        Group whose offsets follow the checkpoints of a stream with a URL, as its package defines it. None uses no group.
+        Consumer group for a stream with a URL, as its package defines it. Its offsets follow the checkpoints. None uses no group.
     options
         Options of the connection to a stream with a URL, as its package defines them.
     weight
         Name of the column with the weight of each row, as in `WeightedSource`. None: rows have no weights.
     stream
-        The bytes of a text, where they are open already or in memory: then ``spec`` only names it. None opens ``spec``.
+        An open stream of the bytes of a text; ``spec`` is then only its name. None opens ``spec``.
     **reading
         How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``columns="id:drop"``.
 
     Raises
     ------
     StreamError
-        The source cannot be opened, or cannot be read in that way.
+        The source cannot be opened, or an option does not apply to it.
     """
-    place: str | list[str] = fspath(spec) if isinstance(spec, str | PathLike) else [fspath(each) for each in spec]
+    location: str | list[str] = fspath(spec) if isinstance(spec, str | PathLike) else [fspath(path) for path in spec]
     if weight is not None:
         columns = parse_columns(reading.get("columns", ""))
         if weight == label or columns.get(weight) == DROP:
-            raise StreamError(f"{place}: column {weight!r} cannot hold the weight: it is the label, or dropped")
+            raise StreamError(f"{location}: column {weight!r} cannot hold the weight: it is the label, or dropped")
         if OTHER_COLUMNS in columns:
             reading["columns"] = {weight: NUMBER, **columns}
-    kind, files, name = detect_format(place, format), list_source_files(place), format_source_name(place)
+    kind, files, name = detect_format(location, format), list_source_files(location), format_source_name(location)
     if kind is not None and start is not None:
         raise StreamError(f"{name} is read from its first row: to begin at {start} is for streams with a URL")
     if kind is not None and group is not None:
         raise StreamError(f"{name} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
-    given: dict[str, Any] = {option: value for option, value in reading.items() if value}
-    if unknown := given.keys() - OPTIONS_BY_FORMAT.get(kind or "", ()):
+    file_options: dict[str, Any] = {option: value for option, value in reading.items() if value}
+    if unknown := file_options.keys() - OPTIONS_BY_FORMAT.get(kind or "", ()):
         hint = "" if unknown - {*PARSER_OPTIONS} else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"
-        raise StreamError(f"{name}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
+        raise StreamError(f"{name}: {min(unknown)} does not apply to a {kind or 'stream with a URL'}{hint}")
     if kind == "csv" or kind in KINDS:
-        given["label_needed"] = label_needed
-    opened: Source
+        file_options["label_needed"] = label_needed
+    source: Source
     if kind is None:
-        how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
-        how |= {} if group is None else {"group": group}
-        opened = _find_plugin("streamsvm.sources", name).load()(name, **how)
+        arguments = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
+        arguments |= {} if group is None else {"group": group}
+        source = _find_plugin("streamsvm.sources", name).load()(name, **arguments)
     elif files:
-        opened = FilesSource(name, files, lambda path: _open_file(path, kind, label, given), label)
+        source = FilesSource(name, files, lambda path: _open_file(path, kind, label, file_options), label)
     else:
-        opened = _open_file(name if stream is None else stream, kind, label, given)
+        source = _open_file(name if stream is None else stream, kind, label, file_options)
     if weight is None:
-        return opened
+        return source
     try:
-        return WeightedSource(opened, weight)
+        return WeightedSource(source, weight)
     except StreamError:
-        opened.close()
+        source.close()
         raise
 
 
-def _open_file(place: str | ByteStream, kind: str, label: str | None, given: Mapping[str, Any]) -> Source:
+def _open_file(path: str | ByteStream, kind: str, label: str | None, options: Mapping[str, Any]) -> Source:
     if kind not in KINDS:
-        return _TEXTS[kind](place, label, **given)
-    if str(place) == "-":
+        return _TEXT_SOURCES[kind](path, label, **options)
+    if str(path) == "-":
         raise StreamError(f"{kind} cannot be read from standard input: give a file")
-    return ArrowSource(str(place), label, kind=kind, **given)
+    return ArrowSource(str(path), label, kind=kind, **options)
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
@@ -352,53 +354,55 @@ def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
     return FileSink(spec)
 
 
-def open_worker(spec: str, **how: Any) -> Any:
-    """Open a worker of a group that shares the partitions of the stream with a URL, each with a model of its own.
+def open_worker(spec: str, **arguments: Any) -> Any:
+    """Open a worker of a consumer group, which learns a separate model for each of its partitions of the stream with a URL.
 
-    It has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of the function
-    of this name in the package that knows the scheme, beside its ``open_source``; a StreamError says that it has none.
+    The worker has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of
+    ``open_worker`` in the package of the URL's scheme. Raises a StreamError if the package lacks this function.
     """
-    return _open_by_package("open_worker", spec, "has no partitions that workers could share: give a topic", how)
+    return _open_by_package("open_worker", spec, "has no partitions that workers could share: give a topic", arguments)
 
 
-def open_checkpoints(spec: str, **how: Any) -> Checkpoints:
-    """Open the stream with a URL as a place for checkpoints, where another process may follow them; as `open_worker`.
+def open_checkpoints(spec: str, **arguments: Any) -> Checkpoints:
+    """Open the stream with a URL as a checkpoint store that other processes may follow. Arguments are as for `open_worker`.
 
-    It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``try_open_sink(url, options)``,
-    a sink whose messages count from the next checkpoint on, or None.
+    It replaces a `CheckpointFolder`, and can commit the offsets of a ``group`` and the messages of a sink (`try_open_sink`)
+    together with a checkpoint.
     """
-    opened: Checkpoints = _open_by_package("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
-    return opened
+    checkpoints: Checkpoints = _open_by_package(
+        "open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", arguments
+    )
+    return checkpoints
 
 
-def open_models(spec: str, **how: Any) -> Any:
-    """Open the stream with a URL that holds checkpoints, to read the newest model and follow it; as `open_worker`.
+def open_models(spec: str, **arguments: Any) -> Any:
+    """Open the stream with a URL to follow the newest model of its checkpoints. Arguments are as for `open_worker`.
 
-    It stands where a `FollowedFolder` does, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``.
+    It replaces a `FollowedFolder`, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``.
     """
-    return _open_by_package("open_models", spec, "holds no models: give a file or folder, or a topic", how)
+    return _open_by_package("open_models", spec, "holds no models: give a file or folder, or a topic", arguments)
 
 
-def _open_by_package(function: str, spec: str, lacks: str, how: Mapping[str, Any]) -> Any:
-    """Call a function of the package that knows the scheme of a URL; raise a StreamError if it has none of this name."""
+def _open_by_package(function: str, spec: str, lacks: str, arguments: Mapping[str, Any]) -> Any:
+    """Call a function of the package of a URL's scheme; raise a StreamError with the text ``lacks`` without it."""
     opener = getattr(import_module(_find_plugin("streamsvm.sources", spec).module), function, None) if "://" in spec else None
     if opener is None:
         raise StreamError(f"{spec} {lacks}, kafka://host:port/topic")
-    return opener(spec, **how)
+    return opener(spec, **arguments)
 
 
 def _find_plugin(group: str, url: str) -> EntryPoint:
-    """Return the entry point of a scheme, which can be loaded; raise a StreamError if no package has registered it."""
+    """Return the loaded entry point of a URL's scheme; raise a StreamError if no package has registered it."""
     scheme = url.partition("://")[0]
     plugins = entry_points(group=group, name=scheme)
     if not plugins:
-        known = ", ".join(sorted(f"{entry.name}://" for entry in entry_points(group=group)))
-        raise StreamError(f"{url}: no installed package knows {scheme}://. Known are paths, - and {known}")
+        schemes = ", ".join(sorted(f"{entry.name}://" for entry in entry_points(group=group)))
+        raise StreamError(f"{url}: no installed package knows {scheme}://. Known are paths, - and {schemes}")
     plugin = next(iter(plugins))
     try:
         plugin.load()
     except MissingPackageError:
-        raise  # it says what to install
+        raise  # with the name of the package to install
     except ImportError as error:
         raise StreamError(f"{url}: the package that knows {scheme}:// cannot be imported: {error}") from error
     return plugin

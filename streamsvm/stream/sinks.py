@@ -1,4 +1,4 @@
-"""Sinks of predictions and dead letters: JSON lines and CSV, to a file or to standard output."""
+"""Writes predictions and dead letters as JSON lines or CSV, to a file or to standard output."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from streamsvm.stream.tables.chunk import MessageColumns
 
 
 class FileSink(Sink):
-    """Writes each prediction, or dead letter, as a line of a file: CSV for ``.csv``, else JSON.
+    """Writes each prediction or dead letter as a line of a file: CSV for ``.csv``, else JSON.
 
-    A run that resumes cuts the file back to the checkpoint, so that it ends with one line for each row, however often it was
-    killed. A pipe or device, such as standard output, gets each line immediately and cannot be cut back, so lines may come
-    again. A value that is not finite, and the prediction of a model that does not predict yet, is null or an empty cell.
+    A run that resumes truncates the file to the position of the checkpoint, so that the file has one line for each row, even
+    after many kills. A pipe or device, such as standard output, gets each line immediately and cannot be truncated, so lines may
+    be repeated. Values that are not finite, and missing predictions, are null or empty cells.
 
     Parameters
     ----------
@@ -37,102 +37,103 @@ class FileSink(Sink):
     Raises
     ------
     StreamError
-        The file cannot be written, another process (or sink) is writing to it, or its name asks for compression, which could
-        not be cut back.
+        The file cannot be written, another process (or sink) is writing to it, or its name ends in ``.gz``: a compressed file
+        cannot be truncated.
     BrokenPipeError
         The reader of standard output has gone.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._standard = str(path) == "-"
-        self.name: str = "standard output" if self._standard else str(path)
+        self._is_standard_output = str(path) == "-"
+        self.name: str = "standard output" if self._is_standard_output else str(path)
         if str(path).endswith(".gz"):
             raise StreamError(f"{self.name}: it cannot be compressed, because a killed run could not continue it")
         self._path = Path(path)
-        # Without the folder, which the next run may find under another name.
-        self._short_name = self.name if self._standard else self._path.name
-        self._csv = str(path).endswith(".csv")
-        self._offset = -1  # bytes written; -1 before the first
-        self._created = self._failed = self._regular = False
+        # Without the folder, which may have another path in the next run.
+        self._file_name = self.name if self._is_standard_output else self._path.name
+        self._is_csv = str(path).endswith(".csv")
+        self._offset = -1  # number of bytes written; -1 before the first record
+        self._created = self._failed = self._is_regular = False
         try:
-            if self._standard:
+            if self._is_standard_output:
                 self._file: BinaryIO = sys.stdout.buffer
             else:
                 self._created = not self._path.exists()
-                self._regular = self._created or self._path.is_file()
-                # It is cut back only when `seek` is called or the first line comes.
-                flags = (os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY) | getattr(os, "O_BINARY", 0)
-                self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._regular else "wb")
-            is_alone = not self._regular or try_lock(self._file)
+                self._is_regular = self._created or self._path.is_file()
+                # Do not truncate the file before `seek` is called, or the first record is written.
+                flags = (os.O_RDWR | os.O_CREAT if self._is_regular else os.O_WRONLY) | getattr(os, "O_BINARY", 0)
+                self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._is_regular else "wb")
+            has_lock = not self._is_regular or try_lock(self._file)
         except OSError as error:
-            raise self._failure_of(error) from error
-        except AttributeError:  # sys.stdout is None then
+            raise self._make_error(error) from error
+        except AttributeError:  # sys.stdout is missing
             raise StreamError(f"{self.name} is closed") from None
-        if not is_alone:
+        if not has_lock:
             self._file.close()
             raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
 
-    def _failure_of(self, error: OSError) -> Exception:
+    def _make_error(self, error: OSError) -> Exception:
         self._failed = True
-        if self._standard and isinstance(error, BrokenPipeError):
+        if self._is_standard_output and isinstance(error, BrokenPipeError):
             return error
         return StreamError(f"{self.name}: {error.strerror}")
 
     def write(self, record: Record) -> None:
-        """Write one line; raise a StreamError if that fails."""
+        """Write a record as one line; raise a StreamError if that fails."""
         self.write_many({name: [value] for name, value in record.items()})
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
-        """Write a line for each row of columns; raise a StreamError if that fails."""
+        """Write a line for each row of the columns; raise a StreamError if that fails."""
         try:
             if self._offset < 0:
-                self._begin_file()
-            if self._csv:
+                self._start_file()
+            if self._is_csv:
                 text, header = io.StringIO(), [columns] if self._offset == 0 else []
-                rows = zip(*map(_csv_column, columns.values()), strict=True)
+                rows = zip(*map(_to_csv_cells, columns.values()), strict=True)
                 csv.writer(text, lineterminator="\n").writerows([*header, *rows])
                 lines = text.getvalue()
             else:
-                lines = _json_lines(columns)
-            data = lines.encode(errors="backslashreplace")  # of half a surrogate pair
+                lines = _format_json_lines(columns)
+            data = lines.encode(errors="backslashreplace")  # lone surrogates are escaped
             self._file.write(data)
             self._offset += len(data)
-            if not self._regular:
+            if not self._is_regular:
                 self._file.flush()
         except OSError as error:
-            raise self._failure_of(error) from error
+            raise self._make_error(error) from error
 
-    def _begin_file(self) -> None:
+    def _start_file(self) -> None:
         self._offset = 0
-        if self._regular:
+        if self._is_regular:
             self._file.truncate(0)
 
     def flush(self) -> Position:
-        """Make all lines durable, and return the position: the name and the size of the file, and a digest of its last bytes."""
+        """Make all lines durable, and return the position: name and size of the file, and a digest of its last bytes."""
         try:
             if self._offset < 0:
-                self._begin_file()
+                self._start_file()
             self._file.flush()
-            if self._regular:
+            if self._is_regular:
                 os.fsync(self._file.fileno())
             if self._created:
                 sync_folder(self._path.absolute().parent)
                 self._created = False
-            return {"name": self._short_name, "offset": self._offset, "tail_digest": self._tail_before(self._offset)}
+            return {"name": self._file_name, "offset": self._offset, "tail_digest": self._digest_tail(self._offset)}
         except OSError as error:
-            raise self._failure_of(error) from error
+            raise self._make_error(error) from error
 
-    def _tail_before(self, offset: int) -> str | None:
-        if not self._regular:
+    def _digest_tail(self, offset: int) -> str | None:
+        """Return a digest of the last bytes before ``offset``; None for a pipe or device."""
+        if not self._is_regular:
             return None
-        begin, at = max(offset - FINGERPRINT_BYTES, 0), self._file.tell()
-        self._file.seek(begin)
-        last = self._file.read(offset - begin)
-        self._file.seek(at)
-        return hex_digest(last)
+        start, current = max(offset - FINGERPRINT_BYTES, 0), self._file.tell()
+        self._file.seek(start)
+        tail = self._file.read(offset - start)
+        self._file.seek(current)
+        return hex_digest(tail)
 
     def seek(self, position: Position) -> None:
-        """Drop the lines after a position, as `Sink.seek`. Lines that went to a pipe come again."""
+        """Drop the lines after a position, as `Sink.seek`. Lines that went to a pipe are repeated."""
         try:
             name, offset, tail = position["name"], validate_count("offset", position["offset"]), position["tail_digest"]
         except (KeyError, ValueError):
@@ -140,66 +141,66 @@ class FileSink(Sink):
                 f"{self.name}: the checkpoint is of another kind of sink ({short_repr(dict(position))}). Give that, "
                 f"{START_AFRESH}"
             ) from None
-        if name != self._short_name:
+        if name != self._file_name:
             raise StreamError(f"{self.name}: what this checkpoint has written is in {name}. Give that, {START_AFRESH}")
         if self._created:
             raise StreamError(f"{self.name}, which this checkpoint has written, is not there. Put it back, {START_AFRESH}")
-        if self._regular:
+        if self._is_regular:
             size = os.fstat(self._file.fileno()).st_size
             if size < offset:
                 raise StreamError(
                     f"{self.name} has {size:,} bytes, not {offset:,} as then: it was cut off. Put it back, {START_AFRESH}"
                 )
-            if self._tail_before(offset) != tail:
+            if self._digest_tail(offset) != tail:
                 raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {START_AFRESH}")
             self._file.truncate(offset)
             self._file.seek(offset)
         self._offset = offset
 
     def close(self) -> None:
-        """Close the file, but not standard output; remove it if it was created here and nothing was written to it."""
-        if self._standard:
+        """Close the file, but not standard output; remove it if this sink has created it and not written to it."""
+        if self._is_standard_output:
             return
-        failed = self._failed  # an error is raised once
+        has_failed = self._failed  # do not raise the same error twice
         try:
             self._file.close()
         except OSError as error:
-            if not failed:
-                raise self._failure_of(error) from error
+            if not has_failed:
+                raise self._make_error(error) from error
         if self._created and self._offset < 0:
             self._path.unlink(missing_ok=True)
 
 
-def _plain_value(value: Any) -> Any:
-    # A value that JSON can hold: a scalar of numpy as Python's, None for a number that is not finite.
+def _to_json_value(value: Any) -> Any:
+    """Convert a value for JSON: numpy scalars to Python objects, and numbers that are not finite to None."""
     value = to_python_scalar(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _csv_column(values: Sequence[Any]) -> Sequence[Any]:
-    """Return values as cells of CSV."""
-    kinds = set(map(type, values))
-    if kinds <= {bool, int, str, type(None)} or (kinds == {float} and all(map(math.isfinite, values))):
+def _to_csv_cells(values: Sequence[Any]) -> Sequence[Any]:
+    """Convert the values of a column to CSV cells."""
+    types = set(map(type, values))
+    if types <= {bool, int, str, type(None)} or (types == {float} and all(map(math.isfinite, values))):
         return values
-    # An object or a list is written as JSON.
-    return [json.dumps(value, default=str) if isinstance(value, dict | list) else _plain_value(value) for value in values]
+    # Dicts and lists are written as JSON.
+    return [json.dumps(value, default=str) if isinstance(value, dict | list) else _to_json_value(value) for value in values]
 
 
-def _json_lines(columns: Mapping[str, Sequence[Any]]) -> str:
-    # As json.dumps of each record, in a fraction of the time.
-    forms, texts = zip(*map(_json_column, columns.values()), strict=True)
-    line = "{" + ", ".join(f"{json.dumps(name)}: {form}" for name, form in zip(columns, forms, strict=True)) + "}\n"
-    return line * len(texts[0]) % tuple(itertools.chain.from_iterable(zip(*texts, strict=True)))
+def _format_json_lines(columns: Mapping[str, Sequence[Any]]) -> str:
+    """Return the lines that `json.dumps` of each record would give, in a fraction of the time."""
+    formats, arguments = zip(*map(_to_json_format, columns.values()), strict=True)
+    line = "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in zip(columns, formats, strict=True)) + "}\n"
+    return line * len(arguments[0]) % tuple(itertools.chain.from_iterable(zip(*arguments, strict=True)))
 
 
-def _json_column(values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    """Return how values are printed as JSON, and what is printed so."""
-    kinds = set(map(type, values))
-    if kinds == {int}:
+def _to_json_format(values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """Return a %-format for the values of a column in JSON, and the arguments for it."""
+    types = set(map(type, values))
+    if types == {int}:
         return "%d", values
-    if kinds == {float} and all(map(math.isfinite, values)):
+    if types == {float} and all(map(math.isfinite, values)):
         return "%r", values
-    if kinds <= {bool, str, type(None)}:  # often the same ones
+    if types <= {bool, str, type(None)}:  # few different values
         texts = {value: json.dumps(value) for value in set(values)}
         return "%s", [texts[value] for value in values]
-    return "%s", [json.dumps(_plain_value(value), default=str) for value in values]
+    return "%s", [json.dumps(_to_json_value(value), default=str) for value in values]

@@ -128,8 +128,8 @@ class TextSource(TableSource):
             self._has_started = True
             self._read_header()
 
-    def _next_lines(self, most: int) -> list[bytes]:
-        lines = self._reader.lines(most)
+    def _next_lines(self, max_lines: int) -> list[bytes]:
+        lines = self._reader.peek_lines(max_lines)
         if lines and not self._reader.offset and self._encoding == "utf-8" and lines[0].startswith(codecs.BOM_UTF8):
             self._reader.consume([codecs.BOM_UTF8])
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
@@ -232,7 +232,7 @@ class TextSource(TableSource):
                 f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
                 f"Put it back, {START_AFRESH}"
             )
-        if not last.endswith(b"\n") and (rest := self._reader.lines(1)):  # the last row had no newline when it was learned
+        if not last.endswith(b"\n") and (rest := self._reader.peek_lines(1)):  # the last row had no newline when it was learned
             if rest[0].strip():
                 raise StreamError(
                     f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "

@@ -115,8 +115,8 @@ def test_a_file_without_a_model_is_told(rows, tmp_path, call):
     tree = {"records": [["dict", [["model", 7], ["metric", None]]]], "root": {"ref": 0}}
     facts = {"metadata": json.dumps({"rows": 1, "position": {}})}
     (tmp_path / "seven").write_bytes(pack_container({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))
-    call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds a int, which is no model")
-    raises("seven holds a int, which is no model: name the file", load, tmp_path / "seven", error=CheckpointError)
+    call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds a int, which is not a model")
+    raises("seven holds a int, which is not a model: name the file", load, tmp_path / "seven", error=CheckpointError)
     raises("a int is not a model", save, 7, tmp_path / "eight", error=ModelFileError)
     save(StandardScaler(), tmp_path / "scaler")
     call("predict", rows, "--model", tmp_path / "scaler", "--to", "-", status=1, says="a StandardScaler, which predicts no label")

@@ -276,11 +276,11 @@ def test_metrics_of_each_partition(topic, worker):
                 text = answer.read().decode()
             for family in text_string_to_metric_families(text):
                 samples.update({(each.name, each.labels.get("partition")): each.value for each in family.samples})
-            states.append(monitor.state())
+            states.append(monitor.make_state())
 
     with Monitor(one) as monitor:
         one.run(on_rows=look)
-        (state,), ended = states, monitor.state()["state"]
+        (state,), ended = states, monitor.make_state()["state"]
     assert [samples["streamsvm_rows_total", partition] for partition in ("0", "1")] == [600, 400]
     assert [samples["streamsvm_consumer_lag", partition] for partition in ("0", "1")] == [0, 0]
     assert samples["streamsvm_support_vectors", "0"] == 30

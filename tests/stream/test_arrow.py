@@ -111,7 +111,7 @@ def test_columns_say_what_rows_do(tmp_path, kind, nulls):
 def test_large_batches_are_held_in_pieces(tmp_path):
     path = write(tmp_path / "rows.arrow", pa.table({"n": list(range(5000)), "y": [0, 1] * 2500}))
     with ArrowSource(path, "y") as source:
-        assert max(batch.num_rows for batch in source._batches_after(1500)) == 1024
+        assert max(batch.num_rows for batch in source._iter_batches(1500)) == 1024
         source.seek({**source.position, "rows": 1500})
         assert next(iter(source)).x == {"n": 1500}
 

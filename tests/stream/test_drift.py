@@ -17,7 +17,7 @@ from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop
 from streamsvm.stream.logs import log_as_json
-from streamsvm.stream.monitor import Families
+from streamsvm.stream.monitor import MetricFamilies
 
 DETECTORS = {"ADWIN": drift.ADWIN, "PageHinkley": lambda: drift.PageHinkley(threshold=20), "DDM": drift.binary.DDM}
 
@@ -138,9 +138,9 @@ def test_a_drift_is_told_and_shown():
 
     class Collector:
         def collect(self):
-            found = Families(core, several=False)
-            found.add(loop, loop.progress)
-            return iter(found)
+            families = MetricFamilies(core, has_partitions=False)
+            families.add_loop(loop, loop.progress)
+            return iter(families)
 
     registry = CollectorRegistry()
     registry.register(Collector())

@@ -49,9 +49,9 @@ def test_files_before_the_position_stay_as_they_were(tmp_path):
             raises(match, source.seek, position, error=StreamError)
 
     for changed, position, match in [
-        (0, 4, "not those 1 of the checkpoint"),
-        (0, 6, "not those 2 of the checkpoint"),
-        (1, 6, "not those 2 of the checkpoint"),
+        (0, 4, "not those of the checkpoint"),
+        (0, 6, "not those of the checkpoint"),
+        (1, 6, "not those of the checkpoint"),
         (1, 4, "was changed before byte|ends at byte|not the stream"),
     ]:
         part[changed].write_text(texts[changed].replace(".5", ".25"))
@@ -62,7 +62,7 @@ def test_files_before_the_position_stay_as_they_were(tmp_path):
     refused("not the stream|ends at byte|not those", positions[4])
     part[1].write_text(texts[1])
     (folder / "part-00.csv").write_text(texts[0])
-    refused("not those 2 of the checkpoint", positions[6])
+    refused("not those of the checkpoint", positions[6])
     (folder / "part-00.csv").unlink()
     for other in ({}, {"files_done": 1}, positions[1] | {"files_done": "x"}, positions[1] | {"files_done": -1}):
         refused("another kind of stream", other)
@@ -83,7 +83,7 @@ def test_columns_must_agree_in_any_order(tmp_path):
         assert [(row.x["a"], row.x["b"], row.y) for row in source] == [(float(i), i + 0.5, i % 2) for i in range(4)]
     (folder / "part-2.csv").write_text("a,c,y\n1,2,0\n")
     with open_source(str(folder), label="y") as source:
-        raises("part-[02].csv has a column 'b', which .*part-[02].csv has not", list, source, error=StreamError)
+        raises("part-[02].csv has a column 'b', and .*part-[02].csv does not", list, source, error=StreamError)
     (folder / "part-2.csv").write_text("a,b\n1,2\n")
     with open_source(str(folder), label="y") as source:
         raises("no column 'y' for the label", list, source, error=StreamError)
@@ -104,9 +104,9 @@ def test_which_files_a_folder_has(tmp_path):
     for spec, match in [
         (str(folder), "have two formats"),
         (str(folder / "more.csv"), "is a folder without a file of rows"),
-        (f"{folder}/x*.csv", "there is no such file"),
-        ([str(folder / "part-0.csv"), "-"], "- is no file: several sources are files"),
-        ([str(folder / "part-0.csv"), str(folder / "none.csv")], r"none\.csv is no file"),
+        (f"{folder}/x*.csv", "no file matches this pattern"),
+        ([str(folder / "part-0.csv"), "-"], "- is not a file: several sources are files"),
+        ([str(folder / "part-0.csv"), str(folder / "none.csv")], r"none\.csv is not a file"),
     ]:
         raises(match, open_source, spec, label="y", error=StreamError)
     odd = folder / "part[1].csv"

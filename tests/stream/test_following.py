@@ -102,8 +102,8 @@ def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
 @pytest.mark.parametrize(
     ("write", "reason"),
     [
-        (lambda learner, path: learner.save({"a": "model"}, 20), "state holds a dict, which is no model"),
-        (lambda _, path: load(path).save(path / "checkpoint-000000000020.ckpt"), "does not say how many rows it has seen"),
+        (lambda learner, path: learner.save({"a": "model"}, 20), "state holds a dict, which is not a model"),
+        (lambda _, path: load(path).save(path / "checkpoint-000000000020.ckpt"), "its number of rows is missing"),
     ],
 )
 def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner, write, reason):

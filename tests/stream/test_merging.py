@@ -106,7 +106,7 @@ def test_encoders_know_what_each_knew():
 @pytest.mark.parametrize(
     ("makers", "reason"),
     [
-        ([lambda: BoundedScaler() | SVMClassifier(effort="low")] * 2, "SVMClassifier cannot be merged.*BSGDClassifier, BSCA"),
+        ([lambda: BoundedScaler() | SVMClassifier(effort="low")] * 2, "SVMClassifier cannot be merged.*BSGDClassifier.*BSCA"),
         ([KernelPerceptron] * 2, "KernelPerceptron cannot be merged.*BSGDClassifier or BSCA"),
         ([lambda: BoundedScaler(4.0) | BSGDClassifier(), lambda: BoundedScaler() | BSGDClassifier()], "deviations=4.0 and 8.0"),
         ([lambda: BoundedScaler() | BSGDClassifier(), BSGDClassifier], "different steps"),
@@ -212,7 +212,7 @@ def test_what_is_no_set_of_parts_is_refused(parts, result, tmp_path):
     save(parts / "partition-10", 200, 10, label="z")
     raises("read differently", merger.step, error=CheckpointError)
     raises("named twice", CheckpointMerger, [parts, parts / "partition-2"], result, error=CheckpointError)
-    raises("is no folder", CheckpointMerger, [tmp_path / "none"], result, error=CheckpointError)
+    raises("is not a folder", CheckpointMerger, [tmp_path / "none"], result, error=CheckpointError)
     with CheckpointFolder(parts / "partition-2") as own, pytest.raises(CheckpointError, match="of a learner, not merged"):
         CheckpointMerger([parts], own)
 
@@ -221,15 +221,18 @@ def test_a_folder_of_something_else_is_told(result, tmp_path):
     with CheckpointFolder(tmp_path / "thing") as folder:
         folder.save({"a": 1}, None, rows=3, position={})
     merger = CheckpointMerger([tmp_path / "thing"], result)
-    with pytest.warns(UserWarning, match="holds a dict, which is no model"):
+    with pytest.warns(UserWarning, match="holds a dict, which is not a model"):
         assert merger.step() is None
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({"rows": rows}, "holds a model that is no checkpoint: it does not say how many rows") for rows in (-1, "many", None)),
-        ({}, "holds a CSMOClassifier, which is no model"),  # that learns rows
+        *(
+            ({"rows": rows}, "holds a model that is not a checkpoint: its number of rows is missing")
+            for rows in (-1, "many", None)
+        ),
+        ({}, "holds a CSMOClassifier, which is not a model"),  # that learns rows
     ],
 )
 def test_a_merged_model_that_is_none_is_refused(parts, result, changes, message, monkeypatch):

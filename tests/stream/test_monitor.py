@@ -110,7 +110,7 @@ def test_regression_and_prediction(tmp_path):
         with Monitor(predicting) as server:
             predicting.run()
             found = samples(server)
-            state = server.state()
+            state = server.make_state()
     assert found["streamsvm_predicted_rows_total",] == 20
     assert found["streamsvm_predict_seconds_count",] == 20
     assert not any(name.startswith(("streamsvm_learn", "streamsvm_metric")) for name, *_ in found)
@@ -118,15 +118,15 @@ def test_regression_and_prediction(tmp_path):
 
 
 def test_health_and_the_page_while_rows_come(monkeypatch):
-    monkeypatch.setattr(monitor, "_SECONDS", 0.001)
+    monkeypatch.setattr(monitor, "_FIRST_INTERVAL_SECONDS", 0.001)
     ready = threading.Event()
 
     def waits(i):  # in the middle until it was looked at, later now and then for a further point
         if i == 50:
             ready.wait()
         elif i > 50 and i % 10 == 0:
-            n = len(server.state()["points"])
-            until(lambda: len(server.state()["points"]) > n, every=0.001)
+            n = len(server.make_state()["points"])
+            until(lambda: len(server.make_state()["points"]) > n, every=0.001)
 
     loop = loop_of(rows(200, waits))
     with Monitor(loop) as server:
@@ -178,7 +178,7 @@ def test_the_page_of_several_loops_and_of_one_that_predicts(tmp_path):
         group.loops[partition] = loop_of(rows(), on_error="skip", window=50)
         group.loops[partition].run()
     with Monitor(group) as server:
-        state = server.state()
+        state = server.make_state()
     assert state["curve"] is None
     assert state["score"]["value"] == pytest.approx(group.loops[0].metric.get(), rel=1e-5)
     assert dict(state["tiles"])["rows that wait"] == "7"
@@ -187,7 +187,7 @@ def test_the_page_of_several_loops_and_of_one_that_predicts(tmp_path):
         loop = PredictionLoop(IterableSource([({"z": 1.0, "a": 0.5}, None)]), group.loops[0].model, sink, version=300)
         with Monitor(loop) as server:
             loop.run()
-            state = server.state()
+            state = server.make_state()
     assert state["score"] is None
     assert state["lead"] == ["1 row", "1 predicted"]
     assert dict(state["facts"])["model"].startswith("after 300 rows, in use for ")
@@ -203,13 +203,13 @@ def test_a_loop_that_fails_is_not_healthy():
 
 
 def test_the_history_stays_short(monkeypatch):
-    monkeypatch.setattr(monitor, "_SECONDS", 0.001)
-    monkeypatch.setattr(monitor, "_POINTS", 16)
+    monkeypatch.setattr(monitor, "_FIRST_INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr(monitor, "_MAX_POINTS", 16)
     loop = loop_of(rows())
     with Monitor(loop) as server:
         loop.run()
-        until(lambda: server._seconds >= 0.004)
-        assert len(server.state()["points"]) <= 17
+        until(lambda: server._interval >= 0.004)
+        assert len(server.make_state()["points"]) <= 17
 
 
 def test_one_who_says_nothing_holds_nobody_up():
@@ -223,7 +223,7 @@ def test_one_who_says_nothing_holds_nobody_up():
 @pytest.mark.thorough
 def test_a_probe_is_answered_whatever_others_do(monkeypatch, capfd):
     """Many that say nothing, or half of what they want, and come again as soon as they are hung up on."""
-    monkeypatch.setattr(monitor, "_MOST_CLIENTS", 60)
+    monkeypatch.setattr(monitor, "_MAX_CLIENTS", 60)
     done = threading.Event()
 
     def crowd(address):
@@ -263,7 +263,7 @@ def test_a_probe_is_answered_whatever_others_do(monkeypatch, capfd):
 
 def test_what_cannot_be_answered_ends_no_server(monkeypatch, caplog):
     with Monitor(loop_of(rows())) as server:
-        monkeypatch.setattr(server, "state", lambda: 1 / 0)
+        monkeypatch.setattr(server, "make_state", lambda: 1 / 0)
         assert (status(server, "/state.json"), status(server, "/healthz")) == (500, 200)
     assert "ZeroDivisionError" in caplog.text
 
@@ -310,7 +310,7 @@ def test_what_is_asked_under_a_strangers_name_is_not_served(caplog):
                 answer = client.makefile("rb").read()
             served = host in OWN
             assert answer.startswith(b"HTTP/1.0 200" if served else b"HTTP/1.0 421"), host
-            assert ("was not answered: --metrics-names allows it" in caplog.text) == (host == STRANGE[0])  # is said once
+            assert ("was rejected: --metrics-names allows it" in caplog.text) == (host == STRANGE[0])  # is said once
             assert (b"--metrics-names" in answer, b'"source"' in answer) == (not served, served)
 
 
@@ -323,10 +323,10 @@ def test_a_port_that_is_taken():
 
 def test_quantiles_are_ends_of_buckets():
     histogram = Histogram("seconds", "Times", registry=None, buckets=monitor.BUCKETS)
-    assert math.isnan(monitor.quantile(histogram, 0.5))
+    assert math.isnan(monitor.find_quantile(histogram, 0.5))
     for seconds in (1e-6, 3e-6, 0.5, 7.0):
         histogram.observe(seconds)
-    assert [monitor.quantile(histogram, part) for part in (0.0, 0.25, 0.5, 0.75, 1.0)] == [1e-6, 1e-6, 5e-6, 0.5, math.inf]
+    assert [monitor.find_quantile(histogram, part) for part in (0.0, 0.25, 0.5, 0.75, 1.0)] == [1e-6, 1e-6, 5e-6, 0.5, math.inf]
 
 
 def test_figures_of_labels_from_another_stream():

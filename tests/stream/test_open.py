@@ -19,11 +19,11 @@ from streamsvm.stream import StreamError, open_sink, open_source
         ("amqp://host/queue", {}, "no installed package knows amqp"),
         ("rows.csv.zip", {}, "end in .zip are not read. Unpack it"),
         ("rows.xlsx", {}, "Save it as CSV"),
-        ("rows.libsvm", {"columns": "a:drop"}, "columns means nothing for a libsvm"),
+        ("rows.libsvm", {"columns": "a:drop"}, "columns does not apply to a libsvm"),
         (
             "kafka://localhost:9092/rows",
             {"columns": "a:drop"},
-            r"columns means nothing for a stream with a URL. Put a .*TableEncoder",
+            r"columns does not apply to a stream with a URL. Put a .*TableEncoder",
         ),
     ],
 )
