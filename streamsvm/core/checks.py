@@ -30,7 +30,7 @@ Scaling = Literal["auto"] | None
 SCALINGS = ("auto", None)
 LearningRate = Literal["pegasos", "constant", "floor", "capped"]
 OutputName = Literal["auto", "last", "average"]
-#: Method by which `Merge` finds the best partner and the merged vector.
+#: Method of `Merge` to find the best partner and the merged vector.
 Search = Literal["gss", "gss-precise", "lookup-h", "lookup-wd"]
 #: The support vector that `Removal` removes.
 Victim = Literal["smallest", "random"]
@@ -79,12 +79,13 @@ def check_number(
 
 
 def _check_boolean(name: str, value: object) -> None:
+    """Raise ValueError with the parameter's name if its value is not a boolean."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, not {short_repr(value)}")
 
 
 def check_decay(eta0: float, l2: float) -> None:
-    """Raise ValueError unless ``1 - eta0 * l2``, the factor by which a step shrinks the model, is above 0."""
+    """Raise ValueError unless ``1 - eta0 * l2``, with which a step multiplies the model, is above 0."""
     if eta0 * l2 >= 1.0:
         raise ValueError(f"eta0 * l2 must be below 1, or a step shrinks the model to 0: {eta0!r} * {l2!r}")
 

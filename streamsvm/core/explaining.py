@@ -242,7 +242,7 @@ def get_axes(axes: Axes | None) -> Axes:
 
 
 def to_plot_text(text: Any) -> str:
-    """Return a text as one short line in which dollar signs, matplotlib's marks of formulas, are escaped."""
+    """Return a text as one short line with escaped dollar signs, so that matplotlib does not read a formula."""
     text = " ".join(str(text).split())
     return (text if len(text) <= MAX_NAME_CHARACTERS else f"{text[: MAX_NAME_CHARACTERS - 3]}...").replace("$", r"\$")
 

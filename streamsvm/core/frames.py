@@ -80,12 +80,12 @@ def to_list(values: Any) -> list[Any]:
 
 
 def to_series(values: np.ndarray, like: Any) -> Any:
-    """Convert values [n] to a series of the same library as the frame ``like`` from `to_matrix`; no conversion if it is None."""
+    """Convert values [n] to a series of the same library as the frame ``like`` from `to_matrix`; None for no conversion."""
     return values if like is None else dataframe.to_native_series(values, name=None, like=like)
 
 
 def to_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
-    """Convert values [n, names] to a frame of the same library as ``like`` from `to_matrix`; no conversion if it is None."""
+    """Convert values [n, names] to a frame of the same library as ``like`` from `to_matrix`; None for no conversion."""
     return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
 
 

@@ -22,11 +22,11 @@ _MAX_VARINT_BYTES = 10
 
 
 @compiled
-def _read_varint(data: Any, at: Any, end: Any) -> Any:
-    """Decode the zigzag varint at a position. Return it and the next position; -1 if it is invalid or exceeds ``end``."""
+def _read_varint(data: Any, at: Any, limit: Any) -> Any:
+    """Decode the zigzag varint at a position. Return it and the next position; -1 if it is invalid or exceeds ``limit``."""
     bits = np.uint64(0)
     for i in range(_MAX_VARINT_BYTES):
-        if at >= end:
+        if at >= limit:
             break
         byte = np.uint64(data[at])
         at += 1
@@ -47,10 +47,10 @@ def find_fields(data: Any, at: Any, columns: Any) -> Any:
     beyond its record, a record beyond the data or of another size than stated, attributes of more than a byte, or data after the
     last record.
     """
-    end, total = data.shape[0], 0
+    limit, total = data.shape[0], 0
     for i in range(columns.shape[0]):
-        size, at = _read_varint(data, at, end)
-        if at < 0 or size < 0 or size > end - at or at >= end or data[at] > 127:
+        size, at = _read_varint(data, at, limit)
+        if at < 0 or size < 0 or size > limit - at or at >= limit or data[at] > 127:
             return -1
         stop = at + size
         columns[i, TIME], at = _read_varint(data, at + 1, stop)
@@ -70,4 +70,4 @@ def find_fields(data: Any, at: Any, columns: Any) -> Any:
             return -1
         at = stop
         total += size
-    return total if at == end else -1
+    return total if at == limit else -1

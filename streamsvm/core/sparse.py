@@ -48,7 +48,7 @@ def gather_columns(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def scatter_columns(matrix: Matrix, columns: np.ndarray, used: int, dtype: Any) -> np.ndarray:
-    """Return rows as a new dense array [n, used], in which each feature is moved to its model column.
+    """Return rows as a new dense array [n, used], with each feature in its model column.
 
     ``columns`` are as in `gather_columns`. Values in the same column are added, in the order of the features.
     """

@@ -88,20 +88,20 @@ def _round_to_float_bits(w: Any, q: Any, fives: Any) -> Any:
 
 
 @compiled(forceinline=True)
-def parse_number(data: Any, at: Any, end: Any) -> Any:
+def parse_number(data: Any, at: Any, limit: Any) -> Any:
     """Parse the number at a position. Return whether it is negative, whether it is an integer, w, q, and the next position.
 
     The absolute value is w * 10**q. An integer has neither a decimal point nor an exponent. The position is -1 if the number is
     invalid or has too many digits.
     """
     zero, w = np.uint64(0), np.uint64(0)
-    negative = at < end and data[np.uint64(at)] == _MINUS
+    negative = at < limit and data[np.uint64(at)] == _MINUS
     at += negative
     first, left = at, _MAX_DIGITS  # parsing stops after this many digits, so that callers find a digit where none is allowed
-    if at < end and data[np.uint64(at)] == _ZERO:
+    if at < limit and data[np.uint64(at)] == _ZERO:
         at += 1
     else:
-        stop = min(end, at + left)
+        stop = min(limit, at + left)
         while at < stop and _ZERO <= data[np.uint64(at)] <= _NINE:
             w = w * np.uint64(10) + np.uint64(data[np.uint64(at)] - _ZERO)
             at += 1
@@ -109,13 +109,13 @@ def parse_number(data: Any, at: Any, end: Any) -> Any:
     if at == first:
         return False, False, zero, 0, -1
     is_integer, q = True, 0
-    if at < end and data[np.uint64(at)] == _POINT:
+    if at < limit and data[np.uint64(at)] == _POINT:
         is_integer = False
         at += 1
         first = at
-        while w == zero and at < end and data[np.uint64(at)] == _ZERO:
+        while w == zero and at < limit and data[np.uint64(at)] == _ZERO:
             at += 1
-        stop = min(end, at + left)
+        stop = min(limit, at + left)
         while at < stop - 1:  # two digits at once, because each step depends on the previous one
             tens, ones = np.int64(data[np.uint64(at)]) - _ZERO, np.int64(data[np.uint64(at + 1)]) - _ZERO
             if not (0 <= tens <= 9 and 0 <= ones <= 9):
@@ -128,13 +128,13 @@ def parse_number(data: Any, at: Any, end: Any) -> Any:
         q = first - at
         if q == 0:
             return False, False, zero, 0, -1
-    if at < end and data[np.uint64(at)] | _LOWER == _EXPONENT:
+    if at < limit and data[np.uint64(at)] | _LOWER == _EXPONENT:
         is_integer = False
         at += 1
-        negative_power = at < end and data[np.uint64(at)] == _MINUS
-        at += at < end and (data[np.uint64(at)] == _MINUS or data[np.uint64(at)] == _PLUS)
+        negative_power = at < limit and data[np.uint64(at)] == _MINUS
+        at += at < limit and (data[np.uint64(at)] == _MINUS or data[np.uint64(at)] == _PLUS)
         first, power = at, 0
-        while at < end and _ZERO <= data[np.uint64(at)] <= _NINE:
+        while at < limit and _ZERO <= data[np.uint64(at)] <= _NINE:
             if power < _MAX_EXPONENT:
                 power = 10 * power + int(data[np.uint64(at)] - _ZERO)
             at += 1

@@ -24,8 +24,9 @@ _TRUE, _FALSE, _NULL = tuple(b"true"), tuple(b"false"), tuple(b"null")
 
 
 @compiled(forceinline=True)
-def _skip_blanks(data: Any, at: Any, end: Any) -> Any:
-    while at < end and (
+def _skip_blanks(data: Any, at: Any, limit: Any) -> Any:
+    """Return the position of the next character that is not a blank, tab or line break."""
+    while at < limit and (
         data[np.uint64(at)] == _SPACE
         or data[np.uint64(at)] == _NEWLINE
         or data[np.uint64(at)] == _RETURN
@@ -36,27 +37,28 @@ def _skip_blanks(data: Any, at: Any, end: Any) -> Any:
 
 
 @compiled
-def _skip_text(data: Any, at: Any, end: Any) -> Any:
+def _skip_text(data: Any, at: Any, limit: Any) -> Any:
     """Return the position after the JSON string that begins with a quote at ``at``; -1 if it is invalid."""
     at += 1
-    while at < end and data[np.uint64(at)] != _QUOTE:
+    while at < limit and data[np.uint64(at)] != _QUOTE:
         if data[np.uint64(at)] == _BACKSLASH:
             at += 1
-            if at >= end or not _is_one_of(data[np.uint64(at)], _ESCAPED):
+            if at >= limit or not _is_one_of(data[np.uint64(at)], _ESCAPED):
                 return -1
             digits = 4 if data[np.uint64(at)] == _UNICODE else 0
             for _ in range(digits):
                 at += 1
-                if at >= end or not _is_one_of(data[np.uint64(at)], _HEXADECIMAL):
+                if at >= limit or not _is_one_of(data[np.uint64(at)], _HEXADECIMAL):
                     return -1
         elif data[np.uint64(at)] < _SPACE:
             return -1
         at += 1
-    return at + 1 if at < end else -1
+    return at + 1 if at < limit else -1
 
 
 @compiled
 def _is_one_of(byte: Any, choices: Any) -> Any:
+    """Return whether a byte is among the choices."""
     for choice in choices:  # noqa: SIM110 - numba does not compile any() with a generator
         if byte == choice:
             return True
@@ -64,9 +66,9 @@ def _is_one_of(byte: Any, choices: Any) -> Any:
 
 
 @compiled
-def _skip_word(data: Any, at: Any, end: Any, word: Any) -> Any:
+def _skip_word(data: Any, at: Any, limit: Any, word: Any) -> Any:
     """Return the position after ``word`` at ``at``; -1 if the text there is different."""
-    if end - at < len(word):
+    if limit - at < len(word):
         return -1
     for k in range(len(word)):
         if data[np.uint64(at + k)] != word[k]:
@@ -75,20 +77,20 @@ def _skip_word(data: Any, at: Any, end: Any, word: Any) -> Any:
 
 
 @compiled
-def _skip_value(data: Any, at: Any, end: Any) -> Any:
+def _skip_value(data: Any, at: Any, limit: Any) -> Any:
     """Return the position after a JSON string, number, bool or null; -1 if it is invalid."""
-    if at >= end:
+    if at >= limit:
         return -1
     first = data[np.uint64(at)]
     if first == _QUOTE:
-        return _skip_text(data, at, end)
+        return _skip_text(data, at, limit)
     if first == _TRUE[0]:
-        return _skip_word(data, at, end, _TRUE)
+        return _skip_word(data, at, limit, _TRUE)
     if first == _FALSE[0]:
-        return _skip_word(data, at, end, _FALSE)
+        return _skip_word(data, at, limit, _FALSE)
     if first == _NULL[0]:
-        return _skip_word(data, at, end, _NULL)
-    return parse_number(data, at, end)[4]
+        return _skip_word(data, at, limit, _NULL)
+    return parse_number(data, at, limit)[4]
 
 
 @compiled
@@ -104,7 +106,7 @@ def read_objects(
     texts: Any,
     X: Any,
     bits: Any,
-    whole: Any,
+    integer_mask: Any,
     places: Any,
 ) -> Any:
     """Parse JSON objects from row ``first`` on, up to the first that cannot be parsed; return its row and the number of a name.
@@ -115,23 +117,23 @@ def read_objects(
     are not parsed, because the comparisons would take too long.
 
     Numbers are written into column ``columns[name]`` of ``X``, float64 [rows, columns], NaN for null or missing values; ``bits``
-    is a uint64 view of ``X``, and ``whole``, bool, tells whether the number is an integer without decimal point and exponent. The
-    range of a value of any kind in ``data`` is written into ``places[row, texts[name]]``, int64 [rows, texts, 2], -1 if missing.
-    A column of -1 discards the value. UTF-8 is not validated. The returned number of a name is -1 unless the object has a string
-    or bool in place of this number.
+    is a uint64 view of ``X``, and ``integer_mask``, bool, tells whether the number is an integer without decimal point and
+    exponent. The range of a value of any kind in ``data`` is written into ``places[row, texts[name]]``, int64 [rows, texts, 2],
+    -1 if missing. A column of -1 discards the value. UTF-8 is not validated. The returned number of a name is -1 unless the
+    object has a string or bool in place of this number.
     """
     n_names = stops.shape[0]
-    last_row = np.full(n_names, -1, dtype=np.int64)  # the last row in which each name occurred
+    last_row = np.full(n_names, -1, dtype=np.int64)  # the last row that contained each name
     max_comparisons = _MAX_COMPARISONS_PER_NAME * n_names  # names in arbitrary order would need the square of their number
     for i in range(first, begins.shape[0]):
-        at, end, n_read, comparisons = begins[i], ends[i], 0, 0
+        at, limit, n_read, comparisons = begins[i], ends[i], 0, 0
         X[i, :] = np.nan
         places[i, :, :] = -1
-        at = _skip_blanks(data, at, end)
-        if at >= end or data[np.uint64(at)] != _OPEN:
+        at = _skip_blanks(data, at, limit)
+        if at >= limit or data[np.uint64(at)] != _OPEN:
             return i, -1
-        at = _skip_blanks(data, at + 1, end)
-        closed = at < end and data[np.uint64(at)] == _CLOSE
+        at = _skip_blanks(data, at + 1, limit)
+        closed = at < limit and data[np.uint64(at)] == _CLOSE
         while not closed:
             if n_read >= n_names:
                 return i, -1
@@ -141,7 +143,7 @@ def read_objects(
                 candidate = order[n_read] if k < 0 else k
                 start = stops[candidate - 1] if candidate else 0
                 size = stops[candidate] - start
-                if size > end - at:
+                if size > limit - at:
                     continue
                 comparisons += 1
                 if comparisons > max_comparisons:
@@ -159,52 +161,54 @@ def read_objects(
                 return i, -1
             last_row[name], order[n_read] = i, name
             n_read += 1
-            at = _skip_blanks(data, at, end)
-            if at >= end or data[np.uint64(at)] != _COLON:
+            at = _skip_blanks(data, at, limit)
+            if at >= limit or data[np.uint64(at)] != _COLON:
                 return i, -1
-            at = _skip_blanks(data, at + 1, end)
+            at = _skip_blanks(data, at + 1, limit)
             start = at
             if columns[name] < 0:
-                at = _skip_value(data, at, end)
-            elif at < end and data[np.uint64(at)] == _NULL[0]:
-                at = _skip_word(data, at, end, _NULL)
-            elif at < end and (
+                at = _skip_value(data, at, limit)
+            elif at < limit and data[np.uint64(at)] == _NULL[0]:
+                at = _skip_word(data, at, limit, _NULL)
+            elif at < limit and (
                 data[np.uint64(at)] == _QUOTE or data[np.uint64(at)] == _TRUE[0] or data[np.uint64(at)] == _FALSE[0]
             ):
                 return i, name
             else:
-                negative, is_whole, w, q, at = parse_number(data, at, end)
+                negative, is_integer, w, q, at = parse_number(data, at, limit)
                 # The integer -0 is 0, as in Python.
-                if at < 0 or not write_number(X, bits, i, columns[name], negative and not (is_whole and w == np.uint64(0)), w, q):
+                if at < 0 or not write_number(
+                    X, bits, i, columns[name], negative and not (is_integer and w == np.uint64(0)), w, q
+                ):
                     return i, -1
-                whole[i, columns[name]] = is_whole
+                integer_mask[i, columns[name]] = is_integer
             if at < 0:
                 return i, -1
             if texts[name] >= 0:
                 places[i, texts[name], 0], places[i, texts[name], 1] = start, at
-            at = _skip_blanks(data, at, end)
-            if at >= end or (data[np.uint64(at)] != _COMMA and data[np.uint64(at)] != _CLOSE):
+            at = _skip_blanks(data, at, limit)
+            if at >= limit or (data[np.uint64(at)] != _COMMA and data[np.uint64(at)] != _CLOSE):
                 return i, -1
             closed = data[np.uint64(at)] == _CLOSE
             if not closed:
-                at = _skip_blanks(data, at + 1, end)
-        if _skip_blanks(data, at + 1, end) != end:
+                at = _skip_blanks(data, at + 1, limit)
+        if _skip_blanks(data, at + 1, limit) != limit:
             return i, -1
     return begins.shape[0], -1
 
 
 @compiled(forceinline=True)
-def _find_cell_text(data: Any, at: Any, end: Any, delimiter: Any) -> Any:
+def _find_cell_text(data: Any, at: Any, limit: Any, delimiter: Any) -> Any:
     """Return the start and stop of a cell's text, and the position after the cell; -1 if it contains unusual quotes."""
-    if at < end and data[np.uint64(at)] == _QUOTE:
+    if at < limit and data[np.uint64(at)] == _QUOTE:
         start = at + 1
         at = start
-        while at < end and data[np.uint64(at)] != _QUOTE:
+        while at < limit and data[np.uint64(at)] != _QUOTE:
             at += 1
-        closes = at < end and (at + 1 == end or data[np.uint64(at + 1)] == delimiter)
+        closes = at < limit and (at + 1 == limit or data[np.uint64(at + 1)] == delimiter)
         return start, at, at + 1 if closes else -1
     start = at
-    while at < end and data[np.uint64(at)] != delimiter:
+    while at < limit and data[np.uint64(at)] != delimiter:
         if data[np.uint64(at)] == _QUOTE:
             return start, at, -1
         at += 1
@@ -223,20 +227,20 @@ def read_cells(
     of rows are ignored. The returned number of a cell is -1 if the row has too many or too few cells.
     """
     for i in range(first, begins.shape[0]):
-        at, end = begins[i], ends[i]
-        while end > at and (data[np.uint64(end - 1)] == _NEWLINE or data[np.uint64(end - 1)] == _RETURN):
-            end -= 1
+        at, limit = begins[i], ends[i]
+        while limit > at and (data[np.uint64(limit - 1)] == _NEWLINE or data[np.uint64(limit - 1)] == _RETURN):
+            limit -= 1
         for cell in range(columns.shape[0]):
-            while at < end and data[np.uint64(at)] == _SPACE:
+            while at < limit and data[np.uint64(at)] == _SPACE:
                 at += 1
-            if columns[cell] < 0 or texts[cell] >= 0 or (at < end and data[np.uint64(at)] == _QUOTE):
-                start, stop, after = _find_cell_text(data, at, end, delimiter)
+            if columns[cell] < 0 or texts[cell] >= 0 or (at < limit and data[np.uint64(at)] == _QUOTE):
+                start, stop, after = _find_cell_text(data, at, limit, delimiter)
                 if after < 0:
                     return i, cell
                 if texts[cell] >= 0:
                     places[i, texts[cell], 0], places[i, texts[cell], 1] = start, stop
             else:
-                start, stop, after = at, end, -1
+                start, stop, after = at, limit, -1
             if columns[cell] >= 0:
                 at = start
                 while after >= 0 and at < stop and data[np.uint64(at)] == _SPACE:  # blanks inside of quotes
@@ -259,7 +263,7 @@ def read_cells(
                     after = at
             at = after
             is_last = cell == columns.shape[0] - 1
-            if is_last != (at >= end):
+            if is_last != (at >= limit):
                 return i, -1
             at += 1
     return begins.shape[0], -1
@@ -274,32 +278,32 @@ def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: A
     int64 [rows, 2]. The other arguments are those of `read_objects`.
     """
     for i in range(first, begins.shape[0]):
-        at, end = _skip_blanks(data, begins[i], ends[i]), ends[i]
+        at, limit = _skip_blanks(data, begins[i], ends[i]), ends[i]
         X[i, :] = np.nan
         labels[i, 0] = at
-        while at < end and data[np.uint64(at)] > _SPACE:
+        while at < limit and data[np.uint64(at)] > _SPACE:
             if data[np.uint64(at)] == _COLON or data[np.uint64(at)] == _HASH:
                 return i
             at += 1
         labels[i, 1] = at
         if at == labels[i, 0]:
             return i
-        at = _skip_blanks(data, at, end)
-        while at < end:
+        at = _skip_blanks(data, at, limit)
+        while at < limit:
             start, index = at, np.int64(0)
-            while at < end and _ZERO <= data[np.uint64(at)] <= _NINE and index < columns.shape[0]:
+            while at < limit and _ZERO <= data[np.uint64(at)] <= _NINE and index < columns.shape[0]:
                 index = 10 * index + np.int64(data[np.uint64(at)] - _ZERO)
                 at += 1
-            if at == start or at >= end or data[np.uint64(at)] != _COLON or index >= columns.shape[0] or columns[index] < 0:
+            if at == start or at >= limit or data[np.uint64(at)] != _COLON or index >= columns.shape[0] or columns[index] < 0:
                 return i
             if not np.isnan(X[i, columns[index]]):
                 return i
-            negative, _, w, q, at = parse_number(data, at + 1, end)
+            negative, _, w, q, at = parse_number(data, at + 1, limit)
             if at < 0 or not write_number(X, bits, i, columns[index], negative, w, q):
                 return i
-            if at < end and data[np.uint64(at)] > _SPACE:
+            if at < limit and data[np.uint64(at)] > _SPACE:
                 return i
-            at = _skip_blanks(data, at, end)
+            at = _skip_blanks(data, at, limit)
     return begins.shape[0]
 
 
@@ -315,28 +319,28 @@ def read_sparse(data: Any, at: Any, rows: Any, first: Any, labels: Any, starts: 
     ``labels``, float64; ``indices`` minus ``first``, uint32; ``values``, float32, which must be finite; and the ``starts`` of
     each row in these, uint32 [rows + 1].
     """
-    end, cell = data.shape[0], np.empty((1, 1))
+    limit, cell = data.shape[0], np.empty((1, 1))
     bits = cell.view(np.uint64)
     while True:
-        at = _skip_blanks(data, at, end)
-        if at >= end:
-            return rows, end
+        at = _skip_blanks(data, at, limit)
+        if at >= limit:
+            return rows, limit
         line, k, last, is_label = at, np.int64(starts[rows]), np.int64(first) - 1, True
-        while at < end and data[np.uint64(at)] != _NEWLINE and data[np.uint64(at)] != _HASH:
+        while at < limit and data[np.uint64(at)] != _NEWLINE and data[np.uint64(at)] != _HASH:
             start, index = at, np.int64(0)
             if not is_label:
-                while at < end and _ZERO <= data[np.uint64(at)] <= _NINE and index <= LARGEST_INDEX:
+                while at < limit and _ZERO <= data[np.uint64(at)] <= _NINE and index <= LARGEST_INDEX:
                     index = 10 * index + np.int64(data[np.uint64(at)] - _ZERO)
                     at += 1
-                if at == start or at >= end or data[np.uint64(at)] != _COLON or not last < index <= LARGEST_INDEX:
+                if at == start or at >= limit or data[np.uint64(at)] != _COLON or not last < index <= LARGEST_INDEX:
                     return rows, line
                 at += 1
-            elif data[np.uint64(at)] == _PLUS and at + 1 < end and data[np.uint64(at + 1)] != _MINUS:
+            elif data[np.uint64(at)] == _PLUS and at + 1 < limit and data[np.uint64(at + 1)] != _MINUS:
                 at += 1
-            negative, _, w, q, at = parse_number(data, at, end)
+            negative, _, w, q, at = parse_number(data, at, limit)
             if at < 0 or not write_number(cell, bits, 0, 0, negative, w, q):
                 return rows, line
-            if at < end and data[np.uint64(at)] > _SPACE and data[np.uint64(at)] != _HASH:
+            if at < limit and data[np.uint64(at)] > _SPACE and data[np.uint64(at)] != _HASH:
                 return rows, line
             if is_label:
                 labels[rows], is_label = cell[0, 0], False
@@ -345,10 +349,10 @@ def read_sparse(data: Any, at: Any, rows: Any, first: Any, labels: Any, starts: 
                 if not np.isfinite(values[k]):
                     return rows, line
                 last, k = index, k + 1
-            while at < end and _is_one_of(data[np.uint64(at)], _WITHIN_LINES):
+            while at < limit and _is_one_of(data[np.uint64(at)], _WITHIN_LINES):
                 at += 1
         if not is_label:
             rows += 1
             starts[rows] = k
-        while at < end and data[np.uint64(at)] != _NEWLINE:
+        while at < limit and data[np.uint64(at)] != _NEWLINE:
             at += 1

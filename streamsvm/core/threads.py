@@ -24,6 +24,7 @@ _users: set[object] = set()  # one for each active context of the process
 
 @functools.cache
 def _find_blas_libraries() -> list[Any]:
+    """Return controllers of the loaded BLAS libraries."""
     return ThreadpoolController().select(user_api="blas").lib_controllers  # takes milliseconds
 
 

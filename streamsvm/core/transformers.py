@@ -21,7 +21,7 @@ def import_standard_scaler() -> type[preprocessing.StandardScaler]:
     return preprocessing.StandardScaler
 
 
-def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
+def merge_transformers(transformer: Any, sources: Sequence[Any]) -> list[Units]:
     """Merge other transformers into ``transformer``, as if it had learned the rows of all. Return unit conversions.
 
     The transformers are river's StandardScalers, or have their own method ``merge_with``, like `BoundedScaler` and
@@ -39,16 +39,16 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
     (4.0, 5.0, True)
     """
     cls = type(transformer)
-    if different := [other for other in others if type(other) is not cls]:
+    if different := [source for source in sources if type(source) is not cls]:
         raise ValueError(f"a {cls.__name__} cannot be merged with a {type(different[0]).__name__}: give models of one kind")
     if cls is import_standard_scaler():
-        return _pool_scalers(transformer, others)
+        return _pool_scalers(transformer, sources)
     if not hasattr(transformer, "merge_with"):
         raise ValueError(
             f"models behind a {cls.__name__} cannot be merged, because it has no merge_with: use a BoundedScaler, "
             "TableEncoder or StandardScaler"
         )
-    units: list[Units] = transformer.merge_with(*others)
+    units: list[Units] = transformer.merge_with(*sources)
     return units
 
 
@@ -70,9 +70,9 @@ def _get_scale(scaler: preprocessing.StandardScaler) -> _Scale:
     return {name: (mean, math.sqrt(scaler.vars[name]) if scaler.with_std else 1.0) for name, mean in scaler.means.items()}
 
 
-def _pool_scalers(target: preprocessing.StandardScaler, others: Iterable[preprocessing.StandardScaler]) -> list[Units]:
+def _pool_scalers(target: preprocessing.StandardScaler, sources: Iterable[preprocessing.StandardScaler]) -> list[Units]:
     """Merge StandardScalers into ``target``; see `merge_transformers`."""
-    scalers = [target, *others]
+    scalers = [target, *sources]
     parameters = {(scaler.with_std, scaler.window_size) for scaler in scalers}
     if len(parameters) > 1 or target.window_size is not None:
         raise ValueError("StandardScalers cannot be merged if their parameters differ, or if they have a window_size")

@@ -225,6 +225,7 @@ class TypeCodec:
 
 
 def _make_partial(parts: Any) -> functools.partial[Any]:
+    """Create a functools.partial from its function, arguments and keyword arguments."""
     function, arguments, keywords = parts
     if not callable(function):
         raise ModelFileError(f"it contains {short_repr(function)} in place of a function")
@@ -232,6 +233,7 @@ def _make_partial(parts: Any) -> functools.partial[Any]:
 
 
 def _check_tuple(value: Any) -> tuple[Any, ...]:
+    """Return the value. Raises ModelFileError unless it is a tuple."""
     if type(value) is not tuple:
         raise ModelFileError(f"it contains {short_repr(value)} in place of a tuple")
     return value
@@ -246,17 +248,20 @@ def _read_twister_words(words: Any, position: Any) -> np.ndarray:
 
 
 def _check_float(value: Any) -> float:
+    """Return the value. Raises ModelFileError unless it is a float."""
     if type(value) is not float:
         raise ModelFileError(f"it contains {short_repr(value)} in place of a float")
     return value
 
 
 def _split_random(generator: random.Random) -> tuple[Any, ...]:
+    """Return the state of a `random.Random`: its words as bytes, the position in them, and a pending Gaussian number or None."""
     _, words, gauss = generator.getstate()
     return np.array(words[:-1], "<u4").tobytes(), words[-1], gauss
 
 
 def _make_random(parts: Any) -> random.Random:
+    """Create a `random.Random` from the parts of `_split_random`."""
     words, position, gauss = parts
     generator = random.Random(0)  # noqa: S311
     twister = _read_twister_words(words, position).tolist()
@@ -265,6 +270,7 @@ def _make_random(parts: Any) -> random.Random:
 
 
 def _split_random_state(generator: np.random.RandomState) -> tuple[Any, ...]:
+    """Return the state of a numpy RandomState as four plain values."""
     state: Any = generator.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":
         raise ModelFileError(f"a RandomState of {state['bit_generator']} cannot be saved: use MT19937")
@@ -273,6 +279,7 @@ def _split_random_state(generator: np.random.RandomState) -> tuple[Any, ...]:
 
 
 def _make_random_state(parts: Any) -> np.random.RandomState:
+    """Create a numpy RandomState from the parts of `_split_random_state`."""
     words, position, has_gauss, gauss = parts
     if type(has_gauss) is not int or has_gauss not in (0, 1):
         raise ModelFileError("it contains an invalid state of a random generator")
@@ -283,11 +290,13 @@ def _make_random_state(parts: Any) -> np.random.RandomState:
 
 
 def _split_vector_dict(vector: Any) -> tuple[Any, ...]:
+    """Return the items, default factory and mask of one of river's VectorDicts."""
     values, default, mask = river_state.get_vector_dict_parts(vector)
     return tuple(values.items()), default, None if mask is None else frozenset(mask)
 
 
 def _make_vector_dict(parts: Any) -> Any:
+    """Create a VectorDict from the parts of `_split_vector_dict`."""
     values, default, mask = parts
     pairs = [_check_tuple(pair) for pair in _check_tuple(values)]
     check_hash_collisions(pair[0] for pair in pairs)

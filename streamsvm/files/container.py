@@ -195,6 +195,7 @@ def _make_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _reject_constant(constant: str) -> None:
+    """Raise CorruptFileError for NaN or infinity in JSON."""
     raise CorruptFileError(f"its header contains {constant}")
 
 

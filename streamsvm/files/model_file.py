@@ -105,6 +105,7 @@ def _parse_metadata(text: str) -> Any:
 
 
 def _parse_finite(text: str) -> float:
+    """Parse a float. Raises ValueError if it is not finite."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
@@ -112,6 +113,7 @@ def _parse_finite(text: str) -> float:
 
 
 def _parse_short_int(text: str) -> int:
+    """Parse an integer. Raises ValueError if it has more than 300 digits."""
     if len(text) > _MAX_INT_DIGITS:
         raise ValueError(f"an int has {len(text):,} digits")
     return int(text)

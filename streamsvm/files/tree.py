@@ -116,6 +116,7 @@ class _TreeWriter:
         return {"ref": self._get_record_number(obj)}
 
     def _encode_values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
+        """Return the JSON values of objects."""
         values = list(objects)
         return values if _are_plain_json(values) else [self._encode_value(obj, depth + 1) for obj in values]
 
@@ -167,6 +168,7 @@ class _TreeWriter:
         return self._make_instance_record(obj)
 
     def _make_array_record(self, array: np.ndarray) -> list[Any]:
+        """Return the record of a numpy array: of strings, of plain objects, or of numbers."""
         if array.dtype.kind == "U" and array.dtype.itemsize:
             codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
             return ["string_array", self._add_array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
@@ -208,6 +210,7 @@ def _are_plain_json(values: list[Any]) -> bool:
 
 
 def _is_bound(function: Any) -> bool:
+    """Return whether a built-in function is bound to an object other than its module."""
     return function.__self__ is not None and not isinstance(function.__self__, types.ModuleType)
 
 
@@ -364,6 +367,7 @@ class _TreeReader:
         raise ModelFileError(f"it contains a value of unknown kind {short_repr(tag)}")
 
     def _decode_values(self, values: list[Any]) -> list[Any]:
+        """Return the objects of JSON values."""
         if _TAGGED_TYPES.isdisjoint(map(type, values)):
             return list(values)
         return [self._decode_value(value) for value in values]
@@ -402,6 +406,7 @@ class _TreeReader:
         return self._arrays[number]
 
     def _read_bytes(self, number: Any) -> bytes:
+        """Return the bytes of the array with this number."""
         return self._take_array(number).tobytes()
 
 
@@ -413,6 +418,7 @@ def _make_string_array(codes: np.ndarray) -> np.ndarray:
 
 
 def _make_object_array(values: list[Any]) -> np.ndarray:
+    """Return an object array of plain values. Raises ModelFileError for other values."""
     if not all(type(value) in _ELEMENT_TYPES for value in values):
         raise ModelFileError("it contains an array of objects that cannot be labels")
     check_hash_collisions(values)

@@ -67,12 +67,14 @@ def find_smallest_coefficient(block: np.ndarray) -> int:
 
 @compiled
 def _remove_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    """Remove the support vector with the smallest coefficient. Returns 0."""
     remove_vector(block, find_smallest_coefficient(block))
     return 0
 
 
 @compiled
 def _remove_random(block: np.ndarray, random: np.uint64) -> int:
+    """Remove a support vector drawn by a random number. Returns 0."""
     remove_vector(block, np.int64(random % np.uint64(views(block).header[0]["n_support"])))
     return 0
 

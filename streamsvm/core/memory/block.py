@@ -153,8 +153,8 @@ class Layout(Generic[V]):
 
     def compute_nbytes(self, sizes: Mapping[str, int], saved: bool = False) -> int:
         """Return the number of bytes of a block with these sizes, or of its ``saved`` part only."""
-        _, saved_end, end = self._compute_offsets(*(int(sizes[name]) for name in self.sizes))
-        return saved_end if saved else end
+        _, saved_end, stop = self._compute_offsets(*(int(sizes[name]) for name in self.sizes))
+        return saved_end if saved else stop
 
     def check(self, views: V, used: Mapping[str, int]) -> None:
         """Raise ValueError if a saved array contains a number out of its range, or a non-zero number outside the part in use.
@@ -224,21 +224,21 @@ class Store(Generic[V]):
         """Number of bytes of the block; the docstring of the class has the formula."""
         return self.block.nbytes
 
-    def copy_from(self, other: Any) -> None:
+    def copy_from(self, source: Any) -> None:
         """Copy the contents of a store that may have another number of outputs or columns.
 
         This store must have room for all outputs and columns in use. Those that the other store does not have stay unchanged.
         """
-        if all(other._header[name] == self._header[name] for name in self._layout.sizes):
-            self.block[:] = other.block
+        if all(source._header[name] == self._header[name] for name in self._layout.sizes):
+            self.block[:] = source.block
             return
         sizes = self._header.copy()
-        self.block[:STATE_END] = other.block[:STATE_END]
+        self.block[:STATE_END] = source.block[:STATE_END]
         for name in self._layout.sizes:
             self._header[name] = sizes[name]
         for name, array in self._layout.arrays.items():
             if array.saved:
-                theirs, ours = getattr(other.views, name), getattr(self.views, name)
+                theirs, ours = getattr(source.views, name), getattr(self.views, name)
                 shared = tuple(map(slice, map(min, theirs.shape, ours.shape)))
                 ours[shared] = theirs[shared]
 
@@ -274,6 +274,7 @@ class Store(Generic[V]):
         return header
 
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
+        """Raise ValueError if one of the named sizes in a header differs from this store's."""
         for name in names:
             if header[name] != self._header[name][0]:
                 raise ValueError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")

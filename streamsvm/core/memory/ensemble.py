@@ -187,10 +187,10 @@ class EnsembleStore(Store[EnsembleViews]):
             "side": min(4 * min(columns, int(max_features)), MAX_SECOND_ORDER_INPUTS) + 1,
             "targets": int(targets),
         }
-        end = _round_up_to_lines(_LAYOUT.compute_nbytes({**sizes, "columns": columns}))
+        stop = _round_up_to_lines(_LAYOUT.compute_nbytes({**sizes, "columns": columns}))
         store_counts_and_bytes = [(spec.count_stores(outputs), self._compute_store_bytes(spec, columns)) for spec in specs]
         parameters = f"max_features={max_features} and outputs={outputs}"
-        block = allocate_block(end + sum(count * nbytes for count, nbytes in store_counts_and_bytes), parameters)
+        block = allocate_block(stop + sum(count * nbytes for count, nbytes in store_counts_and_bytes), parameters)
         super().__init__(max_features, parameters, block, columns, **sizes)
         self.block = block
         self._header["n_outputs"] = outputs
@@ -198,9 +198,9 @@ class EnsembleStore(Store[EnsembleViews]):
         self.stores: list[Any] = []
         first_input, second_order_index = 2, 0
         for expert, spec, (count, nbytes) in zip(self.views.experts, specs, store_counts_and_bytes, strict=True):
-            start, end = end, end + count * nbytes
-            expert["begin"], expert["end"], expert["first_input"], expert["number"] = start, end, first_input, second_order_index
-            parts = block[start:end].reshape(count, nbytes)
+            start, stop = stop, stop + count * nbytes
+            expert["begin"], expert["end"], expert["first_input"], expert["number"] = start, stop, first_input, second_order_index
+            parts = block[start:stop].reshape(count, nbytes)
             if spec.store is WeightStore:
                 self.stores.append(WeightStores(max_features, columns, parts))
             else:
@@ -234,12 +234,12 @@ class EnsembleStore(Store[EnsembleViews]):
         """All stores of experts, but one `WeightStores` for all outputs of a linear expert."""
         return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
 
-    def copy_from(self, other: EnsembleStore) -> None:
+    def copy_from(self, source: EnsembleStore) -> None:
         """Copy the contents of the store of another ensemble with the same experts; see `Store.copy_from`."""
-        super().copy_from(other)
-        for store, theirs in zip(self._grouped_stores, other._grouped_stores, strict=True):
+        super().copy_from(source)
+        for store, theirs in zip(self._grouped_stores, source._grouped_stores, strict=True):
             store.copy_from(theirs)
-        self.used = other.used
+        self.used = source.used
 
     def snapshot(self) -> bytes:
         """Return the saved contents as bytes. Equal stores give equal bytes.

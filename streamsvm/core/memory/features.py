@@ -156,6 +156,7 @@ class FeatureSpace:
         return [-1 if (column := self._find_column(name)) is None else column for name in names]
 
     def _find_column(self, name: Hashable) -> int | None:
+        """Return the column of a name, or None without one."""
         column = self._columns.get(name)
         # Some objects that equal a plain name, such as members of an enumeration, have another hash.
         return column if column is not None or type(name) in PLAIN_TYPES else self._columns.get(_to_plain_name(name))
@@ -220,7 +221,7 @@ class FeatureSpace:
         return new
 
     def _hashed_column(self, name: Hashable) -> int:
-        # Not hash(), which differs between processes for strings.
+        """Return the column of a name by the CRC-32 of its text. Python's hash() of strings differs between processes."""
         text = name if isinstance(name, str) else repr(name)
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 

@@ -153,6 +153,7 @@ def count_used_columns(used: int, extra_columns: int, row_width: int) -> int:
 
 
 def _array_sizes(columns: int, rows: int, labels: int) -> dict[str, int]:
+    """Return the sizes of the layout; ``labels`` is 0 for regression."""
     is_regression = labels == 0
     row_width = min(columns, MAX_COLUMNS) + (N_EXTRA_COLUMNS if is_regression else 0)
     capacity = min(int(rows), max(MAX_CELLS // row_width, 1))
@@ -225,21 +226,21 @@ class ForestStore(Store[ForestViews]):
         v.labels[:n] = 1 - v.labels[:n]
         v.leaves[:, [FIRST_LABEL, SECOND_LABEL]] = 1 - v.leaves[:, [FIRST_LABEL, SECOND_LABEL]]
 
-    def copy_from(self, other: ForestStore) -> None:
+    def copy_from(self, source: ForestStore) -> None:
         """Copy a store with another number of columns or labels. If this one has room for fewer rows, copy the latest ones."""
-        super().copy_from(other)
+        super().copy_from(source)
         self._header["columns"] = self.columns  # it is not among the sizes of arrays, which `Store.copy_from` restores
-        v, theirs = self.views, other.views
-        capacity, other_capacity = len(v.labels), len(theirs.labels)
-        if capacity == other_capacity:
+        v, theirs = self.views, source.views
+        capacity, source_capacity = len(v.labels), len(theirs.labels)
+        if capacity == source_capacity:
             return
-        rows = np.arange(self.n_learned - min(capacity, other.n_rows), self.n_learned)
+        rows = np.arange(self.n_learned - min(capacity, source.n_rows), self.n_learned)
         columns = min(v.rows.shape[1], theirs.rows.shape[1])
         v.rows[:], v.labels[:], v.numbers[:] = 0.0, 0, 0.0
-        v.rows[rows % capacity, :columns] = theirs.rows[rows % other_capacity, :columns]
-        v.labels[rows % capacity] = theirs.labels[rows % other_capacity]
+        v.rows[rows % capacity, :columns] = theirs.rows[rows % source_capacity, :columns]
+        v.labels[rows % capacity] = theirs.labels[rows % source_capacity]
         if v.numbers.size:
-            v.numbers[:, rows % capacity] = theirs.numbers[:, rows % other_capacity]
+            v.numbers[:, rows % capacity] = theirs.numbers[:, rows % source_capacity]
         else:
             v.leaves[:, LATEST_ROW] %= capacity
 

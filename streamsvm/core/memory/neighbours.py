@@ -76,6 +76,7 @@ def compute_stride(cells: int, rows: int, row_width: int) -> int:
 
 
 def _array_sizes(columns: int, rows: int) -> dict[str, int]:
+    """Return the sizes of the layout."""
     rows = round_up_to_lines(int(rows))
     return {"rows": rows, "cells": min(rows * columns, MAX_CELLS)}
 
@@ -117,21 +118,21 @@ class NeighbourStore(Store[NeighbourViews]):
         width, stride = int(self._header["row_width"][0]), self.stride
         return np.ascontiguousarray(self.views.cells[: width * stride].reshape(width, stride)[:, : self.n_rows].T)
 
-    def copy_from(self, other: NeighbourStore) -> None:
+    def copy_from(self, source: NeighbourStore) -> None:
         """Copy the rows and statistics of a store with another number of columns, or with room for fewer rows."""
-        h, theirs, v = self._header, other._header, other.views
+        h, theirs, v = self._header, source._header, source.views
         for name in ("used", "row_width", "n_rows", "n_correct", "n_informative"):
             h[name] = theirs[name]
         used, n, width, stride = self.used, self.n_rows, int(h["row_width"][0]), self.stride
         self.views.relevance[:used] = v.relevance[:used]
         first = 0
-        if self.columns != other.columns:  # rows stay in their slots
+        if self.columns != source.columns:  # rows stay in their slots
             h["next_slot"] = theirs["next_slot"]
-        elif n == other.stride:  # begin with the oldest row
+        elif n == source.stride:  # begin with the oldest row
             first = int(theirs["next_slot"][0])
         slots = (np.arange(n) + first) % max(n, 1)
         self.views.targets[:n], self.views.weights[:n] = v.targets[slots], v.weights[slots]
-        self.views.cells[: width * stride].reshape(width, stride)[:, :n] = other.vectors[slots].T
+        self.views.cells[: width * stride].reshape(width, stride)[:, :n] = source.vectors[slots].T
 
     def _check_block(self, block: np.ndarray) -> None:
         h = self._read_header(block, self._layout.sizes)

@@ -41,6 +41,7 @@ weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 
 
 def _array_sizes(columns: int, takes_rows: bool = True) -> dict[str, int]:
+    """Return the sizes of the layout."""
     return {"row_columns": columns if takes_rows else 0}
 
 
@@ -121,10 +122,10 @@ class WeightStores:
     def used(self, columns: int) -> None:
         self.within[:, : _LAYOUT.header.itemsize].view(_LAYOUT.header)["used"] = columns
 
-    def copy_from(self, other: WeightStores) -> None:
+    def copy_from(self, source: WeightStores) -> None:
         """Copy the stores of an expert with at most as many outputs. The stores of further outputs stay unchanged."""
-        if self.columns == other.columns:
-            self.within[: len(other)] = other.within
+        if self.columns == source.columns:
+            self.within[: len(source)] = source.within
             return
-        for ours, theirs in zip(self, other, strict=False):
+        for ours, theirs in zip(self, source, strict=False):
             ours.copy_from(theirs)
