@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn for frames as they are: names, dates, ids and gaps are found when they are fitted."""
+"""Estimators with scikit-learn's conventions for raw data frames; a fit infers the schema (categories, dates, ids, gaps)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LABEL = "label"
 
 
 class _TableEstimator(BaseEstimator):  # type: ignore[misc]
-    """The base of the two: `table_model` of the frame that they are fitted to, which learns its rows once."""
+    """The base of `TableClassifier` and `TableRegressor`: a fit calls `table_model` and learns the rows of the frame once."""
 
     model_: TableModel
     n_features_in_: int
@@ -53,21 +53,21 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Look at a frame, and learn its rows.
+        """Infer the schema of a frame, and learn its rows.
 
         Parameters
         ----------
         X
             The frame [n, columns], without the labels: pandas, polars or pyarrow.
         y
-            The n labels, or targets.
+            The labels or targets [n].
         sample_weight
-            The n weights, at least 0. None: each is 1.
+            The weights [n], at least 0. By default, each is 1.
 
         Raises
         ------
         ValueError
-            X is no frame, two readings of a column are right, or a row is refused; the message says what to try.
+            X is not a data frame, a column is ambiguous, or a row is refused; the message names the remedy.
         """
         names, _, frame = to_columns(X)
         labels, weights = self._check_labels(y, len(frame)), self._check_weights(sample_weight, len(frame))
@@ -75,35 +75,34 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         if self.shuffle:
             check_random_state(self.random_state).shuffle(order)
         labels, frame = [labels[i] for i in order], frame[order.tolist()]
-        name = _LABEL
-        while name in names:
-            name += "_"
-        labelled = frame.with_columns(nw.new_series(name, labels, backend=frame.implementation))
+        label_name = _LABEL
+        while label_name in names:
+            label_name += "_"
+        labelled = frame.with_columns(nw.new_series(label_name, labels, backend=frame.implementation))
         learner = self.learner.clone() if isinstance(self.learner, base.Base) else self.learner
-        how = {each: getattr(self, each) for each in ("columns", "missing", "decimal", "when_missing", "cycles")}
-        model = table_model(labelled.to_native(), name, learner=learner, regression=self._regression, **how)
+        options = {name: getattr(self, name) for name in ("columns", "missing", "decimal", "when_missing", "cycles")}
+        model = table_model(labelled.to_native(), label_name, learner=learner, regression=self._regression, **options)
         model.learn_many(frame.to_native(), labels, None if weights is None else weights[order])
         self.model_, self.n_features_in_ = model, len(names)
         self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
     def _continue_learning(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Learn the rows of a frame in their order, after those that were learned before."""
+        """Learn the rows of a frame in their order, in addition to the rows learned before."""
         if not hasattr(self, "model_"):
-            return self.fit(X, y, sample_weight)  # which shuffles, if it is to
+            return self.fit(X, y, sample_weight)  # the first call shuffles the rows if ``shuffle`` is True
         frame = self._check_frame(X)
-        self.model_.learn_many(
-            frame.to_native(), self._check_labels(y, len(frame)), self._check_weights(sample_weight, len(frame))
-        )
+        labels, weights = self._check_labels(y, len(frame)), self._check_weights(sample_weight, len(frame))
+        self.model_.learn_many(frame.to_native(), labels, weights)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predict the rows of a frame: the n labels, or targets.
+        """Predict the label or target of each row of a frame, [n].
 
         Raises
         ------
         ValueError
-            X has not the columns of the frame that was fitted, or a row is refused.
+            X lacks a column of the fitted frame, or a row is refused.
         sklearn.exceptions.NotFittedError
             The model is not fitted.
         """
@@ -111,15 +110,15 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         return self._to_predictions(to_list(self.model_.predict_many(frame.to_native())))
 
     def _check_frame(self, X: Any) -> Any:
-        """Return a frame, which has the columns that were fitted."""
+        """Return X as a narwhals frame; raise a ValueError if it lacks a column of the fitted frame."""
         check_is_fitted(self)
         names, _, frame = to_columns(X)
         if missing := [name for name in self.feature_names_in_ if name not in names]:
-            raise ValueError(f"X has no column {short_repr(missing[0])}, which the fitted frame had")
+            raise ValueError(f"X has no column {short_repr(missing[0])}, which the fitted frame has")
         return frame
 
     def _check_labels(self, y: Any, n: int) -> list[Any]:
-        """Return the n labels, or targets."""
+        """Return the labels or targets as a list; raise a ValueError if their number is wrong or one is missing."""
         labels = to_list(y) if np.ndim(y) == 1 or hasattr(y, "dtype") else list(y)
         if len(labels) != n:
             raise ValueError(f"X has {n:,} rows, and y {len(labels):,} labels")
@@ -127,13 +126,15 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"y is missing in row {missing[0]:,}, and in {len(missing):,} of {n:,} rows: leave them out")
         return labels
 
-    def _check_weights(self, given: Any, n: int) -> np.ndarray | None:
-        weights = None if given is None else np.asarray(given, np.float64)
+    def _check_weights(self, sample_weight: Any, n: int) -> np.ndarray | None:
+        """Return the weights as float64 [n], or None; raise a ValueError if their number is wrong."""
+        weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
         if weights is not None and weights.shape != (n,):
             raise ValueError(f"X has {n:,} rows, and sample_weight the shape {weights.shape}")
         return weights
 
-    def _to_predictions(self, found: list[Any]) -> np.ndarray:
+    def _to_predictions(self, values: list[Any]) -> np.ndarray:
+        """Convert the model's predictions to an array [n]."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -144,20 +145,20 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
-    """A classifier of frames as they are, for scikit-learn's tools.
+    """A classifier of raw data frames, for scikit-learn's tools.
 
-    ``fit`` makes the model that `streamsvm.table_model` makes of the frame, and learns its rows once, shuffled. That model is
-    ``model_``: it goes on learning, is saved, explained and exported as any other.
+    ``fit`` creates a model by `streamsvm.table_model` from the frame, and learns the rows once, shuffled. The model is
+    ``model_``: it can continue learning, and be saved, explained and exported like any other model.
 
     Parameters
     ----------
     learner
-        A classifier of river, of which each fit takes a copy. None: `SVMClassifier`.
+        A classifier of river; each fit uses a copy. None uses an `SVMClassifier`.
     columns, missing, decimal, when_missing, cycles
-        As of `streamsvm.table_model`.
+        As in `streamsvm.table_model`.
     shuffle
-        Whether rows are learned in a random order. A model of a stream follows what comes last, so frames that are sorted by
-        label need it; if the order of the rows is time, it should be False.
+        Whether rows are learned in random order. Stream models give recent rows more influence, so frames that are sorted by
+        label need it. Set it to False if the rows are in order of time.
     random_state
         The seed of that order.
 
@@ -185,39 +186,40 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the rows of a frame in their order, after those that were learned before.
+        """Learn the rows of a frame in their order, in addition to the rows learned before.
 
-        The parameters are as in `fit`. All ``classes`` may be named, but need not.
+        The parameters are as in `fit`. ``classes`` may list all classes, but is optional.
         """
-        known = [np.unique(each) for each in (y, classes, getattr(self, "classes_", None)) if each is not None]
+        label_arrays = y, classes, getattr(self, "classes_", None)
+        label_sets = [np.unique(labels) for labels in label_arrays if labels is not None]
         self._continue_learning(X, y, sample_weight)
-        self.classes_ = np.unique(np.concatenate(known))
+        self.classes_ = np.unique(np.concatenate(label_sets))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Predict the probability of each class of ``classes_``, float64 [n, classes]; errors are as in `predict`."""
         names, columns, frame = to_columns(self._check_frame(X).to_native())
-        table, places = Table(tuple(names), columns), self._index_labels()
-        found = np.zeros((len(frame), len(self.classes_)))
+        table, class_indices = Table(tuple(names), columns), self._index_labels()
+        probabilities = np.zeros((len(frame), len(self.classes_)))
         for i in range(len(frame)):
             for label, probability in self.model_.predict_proba_one(table.row(i).x).items():
-                if label in places:
-                    found[i, places[label]] = probability
-        return found
+                if label in class_indices:
+                    probabilities[i, class_indices[label]] = probability
+        return probabilities
 
-    def _to_predictions(self, found: list[Any]) -> np.ndarray:
-        places = self._index_labels()
-        return self.classes_[[places[label] for label in found]]
+    def _to_predictions(self, values: list[Any]) -> np.ndarray:
+        class_indices = self._index_labels()
+        return self.classes_[[class_indices[label] for label in values]]
 
     def _index_labels(self) -> dict[Any, int]:
-        """Return the number of each class by the label that the model has for it, as a table may have numbers as texts."""
+        """Return the index of each class by the model's label for it, which is text if the model reads numbers as text."""
         return {label: i for i, label in enumerate(self.model_.parse_labels(to_list(self.classes_)))}
 
 
 class TableRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
-    """A regressor of frames as they are, for scikit-learn's tools.
+    """A regressor of raw data frames, for scikit-learn's tools.
 
-    It is as `TableClassifier`, with `SVMRegressor`, or a regressor of river.
+    It has the parameters of `TableClassifier`; the learner is an `SVMRegressor` by default, or a regressor of river.
 
     Examples
     --------
@@ -232,8 +234,8 @@ class TableRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
     _regression = True
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn the rows of a frame in their order, after those that were learned before; the parameters are as in `fit`."""
+        """Learn the rows of a frame in their order, in addition to the rows learned before; parameters are as in `fit`."""
         return self._continue_learning(X, y, sample_weight)
 
-    def _to_predictions(self, found: list[Any]) -> np.ndarray:
-        return np.asarray(found, np.float64)
+    def _to_predictions(self, values: list[Any]) -> np.ndarray:
+        return np.asarray(values, np.float64)

@@ -337,7 +337,7 @@ def test_names_that_were_hashed_find_their_columns():
     assert adapter.feature_names == ["b", "z", "a"]
     model = adapter.to_budget(30)
     assert np.mean([model.predict_one(x) == adapter.predict_one(x) for x, _ in rows]) > 0.95
-    with pytest.raises(ValueError, match="max_features=3 columns are taken.*raise max_features, or standardize before"):
+    with pytest.raises(ValueError, match="max_features=3 columns are in use.*raise max_features, or standardise before"):
         fitted(batch_adapter(CSMOClassifier(gamma=0.5), **options), rows).to_budget(30)
 
 
@@ -345,5 +345,5 @@ def test_adapters_that_have_nothing_to_distil_say_so():
     adapter = batch_adapter(CSMOClassifier(), refit_every=None)
     refused("no fitted model yet", adapter.to_budget, 10)
     fitted(adapter, [({"a": 1.0}, 0), ({"a": 2.0}, "x"), ({"a": 3.0}, 0)])
-    refused("of several types", adapter.to_budget, 10)
+    refused("labels have several types", adapter.to_budget, 10)
     refused("feature_names must be 1 different names", adapter.fitted_.to_budget, 10, feature_names=["a", "b"])

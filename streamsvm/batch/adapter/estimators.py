@@ -1,6 +1,6 @@
-"""Batch models as river estimators: refitted to the last rows of a stream, on a schedule.
+"""Batch models as river estimators, refitted on a schedule to the last rows of a stream.
 
-Distillation makes a budgeted learner of the last model, behind the adapter's scale.
+The last model can be distilled into a budgeted learner, with the same scaling of features.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BatchAdapter(RefittingEstimator):
 
     Use it to put `CSMOClassifier`, or any other scikit-learn estimator, on a stream. Rows go into a window of a fixed size.
     Every ``refit_every`` rows, a clone of ``model`` is fitted to all rows in the window, and makes the predictions from then
-    on. `batch_adapter` returns the one that suits a model.
+    on. `batch_adapter` returns a classifier or a regressor, depending on the model.
 
     Parameters
     ----------
@@ -42,10 +42,10 @@ class BatchAdapter(RefittingEstimator):
         Number of rows in the window, at least 2. Once the window is full, each new row replaces the oldest one. Use a longer
         window if the stream rarely changes; its fits take longer.
     refit_every
-        Number of rows from one fit to the next, and before the first fit. A smaller number follows drift sooner, and costs more
-        fits. None never fits by itself; call `fit`.
+        Number of rows from one fit to the next, and before the first fit. A smaller number adapts to drift sooner, and costs
+        more fits. With None, there are no automatic fits; call `fit`.
     standardize
-        Whether each fit brings the features to mean 0 and standard deviation 1 over the window.
+        Whether each fit scales the features to mean 0 and standard deviation 1 over the window.
     max_features
         Maximum number of feature names, from 1 to 2^20. The window reserves memory for this many.
     overflow
@@ -55,16 +55,16 @@ class BatchAdapter(RefittingEstimator):
         Whether a fit that is due runs in a thread of its own, while the adapter continues with the last model. Use it if
         learning must not pause for fits. `fit` itself never runs in the background.
     calibration_folds
-        Number of folds of the window on which probabilities are calibrated, with one fit for each; 0, or from 2 to 100. With 0,
+        Number of folds of the window for calibrating probabilities, with one more fit for each; 0, or from 2 to 100. With 0,
         they are not calibrated. For classifiers only; it has no effect if ``model`` has ``predict_proba``. See
         `BatchClassifier.predict_proba_one`.
     max_classes
-        Maximum number of labels, at least 2. A row with one more is refused. For classifiers only.
+        Maximum number of labels, at least 2. A row with a further label is refused. For classifiers only.
 
     Raises
     ------
     ValueError
-        A parameter is out of its range; the message names it.
+        A parameter is out of range; the message names it.
 
     Warns
     -----
@@ -73,35 +73,35 @@ class BatchAdapter(RefittingEstimator):
 
     Notes
     -----
-    Memory: ``window * (4 * max_features + 16)`` bytes, because rows are float32; the fitted model; and during a fit, what the
-    model needs for the rows in float64. Between fits, learning a row costs O(features). A fit costs what the model's ``fit``
-    costs, for a classifier without probabilities once more for each of the ``calibration_folds``. A prediction is one call of the
-    model, which takes much longer for a single row than for one of many.
+    Memory: ``window * (4 * max_features + 16)`` bytes, because rows are float32; the fitted model; and during a fit, the rows in
+    float64 and the memory that the model needs. Between fits, learning a row costs O(features). A fit costs what the model's
+    ``fit`` costs, for a classifier without probabilities once more for each of the ``calibration_folds``. A prediction is one
+    call of the model, which takes much longer for a single row than for one of many.
 
-    If a fit that is due fails, all rows stay in the window, the last good model continues to predict, there is a warning, and the
-    next attempt comes ``refit_every`` rows later; if there is no model yet, the model's exception is raised. If the window has
-    only one class, the fit waits for a second one. Ctrl-C during a fit leaves the last good model and all rows. Sparse rows are
-    made dense, all rows of a call at once: give very many in several calls.
+    If an automatic fit fails, all rows stay in the window, the last fitted model continues to predict, there is a warning, and
+    the next attempt comes ``refit_every`` rows later; before the first model, the model's exception is raised. If the window
+    has only one class, the fit waits for a second one. After Ctrl-C during a fit, the adapter still has its last model and all
+    rows. Sparse rows become dense, all rows of a call at once: pass very many rows in several calls.
 
-    With ``background=True``, a fit that is due copies the window and begins; `wait` describes how its model comes into use.
-    Which row meets which model then depends on the machine, so two runs are no longer equal.
+    With ``background=True``, a fit that is due copies the window and starts; `wait` describes when its model is used. Which model
+    predicts a row then depends on timing, so that two runs may differ.
 
-    Features get columns in the order in which their names are learned; a name influences predictions from the first fit that has
-    seen it. If any weight in the window is not 1, the weights are passed to the model as ``sample_weight``; if the model's
-    ``fit`` does not accept that, such rows are refused. A row of weight 0 is ignored.
+    Features get columns in the order of their first appearance; a name influences predictions after the first fit with
+    that name. If any weight in the window is not 1, the weights are passed to the model as ``sample_weight``; rows with other
+    weights are refused if the model's ``fit`` does not accept that. A row of weight 0 is ignored.
 
     A checkpoint holds the rows and the fitted model. With a model of `streamsvm.batch`, loading it needs no trust; with another
     model, use ``CheckpointFolder(path, trusted=True)``.
     """
 
     def to_budget(self, budget: int | None = None, **parameters: Any) -> Any:
-        """Turn the last good model into a budgeted learner that continues learning.
+        """Distil the last fitted model into a budgeted learner, which can continue learning.
 
         Parameters
         ----------
         budget, parameters
-            Those of `streamsvm.batch.to_budget`. The rows on which the learner has to agree with the model are those of the
-            window. By default, the learner has the adapter's ``max_features``, ``overflow`` and ``max_classes``.
+            Those of `streamsvm.batch.to_budget`. The learner is fitted to agree with the model on the rows of the window. By
+            default, the learner has the adapter's ``max_features``, ``overflow`` and ``max_classes``.
 
         Returns
         -------
@@ -112,27 +112,27 @@ class BatchAdapter(RefittingEstimator):
         Raises
         ------
         ValueError
-            There is no fitted model yet; the model is not one of `streamsvm.batch`; its labels are of several types, or numbers
-            with fractions; or features that are standardised may have been hashed together.
+            No model was fitted yet; the model is not one of `streamsvm.batch`; its labels have several types, or are numbers
+            with fractions; or standardised features may share a column because of hashing.
 
         Notes
         -----
-        It takes as long as `streamsvm.batch.to_budget` with the rows of the window, and memory for a copy of them in float64.
-        If no more features are to come, a smaller ``max_features`` saves memory of the learner. The scaler saves three numbers
-        for each name that it ever meets, even if the learner ignores it.
+        It takes as long as `streamsvm.batch.to_budget` with the rows of the window, and memory for a float64 copy of them. If no
+        further features are expected, a smaller ``max_features`` saves memory of the learner. The scaler stores three numbers for
+        each name that it ever receives, even if the learner ignores it.
         """
         fit = self._get_distillable_fit()
         if self.overflow == "hash" and self.standardize and len(self.feature_names) == self.max_features:
             raise ValueError(
-                f"all max_features={self.max_features} columns are taken, and features that were hashed into one cannot be "
-                "standardised name by name: raise max_features, or standardize before the adapter and not in it"
+                f"all max_features={self.max_features} columns are in use, and features that share a column by hashing cannot be "
+                "standardised separately: raise max_features, or standardise before the adapter with standardize=False"
             )
         names = self.feature_names[: len(fit.mean)]
-        room = {name: getattr(self, name) for name in ("max_features", "overflow", "max_classes") if hasattr(self, name)}
+        limits = {name: getattr(self, name) for name in ("max_features", "overflow", "max_classes") if hasattr(self, name)}
         X = self._window.copy_rows(len(names)).X.astype(np.float64)
-        X -= fit.mean  # in place: there may be memory for one copy only
+        X -= fit.mean  # in place, because there may be memory for one copy only
         X /= fit.scale
-        learner = to_budget(fit.model, budget, X, feature_names=names, **{**room, **parameters})
+        learner = to_budget(fit.model, budget, X, feature_names=names, **{**limits, **parameters})
         if not self.standardize:
             return learner
         scaler = preprocessing.StandardScaler()
@@ -141,14 +141,14 @@ class BatchAdapter(RefittingEstimator):
         return scaler | learner
 
     def _get_distillable_fit(self) -> ScaledModel:
-        """Return the last good fit; raise a ValueError where its model cannot become a learner."""
+        """Return the last fitted model; raise a ValueError if it cannot be distilled."""
         fit = self._get_latest_fit()
         if fit is None:
-            raise ValueError("the adapter has no fitted model yet: fit() first")
+            raise ValueError("the adapter has no fitted model yet: call fit() first")
         if not isinstance(fit.model, KernelMachine):
-            raise ValueError(f"{type(fit.model).__name__} is no kernel machine of streamsvm.batch, which alone become learners")
+            raise ValueError(f"only kernel machines of streamsvm.batch can be distilled, not {type(fit.model).__name__}")
         if is_classifier(fit.model) and fit.classes != fit.model.classes_.tolist():
-            raise ValueError("the labels are of several types, or numbers with fractions: give them as strings")
+            raise ValueError("the labels have several types, or are numbers with fractions: pass them as strings")
         return fit
 
 
@@ -157,8 +157,8 @@ class BatchAdapter(RefittingEstimator):
 class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     """A batch classifier as a river classifier, refitted on a schedule to the last rows of a stream.
 
-    The model gets the labels as they are if they are all of one type (bool, int, str, or float without fractions). Otherwise,
-    it gets 0, 1, ..., in the order in which the labels came. Before the first fit, the prediction is the most frequent label in
+    The model is fitted to the labels themselves if they all have one type (bool, int, str, or float without fractions), and
+    otherwise to 0, 1, ..., in the order of arrival. Before the first fit, the prediction is the most frequent label in
     the window.
 
     Examples
@@ -187,7 +187,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
             check_number("calibration_folds", self.calibration_folds, 2, inclusive=True, high=100, integer=True)
         super().__post_init__()
         self._labels = Labels(self.max_classes)
-        self._counts: Counter[float] = Counter()  # rows of the window, by target
+        self._counts: Counter[float] = Counter()  # number of rows in the window for each target
 
     @property
     def _multiclass(self) -> bool:
@@ -196,7 +196,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     # Learning ---------------------------------------------------------------------------------------------------------------
 
     def _encode_target(self, y: Any) -> float:
-        """Return the number of a label, in the order of arrival."""
+        """Return the number of a label in the order of arrival, as float."""
         target = self._labels.encode(y)
         if self._labels.class_labels:
             return target
@@ -205,17 +205,17 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     def _count_names(self) -> tuple[int, ...]:
         return *super()._count_names(), self._labels.n_seen
 
-    def _forget_names(self, known: tuple[int, ...]) -> None:
-        super()._forget_names(known)
-        self._labels.forget_after(known[1])
+    def _forget_names(self, counts: tuple[int, ...]) -> None:
+        super()._forget_names(counts)
+        self._labels.forget_after(counts[1])
 
     def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        gone = super()._add_rows(X, targets, weights)
+        replaced = super()._add_rows(X, targets, weights)
         for target in targets[-self.window :].tolist():
             self._counts[target] += 1
-        for target in gone.tolist():
+        for target in replaced.tolist():
             self._counts[target] -= 1
-        return gone
+        return replaced
 
     def _find_obstacle(self) -> str | None:
         targets = self._window.targets
@@ -237,7 +237,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     def classes(self) -> list[Any]:
         """The labels in the order of the columns of `predict_proba_many`.
 
-        The labels that the model was fitted with come first.
+        The labels of the fitted model come first.
         """
         if self._fit is None:
             return self._labels.class_labels or list(self._labels.make_probabilities(0.5))
@@ -248,11 +248,11 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """Predict the probability of each label seen so far.
 
         If the model has ``predict_proba``, the probabilities are the model's. Otherwise, one factor turns decision values into
-        log odds. Each fit calibrates the factor on rows that were held out (see ``fit_job.py``), so probabilities always
-        agree with the sign of the decision value. With ``calibration_folds=0``, the factor is 1.
+        log odds. Each fit calibrates the factor on held-out rows (temperature scaling), so that probabilities always agree with
+        the sign of the decision value. With ``calibration_folds=0``, the factor is 1.
 
-        Before the first fit, they are the frequencies of the labels in the window, as if there were one more row of each; before
-        any row was learned, as in `BSCAClassifier.predict_proba_one`. A label that came after the last fit has probability 0.
+        Before the first fit, they are the frequencies of the labels in the window, with one more row of each; before any row was
+        learned, as in `BSCAClassifier.predict_proba_one`. A label that came after the last fit has probability 0.
         """
         fit = self._get_latest_fit()
         return dict(zip(self.classes, self._compute_probabilities(self._prepare_row(x, fit), fit)[0].tolist(), strict=True))
@@ -261,7 +261,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """Return the decision value of a row.
 
         It is a float if the model was fitted with two classes, positive for the second of `classes`; otherwise, a dictionary with
-        a value for each label. It is 0 before the first fit. A model without ``decision_function`` is an AttributeError.
+        a value for each label. It is 0 before the first fit. Raises an AttributeError if the model has no ``decision_function``.
         """
         fit = self._get_latest_fit()
         row = self._prepare_row(x, fit)
@@ -275,7 +275,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     @overload
     def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probabilities of many rows, a frame or an array as in `learn_many`, each as `predict_proba_one` does.
+        """Predict the probabilities of many rows, a frame or an array as in `learn_many`; see `predict_proba_one`.
 
         Returns
         -------
@@ -289,15 +289,15 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """Return the predicted labels [n], None before any row was learned."""
         if not self._labels.n_seen:
             return np.full(len(rows), None)
-        if fit is None or not len(rows):  # scikit-learn's models refuse to predict no rows
-            places = np.full(len(rows), np.argmax(self._compute_frequencies()))
+        if fit is None or not len(rows):  # scikit-learn's models raise an error for 0 rows
+            indices = np.full(len(rows), np.argmax(self._compute_frequencies()))
         else:
-            place_of = {value: place for place, value in enumerate(fit.model.classes_.tolist())}
-            places = np.array([place_of[value] for value in predict_finite_rows(fit.model, rows).tolist()], np.int64)
-        return as_array(self.classes)[places]
+            index_of_class = {value: index for index, value in enumerate(fit.model.classes_.tolist())}
+            indices = np.array([index_of_class[value] for value in predict_finite_rows(fit.model, rows).tolist()], np.int64)
+        return as_array(self.classes)[indices]
 
     def _compute_probabilities(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return probabilities, float64 [n, classes]."""
+        """Return the probabilities of scaled rows, float64 [n, classes], in the order of `classes`."""
         if fit is None or not len(rows):
             return np.tile(self._compute_frequencies(), (len(rows), 1))
         model = fit.model
@@ -308,7 +308,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return np.pad(p, ((0, 0), (0, len(self.classes) - p.shape[1])))
 
     def _compute_frequencies(self) -> np.ndarray:
-        """Return the relative frequencies of `classes` in the window, with one more row for each."""
+        """Return the relative frequencies of `classes` in the window, float64 [classes], counting one more row for each."""
         counts = {label: self._counts[number] for number, label in enumerate(self.labels)}
         rows = np.array([counts.get(label, 0) + 1.0 for label in self.classes])
         return rows / rows.sum()
@@ -333,7 +333,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     """A batch regressor as a river regressor, refitted on a schedule to the last rows of a stream.
 
-    The target is not scaled. Before the first fit, the prediction is the mean target of the window, or 0 if the window is
+    Targets are not scaled. Before the first fit, the prediction is the mean target of the window, or 0 if the window is
     empty.
 
     Examples
@@ -358,7 +358,7 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         return float(super().predict_one(x))
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        if fit is not None and len(rows):  # scikit-learn's models refuse to predict no rows
+        if fit is not None and len(rows):  # scikit-learn's models raise an error for 0 rows
             return np.asarray(predict_finite_rows(fit.model, rows))
         return np.full(len(rows), self._window.targets.mean() if self.n_window else 0.0)
 
@@ -380,7 +380,7 @@ def batch_adapter(model: Any, **parameters: Any) -> BatchClassifier | BatchRegre
     Raises
     ------
     ValueError
-        A parameter is out of its range; the message names it.
+        A parameter is out of range; the message names it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""An adapter's schedule of fits: which are due, which one runs, perhaps beside the stream in a thread, and who answers."""
+"""The schedule of an adapter's fits: when a fit is due, fits in a background thread, and which fitted model predicts."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from streamsvm.core.warning import collect_warnings, warn
 
 
 class FitOutcome(NamedTuple):
-    """How a fit ended: with a fitted model, an exception, or neither where it was stopped."""
+    """The result of a background fit: a fitted model, an exception, or neither if it was stopped."""
 
     fit: ScaledModel | None
     error: Exception | None
-    warnings: list[tuple[str, type[Warning]]]  # those of `streamsvm`, not given yet
+    warnings: list[tuple[str, type[Warning]]]  # warnings of `streamsvm` that were not issued yet
 
 
 _STOPPED = FitOutcome(None, None, [])
 
 
 class BackgroundFit:
-    """A running fit. It is asked to stop when nothing refers to it, and when the main thread ends.
+    """A fit in a thread of its own. It is stopped when this object is garbage-collected, and when the main thread ends.
 
-    The thread is none that the interpreter kills at its end: compiled code may be in the middle of it. A model of `streamsvm`
-    stops within about a second; for another one the interpreter waits. The adapter had ``attempted`` rows when a fit was tried
-    before this one, and ``begun_at`` when this one was begun.
+    The thread is not a daemon, because the interpreter must not kill it inside compiled code. A model of `streamsvm` stops within
+    about a second; the interpreter waits for any other model. ``previous_attempt`` and ``started_at`` are the numbers of rows
+    that the adapter had learned when the previous fit was attempted, and when this one was started.
     """
 
-    def __init__(self, job: FitJob, attempted: int, begun_at: int) -> None:
+    def __init__(self, job: FitJob, previous_attempt: int, started_at: int) -> None:
         self.n_window: int = len(job.rows.targets)
-        self.attempted: int = attempted
-        self.begun_at: int = begun_at
-        self._asked, self._outcomes = threading.Event(), list[FitOutcome]()
-        # The thread refers to what it needs, not to this object, which can go while it runs.
+        self.previous_attempt: int = previous_attempt
+        self.started_at: int = started_at
+        self._stop_event, self._outcomes = threading.Event(), list[FitOutcome]()
+        # The thread has no reference to this object, so that it can be garbage-collected while the thread runs.
         self._thread = threading.Thread(
-            target=_run_job, args=(job, self._asked, self._outcomes), name="streamsvm-fit", daemon=False
+            target=_run_job, args=(job, self._stop_event, self._outcomes), name="streamsvm-fit", daemon=False
         )
         self._thread.start()
 
@@ -53,22 +53,26 @@ class BackgroundFit:
 
     @property
     def is_running(self) -> bool:
+        """Whether the thread has not ended yet."""
         return self._thread.is_alive()
 
     @property
     def outcome(self) -> FitOutcome:
-        """How it ended. In a process that was forked while it ran, it was stopped."""
+        """The result of a fit that has ended. In a process that was forked during the fit, it counts as stopped."""
         return self._outcomes[0] if self._outcomes else _STOPPED
 
     def wait(self, timeout: float | None) -> None:
+        """Wait until the fit ends, but at most ``timeout`` seconds."""
         self._thread.join(timeout)
 
     def stop(self) -> None:
-        self._asked.set()
+        """Ask the fit to stop; returns immediately."""
+        self._stop_event.set()
 
 
-def _run_job(job: FitJob, asked: threading.Event, outcomes: list[FitOutcome]) -> None:
-    with allow_stop(asked), collect_warnings() as warnings:
+def _run_job(job: FitJob, stop_event: threading.Event, outcomes: list[FitOutcome]) -> None:
+    """Run a fit in the current thread, and append its outcome."""
+    with allow_stop(stop_event), collect_warnings() as warnings:
         try:
             outcome = FitOutcome(job.fit_model(), None, warnings)
         except KeyboardInterrupt:
@@ -80,18 +84,18 @@ def _run_job(job: FitJob, asked: threading.Event, outcomes: list[FitOutcome]) ->
 
 @dataclass(eq=False, repr=False)
 class RefittingEstimator(WindowedEstimator):
-    """A river estimator that refits a batch model to a window; `batch_adapter` describes the parameters.
+    """A river estimator that refits a batch model to a window; `BatchAdapter` describes the parameters.
 
-    A class below this one says what targets are.
+    Subclasses define the targets and the predictions.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._fit: ScaledModel | None = None
-        self._background_fit: BackgroundFit | None = None  # until its outcome was taken
-        self._attempted = 0  # rows learned when a fit was last begun
-        self._fitted_at = 0  # rows learned when the last fit that succeeded was begun
-        self._has_warned = False  # whether a warning has said that the fit that is due must wait
+        self._background_fit: BackgroundFit | None = None  # None again after its outcome has been used
+        self._last_attempt = 0  # rows learned when the last fit was started
+        self._fitted_at = 0  # rows learned when the last successful fit was started
+        self._has_warned = False  # whether a warning was issued that a due fit cannot be made
         self._n_fits = 0
 
     # Rows -------------------------------------------------------------------------------------------------------------------
@@ -105,15 +109,15 @@ class RefittingEstimator(WindowedEstimator):
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         batch = make_batch(X, y, w)
         rows, targets = self._check_batch(batch)
-        begin, n = 0, len(rows)
-        while begin < n:
-            end = n if self.refit_every is None else min(n, begin + self._rows_to_put())
-            self._add_rows(rows[begin:end], targets[begin:end], batch.weights[begin:end])
-            begin = end
+        start, n = 0, len(rows)
+        while start < n:
+            stop = n if self.refit_every is None else min(n, start + self._count_rows_to_check())
+            self._add_rows(rows[start:stop], targets[start:stop], batch.weights[start:stop])
+            start = stop
             try:
                 self._fit_if_due()
-            except BaseException:  # an interrupt as well: no row is lost
-                self._add_rows(rows[end:], targets[end:], batch.weights[end:])
+            except BaseException:  # including an interrupt: no row is lost
+                self._add_rows(rows[stop:], targets[stop:], batch.weights[stop:])
                 raise
 
     # Fits -------------------------------------------------------------------------------------------------------------------
@@ -124,12 +128,12 @@ class RefittingEstimator(WindowedEstimator):
         Raises
         ------
         ValueError
-            The window cannot be fitted, because it is empty, has only one class, or the model refuses it. The model stays as it
-            was.
+            The window cannot be fitted, because it is empty, has only one class, or the model raises an error. The adapter then
+            keeps its last model.
         """
         if obstacle := self._find_obstacle():
             raise ValueError(f"{obstacle}: there is nothing to fit")
-        if self._background_fit is not None:  # of rows before these
+        if self._background_fit is not None:  # it is fitted to older rows
             self._background_fit.stop()
             self._background_fit = None
         self._fit_now()
@@ -160,7 +164,7 @@ class RefittingEstimator(WindowedEstimator):
         Raises
         ------
         Exception
-            The fit failed, and there is no model yet. The exception is the model's; if there is one, there is a RuntimeWarning.
+            The first fit failed; the exception is the model's. Failures of later fits cause a RuntimeWarning.
         """
         if timeout is not None:
             check_number("timeout", timeout, 0.0, inclusive=True)
@@ -170,77 +174,80 @@ class RefittingEstimator(WindowedEstimator):
         return self._background_fit is None
 
     def _find_obstacle(self) -> str | None:
-        """Return why the window cannot be fitted, if that is known without trying."""
+        """Return the reason why the window cannot be fitted, or None if a fit may succeed."""
         return None if self.n_window else "the window has no rows"
 
     @property
-    def _describe_current_model(self) -> str:
-        """Say which model answers if there is no new one; empty if there is none at all."""
+    def _current_model_text(self) -> str:
+        """A phrase for warnings that the current model stays in use; empty without a model."""
         return "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
 
-    def _rows_to_put(self) -> int:
-        """Return how many rows may be put before it is looked whether a fit is due."""
-        left: int = self.refit_every - self.n_since_fit  # type: ignore[operator]
-        if left > 0:
-            return left
+    def _count_rows_to_check(self) -> int:
+        """Return the number of rows that may be added before the next check whether a fit is due."""
+        n_left: int = self.refit_every - self.n_since_fit  # type: ignore[operator]
+        if n_left > 0:
+            return n_left
         return self.refit_every if self.fitting else 1  # type: ignore[return-value]
 
     def _fit_if_due(self) -> None:
+        """Use the outcome of a background fit, and start the next fit if it is due and possible."""
         self._use_outcome()
         if self.refit_every is None or self.n_since_fit < self.refit_every or self._background_fit is not None:
             return
         if obstacle := self._find_obstacle():
-            if self._describe_current_model and not self._has_warned:
+            if self._current_model_text and not self._has_warned:
                 self._has_warned = True
-                warn(f"{obstacle}: {self._describe_current_model} until that changes", RuntimeWarning)
+                warn(f"{obstacle}: {self._current_model_text} until that changes", RuntimeWarning)
             return
         try:
             if self.background:
-                before, now = self._attempted, self._window.n_added
-                self._background_fit = BackgroundFit(self._make_job(), before, now)
-                self._attempted, self._has_warned = now, False
+                n_added = self._window.n_added
+                self._background_fit = BackgroundFit(self._make_job(), self._last_attempt, n_added)
+                self._last_attempt, self._has_warned = n_added, False
             else:
                 self._fit_now()
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             self._report_failure(error, self.n_window)
 
-    def _report_failure(self, error: Exception, rows: int) -> None:
-        """Warn that a fit of so many rows failed; raise the error if there is no model yet."""
-        if not self._describe_current_model:
+    def _report_failure(self, error: Exception, n_rows: int) -> None:
+        """Warn that a fit to this number of rows failed; raise the error if it was the first fit."""
+        if not self._current_model_text:
             raise error
-        warn(f"the fit of {rows:,} rows failed, {self._describe_current_model}: {error}", RuntimeWarning)
+        warn(f"the fit of {n_rows:,} rows failed, {self._current_model_text}: {error}", RuntimeWarning)
 
     def _fit_now(self) -> None:
-        self._attempted, self._has_warned = self._window.n_added, False
-        self._use_fit(self._make_job().fit_model(), self._attempted)
+        """Fit to the window in this thread, and use the new model."""
+        self._last_attempt, self._has_warned = self._window.n_added, False
+        self._use_fit(self._make_job().fit_model(), self._last_attempt)
 
-    def _use_fit(self, fit: ScaledModel, begun_at: int) -> None:
-        self._fit = fit  # one assignment: an interrupt before it leaves the last fit
-        self._n_fits, self._fitted_at = self._n_fits + 1, begun_at
+    def _use_fit(self, fit: ScaledModel, started_at: int) -> None:
+        """Use a new model for predictions; ``started_at`` rows had been learned when its fit was started."""
+        self._fit = fit  # a single assignment: an interrupt before it leaves the last model
+        self._n_fits, self._fitted_at = self._n_fits + 1, started_at
 
     def _use_outcome(self) -> None:
-        """Take the outcome of the background fit if it has ended. One that was stopped is due again."""
-        running = self._background_fit
-        if running is None or running.is_running:
+        """Use the outcome of the background fit if it has ended. A fit that was stopped is due again."""
+        background_fit = self._background_fit
+        if background_fit is None or background_fit.is_running:
             return
-        self._background_fit, (fit, error, warnings) = None, running.outcome
+        self._background_fit, (fit, error, warnings) = None, background_fit.outcome
         if fit is not None:
-            self._use_fit(fit, running.begun_at)
+            self._use_fit(fit, background_fit.started_at)
         elif error is None:
-            self._attempted = running.attempted
+            self._last_attempt = background_fit.previous_attempt
         for message, category in warnings:
             warn(message, category)
         if error is not None:
-            self._report_failure(error, running.n_window)
+            self._report_failure(error, background_fit.n_window)
 
     def _get_latest_fit(self) -> ScaledModel | None:
-        """Return the last good fit. A background fit that failed says so where rows are learned."""
+        """Return the last fitted model, or None. The next call that learns reports a failed background fit."""
         if self._background_fit is not None and self._background_fit.outcome.fit is not None:
             self._use_outcome()
         return self._fit
 
     def _make_job(self) -> FitJob:
-        """Return a fit of the window as it is now."""
+        """Return the data for a fit to the current window."""
         rows = self._window.copy_rows(len(self._features))
         return FitJob(clone(self.model, safe=False), rows, bool(self.standardize), [], 0)
 
@@ -256,16 +263,16 @@ class RefittingEstimator(WindowedEstimator):
         return to_series(self._predict_with(rows, fit), like)
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the answers for rows as a fit takes them, [n]; without one, those of the window alone."""
+        """Return the predictions [n] of a fitted model for prepared rows; without a model, those from the window's targets."""
         raise NotImplementedError
 
     def _prepare_row(self, x: Mapping[Any, Any], fit: ScaledModel | None) -> np.ndarray:
-        """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""
+        """Return a row for the model, scaled, float64 [1, features at the fit]. It is checked even before the first fit."""
         row = self._fill_row(x, False)[np.newaxis]
         return row if fit is None else fit.scale_rows(row)
 
     def _prepare_rows(self, X: Any, fit: ScaledModel | None) -> tuple[np.ndarray, Any]:
-        """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
+        """Return scaled rows for the model, and the frame whose type predictions should have (None for an array)."""
         matrix, names, like = to_matrix(X)
         columns = self._features.find_columns(names, False)
         rows = scatter_rows(matrix, names, columns, len(self._features), np.arange(matrix.shape[0]))
@@ -275,22 +282,22 @@ class RefittingEstimator(WindowedEstimator):
 
     @property
     def fitted_(self) -> Any:
-        """The last good model; None before the first fit."""
+        """The last successfully fitted model; None before the first fit."""
         return None if self._fit is None else self._fit.model
 
     @property
     def mean(self) -> np.ndarray | None:
-        """The numbers subtracted from the features, float64 [features at the fit]; None before the first fit."""
+        """The means that are subtracted from the features, float64 [features at the fit]; None before the first fit."""
         return None if self._fit is None else self._fit.mean.copy()
 
     @property
     def scale(self) -> np.ndarray | None:
-        """The numbers that divide the features, float64 [features at the fit]; None before the first fit."""
+        """The divisors of the features, their deviations, float64 [features at the fit]; None before the first fit."""
         return None if self._fit is None else self._fit.scale.copy()
 
     @property
     def n_fits(self) -> int:
-        """Number of fits that succeeded."""
+        """Number of successful fits."""
         return self._n_fits
 
     @property
@@ -300,28 +307,27 @@ class RefittingEstimator(WindowedEstimator):
 
     @property
     def n_since_fit(self) -> int:
-        """Number of rows since the last fit began."""
-        return self._window.n_added - self._attempted
+        """Number of rows since the last fit was started."""
+        return self._window.n_added - self._last_attempt
 
     # Saved adapters ---------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         fit = self._get_latest_fit()
-        attempted = (
-            self._attempted if self._background_fit is None else self._background_fit.attempted
-        )  # it is not saved, but due again
+        running = self._background_fit  # it is not saved, but due again
+        last_attempt = self._last_attempt if running is None else running.previous_attempt
         return {
             "parameters": self._get_params(),
             "features": self.feature_names,
             "window": self._window.snapshot(len(self._features)),
             "fit": None if fit is None else tuple(fit),
-            "counts": (attempted, self._fitted_at, self._n_fits),
+            "counts": (last_attempt, self._fitted_at, self._n_fits),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["parameters"])  # type: ignore[misc]
         self._features.restore(state["features"])
         self._window.restore(state["window"], len(self._features))
-        self._attempted, self._fitted_at, self._n_fits = state["counts"]
+        self._last_attempt, self._fitted_at, self._n_fits = state["counts"]
         if state["fit"] is not None:
             self._fit = ScaledModel.from_saved(state["fit"], len(self._features))

@@ -1,4 +1,4 @@
-"""An adapter's window: the last rows of a stream in arrays of a fixed size."""
+"""The window of an adapter: a ring buffer of the last rows of a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamsvm.learners.river_base import SupervisedEstimator
 
 
 class OrderedRows(NamedTuple):
-    """Copies of the n rows of a window, the oldest first."""
+    """Copies of the n rows of a window in order of arrival, the oldest first."""
 
     X: np.ndarray  # float32 [n, columns]
     targets: np.ndarray  # float64 [n]
@@ -25,13 +25,13 @@ class OrderedRows(NamedTuple):
 
 
 class RowRingBuffer:
-    """A ring of the last ``size`` rows of up to so many columns, with their targets and weights; ``n_added`` were put in so far.
+    """A ring buffer of the last ``size`` rows, with targets and weights. ``n_added`` counts all rows ever added.
 
-    A ValueError says where they do not fit into memory.
+    Raises a ValueError if the arrays, with this number of ``columns``, do not fit into memory.
 
     >>> window = RowRingBuffer(size=2, columns=1)
     >>> for value in (1.0, 2.0, 3.0):
-    ...     gone = window.add_rows(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
+    ...     replaced = window.add_rows(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
     >>> window.copy_rows(columns=1).X.ravel()
     array([2., 3.], dtype=float32)
     """
@@ -58,48 +58,49 @@ class RowRingBuffer:
 
     @property
     def targets(self) -> np.ndarray:
-        """float64 [rows in the window], in no particular order; a view."""
+        """The targets in the window, float64 [n], in any order; a view."""
         return self._targets[: len(self)]
 
     def add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Put in rows float32 [n, columns in use or fewer]; return the targets of those they replace, float64. O(n d).
+        """Add rows float32 [n, columns]; return the targets of the rows that they replace, float64. O(n d).
 
-        The columns in use may only become more.
+        The number of columns may grow from call to call, but must not decrease.
         """
         size, n = len(self._X), len(X)
-        skipped = max(n - size, 0)  # rows that others of the batch would replace
-        places = (self.n_added + np.arange(skipped, n)) % size
-        gone = self._targets[places[places < len(self)]]
-        self._X[places, : X.shape[1]] = X[skipped:]
-        self._targets[places] = targets[skipped:]
-        self._weights[places] = weights[skipped:]
+        n_skipped = max(n - size, 0)  # later rows of the same call would replace them
+        slots = (self.n_added + np.arange(n_skipped, n)) % size
+        replaced = self._targets[slots[slots < len(self)]]
+        self._X[slots, : X.shape[1]] = X[n_skipped:]
+        self._targets[slots] = targets[n_skipped:]
+        self._weights[slots] = weights[n_skipped:]
         self.n_added += n
-        return gone
+        return replaced
 
     def copy_rows(self, columns: int) -> OrderedRows:
-        """Return all rows with their first ``columns`` columns. O(n d)."""
+        """Return copies of all rows, in order of arrival, with their first ``columns`` columns. O(n d)."""
         n = len(self)
         oldest = self.n_added % n if n == len(self._X) else 0
         parts = slice(oldest, n), slice(0, oldest)
-        return OrderedRows(
-            *(np.concatenate([of[part] for part in parts]) for of in (self._X[:, :columns], self._targets, self._weights))
-        )
+        arrays = self._X[:, :columns], self._targets, self._weights
+        return OrderedRows(*(np.concatenate([array[part] for part in parts]) for array in arrays))
 
     def snapshot(self, columns: int) -> tuple[Any, ...]:
+        """Return copies of the data in use, to be saved."""
         n = len(self)
         return self.n_added, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
 
     def restore(self, snapshot: Any, columns: int) -> None:
-        """Take back a `snapshot` of a window of the same size into one without rows."""
+        """Restore a `snapshot` of a buffer with the same size; this one must be empty."""
         self.n_added, X, targets, weights = snapshot
         n = len(self)
         self._X[:n, :columns], self._targets[:n], self._weights[:n] = X, targets, weights
 
 
 def scatter_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
-    """Return rows float32 [n, features] with each feature in its column (-1: none), float32 [n, width]. Those of one add up.
+    """Move each feature of the rows [n, features] to its column (-1: dropped); return float32 [n, width].
 
-    Where a value is not finite, a ValueError names the feature, and the row by its element of ``numbers``.
+    Values in the same column are added. Raises a ValueError if a value is not finite; it names the feature, and the row by its
+    element of ``numbers``.
     """
     out = scatter_columns(matrix, columns, width, np.float32)
     refused = np.flatnonzero(~np.isfinite(out).all(axis=1))
@@ -114,9 +115,9 @@ def scatter_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, wid
 
 @dataclass(eq=False, repr=False)
 class WindowedEstimator(SupervisedEstimator):
-    """A river estimator that keeps the last rows of a stream; `BatchAdapter` describes the parameters.
+    """A river estimator that stores the last rows of a stream in a window; `BatchAdapter` describes the parameters.
 
-    A class below this one says what targets are, and what is done with the rows.
+    Subclasses define the targets, and use the rows.
     """
 
     model: Any
@@ -134,7 +135,7 @@ class WindowedEstimator(SupervisedEstimator):
         for name in ("standardize", "background"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False, not {value!r}")
-        self._weighted = has_fit_parameter(self.model, "sample_weight")
+        self._accepts_weights = has_fit_parameter(self.model, "sample_weight")
         self._window = RowRingBuffer(self.window, self.max_features)
         self._features = FeatureSpace(self.max_features, self.overflow)
         self._row = np.zeros(self.max_features, np.float32)
@@ -142,37 +143,40 @@ class WindowedEstimator(SupervisedEstimator):
     # Rows to learn -----------------------------------------------------------------------------------------------------------
 
     def _encode_target(self, y: Any) -> float:
-        """Return the number that the window holds for a label or target; ValueError where it is neither."""
+        """Convert a label or target to the float that the window stores; raise a ValueError if it is invalid."""
         raise NotImplementedError
 
     def _count_names(self) -> tuple[int, ...]:
-        """Return the numbers of names known, for `_forget_names`."""
+        """Return the current numbers of feature names, and perhaps labels, for `_forget_names`."""
         return (len(self._features),)
 
-    def _forget_names(self, known: tuple[int, ...]) -> None:
-        self._features.forget_names(known[0])
+    def _forget_names(self, counts: tuple[int, ...]) -> None:
+        """Forget the names that were added since `_count_names` returned these counts."""
+        self._features.forget_names(counts[0])
 
     def _check_weight(self, w: Any) -> float:
+        """Return a weight as float; raise a ValueError if it is invalid, or not 1 or 0 although the model takes no weights."""
         if w == 1.0:
             return 1.0
         w = validate_weight(w)
-        if w not in (0.0, 1.0) and not self._weighted:
-            raise ValueError(f"w must be 1 or 0, for {type(self.model).__name__} takes no sample_weight; it is {w!r}")
+        if w not in (0.0, 1.0) and not self._accepts_weights:
+            raise ValueError(f"w must be 1 or 0, because {type(self.model).__name__} takes no sample_weight; it is {w!r}")
         return w
 
     def _add_row(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
-        known = self._count_names()
+        """Add a row to the window; if it is invalid, forget its new names and raise the error."""
+        counts = self._count_names()
         try:
             target = self._encode_target(y)
             row = self._fill_row(x, True)
-        except BaseException:  # an interrupt as well
-            self._forget_names(known)
+        except BaseException:  # including an interrupt
+            self._forget_names(counts)
             raise
         self._add_rows(row[np.newaxis], np.array([target]), np.array([w]))
 
     def _check_batch(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of a batch, float32 [n, columns in use], and their targets, if all of them can be learned."""
-        known = self._count_names()
+        """Return the rows of a batch, float32 [n, features], and their targets; raise an error if one of them is invalid."""
+        counts = self._count_names()
         targets = np.empty(len(batch.y))
         try:
             for i, (y, w) in enumerate(zip(batch.y, batch.weights.tolist(), strict=True)):
@@ -184,14 +188,18 @@ class WindowedEstimator(SupervisedEstimator):
             columns = self._features.find_columns(batch.names, len(targets) > 0)
             return scatter_rows(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
         except BaseException:
-            self._forget_names(known)
+            self._forget_names(counts)
             raise
 
     def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Add valid rows to the window; return the targets of the rows that they replace."""
         return self._window.add_rows(X, targets, weights)
 
     def _fill_row(self, x: Mapping[Any, Any], learn: bool) -> np.ndarray:
-        """Return a row by its columns, float32 [columns in use]: a view, which the next row overwrites."""
+        """Return the features of a row in column order, float32 [features]; a view that the next call overwrites.
+
+        New feature names get a column if ``learn`` is True. Raises a ValueError if a value is not finite.
+        """
         self._features.fill_row(self._row, x, learn)
         row = self._row[: len(self._features)]
         if not np.isfinite(row).all():
@@ -212,7 +220,7 @@ class WindowedEstimator(SupervisedEstimator):
 
     @property
     def n_learned(self) -> int:
-        """Number of rows put into the window so far. Rows of weight 0 do not count."""
+        """Number of rows added to the window so far. Rows of weight 0 do not count."""
         return self._window.n_added
 
     @property

@@ -95,7 +95,7 @@ def test_labels_of_any_kind(kind):
 
 def test_weights_of_classes_are_not_taken_for_others():
     model = batch_adapter(CSMOClassifier(class_weight={1: 3.0, 0: 1.0}), refit_every=None)
-    with pytest.raises(ValueError, match="class_weight as a dictionary is for labels of one type"):
+    with pytest.raises(ValueError, match="class_weight can be a dictionary only if labels have one type"):
         fitted(model, [({"a": 1.0}, "x"), ({"a": 2.0}, ("y",))])
     raises("float without fractions", fitted, model.clone(), [({"a": 1.0}, 0.5), ({"a": 2.0}, 1.0)])
 

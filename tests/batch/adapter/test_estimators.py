@@ -329,7 +329,7 @@ class Pairs(SVC):
 
 
 def test_a_decision_value_for_each_class_is_needed():
-    with pytest.raises(ValueError, match=r"Pairs gives decision values of shape \[1, 1\] for 1 rows of 2 classes"):
+    with pytest.raises(ValueError, match=r"Pairs returns decision values of shape \[1, 1\] for 1 rows of 2 classes"):
         fitted(batch_adapter(Pairs()), [({"a": 1.0}, 0), ({"a": 2.0}, 1)])
 
 

@@ -59,8 +59,8 @@ def test_a_solver_of_others_needs_trust(tmp_path):
     ("match", "change"),
     [
         ("a name|feature names", lambda s: {**s, "features": ["a"] * 300}),
-        ("of 9 features does not fit 2 feature names", lambda s: {**s, "fit": (s["fit"][0], np.zeros(9), *s["fit"][2:])}),
-        ("features does not fit", lambda s: {**s, "fit": (*s["fit"][:2], np.ones(9), *s["fit"][3:])}),
+        ("of 9 features does not match 2 feature names", lambda s: {**s, "fit": (s["fit"][0], np.zeros(9), *s["fit"][2:])}),
+        ("features does not match", lambda s: {**s, "fit": (*s["fit"][:2], np.ones(9), *s["fit"][3:])}),
     ],
 )
 def test_an_adapter_that_was_changed_is_refused(match, change):
