@@ -1,4 +1,4 @@
-"""Input that is refused: by name, and without a trace in the model; also by `check_one`, which changes nothing."""
+"""Invalid input is refused by name and does not change the model; `check_one` agrees with that."""
 
 import math
 import os
@@ -33,7 +33,7 @@ from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.bsgd import step
 from streamsvm.learners.labels import Labels
 
-#: Learners with room for three features, of which the rows that they have learned have two.
+#: Learners with max_features=3; the rows that they have learned have two features.
 MADE = {
     "bsgd": lambda: BSGDClassifier(budget=5, max_features=3, seed=1),
     "without scaling": lambda: BSGDClassifier(budget=5, max_features=3, scaling=None, seed=1),
@@ -75,7 +75,7 @@ def learned(name, n):
 
 @pytest.mark.parametrize("n", [0, 5])
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_refused_leaves_no_trace(name, n):
+def test_refused_input_does_not_change_the_model(name, n):
     model, labels, numbers = learned(name, n)
     y = [1.0] if numbers else [] if not labels else ["new"] if not n or model.max_classes > 2 else [True]
     for x, match in WRONG_ROWS:
@@ -112,7 +112,7 @@ def test_what_is_refused_leaves_no_trace(name, n):
 @pytest.mark.parametrize(
     "make", [lambda **more: BSGDClassifier(budget=3, seed=0, **more), OnlineLinearSVC], ids=["bsgd", "linear"]
 )
-def test_features_that_are_ignored_are_not_looked_at(make, value):
+def test_values_of_ignored_features_are_not_checked(make, value):
     one, many = (make(max_features=1, overflow="ignore") for _ in range(2))
     for model in (one, many):
         model.learn_one({"a": 1.0}, True)
@@ -122,7 +122,7 @@ def test_features_that_are_ignored_are_not_looked_at(make, value):
 
 
 @pytest.mark.parametrize("kind", [str, str.encode, np.str_], ids=["str", "bytes", "numpy"])
-def test_a_label_that_is_too_long(model, kind):
+def test_labels_longer_than_1024_characters_are_refused(model, kind):
     refused("label b?'x{50}'... has 1,025 characters; at most 1,024 are allowed", model.learn_one, {"a": 1.0}, kind("x" * 1025))
     refused("row 1: label .* has 1,025 characters", model.learn_many, np.ones((2, 1)), [True, kind("x" * 1025)])
     Labels(2).encode(kind("x" * 1024))
@@ -133,7 +133,7 @@ MANY = [(1.0, "x"), (2.0, "z"), (2.5, "y"), (float("nan"), "v"), (3.0, "v"), (0.
 
 
 @pytest.mark.parametrize("weights", [None, "balanced", {"z": 0.0, "v": 2.0}], ids=str)
-def test_rows_of_a_label_too_many_are_ignored_and_counted_with_one_warning(weights):
+def test_rows_beyond_max_classes_are_ignored_counted_and_warned_of_once(weights):
     one, many, peer = (BSGDClassifier(budget=5, max_classes=2, class_weight=weights, seed=0) for _ in range(3))
     rows = MANY if isinstance(weights, dict) else [MANY[0], *MANY[2:]]  # a label of weight 0 takes no room
     with pytest.warns(UserWarning, match=TOO_MANY) as warned:
@@ -143,7 +143,7 @@ def test_rows_of_a_label_too_many_are_ignored_and_counted_with_one_warning(weigh
         X, y = np.array([[value] for value, _ in part]), [label for _, label in part]
         with pytest.warns(UserWarning, match=TOO_MANY) if "v" in y and not many.n_ignored else nullcontext([]) as warned:
             many.learn_many(X, y)
-        assert {each.filename for each in warned} <= {__file__}
+        assert {item.filename for item in warned} <= {__file__}
     learned_by(peer, [({0: value}, label) for value, label in rows if label in ("x", "y")])
     assert (one.n_ignored, peer.n_ignored, one.n_learned) == (3, 0, 4)
     assert one._store.snapshot() == many._store.snapshot() == peer._store.snapshot()
@@ -153,7 +153,7 @@ def test_rows_of_a_label_too_many_are_ignored_and_counted_with_one_warning(weigh
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
-def test_nothing_is_compiled_anew_for_another_kind_of_number():
+def test_other_numeric_types_do_not_compile_again():
     model = BSGDClassifier(budget=3, max_features=3)
     X = np.ones((2, 2), np.float32)
     model.learn_one({"a": 1.0}, True)
@@ -168,7 +168,7 @@ def test_nothing_is_compiled_anew_for_another_kind_of_number():
     assert (len(step.learn_one.signatures), len(learn_rows.signatures)) == compiled
 
 
-def test_frames(model):
+def test_invalid_frames_and_labels_are_refused(model):
     before, good = snapshot(model), pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
     for X, y, match in (
         (good.assign(b=["x", "y"]), [True, False], "feature 'b' is of type"),
@@ -190,14 +190,14 @@ def test_frames(model):
     refused("output must be one of", model.decision_function_one, {"a": 1.0}, "best")
 
 
-def test_empty_rows_are_rows_of_zeros():
+def test_an_empty_row_is_a_row_of_zeros():
     model = BSGDClassifier(budget=5)
     model.learn_one({}, True)
     assert model.n_support == 1
     assert model.predict_one({}) is True
 
 
-def test_rows_whose_hashed_values_add_up_to_too_much():
+def test_a_row_is_refused_if_the_sum_of_hashed_values_is_too_large():
     for scaling, value in ((None, 6e17), ("auto", 3e38)):
         model = BSGDClassifier(budget=3, max_features=1, overflow="hash", scaling=scaling)
         model.learn_one({"a": 1.0}, True)
@@ -205,7 +205,7 @@ def test_rows_whose_hashed_values_add_up_to_too_much():
         refused("row 1: the row is too large", model.learn_many, X, [True, False])
 
 
-def test_rows_that_invent_values_are_read_as_they_are():
+def test_mappings_with_default_values_are_read_without_adding_keys():
     model = BSGDClassifier(budget=5, scaling=None)
     model.learn_one(Counter({"a": 1, "b": 1}), True)
     model.learn_one(Counter({"a": 1, "c": 5}), False)
@@ -234,7 +234,7 @@ def test_columns_do_not_depend_on_key_order_or_hash_seed():
     assert outputs.pop().startswith("['a', 'b', 'c', 'd']")
 
 
-def test_quick_and_general_way_of_filling_agree():
+def test_fast_and_general_filling_of_rows_agree():
     space, a, b = FeatureSpace(5, "raise"), np.zeros(5, np.float32), np.ones(5, np.float32)
     x = {"q": 1, "r": np.float32(2.5), "s": True, "t": np.int64(-3)}
     space.fill_row(a, x, True)
@@ -245,7 +245,7 @@ def test_quick_and_general_way_of_filling_agree():
     np.testing.assert_array_equal(a, [0, 4, 0, 0, 0])
 
 
-def test_a_row_that_is_huge_leaves_a_model_that_answers():
+def test_a_model_still_predicts_after_a_huge_row():
     for gamma in (1.0, "scale"):
         model = BSGDClassifier(budget=5, kernel="poly", degree=9, gamma=gamma, scaling=None, l2=1e-2)
         for a in (1e15, 1.0, -2.0, 1e17, 3.0):
@@ -254,7 +254,7 @@ def test_a_row_that_is_huge_leaves_a_model_that_answers():
 
 
 @pytest.mark.parametrize("rule", ["KernelPerceptron", "Stoptron", "RBP", "Forgetron", "BOGD", "NOGD", "BPAS", "Projectron"])
-def test_rows_of_zeros_take_no_room_under_the_linear_kernel(rule):
+def test_zero_rows_are_not_stored_with_the_linear_kernel(rule):
     model = getattr(learners, rule)(budget=4, kernel="linear")
     for _ in range(10):
         model.learn_one({"a": 0.0}, True)
@@ -273,7 +273,7 @@ def test_mutate_says_that_parameters_are_fixed(kind):
     model.mutate({})
 
 
-def test_columns_that_a_model_does_not_know_are_warned_of():
+def test_unknown_and_missing_columns_cause_a_warning():
     model = BSGDClassifier(budget=5)
     model.learn_many(np.arange(40.0).reshape(20, 2) % 7, [False, True] * 10)
     with pytest.warns(

@@ -38,7 +38,7 @@ def turned(n, at, seed=0):
 
 @pytest.mark.once
 @pytest.mark.parametrize("numbers", [False, True])
-def test_it_forgets_where_its_twin_forgets(numbers):
+def test_drift_is_detected_at_the_same_rows_as_by_the_twin(numbers):
     X, y = turned(420, 300)
     options = {"gamma": 0.8, "budget": 420}  # without merges, which could set the two apart
     if numbers:
@@ -64,7 +64,7 @@ def test_it_forgets_where_its_twin_forgets(numbers):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_what_has_forgotten_is_saved_and_goes_on(classes):
+def test_a_model_saved_after_drift_continues_identically(classes):
     X, turn = turned(1200, 600)
     y = (turn.astype(int) + (classes - 2) * (X[:, 1] > 1.0)) % classes
     model = BSCAClassifier(budget=20, seed=0)
@@ -72,14 +72,14 @@ def test_what_has_forgotten_is_saved_and_goes_on(classes):
     assert model._rule_record["forgotten"][0] > 600
     assert model.n_learned == 900
     again = pickle.loads(pickle.dumps(model))
-    for each in (model, again):
-        each.learn_many(X[900:], y[900:])
+    for one in (model, again):
+        one.learn_many(X[900:], y[900:])
     assert again._store.snapshot() == model._store.snapshot()
     assert np.mean(model.predict_many(X[900:]) == y[900:]) > 0.9
 
 
 @pytest.mark.parametrize(("options", "weight"), [({"averaging": 0}, 1.0), ({}, 2.0), ({"class_weight": "balanced"}, 1.0)])
-def test_without_an_average_or_with_weights_nothing_is_forgotten(options, weight):
+def test_drift_is_not_detected_without_averaging_or_with_weights(options, weight):
     X, y = turned(900, 600)
     model = BSCAClassifier(budget=20, seed=0, **options)
     model.learn_many(X, y, weight)
@@ -95,7 +95,7 @@ def scores_of(model, slot):
 
 @pytest.mark.once
 @pytest.mark.parametrize("classes", [2, 4])
-def test_a_support_vector_is_stepped_up_to_the_margin(classes):
+def test_reprocessing_moves_a_support_vector_to_the_margin(classes):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     y = rng.integers(classes, size=200)
@@ -111,7 +111,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
         after = model._store.coefficients
         changed = np.flatnonzero((before != after).any(axis=0))
         assert len(changed) <= 1
-        # what was averaged so far stays
+        # the earlier average is not lost
         now = [model.decision_function_one({0: a, 1: b}, "average") for a, b in X[:3]]
         for was, is_ in zip(average, now, strict=True):
             np.testing.assert_allclose(
@@ -136,7 +136,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
 
 
 @pytest.mark.once
-def test_a_support_vector_stands_for_the_weight_of_its_rows():
+def test_a_merged_support_vector_has_the_weights_of_its_rows():
     X, y = np.random.default_rng(0).normal(size=(200, 2)), np.arange(200) % 2
     model = BSCAClassifier(budget=200, gamma=1.0, scaling=None, C=0.3, relaxation=1.0, tol=0.0, reprocess=3, averaging=0, seed=3)
     w = np.random.default_rng(1).uniform(0.1, 2.0, size=200)
@@ -158,7 +158,7 @@ def test_a_support_vector_stands_for_the_weight_of_its_rows():
     assert budgeted._store.views.weights.sum() == pytest.approx(total, rel=1e-5)
 
 
-def test_weights_go_with_rows_that_are_projected_or_come_again():
+def test_weights_are_added_for_projected_and_repeated_rows():
     model = BSCAClassifier(budget=1, gamma=1.0, scaling=None, relaxation=1.0, tol=0.0, reprocess=0)
     model.learn_one({"a": 0.0}, True, 0.5)
     model.learn_one({"a": 1.0}, False, 2.0)  # of the other sign: projected onto the nearest
@@ -183,13 +183,13 @@ def test_the_window_holds_the_last_rows(classes):
         again.learn_many(X[number : number + 1], y[number : number + 1])
         window = model._store.views.window[: min(number + 1, 7), :2]
         first = max(0, number + 1 - 7)
-        held = {tuple(row) for row in X[first : number + 1].tolist()}
-        assert {tuple(row) for row in window.tolist()} == held
+        window_rows = {tuple(row) for row in X[first : number + 1].tolist()}
+        assert {tuple(row) for row in window.tolist()} == window_rows
     assert model.n_merges > again.n_merges
     assert model.nbytes > again.nbytes
 
 
-def test_replay_of_the_one_row_there_is_equals_learning_it_again():
+def test_replay_of_a_single_row_equals_learning_it_again():
     options = {"budget": 10, "gamma": 1.0, "scaling": None, "C": 0.2, "relaxation": 1.0}
     options |= {"tol": 0.0, "reprocess": 0, "averaging": 0}
     model = BSCAClassifier(**options, replay=5, replay_steps=3)
@@ -205,7 +205,7 @@ def test_replay_of_the_one_row_there_is_equals_learning_it_again():
     refused("is nan", model.learn_one, {"a": float("nan")}, True)
 
 
-def test_the_tolerance_and_the_weights_bound_what_is_learned():
+def test_tolerance_and_weights_limit_steps():
     model = BSCAClassifier(budget=50, gamma=1.0, scaling=None, C=1.0, tol=0.3, relaxation=1.0, reprocess=0, averaging=0)
     model.learn_one({"a": 0.0}, True)
     model.learn_one({"a": 0.3}, True)  # k = 0.914: within the tolerance

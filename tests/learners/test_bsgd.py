@@ -1,4 +1,4 @@
-"""BSGDClassifier against its twin, step by step, and what must hold whatever is learned."""
+"""BSGDClassifier against its twin, step by step, and invariants of any model."""
 
 import narwhals as nw
 import numpy as np
@@ -29,7 +29,7 @@ def arrays(rows=ROWS):
 @pytest.mark.parametrize(
     "maintenance", [*(Merge(search) for search in SEARCHES), Removal(), Removal("random"), Projection()], ids=str
 )
-def test_budget_memory_and_unused_slots(maintenance):
+def test_budget_and_memory_hold_and_unused_slots_are_zero(maintenance):
     model = BSGDClassifier(budget=9, gamma=1.0, scaling=None, maintenance=maintenance, seed=4)
     size = model.nbytes
     for x, y in bananas(200):
@@ -47,7 +47,7 @@ def test_budget_memory_and_unused_slots(maintenance):
 @pytest.mark.once
 @pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-5])
 def test_projection_of_a_linear_model_loses_nothing(scale):
-    # Three vectors span the plane, so a model of four is the unbudgeted one, whatever the units of the rows.
+    # Three vectors span the plane, so a budget of four does not restrict the model, for any units of the rows.
     X, y = arrays(300)
     X = np.column_stack([X, np.ones(len(X))]) * scale
     options = {"learning_rate": "pegasos", "averaging": 0, "max_features": 3, "scaling": None}
@@ -96,19 +96,19 @@ def test_frames_of_any_library_are_learned_as_an_array():
 
 def test_probabilities_agree_with_predictions_and_are_calibrated():
     model = preprocessing.StandardScaler() | BSGDClassifier(budget=50, l2=1e-3)
-    found = []
+    pairs = []
     for x, y in datasets.Bananas().take(300 if config.DISABLE_JIT else 3000):
         p = model.predict_proba_one(x)
-        if not found and not p:  # nothing is known before the first row
+        if not pairs and not p:  # nothing is known before the first row
             model.learn_one(x, y)
             continue
         assert p[False] + p[True] == 1.0
         if p[True] != 0.5:
             assert model.predict_one(x) == (p[True] > 0.5)
-        found.append((p[True], y))
+        pairs.append((p[True], y))
         model.learn_one(x, y)
     if not config.DISABLE_JIT:
-        p, y = np.array(found[1000:], float).T
+        p, y = np.array(pairs[1000:], float).T
         for low in (0.5, 0.7, 0.9):
             inside = (np.abs(p - 0.5) + 0.5 >= low) & (np.abs(p - 0.5) + 0.5 < low + 0.2)
             sure = np.abs(p[inside] - 0.5) + 0.5
@@ -117,7 +117,7 @@ def test_probabilities_agree_with_predictions_and_are_calibrated():
 
 @pytest.mark.once
 @pytest.mark.parametrize("options", [{"learning_rate": "constant", "eta0": 1e4, "l2": 9e-5}, {"l2": 1e-15}, {"l2": 1e9}], ids=str)
-def test_numbers_stay_finite_however_fast_the_model_forgets(options):
+def test_numbers_stay_finite_with_fast_shrinking(options):
     X, y = arrays()
     model = BSGDClassifier(budget=10, gamma=1.0, scaling=None, seed=0, **options)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Models that start from given support vectors, coefficients and intercepts."""
+"""Models that start from the support vectors, coefficients and intercepts of others."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_the_second_label_is_that_of_values_above_zero(labels, form):
     assert model.n_support <= 10
 
 
-def test_several_classes_have_an_output_each():
+def test_start_from_several_classes():
     a, b = RNG.normal(size=(3, 6)), np.array([0.1, -0.2, 0.3])
     model = BSCAClassifier(budget=6, gamma=0.7, scaling=None, seed=0)
     model.start_from(S, a, b, labels=["a", "b", "c"], feature_names=["x", "y", "z"])
@@ -59,48 +59,48 @@ def _decisions(model):
 
 
 @pytest.mark.parametrize("kind", [BSCARegressor, OneClassBSGD])
-def test_models_without_labels(kind):
+def test_start_from_without_labels(kind):
     model = kind(budget=6, gamma=0.7, scaling=None, seed=0)
     model.start_from(S, A, -0.5)
     np.testing.assert_allclose(model.coefficients[0], A)
     assert model.intercept.tolist() == [-0.5]
 
 
-def test_vectors_beyond_the_budget_are_merged():
+def test_start_from_merges_vectors_beyond_the_budget():
     model = BSGDClassifier(budget=3, gamma=0.7, scaling=None, seed=0)
     model.start_from(S, np.abs(A), labels=[False, True])
     assert (model.n_support, model.n_merges) == (3, 3)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e120])
-def test_numbers_that_no_saved_model_can_hold_are_refused(number):
+def test_coefficients_that_are_too_large_are_refused(number):
     for model in (OnlineLinearSVR(), BSCARegressor(budget=6, gamma=0.7, scaling=None)):
         before = snapshot(model)
-        given = [[1.0, number]] if isinstance(model, OnlineLinearSVR) else [S, np.append(A[:5], number)]
-        refused("must be", model.start_from, *given)
+        arguments = [[1.0, number]] if isinstance(model, OnlineLinearSVR) else [S, np.append(A[:5], number)]
+        refused("must be", model.start_from, *arguments)
         assert snapshot(model) == before
 
 
-def test_linear_models():
+def test_start_from_with_a_linear_kernel():
     for model, labels in ((OnlineLinearSVC(), ["no", "yes"]), (OnlineLinearSVR(), None)):
         model.start_from([1.0, -2.0], 0.5, feature_names=["a", "b"], labels=labels, n_learned=7)
         assert (model.coefficients.tolist(), model.intercept, model.n_learned) == ([1.0, -2.0], 0.5, 7)
     refused("learned nothing", model.start_from, [1.0], 0.0)
 
 
-def test_a_projectron_inverts_the_gram_matrix_that_it_is_given():
-    given, twin = (Projectron(budget=20, gamma=0.7, scaling=None, eta=0.01) for _ in range(2))
-    given.start_from(S, A, labels=[False, True])
-    assert (given.predict_many(X) == (expansion(A, 0.0) > 0.0)).all()
+def test_a_projectron_inverts_the_gram_matrix_after_start_from():
+    started, twin = (Projectron(budget=20, gamma=0.7, scaling=None, eta=0.01) for _ in range(2))
+    started.start_from(S, A, labels=[False, True])
+    assert (started.predict_many(X) == (expansion(A, 0.0) > 0.0)).all()
     twin.start_from(S, A, labels=[False, True])
     twin._rule_record["gamma"] = 0.0  # inverts anew
     labels = (np.arange(len(X)) % 2 == 0).tolist()
-    for model in (given, twin):
+    for model in (started, twin):
         model.learn_many(X, labels)
-    np.testing.assert_array_equal(given.decision_function_many(X), twin.decision_function_many(X))
+    np.testing.assert_array_equal(started.decision_function_many(X), twin.decision_function_many(X))
 
 
-def test_what_does_not_fit_is_refused_and_leaves_no_trace():
+def test_start_from_refuses_invalid_arguments_and_changes_nothing():
     model = BSGDClassifier(budget=10, gamma=0.7, scaling=None, seed=0)
     for match, arguments, keywords in (
         ("vectors must be a matrix", (S[0], A), {}),
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_refused_and_leaves_no_trace():
     refused("learned nothing", model.start_from, S, A, labels=[False, True])
 
 
-def test_what_cannot_start_says_so():
+def test_models_that_cannot_start_from_vectors_raise():
     refused("gamma that is a number", BSGDClassifier(budget=10).start_from, S, A, labels=[0, 1])
     refused("scaling=None", BSGDClassifier(budget=10, gamma=0.7).start_from, S, A, labels=[0, 1])
     refused("frequencies", FOGD(budget=10).start_from, S, A, labels=[0, 1])

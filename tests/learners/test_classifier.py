@@ -1,4 +1,4 @@
-"""Three and more classes on one store: against the twin, against two classes, and what comes and goes."""
+"""Three and more classes on one store: against the twin, against two classes, and with late labels and features."""
 
 import math
 import pickle
@@ -82,7 +82,7 @@ LEARNERS = [
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", LEARNERS, ids=lambda model: type(model).__name__)
-def test_labels_that_come_late_give_the_same_bytes_however_they_are_learned(kind):
+def test_late_labels_give_the_same_bytes_row_by_row_and_in_batches(kind):
     X, y = blobs(60 if config.DISABLE_JIT else 120, classes=12)
     order = np.argsort(y * 10 + np.arange(len(y)), kind="stable")  # one label after the other begins
     X, y = X[order], [f"label {k}" for k in y[order]]
@@ -106,7 +106,7 @@ def test_labels_that_come_late_give_the_same_bytes_however_they_are_learned(kind
     assert (again.predict_many(X) == one.predict_many(X)).all()
 
 
-def test_an_interrupt_while_a_label_takes_its_room_leaves_the_model_as_it_was(monkeypatch):
+def test_an_interrupt_while_a_label_is_added_does_not_change_the_model(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -145,7 +145,7 @@ def test_memory_grows_with_features():
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", [*LEARNERS, OnlineLinearSVC()], ids=lambda model: type(model).__name__)
-def test_features_that_come_late_give_the_same_bytes_whatever_happens_in_between(kind):
+def test_late_features_give_the_same_bytes_after_saving_and_refusals(kind):
     rng = np.random.default_rng(0)
     rows = [({f"{j:02}": rng.normal() for j in range(1 + i // 6)}, i % 2) for i in range(200)]
     plain, kept = (kind.clone({"max_features": 128}) for _ in range(2))
@@ -173,7 +173,7 @@ def test_a_model_that_was_saved_with_another_number_of_features_is_refused(kind)
         refused("the saved model is corrupt|does not fit|columns is", kind.__new__(kind).__setstate__, state)
 
 
-def test_a_row_without_room_is_learned_as_one_with_room():
+def test_a_row_that_needs_a_larger_block_is_learned_identically():
     models = [BSGDRegressor(scaling=None, budget=5, seed=0) for _ in range(2)]
     models[0].learn_one({"a": 1.0, "b": 2.0}, 1.0)
     models[1].learn_many(pd.DataFrame({"a": [1.0], "b": [2.0]}), [1.0])
@@ -183,7 +183,7 @@ def test_a_row_without_room_is_learned_as_one_with_room():
     assert snapshot(models[0]) == snapshot(models[1])
 
 
-def test_memory_grows_with_labels_alone():
+def test_memory_of_a_classifier_grows_with_labels():
     model, X = BSGDClassifier(budget=10), blobs(300, classes=30)[0]
     y = np.concatenate([np.arange(30), np.tile(np.arange(30), 9)])
     for start in range(300):

@@ -1,4 +1,4 @@
-"""Intervals and sets hold the truth as often as they say, also after changes; and what wraps a model leaves it as it is."""
+"""Intervals and sets have the chosen coverage, also after concept drift, and do not change the wrapped model."""
 
 import math
 import random
@@ -19,18 +19,18 @@ pytestmark = pytest.mark.once  # these are many rows
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5]) | st.floats(0.0, 10.0), max_size=120), st.floats(0.05, 0.95))
-def test_the_threshold_is_that_of_the_sorted_window(scores, level):
+def test_the_threshold_is_a_quantile_of_the_window(scores, level):
     """Beside a twin that sorts all scores anew."""
-    found, last, misses = _Calibration(level, 30), deque(maxlen=30), 1.0 - level
+    calibration, last, misses = _Calibration(level, 30), deque(maxlen=30), 1.0 - level
     for score in scores:
         due = math.inf
         if len(last) >= 20:
             place = math.ceil((1.0 - misses) * (len(last) + 1)) - 1
             due = 2.0 * max(last) if place >= len(last) else sorted(last)[place] if place >= 0 else -math.inf
-        assert found.threshold == due
+        assert calibration.threshold == due
         misses = min(max(misses + 0.02 * (1.0 - level - (score > due)), -1.0), 2.0)
         last.append(score)
-        found.add_score(score)
+        calibration.add_score(score)
 
 
 def numbers(n, seed=0):
@@ -42,43 +42,43 @@ def numbers(n, seed=0):
         yield {"a": a, "b": b}, slope * a + rng.gauss(0.0, 0.1 + b)
 
 
-def test_intervals_hold_as_many_targets_as_they_say():
+def test_intervals_have_the_chosen_coverage():
     level = 0.8
-    model, alone, held, widths = ConformalRegressor(SVMRegressor("low", seed=0), level), SVMRegressor("low", seed=0), [], []
+    model, alone, covered, widths = ConformalRegressor(SVMRegressor("low", seed=0), level), SVMRegressor("low", seed=0), [], []
     for x, y in numbers(4000):
         assert model.predict_one(x) == alone.predict_one(x)
         low, high = model.predict_interval_one(x)
-        held.append(low <= y <= high)
+        covered.append(low <= y <= high)
         widths.append(high - low)
         model.learn_one(x, y)
         alone.learn_one(x, y)
-    assert np.mean(held) == pytest.approx(level, abs=0.01)
-    assert np.mean(held[2000:2500]) > level - 0.05
+    assert np.mean(covered) == pytest.approx(level, abs=0.01)
+    assert np.mean(covered[2000:2500]) > level - 0.05
     narrow, wide = (model.predict_interval_one({"a": 0.5, "b": b}) for b in (0.05, 0.95))
     assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])
     assert widths[:20] == [math.inf] * 20
 
 
-def test_sets_hold_as_many_labels_as_they_say():
-    rng, held, sizes = random.Random(0), [], []
+def test_sets_have_the_chosen_coverage():
+    rng, covered, sizes = random.Random(0), [], []
     model = ConformalClassifier(SVMClassifier("low", seed=0))
     for i in range(4000):
         x = {"a": rng.gauss(0.0, 1.0), "b": rng.gauss(0.0, 1.0)}
         y = int(x["a"] + rng.gauss(0.0, 1.0) > 0.0) + int(x["b"] > 1.0)
         y = y if i < 2000 else 2 - y
-        found = model.predict_set_one(x)
-        held.append(y in found)
-        sizes.append(len(found))
+        labels = model.predict_set_one(x)
+        covered.append(y in labels)
+        sizes.append(len(labels))
         model.learn_one(x, y)
-    assert np.mean(held) == pytest.approx(0.9, abs=0.01)
-    assert np.mean(held[2000:2500]) > 0.8
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.01)
+    assert np.mean(covered[2000:2500]) > 0.8
     assert 1.0 < np.mean(sizes[200:]) < 2.5
     probabilities = model.predict_proba_one({"a": 0.0, "b": 0.0})
-    found = model.predict_set_one({"a": 0.0, "b": 0.0})
-    assert found == sorted(probabilities, key=probabilities.get, reverse=True)[: len(found)]
+    labels = model.predict_set_one({"a": 0.0, "b": 0.0})
+    assert labels == sorted(probabilities, key=probabilities.get, reverse=True)[: len(labels)]
 
 
-def test_behind_scalers_and_with_weights():
+def test_conformal_models_in_pipelines_and_with_weights():
     model = ConformalRegressor(preprocessing.StandardScaler() | linear_model.LinearRegression())
     for x, y in numbers(300):
         model.learn_one(x, y)
@@ -95,17 +95,17 @@ def test_behind_scalers_and_with_weights():
     assert same.predict_interval_one({"a": 0.0}) == pytest.approx((0.0, 0.0))
 
 
-def test_intervals_as_river_asks_for_them():
+def test_intervals_have_rivers_interface():
     model = preprocessing.StandardScaler() | ConformalRegressor(BSGDRegressor(budget=20))
     for x, y in numbers(100):
         model.learn_one(x, y)
-    found = model.predict_one(x, with_interval=True)
-    assert isinstance(found, conf.Interval)
-    assert (found.lower, found.upper) == model._last_step.predict_interval_one(model._transform_one(x)[0])
-    assert model.predict_one(x) in found
+    interval = model.predict_one(x, with_interval=True)
+    assert isinstance(interval, conf.Interval)
+    assert (interval.lower, interval.upper) == model._last_step.predict_interval_one(model._transform_one(x)[0])
+    assert model.predict_one(x) in interval
 
 
-def test_parameters():
+def test_parameters_are_validated():
     raises("must be a river", ConformalRegressor, BSGDClassifier())
     raises("must be a river", ConformalClassifier, BSGDRegressor())
     for level in (0.0, 1.0, -1, "high", None):
@@ -114,7 +114,7 @@ def test_parameters():
         raises("window", ConformalClassifier, BSGDClassifier(), window=window, error=(ValueError, TypeError))
 
 
-def test_tables_have_both():
+def test_tables_have_intervals_and_sets():
     city = TableEncoder("city:category")
     sets = city | ConformalClassifier(BSGDClassifier(budget=20))
     intervals = city.clone() | ConformalRegressor(BSGDRegressor(budget=20))

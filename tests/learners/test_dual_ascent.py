@@ -1,4 +1,4 @@
-"""Passes over a batch in the dual: against a twin and the optimum; and what they leave, whatever came between."""
+"""Passes over a batch in the dual: against a twin and the optimum, and how learning continues after them."""
 
 import pickle
 
@@ -56,7 +56,7 @@ def box_optimum(K, gain, low, high):
         value, slope = gain(a)
         return 0.5 * a @ K @ a - value, K @ a - slope
 
-    found = optimize.minimize(
+    result = optimize.minimize(
         lost,
         np.zeros(len(K)),
         jac=True,
@@ -64,7 +64,7 @@ def box_optimum(K, gain, low, high):
         method="L-BFGS-B",
         options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-10},
     )
-    return -found.fun
+    return -result.fun
 
 
 def test_without_merges_passes_reach_the_optimum_of_classification():
@@ -95,14 +95,14 @@ def test_without_merges_passes_reach_the_optimum_of_regression():
     X, y = numbers()
     model = BSCARegressor(budget=ROWS, C=2.0, epsilon=0.05, **EXACT)
     solution = model.learn_epochs(X, y, epochs=EPOCHS)
-    both = np.ones(ROWS)
+    unit_weights = np.ones(ROWS)
 
     def gain(a):  # alpha and alpha*
         up, down = a[:ROWS], a[ROWS:]
         return y @ (up - down) - 0.05 * a.sum(), np.concatenate([y - 0.05, -y - 0.05])
 
     K = np.kron([[1.0, -1.0], [-1.0, 1.0]], gram(X))
-    best = box_optimum(K, gain, np.zeros(2 * ROWS), 2.0 * np.concatenate([both, both]))
+    best = box_optimum(K, gain, np.zeros(2 * ROWS), 2.0 * np.concatenate([unit_weights, unit_weights]))
     assert solution.dual() == pytest.approx(best, rel=1e-3)
     assert solution.primal() == pytest.approx(best, rel=1e-2)
     a = solution.coefficients
@@ -151,7 +151,7 @@ def test_steps_between_classes_are_those_of_the_twin(relaxation, tol):
 
 @pytest.mark.once
 @pytest.mark.parametrize("problem", ["labels", "classes", "numbers"])
-def test_no_pass_loses_whatever_the_relaxation(problem):
+def test_no_pass_decreases_the_dual_objective(problem):
     duals = []
     options = {"budget": ROWS, "C": 2.0, "gamma": 0.8, "scaling": None, "averaging": 0, "relaxation": 1.9, "seed": 0}
     if problem == "numbers":
@@ -166,7 +166,7 @@ def test_no_pass_loses_whatever_the_relaxation(problem):
 
 
 @pytest.mark.parametrize("C", [1e-6, 1e9])
-def test_bounds_that_are_far_away_or_near_are_no_matter(C):
+def test_very_large_and_small_limits(C):
     X, y = blobs()
     solution = BSCAClassifier(budget=ROWS, C=C, tol=0.0, **EXACT).learn_epochs(X, y, epochs=5)
     assert solution.n_stepped[0] > 20
@@ -192,7 +192,7 @@ def test_the_primal_objective_of_the_average():
 
 @pytest.mark.once
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf"])
-def test_objectives_are_in_order_whatever_the_kernel(kernel):
+def test_the_dual_objective_is_below_the_primal_one_for_each_kernel(kernel):
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(200, 2)) + 3.0).astype(np.float32)
     y = X[:, 0] > 3.0
@@ -204,7 +204,7 @@ def test_objectives_are_in_order_whatever_the_kernel(kernel):
 # The solution, and a model that learns on ---------------------------------------------------------------------------------------
 
 
-def test_passes_go_on_from_what_was_learned_and_learning_goes_on_from_them():
+def test_passes_and_online_learning_can_alternate():
     X, y = blobs(classes=3)
     model = BSCAClassifier(budget=12, seed=0, replay=20)
     model.learn_many(X[:20], y[:20] % 2)
@@ -229,14 +229,14 @@ def test_passes_go_on_from_what_was_learned_and_learning_goes_on_from_them():
         ([[1.0], [1.0], [2.0]], [0, 1, 2], 1.0, 0, "epochs must be an integer"),
     ],
 )
-def test_a_batch_that_is_refused_leaves_the_model_as_it_was(X, y, w, epochs, message):
+def test_a_refused_batch_does_not_change_the_model(X, y, w, epochs, message):
     model = BSCAClassifier(budget=5, seed=0)
     model.learn_many(np.ones((2, 1)), ["a", "b"])
     refused(message, model.learn_epochs, np.array(X), y, w, epochs)
     refused("on_epoch must be a function", model.learn_epochs, np.ones((2, 1)), ["a", "b"], on_epoch=3)
 
 
-def test_an_interrupted_pass_leaves_a_model_that_goes_on():
+def test_a_model_continues_after_an_interrupted_pass():
     X, y = blobs()
     model = BSCAClassifier(budget=12, seed=0)
 
@@ -249,7 +249,7 @@ def test_an_interrupted_pass_leaves_a_model_that_goes_on():
     pickle.loads(pickle.dumps(model)).learn_many(X, y)
 
 
-def test_no_rows_are_no_work():
+def test_passes_over_no_rows():
     model = BSCAClassifier(budget=5)
     solution = model.learn_epochs(np.empty((0, 3)), [])
     assert solution.n_stepped == [0]
@@ -287,7 +287,7 @@ def test_the_window_holds_the_last_rows_of_a_pass():
 
 
 @pytest.mark.once
-def test_a_solution_goes_on_and_is_stopped():
+def test_more_passes_and_early_stops():
     X, y = blobs()
     options = {"budget": ROWS, "C": 0.9, "tol": 0.0, **EXACT}
     expected = BSCAClassifier(**options).learn_epochs(X, y, epochs=EPOCHS)
@@ -300,7 +300,7 @@ def test_a_solution_goes_on_and_is_stopped():
     refused("epochs", solution.learn, 0)
 
 
-def test_a_label_learned_since_is_noticed():
+def test_a_label_learned_after_the_passes_raises():
     X, y = blobs()
 
     def learn_others(solution):
@@ -317,7 +317,7 @@ def test_a_label_learned_since_is_noticed():
     assert solution.coefficients.shape == (ROWS,)
 
 
-def test_an_interrupt_while_rows_are_admitted_leaves_no_trace(monkeypatch):
+def test_an_interrupt_while_features_are_added_changes_nothing(monkeypatch):
     X, y = blobs()
     model = BSCAClassifier(budget=12, seed=0)
     model.learn_many(X, y)
@@ -326,7 +326,7 @@ def test_an_interrupt_while_rows_are_admitted_leaves_no_trace(monkeypatch):
         refused(None, learn, np.column_stack([X, X]), np.arange(ROWS) % 3, error=KeyboardInterrupt)
 
 
-def test_an_interrupt_between_labels_leaves_a_model_that_goes_on(monkeypatch):
+def test_a_model_continues_after_an_interrupt_between_labels(monkeypatch):
     X, y = blobs()
     model = BSCAClassifier(budget=12, seed=0)
     learn_rows = model._learn_rows

@@ -1,4 +1,4 @@
-"""What both ensembles promise: rows at once, saved states, units that do not matter; and nothing that comes breaks them."""
+"""Both ensembles: batches, saved states and units of features, and robustness against disturbed streams."""
 
 import copy
 import functools
@@ -64,8 +64,8 @@ def losses(kind, data, **parameters):
 
 def loss(kind, data, **parameters):
     """Over the second half."""
-    found = losses(kind, data, **parameters)
-    return float(found[len(found) // 2 :].mean())
+    values = losses(kind, data, **parameters)
+    return float(values[len(values) // 2 :].mean())
 
 
 @functools.cache
@@ -84,7 +84,7 @@ def whole(kind, effort=None):
 @pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
 @pytest.mark.parametrize("effort", EFFORTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_long_streams_leave_models_that_can_be_kept(kind, effort):
+def test_models_can_be_saved_after_long_streams(kind, effort):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(10_000, 4))
     y = X[:, 0] * X[:, 1] + 0.5 * X[:, 2]
@@ -102,7 +102,7 @@ def test_long_streams_leave_models_that_can_be_kept(kind, effort):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parameters_and_reports(kind):
+def test_parameters_and_reports_of_ensembles(kind):
     refused("effort must be one of 'low', 'normal', 'high'", kind, "most")
     refused("scaling must be one of 'auto', None", kind, scaling="robust")
     model = whole(kind)
@@ -129,7 +129,7 @@ def jumping(i, x):
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_done_to_a_stream_costs_little(kind):
+def test_disturbed_streams_cost_little_accuracy(kind):
     scale, shift = np.array([1e-3, 1e3, 7.0, 0.02]), np.array([5.0, -3e3, 100.0, 0.0])
     d, labels = TABLES[kind].shape[1] - 1, kind is SVMClassifier
     moved = loss(kind, rows(kind, scale=scale[:d], shift=shift[:d]))
@@ -142,7 +142,7 @@ def test_what_is_done_to_a_stream_costs_little(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_duplicates_only(kind):
+def test_streams_of_duplicates(kind):
     model, x = made(kind), {"a": 1.0, "b": -2.0}
     for i in range(N):
         model.learn_one(x, i % 4 == 0 if kind is SVMClassifier else float(i % 2))
@@ -156,7 +156,7 @@ def test_duplicates_only(kind):
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_of_rows(kind):
+def test_row_weights_of_ensembles(kind):
     model, zero = (learned(kind, rows(kind, 60)) for _ in range(2))
     zero.learn_one({"f0": 1.0, "f9": 2.0}, "eggs" if kind is SVMClassifier else 3.0, w=0.0)
     assert snapshot(zero) == snapshot(model)
@@ -174,7 +174,7 @@ def test_weights_of_rows(kind):
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_features_than_the_experts_of_second_order_take(kind):
+def test_more_features_than_experts_of_second_order_use(kind):
     model = made(kind, max_features=80)
     rng = np.random.default_rng(0)
     for _ in range(30 if config.DISABLE_JIT else 150):
@@ -217,7 +217,7 @@ def of_memory(field, value):
     return lambda model: spoil(remembered(model), field, value)
 
 
-#: By what the message says: fields of the state with their values, or functions that change a model.
+#: Corrupt states by error message: fields of the state with invalid values, or functions that corrupt a model.
 OF_BOTH = {"its choice is 3": {"choice": [3]}, "its scaling is 0": {"scaling": [0]}, "2 outputs": {"n_outputs": [2]}}
 OF_LABELS = OF_BOTH | {
     "the index of its last label is 7": {"last": [7]},
@@ -269,7 +269,7 @@ OF_LEAST_SQUARES = {
     ("kind", "effort", "wrong"),
     [(SVMClassifier, None, OF_LABELS), (SVMRegressor, None, OF_NUMBERS), (SVMClassifier, "high", OF_LEAST_SQUARES)],
 )
-def test_states_that_compiled_code_could_not_trust_are_refused(kind, effort, wrong):
+def test_corrupt_states_are_refused(kind, effort, wrong):
     saved = pickle.dumps(whole(kind, effort))
     for match, fields in wrong.items():
         for change in fields if isinstance(fields, list) else [(field, value) for field in fields for value in fields[field]]:
@@ -284,7 +284,7 @@ def test_an_expert_with_fewer_outputs_is_refused():
     refused("n_outputs of an expert is 1, not 2", pickle.loads, pickle.dumps(model))
 
 
-def test_models_of_before_with_other_experts_are_refused_with_a_reason():
+def test_models_with_experts_of_earlier_versions_are_refused():
     model = made(SVMClassifier)
     parts = model._store.snapshot()
     last = len(model._store.stores[-2][0].snapshot()) + 8  # that of the forest, before the last label, which has none
@@ -293,11 +293,11 @@ def test_models_of_before_with_other_experts_are_refused_with_a_reason():
 
 
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
-def test_a_snapshot_that_is_refused_changes_nothing(kind):
+def test_a_refused_snapshot_does_not_change_the_model(kind):
     twin = copy.deepcopy(whole(kind))
     good, before = twin._store.snapshot(), snapshot(twin)
-    other = made(SVMRegressor if kind is SVMClassifier else SVMClassifier)._store.snapshot()
-    for bad in (good[:-8], good + b"\0", b"", good[:64] + b"\xff" * 8 + good[72:], other):
+    wrong_snapshot = made(SVMRegressor if kind is SVMClassifier else SVMClassifier)._store.snapshot()
+    for bad in (good[:-8], good + b"\0", b"", good[:64] + b"\xff" * 8 + good[72:], wrong_snapshot):
         refused("snapshot", twin._store.restore, bad)
         assert snapshot(twin) == before
 
@@ -307,12 +307,12 @@ def test_a_snapshot_that_is_refused_changes_nothing(kind):
 
 def scaled(model, x):
     """A row as experts take it."""
-    given = np.array([x.get(name, 0.0) for name in model.feature_names])
+    row = np.array([x.get(name, 0.0) for name in model.feature_names])
     if model.scaling is None:
-        return given.astype(np.float32).astype(float)
-    v, n = model._store.views, len(given)
+        return row.astype(np.float32).astype(float)
+    v, n = model._store.views, len(row)
     varies = v.spread[:n] > 0.0
-    z = np.where(varies, (given - v.location[:n]) / np.where(varies, v.spread[:n], 1.0), 0.0)
+    z = np.where(varies, (row - v.location[:n]) / np.where(varies, v.spread[:n], 1.0), 0.0)
     return np.clip(z, -8.0, 8.0).astype(np.float32).astype(float)
 
 
@@ -330,7 +330,7 @@ def iterates(common, u, v, biases, values):
 
 
 def said_by(model, number, x):
-    """What expert ``number`` says of a row, [outputs, its inputs to the stacks]; for regression without what it corrects."""
+    """The prediction of an expert for a row, [outputs, its inputs to the stacks]; a residual for boosting experts."""
     expert, stores, z, live = model._expert_specs[number], model._store.stores[number], scaled(model, x), model._n_outputs
     v, half = model._store.views, 1.0 if model._n_outputs == 1 else 0.5  # one against the rest
     labelled = isinstance(model, SVMClassifier)
@@ -354,11 +354,11 @@ def said_by(model, number, x):
         said = memory.say(z, spread if model.scaling is None else (spread > 0.0).astype(float), names or ())
         return said[-live:, None]
     if isinstance(expert, Forest):
-        given = [x.get(name, 0.0) for name in model.feature_names]
+        plain_row = [x.get(name, 0.0) for name in model.feature_names]
         if labelled:
-            return NaiveForest.of(stores[0]).say(given, range(len(names)))
+            return NaiveForest.of(stores[0]).say(plain_row, range(len(names)))
         last, base = float(model._rule_record[0]["last_target"]), predicted_before(v, v.experts["first_input"][number])
-        return np.array([NaiveForestOfNumbers.of(stores[0]).say(given, last, base)])
+        return np.array([NaiveForestOfNumbers.of(stores[0]).say(plain_row, last, base)])
     if isinstance(expert, LastLabel):
         table, own = NaiveTable(), model._rule_record[0]
         table.counts = dict(zip(names, v.counts.tolist() if live > 1 else [own["rows"] - v.counts[0], v.counts[0]], strict=True))
@@ -373,7 +373,7 @@ def said_by(model, number, x):
 
 
 def _turning(n, labels):
-    """Rows in units of their own, of which one feature comes late, and their labels, which follow one another, or numbers."""
+    """Rows with different units and one late feature, and labels that depend on the previous label, or targets."""
     rng = np.random.default_rng(labels)
     X = rng.normal(size=(n, 3))
     y = X[:, 0] * X[:, 1] + 0.5 * X[:, 2]
@@ -386,10 +386,10 @@ def _turning(n, labels):
     ("effort", "labels", "scaling"),
     [
         *(("low", 2, "auto"), ("low", 0, None), ("normal", 2, "auto"), ("normal", 3, "auto"), ("normal", 0, "auto")),
-        *(pytest.param("high", *how, marks=pytest.mark.once) for how in ((12, "auto"), (2, None), (0, "auto"))),
+        *(pytest.param("high", *arguments, marks=pytest.mark.once) for arguments in ((12, "auto"), (2, None), (0, "auto"))),
     ],
 )
-def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, scaling):
+def test_inputs_of_the_stacks_are_the_predictions_of_separate_experts(effort, labels, scaling):
     kind = SVMClassifier if labels else SVMRegressor
     model, data = made(kind, effort=effort, scaling=scaling), list(_turning(45 if config.DISABLE_JIT else 400, labels))
     learned_by(model, data[:-5])
@@ -401,11 +401,11 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
             said, first = said_by(model, number, x), v.experts["first_input"][number]
             if v.experts["base_input"][number]:
                 said = said + np.clip(v.inputs[0, base], -10.0, 10.0)
-            found, expected = (
+            actual, expected = (
                 v.inputs[: model._n_outputs, first : first + said.shape[1]],
                 said if labels else said.clip(-10.0, 10.0),
             )
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * (1.0 + np.abs(said).max()), err_msg=expert.name)
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * (1.0 + np.abs(said).max()), err_msg=expert.name)
             assert np.abs(said).max() > 0.0
         assert first + said.shape[1] == v.inputs.shape[1]
         assert (v.inputs[:, 0] == float(model._n_outputs == 1)).all()
@@ -415,7 +415,7 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
 
 @pytest.mark.parametrize("scaling", first(1, ["auto", None], pytest.mark.once))
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
-def test_features_that_say_nothing_count_less(kind, scaling):
+def test_irrelevant_features_are_damped(kind, scaling):
     """A twin finds what each counts from the relevance, and gamma and the norms from that; vectors have moved with it."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80 if config.DISABLE_JIT else 800, 4))
@@ -425,9 +425,9 @@ def test_features_that_say_nothing_count_less(kind, scaling):
     v, sought = model._store.views, np.zeros(4)
     for t, (x, target) in enumerate(zip(dicts(X[8:]), targets[8:].tolist(), strict=True), 9):
         memory = remembered(model)
-        relevance, told, in_use = memory.relevance[:4].copy(), memory.header["n_informative"][0], v.damping[0, :4].copy()
+        relevance, n_informative, in_use = memory.relevance[:4].copy(), memory.header["n_informative"][0], v.damping[0, :4].copy()
         model.learn_one(x, target if numbers else target > 0.0)
-        if scaling is None or t % 16 != 0 or told <= 50:
+        if scaling is None or t % 16 != 0 or n_informative <= 50:
             assert v.damping[:, :4].tolist() == [in_use.tolist(), sought.tolist()]
             continue
         most, full, none = (0.8, 1.0, 0.0) if numbers else (0.98, 0.1, -0.1)
@@ -454,8 +454,8 @@ def test_features_that_say_nothing_count_less(kind, scaling):
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
-def test_features_count_in_full_where_there_are_more_than_the_memory_takes(kind):
-    """What was damped before more came has to count again some day, and nothing would say so any more."""
+def test_damping_ends_with_more_features_than_the_memory_stores(kind):
+    """Damping is reset, because relevance is no longer updated with more features than the memory stores."""
     rng, model = np.random.default_rng(0), made(kind, effort="normal", max_features=600)
     X = rng.normal(size=(416, 4))
     targets = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]
@@ -469,7 +469,7 @@ def test_features_count_in_full_where_there_are_more_than_the_memory_takes(kind)
 
 @pytest.mark.parametrize("scaling", ["auto", None])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_prediction_before_a_feature_comes_leaves_nothing(kind, scaling):
+def test_predictions_before_a_new_feature_do_not_change_the_model(kind, scaling):
     asked, silent = (kind("low", scaling=scaling, seed=0) for _ in range(2))
     for i, (x, y) in enumerate(rows(kind, 60)):
         if i == 49:

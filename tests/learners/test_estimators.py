@@ -1,4 +1,4 @@
-"""river's checks and our own on every estimator of the package, found by looking."""
+"""river's checks, and further ones, on every estimator of the package, which are found automatically."""
 
 import copy
 import functools
@@ -47,7 +47,7 @@ def learn(model, x, y):
         model.learn_one(x)
 
 
-def test_there_are_some_and_none_asks_for_exceptions():
+def test_learners_are_discovered_without_skipped_checks():
     assert streamsvm.BSGDClassifier in estimators()
     assert len(MODELS) >= 3
     assert all(not model._unit_test_skips() for model in MODELS)
@@ -57,7 +57,7 @@ def test_there_are_some_and_none_asks_for_exceptions():
 @pytest.mark.usefixtures("few_objects")
 @pytest.mark.filterwarnings("ignore:the first 100 targets")  # of TrumpApproval, as they are
 @pytest.mark.parametrize(("model", "checks"), CASES, ids=name)
-def test_river(model, checks, monkeypatch):
+def test_rivers_checks_of_estimators(model, checks, monkeypatch):
     monkeypatch.setattr(datasets, "CreditCard", Transactions)
     for check in checks:
         if config.DISABLE_JIT and hasattr(check, "keywords"):
@@ -67,7 +67,7 @@ def test_river(model, checks, monkeypatch):
 
 @pytest.mark.once
 @pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)
-def test_size_is_constant_and_the_budget_holds(model):
+def test_size_and_budget_are_constant(model):
     model, sizes = model.clone(), set()
     for x, y in datasets.Phishing().take(50 if config.DISABLE_JIT else 200):
         learn(model, x, y)
@@ -85,7 +85,7 @@ def test_size_is_constant_and_the_budget_holds(model):
 @pytest.mark.once
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)
-def test_many_rows_are_one_after_the_other_and_copies_go_on(model, classes):
+def test_learn_many_equals_learn_one_and_copies_continue(model, classes):
     """Of one seed, of a frame in pieces, with weights, and where a copy of the model takes over."""
     if classes > getattr(model, "max_classes", 2):
         return
@@ -104,16 +104,16 @@ def test_many_rows_are_one_after_the_other_and_copies_go_on(model, classes):
         ask = one.predict_one if supervised else one.score_one
         ask({**x, "unknown": 3.0})  # which changes nothing
         _ = one.learn_one(x, y[i], w[i]) if supervised else one.learn_one(x)
-    for some in (slice(0, 70), slice(70, n)):
-        _ = many.learn_many(X[some], y[some], w[some]) if supervised else many.learn_many(X[some])
+    for part in (slice(0, 70), slice(70, n)):
+        _ = many.learn_many(X[part], y[part], w[part]) if supervised else many.learn_many(X[part])
     assert snapshot(one) == snapshot(many)
-    for what in ("predict", "predict_proba", "decision_function", "score"):
-        if hasattr(model, f"{what}_many"):
-            each = [getattr(one, f"{what}_one")(x) for x, _ in rows[:20]]
-            each = [list(of.values()) for of in each] if isinstance(each[0], dict) else each
-            answers = getattr(many, f"{what}_many")(X[:20])
+    for method in ("predict", "predict_proba", "decision_function", "score"):
+        if hasattr(model, f"{method}_many"):
+            results = [getattr(one, f"{method}_one")(x) for x, _ in rows[:20]]
+            results = [list(of.values()) for of in results] if isinstance(results[0], dict) else results
+            answers = getattr(many, f"{method}_many")(X[:20])
             assert isinstance(answers, pd.Series | pd.DataFrame)
-            np.testing.assert_array_equal(answers.to_numpy(), each)
+            np.testing.assert_array_equal(answers.to_numpy(), results)
     if isinstance(model, base.Classifier):
         p = many.predict_proba_many(X)
         np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""The rows that a model knows which are nearest to a row: against what its attributes say, and in the units of rows."""
+"""Nearest stored rows as examples: against public attributes, and in the units of rows."""
 
 import math
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.once
 
 
 def learned(model, n=150, labels=("low", "high")):
-    """A model of three features, of which the second is around 50, and the rows that it has learned."""
+    """A model of three features, with a second one around 50, and the rows that it has learned."""
     rng, rows = np.random.default_rng(0), []
     for a, b, c in rng.normal([0.0, 50.0, 0.0], [1.0, 5.0, 0.1], (n, 3)).tolist():
         y = a + (b - 50.0) / 5.0
@@ -34,7 +34,7 @@ def learned(model, n=150, labels=("low", "high")):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in estimators() if issubclass(kind, OnlineEstimator)])
-def test_support_vectors_of_every_learner(kind):
+def test_examples_of_every_learner(kind):
     parameters = next(iter(kind._unit_test_params()))
     model, rows = learned(kind(**parameters))
     x = rows[-1][0]
@@ -44,56 +44,58 @@ def test_support_vectors_of_every_learner(kind):
         raises("stores no rows", model.examples_one, x)
         return
     raises("'a'", model.examples_one, {**x, "a": math.nan})
-    found = model.examples_one(x, n=4)
-    assert str(found).count("distance") == sum(map(len, found.nearest.values()))
+    examples = model.examples_one(x, n=4)
+    assert str(examples).count("distance") == sum(map(len, examples.nearest.values()))
     if hasattr(model, "effort"):
         return
     scale, vectors, row = getattr(model, "scale_in_use", None), model.support_vectors, np.array([[*x.values()]])
-    given = vectors if scale is None else scale.inverse_transform(vectors)
+    unscaled = vectors if scale is None else scale.inverse_transform(vectors)
     distances = np.linalg.norm(vectors - (row if scale is None else scale.transform(row)), axis=1)
     negative = model.coefficients[0] <= 0.0
     parts = {"low": negative, "high": ~negative} if hasattr(model, "labels") else {None: np.full(len(vectors), True)}
-    assert (found.n_candidates, found.kind) == (len(vectors), "support vectors")
-    assert [*found.nearest] == [*parts]
+    assert (examples.n_candidates, examples.kind) == (len(vectors), "support vectors")
+    assert [*examples.nearest] == [*parts]
     for label, part in parts.items():
         nearest = np.flatnonzero(part)[np.argsort(distances[part])][:4]
-        assert [each.target for each in found.nearest[label]] == [label] * len(nearest)
-        assert [each.distance for each in found.nearest[label]] == pytest.approx(distances[nearest], rel=1e-4, abs=1e-4)
-        assert [[*each.values.values()] for each in found.nearest[label]] == pytest.approx(given[nearest], rel=1e-4, abs=1e-4)
+        assert [example.target for example in examples.nearest[label]] == [label] * len(nearest)
+        assert [example.distance for example in examples.nearest[label]] == pytest.approx(distances[nearest], rel=1e-4, abs=1e-4)
+        assert [[*example.values.values()] for example in examples.nearest[label]] == pytest.approx(
+            unscaled[nearest], rel=1e-4, abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("scaling", ["auto", None])
 @pytest.mark.parametrize("labels", [("low", "high"), ("low", "middle", "high"), (True, False)])
-def test_an_ensemble_gives_rows_that_it_has_learned(labels, scaling):
+def test_examples_of_an_ensemble_are_learned_rows(labels, scaling):
     model, rows = learned(SVMClassifier(scaling=scaling, seed=0), labels=labels)
     for x, y in rows[::20]:
-        found = model.examples_one(x)
-        assert {*found.nearest} == {*labels}
-        assert (found.n_candidates, found.kind) == (len(rows), "rows")
-        assert found.nearest[y][0].distance == pytest.approx(0.0, abs=1e-5)
-        assert found.nearest[y][0].values == pytest.approx(x, rel=1e-4, abs=1e-4)
-        for label, near in found.nearest.items():
-            for each in near:
-                assert (each.target, len(near)) == (label, 3)
-                assert any(each.values == pytest.approx(given, rel=1e-4, abs=1e-4) for given, of in rows if of == label)
+        examples = model.examples_one(x)
+        assert {*examples.nearest} == {*labels}
+        assert (examples.n_candidates, examples.kind) == (len(rows), "rows")
+        assert examples.nearest[y][0].distance == pytest.approx(0.0, abs=1e-5)
+        assert examples.nearest[y][0].values == pytest.approx(x, rel=1e-4, abs=1e-4)
+        for label, near in examples.nearest.items():
+            for example in near:
+                assert (example.target, len(near)) == (label, 3)
+                assert any(example.values == pytest.approx(row, rel=1e-4, abs=1e-4) for row, of in rows if of == label)
     few = learned(SVMClassifier("low", scaling=scaling, seed=0), labels=labels)[0].examples_one(rows[0][0])
     assert ({*few.nearest}, few.kind) == ({*labels}, "support vectors")
 
 
-def test_small_numbers_late_features_and_labels_that_never_came():
+def test_examples_with_small_numbers_late_features_and_unseen_labels():
     rng, model = np.random.default_rng(0), SVMClassifier(seed=0)
     for a in rng.normal(scale=1e-15, size=50).tolist():
         model.learn_one({"a": a}, True)
     for late in range(20):
         model.learn_one({"a": 1e-15, "late": 1.0 + late}, True)
-    found = model.examples_one({"a": a}, 10**9).nearest
-    assert {*found} == {True}
-    assert found[True][0].values == pytest.approx({"a": a, "late": 0.0}, rel=1e-4, abs=0.0)
-    assert sum(each.values["late"] > 1.9 for each in found[True]) == 19  # the first one is what others differ from
+    nearest_rows = model.examples_one({"a": a}, 10**9).nearest
+    assert {*nearest_rows} == {True}
+    assert nearest_rows[True][0].values == pytest.approx({"a": a, "late": 0.0}, rel=1e-4, abs=0.0)
+    assert sum(example.values["late"] > 1.9 for example in nearest_rows[True]) == 19  # the first one is what others differ from
 
 
 @pytest.mark.parametrize("kind", [SVMClassifier, BSGDClassifier])
-def test_hashed_names_are_those_of_the_row(kind):
+def test_examples_have_the_hashed_names_of_the_row(kind):
     model = kind(max_features=20, overflow="hash", seed=0)
     rng = np.random.default_rng(0)
     rows = [dict.fromkeys(rng.choice([f"w{i}" for i in range(90)], 3, False).tolist(), 1.0) for _ in range(200)]
@@ -104,7 +106,7 @@ def test_hashed_names_are_those_of_the_row(kind):
     assert {*model.explain_one(x).values} <= {*model.examples_one(x).nearest[True][0].values}
 
 
-def test_targets_are_in_their_unit():
+def test_examples_have_targets_in_their_unit():
     model, rows = learned(SVMRegressor(seed=0), 300)
     for x, y in rows[200::10]:
         [near] = model.examples_one(x, 1).nearest[None]
@@ -116,10 +118,10 @@ def test_targets_are_in_their_unit():
     assert model.explain_one(x).values == x
     raises("not a list", model.examples_one, [1.0])
     raises("not a list", model.explain_one, [1.0])
-    assert [each.target for each in model.examples_one(x).nearest[None]] == [None] * 3
+    assert [example.target for example in model.examples_one(x).nearest[None]] == [None] * 3
 
 
-def test_columns_of_a_table_come_back():
+def test_examples_of_a_table_have_its_columns():
     rng = np.random.default_rng(0)
     days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, 400), "D")
     frame = pd.DataFrame({"city": rng.choice([f"c{i}" for i in range(9)], 400), "age": rng.integers(20, 60, 400), "since": days})
@@ -130,13 +132,13 @@ def test_columns_of_a_table_come_back():
     near = model.examples_one(x).nearest[x["y"]][0]
     assert near.values["age"] == pytest.approx(x["age"], abs=1e-3)
     assert near.values["since"] == str(x["since"].date())
-    every = {each.values["city"] for row in frame.to_dict("records")[:50] for each in model.examples_one(row).nearest["no"]}
+    every = {example.values["city"] for row in frame.to_dict("records")[:50] for example in model.examples_one(row).nearest["no"]}
     assert {name for name in every if name.startswith("c")} <= {*frame["city"]}
     assert any(name.startswith("another (") for name in every)
     buckets = TableEncoder("city:category", buckets=4, max_values=2) | BSGDClassifier(budget=50)
     buckets.learn_many(frame[["city"]], frame["y"])
     near = buckets.examples_one({"city": x["city"]}).nearest["no"]
-    assert {each.values["city"] for each in near} <= {"another", *frame["city"]}
+    assert {example.values["city"] for example in near} <= {"another", *frame["city"]}
     linear = TableEncoder("city:category") | OnlineLinearSVC()
     linear.learn_many(frame[["city"]], frame["y"])
     raises("stores no rows", linear.examples_one, {"city": "c0"})
@@ -150,23 +152,23 @@ def test_columns_of_a_table_come_back():
 
 @pytest.mark.parametrize("kind", [CSMOClassifier, HSSADMMClassifier, HierarchicalSVC])
 @pytest.mark.parametrize("bounds", [[0.0], [-0.5, 0.5]])
-def test_support_vectors_of_machines(kind, bounds):
+def test_examples_of_batch_estimators(kind, bounds):
     X = np.random.default_rng(0).normal(size=(90, 2))
     due = np.digitize(X[:, 0], bounds)
-    found = examples_one(kind(C=10.0).fit(X, due), X[0], 90)
-    assert {*found.nearest} == {*due.tolist()}
-    for label, near in found.nearest.items():
-        for each in near:
-            values = np.array([*each.values.values()])
+    examples = examples_one(kind(C=10.0).fit(X, due), X[0], 90)
+    assert {*examples.nearest} == {*due.tolist()}
+    for label, near in examples.nearest.items():
+        for example in near:
+            values = np.array([*example.values.values()])
             assert due[np.linalg.norm(X - values, axis=1).argmin()] == label
-            assert each.distance == pytest.approx(np.linalg.norm(values - X[0]))
+            assert example.distance == pytest.approx(np.linalg.norm(values - X[0]))
 
 
-def test_machines_pipelines_and_wrappers():
+def test_examples_of_pipelines_and_wrappers():
     X = np.random.default_rng(0).normal(size=(90, 2))
     y = np.digitize(X[:, 0], [-0.5, 0.5])
     machine = CSMOClassifier(C=10.0).fit(X, y)
-    assert [each.target for each in examples_one(CSMORegressor().fit(X, X[:, 0]), X[0]).nearest[None]] == [None] * 3
+    assert [example.target for example in examples_one(CSMORegressor().fit(X, X[:, 0]), X[0]).nearest[None]] == [None] * 3
     raises("2 numbers", examples_one, machine, [1.0])
     raises("2 numbers, not {'a': 1}", examples_one, machine, {"a": 1})
     for far in (math.nan, 1e300):

@@ -1,4 +1,4 @@
-"""The baselines against their twins, and what each promises."""
+"""The reference algorithms against their twins, and their invariants."""
 
 import inspect
 import itertools
@@ -97,7 +97,7 @@ def test_fourier_features_are_those_of_the_kernel_and_steps_are_linear():
     assert len(set(model.support_vectors.ravel().tolist())) > 19_900
 
 
-def test_cosines_and_sines():
+def test_cosines_and_sines_are_accurate():
     values = np.linspace(-40.0, 40.0, 20_001).astype(np.float32)
     sines, cosines = values.copy(), np.zeros_like(values)
     kernels.compute_cos_and_sin(sines, np.float32(1.0 / (2.0 * np.pi)), len(values), cosines)
@@ -107,7 +107,7 @@ def test_cosines_and_sines():
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", [learners.KernelPerceptron, KernelOGD, KernelPegasos])
-def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
+def test_references_refuse_rows_beyond_the_budget_and_do_not_change(kind):
     rows = bananas(300)
     model = kind(budget=10)
     over = 0
@@ -130,7 +130,7 @@ def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
 
 
 @pytest.mark.once
-def test_the_inverse_of_the_projectron_stays_one_while_gamma_is_found():
+def test_the_projectrons_inverse_is_exact_while_gamma_is_estimated():
     model = Projectron(budget=60, eta=0.05, scaling=None)
     rows = bananas(600 if config.DISABLE_JIT else 1000)
     X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
@@ -150,7 +150,7 @@ def decisions(model, X):
 
 
 @pytest.mark.once
-def test_landmarks_follow_gamma_while_it_is_found():
+def test_landmarks_of_nogd_follow_gamma_while_it_is_estimated():
     rows = bananas(300 if config.DISABLE_JIT else 600)
     X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
     model = NOGD(budget=20, rank=8, scaling=None)
@@ -167,7 +167,7 @@ def test_landmarks_follow_gamma_while_it_is_found():
 
 
 @pytest.mark.parametrize("kind", [Projectron, learners.ProjectronPP])
-def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
+def test_support_vectors_that_coincide_under_a_new_gamma_are_projected(kind):
     rng = np.random.default_rng(0)
     model = kind(budget=30, eta=0.01, scaling=None)
     learned_by(model, ((x, bool(rng.random() < 0.7)) for x in dicts(rng.normal(size=(20, 2)))))
@@ -181,7 +181,7 @@ def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
 @pytest.mark.once
 @pytest.mark.parametrize(("coef0", "outlier"), [(1.0, 30.0), (0.0, 30.0), (1.0, 1e9), (0.0, 1e9)])
 @pytest.mark.parametrize("kind", [Projectron, learners.ProjectronPP])
-def test_an_outlier_that_changes_a_polynomial_kernel_leaves_an_inverse(kind, coef0, outlier):
+def test_an_outlier_in_a_polynomial_kernel_leaves_a_valid_inverse(kind, coef0, outlier):
     rng = np.random.default_rng(1)
     model = kind(budget=30, kernel="poly", degree=10, coef0=coef0, scaling=None)
     for i, row in enumerate(rng.normal(size=(120, 3))):
@@ -195,21 +195,21 @@ def test_an_outlier_that_changes_a_polynomial_kernel_leaves_an_inverse(kind, coe
     assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
 
 
-def test_a_replacement_is_no_longer_than_what_it_replaces():
-    # (s.x)^3 = 1e42 is taken for 1e30: beyond what the product of two vectors whose own are 1e30 and 1e-18 may be.
+def test_a_replacing_vector_is_not_longer_than_the_replaced_one():
+    # (s.x)^3 = 1e42 is clipped to 1e30, which exceeds the Cauchy-Schwarz bound for k(s, s) = 1e30 and k(x, x) = 1e-18.
     small, huge = {0: 1e-3}, {0: 1e17}
     model = BPAS(budget=1, kernel="poly", gamma=1.0, scaling=None)
     model.learn_one(huge, False)
     model.learn_one(small, True)
     assert model.coefficients[0, 0] == pytest.approx(1.0, rel=1e-5)  # before it, -1e-30: no more than 1e24 times that
-    # And no loss that is below 0: what the row at hand can replace without any is replaced.
+    # Nor does the loss of a replacement become negative: a vector that the row represents exactly is replaced first.
     model = BPAS(budget=2, kernel="poly", gamma=1.0, scaling=None)
     learned_by(model, ((small, True), (huge, False), (small, True)))
     np.testing.assert_allclose(model.support_vectors[:, 0], [1e17, 1e-3], rtol=1e-6)
     np.testing.assert_allclose(model.coefficients[0], [-1.0, 2.0], rtol=1e-6)
 
 
-def test_coefficients_that_grow_are_bounded_as_they_are_in_the_model():
+def test_growing_coefficients_are_clipped():
     model = BOGD(budget=3, gamma=1.0, scaling=None, eta0=0.5, l2=1e-3, seed=0)
     model.learn_many(np.array([[0.0], [10.0], [20.0]]), [True, False, True])
     model._common["scale"] = 1e-4
@@ -245,10 +245,10 @@ def learn(model, x, y, w):
 
 
 @pytest.mark.parametrize("name", learners.__all__)
-def test_rows_of_all_scales_leave_bounded_models_that_can_be_kept(name):
+def test_models_stay_bounded_and_can_be_saved_with_rows_of_all_scales(name):
     kind = getattr(learners, name)
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    known, wanted = (
+    parameter_names, wanted = (
         inspect.signature(kind).parameters,
         {"budget": 8, "kernel": "poly", "max_features": 3, "averaging": 20, "seed": 1},
     )
@@ -258,13 +258,13 @@ def test_rows_of_all_scales_leave_bounded_models_that_can_be_kept(name):
         : 2 if config.DISABLE_JIT else 8
     ]:
         parameters = {**wanted, "gamma": gamma, "degree": degree, "coef0": coef0}
-        model = kind(**{name: value for name, value in parameters.items() if name in known})
+        model = kind(**{name: value for name, value in parameters.items() if name in parameter_names})
         kept = None
         for i, row in enumerate(wild_rows(rng, n)):
             kept = pickle.loads(pickle.dumps(model)) if i == n - 20 else kept
             x, y, w = dict(enumerate(row.tolist())), rng.random() < 0.5, rng.choice([1.0, 1e-9, 1e9], p=[0.8, 0.1, 0.1])
-            for each in (model, kept) if kept else (model,):
-                learn(each, x, y, w)
+            for one in (model, kept) if kept else (model,):
+                learn(one, x, y, w)
         before = snapshot(model)
         assert snapshot(kept) == before
         assert snapshot(pickle.loads(pickle.dumps(model))) == before

@@ -1,4 +1,4 @@
-"""The experts of ensembles that are rolling forests, of labels and of numbers, beside their twins."""
+"""Rolling forests as experts, for labels and for targets, against their twins."""
 
 import math
 
@@ -31,8 +31,8 @@ def rows(labels, n=N, seed=0):
         z = rng.normal(size=4)
         x = features_of(t, n, z, rng)
         value = z[0] + (x["name"] == 2.0) - (x["name"] == 4.0) + 0.3 * z[2]
-        known = min(labels, 2 + t * (labels - 1) // (n // 2))
-        yield x, LABELS[int(np.clip((value + 2.0) / 4.0 * known, 0, known - 1))], float(rng.choice([1.0, 0.01, 300.0]))
+        n_labels = min(labels, 2 + t * (labels - 1) // (n // 2))
+        yield x, LABELS[int(np.clip((value + 2.0) / 4.0 * n_labels, 0, n_labels - 1))], float(rng.choice([1.0, 0.01, 300.0]))
 
 
 def rows_of_numbers(n=N, seed=0):
@@ -46,7 +46,7 @@ def rows_of_numbers(n=N, seed=0):
 
 
 def few(scaling, kind=SVMClassifier, **parameters):
-    """An ensemble of few experts, of which one is a forest of 120 rows."""
+    """An ensemble of few experts, including a forest of 120 rows."""
     team = FEW if kind is SVMClassifier else FEW_OF_NUMBERS
     return of_experts(kind, *team, **{"max_features": 6, "scaling": scaling, "seed": 1, **parameters})
 
@@ -80,7 +80,7 @@ class Pair:
         return [x.get(name, 0.0) for name in self.model.feature_names]
 
     def said(self):
-        """What the forest has said of the row at hand, of each output two numbers."""
+        """The forest's prediction for the current row: two numbers for each output."""
         return self.model._store.views.inputs[: self.model._n_outputs, self.first : self.first + 2]
 
     def learn_by_model(self, x, y, weight):
@@ -94,8 +94,8 @@ class Pair:
     def compare(self):
         store, twin = store_of(self.model), self.twin
         h, v = store.views.header[0], store.views
-        found = store.n_learned, store.n_grown, h["next_growth"], int(h["random"])
-        assert found == (twin.learned, twin.grown, twin.due, twin.random.state)
+        counters = store.n_learned, store.n_grown, h["next_growth"], int(h["random"])
+        assert counters == (twin.learned, twin.grown, twin.due, twin.random.state)
         np.testing.assert_array_equal(v.rows[:, : twin.width], twin.rows[:, : twin.width])
         for name in ("errors", "votes", "ages"):
             np.testing.assert_allclose(getattr(v, name), getattr(twin, name), rtol=self.rtol)
@@ -170,7 +170,7 @@ class BesideNumbers(Pair):
 
 @pytest.mark.parametrize(("labels", "scaling"), [(2, "auto"), (3, None), (12, "auto"), (0, "auto"), (0, None)])
 @pytest.mark.once
-def test_trees_grow_and_answer_as_their_twins(labels, scaling):
+def test_trees_equal_those_of_the_twins(labels, scaling):
     pair = Beside(few(scaling)) if labels else BesideNumbers(few(scaling, SVMRegressor))
     for t, (x, y, weight) in enumerate(rows(labels) if labels else rows_of_numbers()):
         pair.learn(x, y, weight)
@@ -189,7 +189,7 @@ def test_trees_grow_and_answer_as_their_twins(labels, scaling):
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
-def test_features_beyond_512_are_not_taken(kind):
+def test_the_forest_ignores_features_beyond_512(kind):
     model, rng = few(None, kind, max_features=600), np.random.default_rng(0)
     for t in range(60):
         x = {f"{j:03}": float(rng.normal()) for j in (rng.permutation(600)[:50] if t else range(600))}
@@ -205,7 +205,7 @@ def test_features_beyond_512_are_not_taken(kind):
 
 
 @pytest.mark.once
-def test_the_seed_draws():
+def test_the_seed_determines_the_forest():
     def said(seed):
         model = learned_by(few("auto", seed=seed), rows(2, 200))
         return [model._store.views.inputs[0, -2] for x, _, _ in rows(2, 30, seed=1) if model.predict_one(x) is not None]
@@ -216,7 +216,7 @@ def test_the_seed_draws():
 @pytest.mark.once
 @pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
-def test_what_other_experts_do_not_know_is_learned(kind):
+def test_the_forest_learns_residuals_of_other_experts(kind):
     """Labels of a tree of depth 4 on ten features, which kernels know badly; and what follows the last target by the hour."""
     rng, labels = np.random.default_rng(0), kind is SVMClassifier
     X, cuts, features = rng.random((3000, 10)), rng.uniform(0.3, 0.7, 31), rng.integers(0, 10, 31)
@@ -228,16 +228,16 @@ def test_what_other_experts_do_not_know_is_learned(kind):
         X[t, 0] = t % 6
         y[t] = last = (1.0, 2.0, 0.5, -1.0, 0.25, 1.0)[t % 6] * last + 0.3 * rng.normal() + (t % 6 == 4)
     without = {"normal": tuple(e for e in kind._specs_by_effort["normal"] if not isinstance(e, Forest))}
-    other, data = type("Other", (kind,), {"_specs_by_effort": without}), list(zip(dicts(X), y.tolist(), strict=True))
+    without_forest, data = type("Other", (kind,), {"_specs_by_effort": without}), list(zip(dicts(X), y.tolist(), strict=True))
     if labels:
-        assert accuracy(kind(seed=0), data, 1000) > accuracy(other(seed=0), data, 1000) + 0.05
+        assert accuracy(kind(seed=0), data, 1000) > accuracy(without_forest(seed=0), data, 1000) + 0.05
     else:
-        errors = [np.abs(np.subtract(answers(each(seed=0), data), y))[1000:].mean() for each in (kind, other)]
+        errors = [np.abs(np.subtract(answers(cls(seed=0), data), y))[1000:].mean() for cls in (kind, without_forest)]
         assert errors[0] < 0.8 * errors[1]
 
 
 @pytest.mark.once
-def test_an_anchor_moves_where_the_mean_is_far():
+def test_an_anchor_moves_to_a_distant_mean():
     model, n = few("auto"), N // 2
     for t in range(n):
         x = {"far": 1e9 + 0.25 * (t * 7 % 13), "near": 1e3 + 0.25 * (t * 5 % 13)}
@@ -245,9 +245,9 @@ def test_an_anchor_moves_where_the_mean_is_far():
     v = store_of(model).views
     assert v.anchors[1] == 0.0
     assert abs(v.anchors[0] - 1e9) <= 3.0
-    held = store_of(model).n_rows
-    np.testing.assert_array_equal(v.rows[:held, 0][-5:] % 0.25, 0.0)
-    assert np.ptp(v.rows[20:held, 0]) == 3.0  # of 1e9, float32 has no fractions
+    n_stored = store_of(model).n_rows
+    np.testing.assert_array_equal(v.rows[:n_stored, 0][-5:] % 0.25, 0.0)
+    assert np.ptp(v.rows[20:n_stored, 0]) == 3.0  # of 1e9, float32 has no fractions
     assert forest.MAX_ANCHOR_DISTANCE > 2.0**10 * 13
     assert model.predict_one({"far": 1e9, "near": 1e3}) is False
     assert math.isclose(v.anchors[0] % 0.25, 0.0)

@@ -40,7 +40,7 @@ def targets_of(y, outputs):
 @pytest.mark.parametrize(
     ("classes", "forgetting"), [(3, 0.995), *(pytest.param(2, rate, marks=pytest.mark.once) for rate in (1.0, 0.995))]
 )
-def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes, forgetting):
+def test_normal_equations_sum_all_rows_and_weights_solve_them(classes, forgetting):
     X, y = blobs(classes, rows=ROWS)
     w = np.random.default_rng(1).choice([0.5, 1.0, 3.0], size=ROWS)
     model = KernelRLSClassifier(BUDGET, gamma=GAMMA, forgetting_factor=forgetting, max_swaps=0)
@@ -61,7 +61,7 @@ def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes,
     for weights, v, right in zip(model._get_output_weights("average"), best, expected_c, strict=True):
         least = -0.5 * right @ v
         assert 0.5 * weights @ expected_S @ weights - right @ weights - least <= 0.01 * abs(least)
-    # Steps with a factor of S as it is solve the equations.
+    # Steps with a factor of the current S solve the equations.
     compute_factor(model._block)
     for _ in range(50):
         v, n = model._store.views, len(expected_S)
@@ -88,7 +88,7 @@ def test_corrections_are_normalised_least_mean_squares():
 
 
 @pytest.mark.once
-def test_the_first_landmarks_are_rows_that_no_landmark_is_near():
+def test_first_landmarks_are_apart_from_each_other():
     X, y = blobs(rows=300)
     model, L = KernelRLSClassifier(25, gamma=GAMMA), []
     model.learn_many(X, y.tolist())
@@ -113,25 +113,25 @@ def test_a_swap_projects_the_new_landmark_on_its_neighbours():
         S, c, R = equations(model)
         new = model.support_vectors
         (place,) = np.flatnonzero((new != landmarks).any(axis=1)) + 1
-        others = [j for j in range(1, 21) if j != place]
+        remaining = [j for j in range(1, 21) if j != place]
         assert usage[place - 1] == min(usage)
         np.testing.assert_allclose(R, naive_rls.prior(new.astype(float), 4.0, 0.3), rtol=2e-5, atol=1e-7)
-        expected_S, expected_c = naive_rls.projected(before[0], before[1], place, R, others)
+        expected_S, expected_c = naive_rls.projected(before[0], before[1], place, R, remaining)
         # The rows gathered since, with the projection as the new landmark's regressor, come on top.
-        A = R[np.ix_(others, others)].copy()
+        A = R[np.ix_(remaining, remaining)].copy()
         A[np.diag_indices(19)] *= 1.0 + 1e-4
-        x = np.linalg.solve(A, R[place, others])
+        x = np.linalg.solve(A, R[place, remaining])
         z = block[:, :21].astype(float)
         last = naive_rls.regressors(X[i : i + 1].astype(np.float32).astype(float), landmarks.astype(float), 4.0)
         z[63], targets[63] = last[0], 1.0 if y[i] == 1 else -1.0
-        z[:, place] = z[:, others] @ x
+        z[:, place] = z[:, remaining] @ x
         np.testing.assert_allclose(S, expected_S + z.T @ z, rtol=1e-4, atol=1e-3)
         np.testing.assert_allclose(c[0], (expected_c + targets @ z)[0], rtol=1e-4, atol=1e-3)
     assert swaps == model.n_swaps >= (1 if NOJIT else 3)
 
 
 @pytest.mark.skipif(NOJIT, reason="slow")
-def test_swapped_landmarks_follow_rows_that_move():
+def test_swapped_landmarks_follow_concept_drift():
     def accuracy(max_swaps):
         rng = np.random.default_rng(0)
         X, place = rng.normal(size=(3000, 2)), 0.002 * np.arange(3000)
@@ -139,16 +139,16 @@ def test_swapped_landmarks_follow_rows_that_move():
         X[:, 0] += place
         model = KernelRLSClassifier(30, gamma=0.5, max_swaps=max_swaps)
         right = 0
-        for begin in range(0, 3000, 50):
-            right += (model.predict_many(X[begin : begin + 50]) == y[begin : begin + 50]).sum() if begin else 0
-            model.learn_many(X[begin : begin + 50], y[begin : begin + 50].tolist())
+        for start in range(0, 3000, 50):
+            right += (model.predict_many(X[start : start + 50]) == y[start : start + 50]).sum() if start else 0
+            model.learn_many(X[start : start + 50], y[start : start + 50].tolist())
         return right / 3000.0
 
     assert accuracy(5) > accuracy(0) + 0.05
 
 
 @pytest.mark.parametrize("kernel", [pytest.param("rbf", marks=pytest.mark.once), "linear"])
-def test_one_row_at_a_time_is_many_at_once(kernel):
+def test_learn_one_equals_learn_many_for_kernel_rls(kernel):
     X, y = blobs(3, rows=600 if NOJIT else 1200)
     many, one = (KernelRLSClassifier(12, kernel=kernel) for _ in range(2))
     many.learn_many(X, y.tolist())
@@ -160,17 +160,17 @@ def test_one_row_at_a_time_is_many_at_once(kernel):
 
 @pytest.mark.once
 @pytest.mark.parametrize("budget", [10, 150])
-def test_a_model_that_was_saved_goes_on_as_one_that_was_not(budget):
+def test_a_saved_model_continues_identically(budget):
     X, y = blobs(3, rows=1000)
     rng = np.random.default_rng(0)
-    model, other = (KernelRLSClassifier(budget) for _ in range(2))
+    model, loaded = (KernelRLSClassifier(budget) for _ in range(2))
     for begin in range(0, 1000, 10):
-        for m in (model, other):
+        for m in (model, loaded):
             m.learn_many(X[begin : begin + 10], y[begin : begin + 10].tolist())
         if rng.random() < 0.2:
             model = pickle.loads(pickle.dumps(model))
-    assert snapshot(model) == snapshot(other)
-    assert model.nbytes == other.nbytes
+    assert snapshot(model) == snapshot(loaded)
+    assert model.nbytes == loaded.nbytes
 
 
 @pytest.mark.once
@@ -185,15 +185,15 @@ def test_a_third_label_changes_no_decision_on_the_other_two():
         model._resize(3)
         for x, f in zip(rows(X[:20]), before, strict=True):
             scores = model.decision_function_one(x, output="average")
-            (other,) = set(scores) - {positive, "third"}
-            assert (scores[positive], scores[other], scores["third"]) == pytest.approx((f, -f, -1.0))
+            (negative,) = set(scores) - {positive, "third"}
+            assert (scores[positive], scores[negative], scores["third"]) == pytest.approx((f, -f, -1.0))
         # The equations of the new label are those of rows that all had the target -1.
         S, c, R = equations(model)
         np.testing.assert_allclose(c[2], -(S - R)[0])
 
 
 @pytest.mark.once
-def test_labels_that_come_late_are_learned_as_if_they_had_been_known():
+def test_late_labels_are_learned_as_if_known_from_the_start():
     X, y = blobs(4, rows=ROWS)
     late = np.argsort((y == 3) * ROWS // 3 + np.arange(ROWS), kind="stable")
     X, y = X[late], y[late]
@@ -216,7 +216,7 @@ SIZES = [(kernel, scale) for scale in (1e-30, 1e-3, 1e6, 1e15) for kernel in ("r
 
 
 @pytest.mark.parametrize(("kernel", "scale"), SIZES[:: 4 if NOJIT else 1])  # without compiled code each kernel still comes once
-def test_rows_of_any_size_leave_a_finite_model(kernel, scale):
+def test_rows_of_any_scale_leave_a_finite_model(kernel, scale):
     X, y = blobs(rows=600 if NOJIT else 1500)
     X[::7] *= np.float32(scale)
     model = KernelRLSClassifier(10, kernel=kernel, gamma=0.5, coef0=1.0)
@@ -227,7 +227,7 @@ def test_rows_of_any_size_leave_a_finite_model(kernel, scale):
 
 
 @pytest.mark.once
-def test_rows_that_are_all_the_same():
+def test_equal_rows_only():
     model = KernelRLSClassifier(10)
     for i in range(700):
         model.learn_one({"a": 1.0, "b": 2.0}, i % 3 == 0)
@@ -246,7 +246,7 @@ QUIET = [
 @pytest.mark.once
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize("quiet", [300] if NOJIT else [1000, 4000])
-def test_a_stretch_of_equal_rows_is_survived(quiet, regression):
+def test_accuracy_recovers_after_a_stretch_of_equal_rows(quiet, regression):
     # A sensor that stands still: rounding errors of equal rows are equal, and must not add up in S.
     X, y = sine_curve(4000, 2, 0.1) if regression else sine_classes(4000, 2, noise=0.1)
     cls = KernelRLSRegressor if regression else KernelRLSClassifier

@@ -1,4 +1,4 @@
-"""The expert that knows which label came last and what followed it before, beside its twin."""
+"""The expert of the last label and of the labels that followed it, against its twin."""
 
 import numpy as np
 import pytest
@@ -15,11 +15,11 @@ TEAM = (_make_ascent_expert(1.0, 1.0, budget=5), EXPERTS["normal"][-1])
 
 
 def stream(names, n, seed=0):
-    """Labels that follow one another, mostly in turn, of which new ones come by and by; and weights."""
+    """Labels that mostly follow a fixed order, with new ones in the course of time; and weights."""
     rng, last = np.random.default_rng(seed), 0
     for t in range(n):
-        known = min(2 + t * (len(names) - 2) // (n // 2), len(names)) if t else 1
-        last = (last + 1) % known if rng.random() < 0.8 else int(rng.integers(known))
+        n_labels = min(2 + t * (len(names) - 2) // (n // 2), len(names)) if t else 1
+        last = (last + 1) % n_labels if rng.random() < 0.8 else int(rng.integers(n_labels))
         yield names[last], float(rng.choice([0.1, 1.0, 3.0, 500.0], p=[0.2, 0.5, 0.2, 0.1]))
 
 
@@ -42,7 +42,7 @@ TWO = [[False, True], [True, False], ["ham", "spam"]]
         pytest.param([f"label {i}" for i in range(70)], 128, marks=pytest.mark.once),
     ],
 )
-def test_the_last_label_and_what_followed_it_as_their_twin(names, max_classes):
+def test_the_last_label_expert_equals_its_twin(names, max_classes):
     model, twin, last = of_experts(SVMClassifier, *TEAM, max_features=1, max_classes=max_classes, seed=0), NaiveTable(), 0.0
     for t, (y, weight) in enumerate(stream(names, 60 if config.DISABLE_JIT else 300)):
         x = {"a": t % 7 - 3.0}
@@ -50,9 +50,9 @@ def test_the_last_label_and_what_followed_it_as_their_twin(names, max_classes):
         expected = twin.say(names_of(model))
         np.testing.assert_allclose(said_by(model), expected, rtol=1e-9, atol=1e-9)
         model.learn_one(x, y, weight)
-        known = names_of(model)
-        np.testing.assert_allclose(said_by(model), twin.say(known), rtol=1e-9, atol=1e-9)  # with one output or several
-        twin.learn(y, weight, known)
+        labels_seen = names_of(model)
+        np.testing.assert_allclose(said_by(model), twin.say(labels_seen), rtol=1e-9, atol=1e-9)  # with one output or several
+        twin.learn(y, weight, labels_seen)
         last = max(last, np.abs(expected[:, 1]).max())
     assert len(model.labels) == len(names)
     assert last > 0.5
@@ -61,7 +61,7 @@ def test_the_last_label_and_what_followed_it_as_their_twin(names, max_classes):
 
 @pytest.mark.parametrize("order", [(False, True), (True, False)])
 @pytest.mark.parametrize("third", [2, "a third"])
-def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
+def test_a_third_label_keeps_the_transition_counts(order, third):
     model = of_experts(SVMClassifier, *TEAM, Neighbours("neighbours", 32), max_features=1, seed=0)
     rng = np.random.default_rng(0)
     for t in range(50):
@@ -88,7 +88,7 @@ def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
 
 
 @pytest.mark.parametrize("last", [-1, 0, 1, 4, 5])
-def test_what_the_last_label_says_where_the_table_ends(last):
+def test_the_last_label_expert_beyond_its_table(last):
     # Two of five labels have a place in the table, and number 4 was not seen yet.
     follows, counts, out = np.array([[3.0, 1.0], [0.0, 2.0]]), np.array([4.0, 2.0, 3.0, 1.0, 0.0]), np.full((5, 2), -7.0)
     predict_from_last_label(follows, counts, 10.0, last, 5, out)

@@ -1,4 +1,4 @@
-"""The linear learners against a slow twin, river's own passive-aggressive models, and rows that should change nothing."""
+"""The linear learners against a slow twin and river's own passive-aggressive models, and their invariants."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def rows(n=N, seed=0, names=30, target=bool):
 @pytest.mark.parametrize("averaging", [0, 40, 3000])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
-def test_as_its_twin(kind, fit_intercept, averaging):
+def test_linear_models_equal_their_twin(kind, fit_intercept, averaging):
     regression = kind is OnlineLinearSVR
     parameters = {"C": 0.3, "fit_intercept": fit_intercept, "averaging": averaging, **({"epsilon": 0.2} if regression else {})}
     model, twin = kind(**parameters), NaiveLinear(**parameters)
@@ -79,7 +79,7 @@ def test_weights_are_those_of_scikit_learns_passive_aggressive_regressor():
 
 
 @pytest.mark.parametrize("overflow", ["ignore", "hash"])
-def test_many_is_one_after_the_other_and_the_order_of_keys_says_nothing(overflow):
+def test_learn_many_equals_learn_one_for_any_order_of_keys(overflow):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(60, 20)).astype(np.float32) * (rng.random((60, 20)) < 0.6)
     y = rng.random(60) < 0.5
@@ -99,7 +99,7 @@ def test_many_is_one_after_the_other_and_the_order_of_keys_says_nothing(overflow
         assert list(one.predict_proba_one(dict(enumerate(x))).values()) == p
 
 
-def test_rows_with_all_features_and_rows_with_some_are_one():
+def test_full_and_sparse_rows_are_learned_identically():
     dense, sparse = OnlineLinearSVC(), OnlineLinearSVC()
     for x, y in rows(names=12, n=100):
         full = {f"f{j}": x.get(f"f{j}", 0.0) for j in range(12)}
@@ -123,7 +123,7 @@ def test_hashed_values_add_up_and_cancel():
     assert model.predict_one({0: 0.3}) == plain.predict_one({0: 0.3})
 
 
-def test_memory_is_bounded_whatever_names_come():
+def test_memory_is_bounded_for_any_number_of_names():
     model = OnlineLinearSVC(max_features=64, overflow="hash")
     for i in range(N // 3):
         x = {f"name {i * 200 + j}": 1.0 - 2.0 * (j % 2) for j in range(200)}
@@ -165,32 +165,32 @@ def at(place, value):
         (lambda state: state.update(parameters={**state["parameters"], "C": 9.0}), "C "),
     ],
 )
-def test_what_no_model_wrote_is_refused(change, match):
+def test_corrupt_linear_models_are_refused(change, match):
     model = learned_by(OnlineLinearSVC(max_features=40), rows(100))
     assert len(model.feature_names) == 30
     refused(match, forged, model, change)
 
 
-def test_snapshots_take_what_is_used():
+def test_snapshots_only_contain_used_columns():
     store = WeightStore(1000)
     store.used = 3
     store.views.weights[:, :3] = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-    other = WeightStore(1000)
-    other.used = 7
-    other.views.weights[:] = 9.0
-    other.restore(store.snapshot())
+    smaller = WeightStore(1000)
+    smaller.used = 7
+    smaller.views.weights[:] = 9.0
+    smaller.restore(store.snapshot())
     assert len(store.snapshot()) == 400 + 16 * 3
-    assert other.snapshot() == store.snapshot()
-    assert not other.views.weights[:, 3:].any()
+    assert smaller.snapshot() == store.snapshot()
+    assert not smaller.views.weights[:, 3:].any()
 
 
 def test_a_forgotten_name_leaves_no_weight_behind():
     model = learned_by(OnlineLinearSVC(max_features=40), rows(50))
-    known = len(model.feature_names)
+    n_known = len(model.feature_names)
     refused("too large", model.learn_one, {"new": 1e30}, True)
     model.learn_one({"other": 0.0}, True)
-    assert len(model.feature_names) == known + 1
-    assert model.coefficients[known] == 0.0
+    assert len(model.feature_names) == n_known + 1
+    assert model.coefficients[n_known] == 0.0
 
 
 def test_probabilities_follow_the_decisions():
@@ -209,12 +209,12 @@ def test_probabilities_follow_the_decisions():
     assert np.mean(gains) > np.log(0.5) + 0.1  # better than a coin
 
 
-def test_names_are_not_hashed_before_all_columns_have_one():
+def test_names_are_not_hashed_before_all_columns_are_used():
     model = OnlineLinearSVC(max_features=8, overflow="hash")
     model.learn_one({"a": 1.0}, True)
     assert model.decision_function_one({"b": 5.0}) == model.intercept
 
 
 @pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
-def test_a_linear_model_has_room_for_many_features(kind):
+def test_linear_models_accept_many_features_by_default(kind):
     assert kind().max_features == 2**16

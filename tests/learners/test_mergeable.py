@@ -1,4 +1,4 @@
-"""Models of any kind that become one: what a merge keeps, whatever they are, and what a rule relies on afterwards."""
+"""Merging of models of any kind: the merged state, and the invariants of update rules afterwards."""
 
 import numpy as np
 import pytest
@@ -33,9 +33,9 @@ def learned(model, X, y):
 
 def parts(kind, n=3, each=EACH, **parameters):
     X, y = rows(kind, n * each)
-    some = {"budget": BUDGET} if kind not in LINEAR else {}
-    some |= {"seed": 0} if kind in (*KERNEL, RBP, BOGD) else {}
-    return [learned(kind(**some, **parameters), X[i::n], y[i::n]) for i in range(n)]
+    defaults = {"budget": BUDGET} if kind not in LINEAR else {}
+    defaults |= {"seed": 0} if kind in (*KERNEL, RBP, BOGD) else {}
+    return [learned(kind(**defaults, **parameters), X[i::n], y[i::n]) for i in range(n)]
 
 
 def one_of(models, *more):
@@ -61,20 +61,20 @@ if not DISABLE_JIT:
     ],
     ids=str,
 )
-def test_same_models_give_same_bytes_and_go_on(case):
+def test_merging_is_deterministic_and_learning_continues(case):
     (kind, parameters), results = case, []
     for _ in range(2):
         models = parts(kind, **parameters)
         before = [dumps(model) for model in models[1:]]
         n_merges = sum(getattr(model, "n_merges", 0) for model in models[1:])
         model = one_of(models)
-        assert [dumps(other) for other in models[1:]] == before
+        assert [dumps(source) for source in models[1:]] == before
         assert model.n_learned == 3 * EACH
         assert getattr(model, "n_merges", 0) >= n_merges
         copy = loads(dumps(model))  # which checks the state of the rule
-        for each in (model, copy):
-            assert kind in LINEAR or 0 < each.n_support <= BUDGET
-            learned(each, *rows(kind, EACH, 1))
+        for one in (model, copy):
+            assert kind in LINEAR or 0 < one.n_support <= BUDGET
+            learned(one, *rows(kind, EACH, 1))
         assert kind in LINEAR or model.n_support <= BUDGET
         assert np.isfinite(model.coefficients).all()
         assert dumps(copy) == dumps(model)
@@ -85,7 +85,7 @@ def test_same_models_give_same_bytes_and_go_on(case):
 @pytest.mark.once
 @pytest.mark.skipif(DISABLE_JIT, reason="too few rows")
 @pytest.mark.parametrize("kind", [BSGDClassifier, Forgetron, OnlineLinearSVC])
-def test_one_model_of_all_is_better_than_each(kind):
+def test_the_merged_model_is_better_than_each_model(kind):
     models = parts(kind, 8, 30) if kind in LINEAR else parts(kind, 4, 150 if kind in KERNEL else EACH, gamma=0.5)
     X, y = rows(kind, 4000, 5)
     alone = [np.mean(model.predict_many(X) == y) for model in models]
@@ -98,7 +98,7 @@ NAMES = [("no", "yes"), ("yes", "no"), (-1, 1), (1, -1), (0.0, 1.0)]
 @pytest.mark.once
 @pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC])
 @pytest.mark.parametrize("names", NAMES)
-def test_labels_that_came_in_another_order_are_the_same_labels(names, kind):
+def test_models_with_another_order_of_labels_are_merged_by_label(names, kind):
     X, y = rows(kind, 800)
     labels = np.array(names)[y].tolist()
     model = learned(kind(), X[:400], labels[:400])
@@ -109,39 +109,39 @@ def test_labels_that_came_in_another_order_are_the_same_labels(names, kind):
     assert np.mean(np.array(model.predict_many(T)) == np.array(names)[wanted]) > 0.9
 
 
-def test_a_third_label_is_one_too_many():
+def test_merging_refuses_a_third_label():
     X, y = rows(OnlineLinearSVC, 100)
-    model, other = (learned(OnlineLinearSVC(), X, np.where(y, label, "a").tolist()) for label in "bc")
-    refused("label 'c' exceeds max_classes", model.merge_with, other)
+    model, second = (learned(OnlineLinearSVC(), X, np.where(y, label, "a").tolist()) for label in "bc")
+    refused("label 'c' exceeds max_classes", model.merge_with, second)
 
 
 @pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC])
-def test_features_of_all_are_known(kind):
+def test_the_merged_model_has_the_features_of_all(kind):
     models = [kind(max_features=3) for _ in range(2)]
     for i in range(200):
-        y, other = i % 2 == 0, (i * 7) % 3 - 1.0
-        models[0].learn_one({"a": other, "b": 1.0 if y else -1.0}, y)
-        models[1].learn_one({"c": 1.0 if y else -1.0} if kind in LINEAR else {"c": other, "b": 1.0 if y else -1.0}, y)
+        y, fourth = i % 2 == 0, (i * 7) % 3 - 1.0
+        models[0].learn_one({"a": fourth, "b": 1.0 if y else -1.0}, y)
+        models[1].learn_one({"c": 1.0 if y else -1.0} if kind in LINEAR else {"c": fourth, "b": 1.0 if y else -1.0}, y)
     weights = [dict(zip(model.feature_names, model.coefficients, strict=False)) for model in models]
     model = one_of(models)
     assert model.feature_names == ["a", "b", "c"]
     if kind in LINEAR:  # of those who know them
-        found = dict(zip(model.feature_names, model.coefficients, strict=True))
-        assert found == pytest.approx({"a": weights[0]["a"], "b": weights[0]["b"], "c": weights[1]["c"]})
+        weight_by_name = dict(zip(model.feature_names, model.coefficients, strict=True))
+        assert weight_by_name == pytest.approx({"a": weights[0]["a"], "b": weights[0]["b"], "c": weights[1]["c"]})
     assert (model.predict_one({"b": 1.0}), model.predict_one({"b": -1.0})) == (True, False)
-    other = learned_by(kind(max_features=3), [({"d": 1.0}, True)])
-    refused("4 features together, more than max_features=3", model.merge_with, other)
+    fourth = learned_by(kind(max_features=3), [({"d": 1.0}, True)])
+    refused("4 features together, more than max_features=3", model.merge_with, fourth)
 
 
 @pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC])
-def test_balanced_counts_are_summed(kind):
+def test_class_counts_are_summed(kind):
     models = parts(kind, class_weight="balanced")
     counts = [model._class_weights.list_counts([0, 1]) for model in models]
     assert one_of(models)._class_weights.list_counts([0, 1]) == np.sum(counts, axis=0).tolist()
 
 
 @pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC])
-def test_models_that_learned_nothing_change_nothing(kind):
+def test_merging_untrained_models_changes_nothing(kind):
     (model,) = parts(kind, n=1)
     before = dumps(model)
     model.merge_with()
@@ -158,13 +158,13 @@ def test_models_that_learned_nothing_change_nothing(kind):
         (OnlineLinearSVC, {"C": 0.5}, "models with C=1.0 and C=0.5 cannot be merged: give both the same"),
     ],
 )
-def test_models_that_cannot_become_one_are_refused(kind, parameters, reason):
-    (model,), (other,) = parts(kind, n=1), parts(kind, n=1, **parameters)
-    refused(reason, model.merge_with, other)
+def test_models_with_other_parameters_are_refused(kind, parameters, reason):
+    (model,), (second,) = parts(kind, n=1), parts(kind, n=1, **parameters)
+    refused(reason, model.merge_with, second)
 
 
 @pytest.mark.parametrize(
-    ("model", "other", "reason"),
+    ("model", "second", "reason"),
     [
         (
             OnlineLinearSVC(),
@@ -181,15 +181,15 @@ def test_models_that_cannot_become_one_are_refused(kind, parameters, reason):
     ],
     ids=str,
 )
-def test_kinds_that_cannot_become_one_are_refused(model, other, reason):
-    refused(reason, getattr(model, "merge_with", lambda other: merge_models([model, other])), other)
+def test_models_of_other_classes_are_refused(model, second, reason):
+    refused(reason, getattr(model, "merge_with", lambda second: merge_models([model, second])), second)
 
 
 # Rules of the online kernel family ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.once
-def test_the_damage_of_a_forgetron_is_that_of_all():
+def test_the_damage_of_merged_forgetrons_is_summed():
     models = parts(Forgetron)
     mistakes, damage = (sum(float(model._rule_record[name][0]) for model in models) for name in ("mistakes", "damage"))
     own = one_of(models)._rule_record[0]
@@ -202,7 +202,7 @@ def gram(Z):
 
 
 @pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
-def test_the_inverse_of_a_projectron_is_made_anew(kind):
+def test_the_inverse_of_a_merged_projectron_is_recomputed(kind):
     model = one_of(parts(kind, gamma=0.5, scaling=None))
     X, y = rows(kind, EACH, 1)
     at = np.flatnonzero(model.predict_many(X) != y)[0]
@@ -212,7 +212,7 @@ def test_the_inverse_of_a_projectron_is_made_anew(kind):
     assert np.abs(G @ gram(model.support_vectors.astype(float)) - np.eye(n)).max() < 1e-6 * np.abs(G).max() < 0.5  # float32
 
 
-def test_landmarks_of_nogd_go_on_within_their_span():
+def test_a_merged_nogd_continues_in_the_span_of_its_landmarks():
     model = one_of(parts(NOGD, gamma=0.5, scaling=None))
     before, a = model.support_vectors, model.coefficients
     X, y = rows(NOGD, EACH, 1)
@@ -227,7 +227,7 @@ def test_landmarks_of_nogd_go_on_within_their_span():
     np.testing.assert_allclose(model.coefficients - a, [0.1 * signs[at] * G @ k], rtol=1e-3, atol=1e-5)
 
 
-def test_the_least_support_vector_of_forgetron_is_the_oldest():
+def test_the_oldest_vector_of_a_merged_forgetron_has_the_smallest_coefficient():
     model = one_of(parts(Forgetron))
     assert (np.diff(model._store.views.stamps[:BUDGET]) > 0).all()
     with_room = Forgetron(3 * BUDGET)
@@ -256,11 +256,11 @@ def decisions(model, X):
 @pytest.mark.parametrize("averaging", [0, 3000])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("kind", LINEAR)
-def test_the_decision_function_is_the_mean_by_rows(kind, fit_intercept, averaging):
+def test_linear_models_are_averaged_by_numbers_of_rows(kind, fit_intercept, averaging):
     cuts = EACH, EACH + EACH // 2
     X, f = linear_rows(cuts[-1] + 2 * EACH)
-    each = zip(np.split(X, cuts), np.split(target(kind, f), cuts), strict=True)
-    models = [learned(kind(fit_intercept=fit_intercept, averaging=averaging), *some) for some in each]
+    batches = zip(np.split(X, cuts), np.split(target(kind, f), cuts), strict=True)
+    models = [learned(kind(fit_intercept=fit_intercept, averaging=averaging), *batch) for batch in batches]
     X, _ = linear_rows(100, 3)
     counts = [model.n_learned for model in models]
     expected = np.average([decisions(model, X) for model in models], axis=0, weights=counts)
@@ -292,17 +292,17 @@ def test_scales_are_pooled(kind):
 
 
 @pytest.mark.parametrize("kind", LINEAR)
-def test_units_move_weights_and_a_feature_that_one_has_not_seen_is_that_of_the_others(kind):
+def test_units_convert_weights_and_unseen_features_are_ignored(kind):
     X, f = linear_rows(2 * EACH)
-    some = X.copy()
-    some[:EACH, 2] = 0.0
-    models = [learned(kind(), part, target(kind, y)) for part, y in zip(np.split(some, 2), np.split(f, 2), strict=True)]
+    scaled = X.copy()
+    scaled[:EACH, 2] = 0.0
+    models = [learned(kind(), part, target(kind, y)) for part, y in zip(np.split(scaled, 2), np.split(f, 2), strict=True)]
     moves = np.array([[(2.0, 1.0), (0.5, -3.0), (0.0, 7.0)], [(1.0, 0.0), (4.0, 2.0), (0.1, 0.3)]])
     w = [model.coefficients / np.where(moves[i, :, 0] != 0.0, moves[i, :, 0], 1.0) for i, model in enumerate(models)]
     T, _ = linear_rows(50, 3)
     weighed = [T[:, :2].astype(float) @ w[i][:2] - moves[i, :2, 1] @ w[i][:2] + model.intercept for i, model in enumerate(models)]
     expected = np.mean(weighed, axis=0) + w[1][2] * (T[:, 2] - 0.3)
-    models[0].merge_with(models[1], units=[dict(enumerate(map(tuple, each))) for each in moves.tolist()])
+    models[0].merge_with(models[1], units=[dict(enumerate(map(tuple, move))) for move in moves.tolist()])
     np.testing.assert_allclose(decisions(models[0], T), expected, rtol=1e-6, atol=1e-6)
 
 
@@ -312,7 +312,7 @@ def test_coefficients_that_do_not_fit_are_refused():
     refused("numbers below", model.set_coefficients, [1.0, np.nan])
 
 
-def test_models_of_any_number_of_rows_become_one():
+def test_models_with_few_rows_are_merged():
     models = [OnlineLinearSVC() for _ in range(3)]
     for model in models:
         model.learn_one({"a": 1.0}, True)

@@ -1,4 +1,4 @@
-"""Models that become one: the union of what they have learned, within the budget."""
+"""Merging of models with support vectors: their union within the budget, with refitted coefficients."""
 
 import numpy as np
 import pytest
@@ -40,8 +40,8 @@ def test_merged_models_merge_again(kind, classes):
     flat = loads(dumps(models[0]))
     flat.merge_with(*models[1:])
     while len(models) > 1:
-        for one, other in zip(models[::2], models[1::2], strict=True):
-            one.merge_with(other)
+        for one, second in zip(models[::2], models[1::2], strict=True):
+            one.merge_with(second)
         models = models[::2]
     X, y = sectors(4000, seed=5, classes=classes)
     tree, at_once = (np.mean(model.predict_many(X) == y) for model in (models[0], flat))
@@ -55,7 +55,7 @@ def kernels(model, X, Z):
 
 @pytest.mark.parametrize("with_rows", [pytest.param(False, marks=pytest.mark.once), True])
 @pytest.mark.parametrize("kind", [pytest.param(BSGDClassifier, marks=pytest.mark.once), BSCAClassifier, BSCARegressor])
-def test_merged_coefficients_make_the_objective_smallest(kind, with_rows, monkeypatch):
+def test_merged_coefficients_minimise_the_objective(kind, with_rows, monkeypatch):
     monkeypatch.setattr(merging, "_NOISE", 0.0)
     models = parts(kind, scaling=None, gamma=0.5)
     union = [(m.support_vectors.astype(float), m.coefficients[0] / 3.0, float(m.intercept[0]) / 3.0) for m in models]
@@ -84,14 +84,14 @@ def test_merged_coefficients_make_the_objective_smallest(kind, with_rows, monkey
         loss = (wanted - f) ** 2 if kind is BSCARegressor else np.maximum(margins - wanted * f, 0.0) ** 2
         return float(weights @ loss + 0.03 * move @ between @ move)
 
-    found = objective(merged.coefficients[0])
+    smallest = objective(merged.coefficients[0])
     best = optimize.minimize(objective, merged.coefficients[0], method="L-BFGS-B").fun
-    assert found <= best + 1e-5 * (1.0 + best)  # where it is the best one, up to rounding
-    assert found < 0.99 * objective(mean[order])
+    assert smallest <= best + 1e-5 * (1.0 + best)  # where it is the best one, up to rounding
+    assert smallest < 0.99 * objective(mean[order])
 
 
 @pytest.mark.once
-def test_the_scale_is_that_of_all_rows():
+def test_the_merged_scale_is_that_of_all_rows():
     models = parts(BSGDClassifier, of=sectors)
     X, _ = sectors(3 * EACH)
     models[0].merge_with(*models[1:])
@@ -125,42 +125,42 @@ def test_pooled_moments_are_those_of_all_values():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("known", [((0, 1), (1, 2)), ((0,), (1,)), ((0,), (1, 2)), ((0, 1, 2), (2, 0))])
-def test_labels_of_all_are_known(known):
+@pytest.mark.parametrize("label_sets", [((0, 1), (1, 2)), ((0,), (1,)), ((0,), (1, 2)), ((0, 1, 2), (2, 0))])
+def test_the_merged_model_has_the_labels_of_all(label_sets):
     X, y = sectors(1500, classes=3)
     names = np.array(["a", "b", "c"])
     models = []
-    for half, labels in enumerate(known):
-        some = np.flatnonzero(np.isin(y, labels) & (np.arange(len(y)) % 2 == half))
+    for half, labels in enumerate(label_sets):
+        part = np.flatnonzero(np.isin(y, labels) & (np.arange(len(y)) % 2 == half))
         models.append(BSCAClassifier(budget=60, seed=0))
-        models[-1].learn_many(X[some], names[y[some]].tolist())
-    everything = {label for labels in known for label in labels}
+        models[-1].learn_many(X[part], names[y[part]].tolist())
+    everything = {label for labels in label_sets for label in labels}
     models[0].merge_with(models[1])
     assert sorted(models[0].labels) == sorted(names[list(everything)])
     T, wanted = sectors(1000, seed=3, classes=3)
-    some = np.isin(wanted, list(everything))
-    assert np.mean(models[0].predict_many(T[some]) == names[wanted[some]]) > 0.8
+    part = np.isin(wanted, list(everything))
+    assert np.mean(models[0].predict_many(T[part]) == names[wanted[part]]) > 0.8
     assert dumps(loads(dumps(models[0]))) == dumps(models[0])
 
 
 @pytest.mark.once
-def test_kernels_that_were_found_too_far_apart_are_refused():
+def test_estimates_of_gamma_that_differ_too_much_are_refused():
     X, y = sectors(600)
     models = [learned(BSGDClassifier(budget=10, scaling=None), factor * X, y) for factor in (1.0, 1.05, 2.0)]
     models[0].merge_with(models[1])
     refused("differ too much", models[0].merge_with, models[2])
 
 
-def test_hashed_columns_are_those_of_one_model():
+def test_models_with_hashed_columns_merge_only_with_equal_columns():
     models = [BSGDClassifier(budget=10, max_features=2, overflow="hash") for _ in range(2)]
     for i in range(10):
         models[0].learn_one({"a": i, "b": -i, "c": 1.0}, i % 2 == 0)
         models[1].learn_one({"a": i, "c": 1.0, "b": -i}, i % 2 == 0)
     models[0].merge_with(models[1])
-    other = BSGDClassifier(budget=10, max_features=2, overflow="hash")
-    other.learn_one({"b": 1.0, "a": 2.0}, True)
-    other.learn_one({"c": 1.0}, True)
-    models[0].merge_with(other)
+    third = BSGDClassifier(budget=10, max_features=2, overflow="hash")
+    third.learn_one({"b": 1.0, "a": 2.0}, True)
+    third.learn_one({"c": 1.0}, True)
+    models[0].merge_with(third)
     one = BSGDClassifier(budget=10, max_features=2, overflow="hash")
     one.learn_one({"c": 1.0}, True)
     one.learn_one({"a": 1.0}, False)
@@ -171,17 +171,17 @@ def test_hashed_columns_are_those_of_one_model():
 
 
 @pytest.mark.once
-def test_noisy_rows_of_several_classes_help():
+def test_extra_rows_help_with_label_noise():
     classes = 3
     X, y = rows(8 * EACH, classes=classes)
     noise = np.random.default_rng(1).random(len(y)) < 0.2
     y = np.where(noise, np.random.default_rng(2).integers(classes, size=len(y)), y)
-    models, others = ([BSCAClassifier(budget=40, seed=0) for _ in range(4)] for _ in range(2))
-    for each in (models, others):
-        for i, model in enumerate(each):
+    models, plain_models = ([BSCAClassifier(budget=40, seed=0) for _ in range(4)] for _ in range(2))
+    for group in (models, plain_models):
+        for i, model in enumerate(group):
             model.learn_many(X[i::4], y[i::4])
     models[0].merge_with(*models[1:])
-    others[0].merge_with(*others[1:], rows=(X, y))
+    plain_models[0].merge_with(*plain_models[1:], rows=(X, y))
 
     def loss(model):
         F, of = model.decision_function_many(X), [model.labels.index(label) for label in y]
@@ -189,30 +189,30 @@ def test_noisy_rows_of_several_classes_help():
         F[np.arange(len(F)), of] = -np.inf
         return np.square(np.maximum(1.0 - own + F.max(axis=1), 0.0)).mean()
 
-    assert loss(others[0]) < 0.9 * loss(models[0])
+    assert loss(plain_models[0]) < 0.9 * loss(models[0])
     T, t = rows(2000, seed=5, classes=classes)
-    without, with_rows = (np.mean(np.array(model.predict_many(T)) == t) for model in (models[0], others[0]))
+    without, with_rows = (np.mean(np.array(model.predict_many(T)) == t) for model in (models[0], plain_models[0]))
     assert with_rows > without
-    others[0].learn_many(*rows(20, seed=8, classes=classes))
+    plain_models[0].learn_many(*rows(20, seed=8, classes=classes))
 
 
 @pytest.mark.once
-def test_probabilities_are_those_of_the_rows():
-    models, others = (parts(BSCAClassifier) for _ in range(2))
+def test_extra_rows_calibrate_probabilities():
+    models, plain_models = (parts(BSCAClassifier) for _ in range(2))
     models[0].merge_with(*models[1:])
     X, y = rows(1000, seed=2)
     y = np.where(np.random.default_rng(3).random(1000) < 0.2, 1 - y, y)
-    others[0].merge_with(*others[1:], rows=(X, y))
+    plain_models[0].merge_with(*plain_models[1:], rows=(X, y))
 
     def log_loss(model):
         p = model.predict_proba_many(X)[:, [int(label != model.positive_label) for label in (0, 1)].index(0)]
         return -np.log(np.clip(np.where(y == 1, p, 1.0 - p), 1e-6, 1.0)).mean()
 
-    assert log_loss(others[0]) < min(log_loss(models[0]), 0.55)
+    assert log_loss(plain_models[0]) < min(log_loss(models[0]), 0.55)
 
 
 @pytest.mark.once
-def test_class_weights_weigh_the_rows():
+def test_class_weights_apply_to_extra_rows():
     X, y = rows(300, seed=2)
     rare = np.flatnonzero((y == 1) | (np.arange(300) % 10 == 0))
     models = []
@@ -226,22 +226,22 @@ def test_class_weights_weigh_the_rows():
     assert heavy > light
 
 
-def test_one_model_with_rows_and_none_without_rows():
-    (model,), (other,) = parts(BSCAClassifier, n=1), parts(BSCAClassifier, n=1)
+def test_merging_one_model_with_and_without_extra_rows():
+    (model,), (second,) = parts(BSCAClassifier, n=1), parts(BSCAClassifier, n=1)
     model.merge_with(rows=rows(100, seed=2))
-    assert model.n_learned == other.n_learned
-    assert not np.array_equal(model.coefficients, other.coefficients)
+    assert model.n_learned == second.n_learned
+    assert not np.array_equal(model.coefficients, second.coefficients)
     new = BSCAClassifier(budget=5)
     new.merge_with(rows=rows(10))
     assert new.n_learned == 0
-    models, others = parts(BSCAClassifier), parts(BSCAClassifier)
+    models, reference_models = parts(BSCAClassifier), parts(BSCAClassifier)
     models[0].merge_with(*models[1:], rows=(np.zeros((0, 2), np.float32), []))
-    others[0].merge_with(*others[1:])
-    assert dumps(models[0]) == dumps(others[0])
+    reference_models[0].merge_with(*reference_models[1:])
+    assert dumps(models[0]) == dumps(reference_models[0])
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("extra_rows", "reason"),
     [
         (([[1.0, 2.0]], [0]), "X must be an eager frame or a 2-D array"),
         ((np.ones((2, 2)), [0]), "X has 2 rows, y 1"),
@@ -251,14 +251,14 @@ def test_one_model_with_rows_and_none_without_rows():
     ],
     ids=str,
 )
-def test_rows_that_cannot_be_fitted_leave_the_model(given, reason):
+def test_invalid_extra_rows_do_not_change_the_model(extra_rows, reason):
     models = parts(BSCAClassifier, n=2)
     before = dumps(models[0])
-    refused(reason, models[0].merge_with, models[1], rows=given)
+    refused(reason, models[0].merge_with, models[1], rows=extra_rows)
     assert dumps(models[0]) == before
 
 
-def test_models_that_take_no_rows():
+def test_models_that_do_not_accept_extra_rows():
     X, y = rows(60)
     linear = [OnlineLinearSVC() for _ in range(2)]
     detectors = [OneClassBSGD(budget=10) for _ in range(2)]
@@ -271,13 +271,13 @@ def test_models_that_take_no_rows():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_kernel_values_that_are_not_kept_are_computed_again(classes, monkeypatch):
+def test_kernel_values_that_are_not_cached_are_recomputed(classes, monkeypatch):
     models = parts(BSCAClassifier, n=2, classes=classes)
     X, y = rows(EACH, seed=7, classes=classes)
     monkeypatch.setattr(merging, "_CHUNK", 30)
     merged = []
-    for held in 0, 8 * 30 * 30, 2**27:
-        monkeypatch.setattr(merging, "_HELD", held)
+    for cache_bytes in 0, 8 * 30 * 30, 2**27:
+        monkeypatch.setattr(merging, "_HELD", cache_bytes)
         merged.append(BSCAClassifier(budget=30, seed=0))
         merged[-1].merge_with(*models, rows=(X, y))
     assert dumps(merged[0]) == dumps(merged[1]) == dumps(merged[2])

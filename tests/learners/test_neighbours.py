@@ -1,4 +1,4 @@
-"""The expert of an ensemble that remembers rows, beside its twin."""
+"""The instance memory of ensembles, against its twin."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ LABELS = [False, True, "a third", *range(2, 11)]
 
 
 def rows(labels, n=N, seed=0, late=2):
-    """Rows whose first feature says most, the second is constant for long and ``late`` ones come in the course of time; and
-    their labels, of which all come by and by, or numbers.
+    """Rows whose first feature is the most relevant one, the second is constant for long, and ``late`` features come later; with
+    labels, new ones in the course of time, or targets.
     """
     rng = np.random.default_rng(seed)
     for t in range(n):
@@ -27,13 +27,13 @@ def rows(labels, n=N, seed=0, late=2):
         x = {"a": 3.0 * z[0] + 50.0, "b": 0.01 * z[1] if t > n // 4 else 0.0, "c": float(z[2] > 0.5)}
         for j in range(late):
             first = (j + 1) * n // (late + 2)
-            if t >= first:  # as 0, so that all else of the row is as it was predicted
+            if t >= first:  # its first value is 0, so that the row does not differ from the predicted one
                 x[f"late {j}"] = 20.0 * z[3 + j] if t > first else 0.0
         value = np.sin(z[0]) + 0.3 * z[1] + 0.2 * rng.normal()
         weight = float(rng.choice([1.0, 0.01, 3.0, 300.0], p=[0.7, 0.1, 0.15, 0.05]))
         if labels:
-            known = min(labels, 2 + t * (labels - 1) // (n // 2))
-            yield x, LABELS[int(np.clip((value + 1.2) / 2.4 * known, 0, known - 1))], weight
+            n_labels = min(labels, 2 + t * (labels - 1) // (n // 2))
+            yield x, LABELS[int(np.clip((value + 1.2) / 2.4 * n_labels, 0, n_labels - 1))], weight
         else:
             yield x, 5.0 * value - 3.0, weight
 
@@ -44,7 +44,7 @@ def scale_of(model):
 
 
 class Beside:
-    """An ensemble and the twin of what it remembers, which learn the same rows and are compared after each."""
+    """An ensemble and the twin of its instance memory, which learn the same rows and are compared after each."""
 
     def __init__(self, model):
         self.model, self.numbers, self.first = model, isinstance(model, SVMRegressor), place_of(model, Neighbours)[1]
@@ -56,13 +56,13 @@ class Beside:
 
     def laid_out(self, x):
         """A row as the expert takes it, and the units of its features."""
-        given = np.zeros(len(self.model.feature_names))
+        row = np.zeros(len(self.model.feature_names))
         for j, name in enumerate(self.model.feature_names):
-            given[j] = x.get(name, 0.0)
-        location, spread = (numbers[: len(given)] for numbers in scale_of(self.model))
+            row[j] = x.get(name, 0.0)
+        location, spread = (numbers[: len(row)] for numbers in scale_of(self.model))
         if self.model.scaling is None:
-            return given.astype(np.float32).astype(float), spread
-        scaled = np.clip(np.where(spread > 0.0, (given - location) / np.where(spread > 0.0, spread, 1.0), 0.0), -8.0, 8.0)
+            return row.astype(np.float32).astype(float), spread
+        scaled = np.clip(np.where(spread > 0.0, (row - location) / np.where(spread > 0.0, spread, 1.0), 0.0), -8.0, 8.0)
         return scaled.astype(np.float32).astype(float), np.where(spread > 0.0, 1.0, 0.0)
 
     def agree_on(self, said, x):
@@ -121,13 +121,13 @@ class Beside:
 
 
 def few(labels, scaling):
-    """An ensemble of few experts, of which one remembers 48 rows, or 96 of more than two labels."""
+    """An ensemble of few experts, including an instance memory of 48 rows, or 96 with more than two labels."""
     kind, team = (SVMClassifier, FEW) if labels else (SVMRegressor, FEW_NUMBERS)
     return of_experts(kind, *team, max_features=9, scaling=scaling, seed=1)
 
 
 @pytest.mark.parametrize(("labels", "scaling"), [(2, "auto"), (3, None), (12, "auto"), (0, "auto")])
-def test_rows_that_are_remembered_and_what_they_say(labels, scaling, monkeypatch):
+def test_the_instance_memory_equals_its_twin(labels, scaling, monkeypatch):
     monkeypatch.setattr(neighbours, "MAX_CELLS", 48 * 3)  # of 3 features; of 5 there is room for 16
     pair = Beside(few(labels, scaling))
     for x, y, weight in rows(labels):
@@ -142,7 +142,7 @@ def test_rows_that_are_remembered_and_what_they_say(labels, scaling, monkeypatch
 
 @pytest.mark.once
 @pytest.mark.parametrize(("labels", "scaling"), [(3, "auto"), (0, None)])
-def test_ensembles_remember_rows_as_their_twin(labels, scaling):
+def test_the_instance_memory_of_ensembles_equals_its_twin(labels, scaling):
     model = (SVMClassifier if labels else SVMRegressor)(max_features=9, scaling=scaling, seed=1)
     pair = Beside(model)
     for x, y, weight in rows(labels, 60 if config.DISABLE_JIT else 120):
@@ -151,7 +151,7 @@ def test_ensembles_remember_rows_as_their_twin(labels, scaling):
         pair.probe(x)
 
 
-def test_of_rows_as_near_the_first_vote():
+def test_the_first_of_equally_near_rows_vote():
     # Four rows over and over again: more than 13 that are held have the same distance.
     pair = Beside(few(2, None))
     rng = np.random.default_rng(0)
@@ -163,7 +163,7 @@ def test_of_rows_as_near_the_first_vote():
 
 
 @pytest.mark.parametrize("labels", [2, 0])
-def test_what_features_count_fades_after_many_rows(labels):
+def test_feature_weights_decay_after_many_rows(labels):
     pair = Beside(few(labels, "auto"))
     for t, (x, y, weight) in enumerate(rows(labels, 60)):
         if t == 30:
@@ -174,28 +174,28 @@ def test_what_features_count_fades_after_many_rows(labels):
 
 
 @pytest.mark.once
-def test_rows_are_kept_where_they_are_missed_or_one_in_ten():
+def test_misclassified_rows_and_one_in_ten_others_are_stored():
     # The label is the sign: the memory is right of nearly all rows, and once it is half full, most of them are not kept.
     model = of_experts(SVMClassifier, *FEW, max_features=1, max_classes=2, seed=0)
     store, rng, passed = place_of(model, Neighbours)[0][0], np.random.default_rng(0), []
     for t in range(200):
         z = float(rng.normal())
         x = {"a": z + (1.0 if z > 0.0 else -1.0)}
-        held = store.n_rows
+        n_stored = store.n_rows
         model.learn_one(x, z > 0.0)
-        if held == store.n_rows:
+        if n_stored == store.n_rows:
             passed.append(t)
     assert store.n_rows == 24 + (200 - 24) // 10
     assert len(passed) == 200 - store.n_rows
 
 
 @pytest.mark.once
-def test_features_beyond_512_are_not_remembered():
+def test_the_instance_memory_ignores_features_beyond_512():
     model = of_experts(SVMClassifier, *FEW[::2], max_features=600, scaling=None, max_classes=2, seed=0)
     pair, rng = Beside(model), np.random.default_rng(0)
     for t in range(60):
-        size, some = (500, 50) if t < 10 else (600, 600 if t == 10 else 50)
-        x = {f"{j:03}": float(rng.normal()) for j in rng.choice(size, some, replace=False)}
+        size, n_values = (500, 50) if t < 10 else (600, 600 if t == 10 else 50)
+        x = {f"{j:03}": float(rng.normal()) for j in rng.choice(size, n_values, replace=False)}
         pair.learn(x, x.get("000", 0.0) + sum(x.values()) > 0.0, 1.0)
     assert len(model.feature_names) == 600
     assert pair.store.vectors.shape[1] == len(pair.twin.relevance) == 512

@@ -1,4 +1,4 @@
-"""Scores of the one-class machine: between 0 and 1, so that river's metrics and filters take them."""
+"""Anomaly scores are between 0 and 1, as river's metrics and filters expect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stream(n, seed=0):
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")
-def test_the_area_under_the_curve_by_river_is_the_exact_one():
+def test_rivers_roc_auc_is_exact():
     model = preprocessing.StandardScaler() | OneClassBSGD(100, nu=0.05)
     coarse, rolling, odd, scores = metrics.ROCAUC(), metrics.RollingROCAUC(window_size=5000), [], []
     for x, y in stream(5000):
@@ -47,7 +47,7 @@ def test_the_area_under_the_curve_by_river_is_the_exact_one():
 
 
 @pytest.mark.once
-def test_a_score_falls_with_the_decision_value_and_has_no_ties():
+def test_scores_decrease_with_decision_values_without_ties():
     model = OneClassBSGD(50, kernel="linear", scaling=None, averaging=0)
     for x, _ in stream(300):
         model.learn_one({"a": x["a"] + 3.0, "b": x["b"] + 3.0})
@@ -58,7 +58,7 @@ def test_a_score_falls_with_the_decision_value_and_has_no_ties():
     assert 0.0 < scores.min() < scores.max() < 1.0
 
 
-def test_before_learning_no_row_is_anomalous_and_to_score_changes_nothing():
+def test_scores_are_0_before_learning_and_scoring_changes_nothing():
     model = OneClassBSGD(50)
     assert (model.score_one({"a": 3.0}), model.decision_function_one({"a": 3.0})) == (0.0, 0.0)
     model.learn_one({"a": 1.0})
@@ -73,7 +73,7 @@ def test_before_learning_no_row_is_anomalous_and_to_score_changes_nothing():
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=1, max_size=30))
-def test_scores_lie_between_0_and_1_whatever_comes(rows):
+def test_scores_are_between_0_and_1_for_any_rows(rows):
     model = OneClassBSGD(5, gamma=0.1, scaling=None, kernel="linear")
     for a, b in rows:
         assert 0.0 <= model.score_one({0: a, 1: b}) <= 1.0

@@ -1,4 +1,4 @@
-"""Parameters out of range are named; those of a model that was made are fixed."""
+"""Parameters out of range are named, and cannot change after construction."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("kind", "parameter"), [(kind, parameter) for kind in WRONG for parameter in WRONG[kind]])
-def test_parameters_out_of_range_name_themselves(kind, parameter):
+def test_parameters_out_of_range_are_named(kind, parameter):
     kernel = {"kernel": "poly"} if (kind, parameter) == (KernelRLSClassifier, "coef0") else {}
     for value in WRONG[kind][parameter]:
         refused(
@@ -68,7 +68,7 @@ def test_parameters_out_of_range_name_themselves(kind, parameter):
         )
 
 
-def test_parameters_that_do_not_go_together():
+def test_incompatible_parameters_are_refused():
     refused("eta0 \\* l2 must be below 1", BSGDClassifier, learning_rate="constant", eta0=10.0, l2=0.1)
     refused("more than this machine has", BSGDClassifier, budget=2**30, max_features=2**30)
     refused("coef0 must be a finite number at least 0", BSGDClassifier, kernel="poly", coef0=-0.1)

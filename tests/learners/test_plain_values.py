@@ -1,4 +1,4 @@
-"""Labels and names of any type: plain once they have come, so that what is learned can be saved."""
+"""Labels and names of any type become plain Python values, so that models can be saved."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -41,36 +41,36 @@ ALIKE = [  # pairs of values, and the plain ones that they equal
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("make", "given", "plain_ones"),
+    ("make", "originals", "plain_ones"),
     [*((BSGDClassifier, *pair) for pair in ALIKE), *((kind, *ALIKE[-1]) for kind in (SVMClassifier, OnlineLinearSVC))],
 )
-def test_what_is_learned_can_be_saved(make, given, plain_ones):
+def test_labels_and_names_of_any_type_can_be_saved(make, originals, plain_ones):
     """Labels and names of any type that equals a plain one: learned, saved and loaded, the model is that of the plain ones."""
-    assert [to_plain(value) for value in given] == list(plain_ones)
-    assert [type(to_plain(value)) for value in given] == [type(value) for value in plain_ones]
+    assert [to_plain(value) for value in originals] == list(plain_ones)
+    assert [type(to_plain(value)) for value in originals] == [type(value) for value in plain_ones]
     seed = {} if make is OnlineLinearSVC else {"seed": 0}
     of_labels, of_names, plainly = (make(**seed) for _ in range(3))
     for i in range(40):
-        of_labels.learn_one({"a": float(i % 2), "b": 1.0}, given[i % 2])
-        of_names.learn_one({given[0]: float(i % 2), given[1]: float(i % 3)}, bool(i % 2))
+        of_labels.learn_one({"a": float(i % 2), "b": 1.0}, originals[i % 2])
+        of_names.learn_one({originals[0]: float(i % 2), originals[1]: float(i % 3)}, bool(i % 2))
         plainly.learn_one({plain_ones[0]: float(i % 2), plain_ones[1]: float(i % 3)}, bool(i % 2))
     assert dumps(of_names) == dumps(plainly)
     assert (
         loads(dumps(of_labels)).predict_one({"a": 1.0, "b": 1.0}) == of_labels.predict_one({"a": 1.0, "b": 1.0}) == plain_ones[1]
     )
-    x = {given[0]: 1.0, given[1]: 2.0}
+    x = {originals[0]: 1.0, originals[1]: 2.0}
     assert loads(dumps(of_names)).decision_function_one(x) == plainly.decision_function_one(
         dict(zip(plain_ones, x.values(), strict=True))
     )
 
 
 @pytest.mark.parametrize("value", [UUID(int=1), Fraction(1, 2), object(), Exception])
-def test_what_no_file_can_hold_is_refused_at_once(value):
+def test_labels_that_cannot_be_saved_are_refused(value):
     refused("which cannot be saved", BSGDClassifier().learn_one, {"a": 1.0}, value)
     refused("the name of a feature, .* which cannot be saved", BSGDClassifier().learn_one, {value: 1.0}, True)
 
 
-def test_names_of_numpy_in_a_scaler_of_river_can_be_saved():
+def test_numpy_names_in_a_river_scaler_can_be_saved():
     of_numpy, plainly = (StandardScaler() | BSGDClassifier(budget=5, seed=0) for _ in range(2))
     for i in range(20):
         of_numpy.learn_one({np.str_("a"): float(i % 7), np.str_("b"): 1.0}, i % 2)

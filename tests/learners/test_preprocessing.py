@@ -1,4 +1,4 @@
-"""The scaler that bounds absurd values: river's StandardScaler where there are none."""
+"""The scaler that clips outliers equals river's StandardScaler without them."""
 
 import math
 import pickle
@@ -39,7 +39,7 @@ def test_rivers_checks():
 
 @settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.floats(-1e6, 1e6)), max_size=80))
-def test_without_a_bound_it_is_rivers_scaler(rows):
+def test_without_clipping_it_equals_rivers_scaler(rows):
     ours, rivers = BoundedScaler(deviations=None), preprocessing.StandardScaler()
     for x in rows:
         ours.learn_one(x)
@@ -47,7 +47,7 @@ def test_without_a_bound_it_is_rivers_scaler(rows):
         scaled = ours.transform_one(x)
         assert list(scaled) == list(x) or set(scaled) == set(x)
         for name, value in rivers.transform_one(x).items():
-            # A variance that is rounding alone is none.
+            # Ignore features whose variance is only due to rounding.
             assert scaled[name] == pytest.approx(value, rel=1e-5, abs=1e-5) or rivers.vars[name] < 1e-9 * (
                 1.0 + rivers.means[name] ** 2
             )
@@ -55,7 +55,7 @@ def test_without_a_bound_it_is_rivers_scaler(rows):
 
 @settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.sampled_from("abcdefghijklmn"), st.floats(-1e3, 1e3)), max_size=60))
-def test_it_is_read_as_rivers_scaler_is(rows):
+def test_counts_means_and_vars_are_as_in_rivers_scaler(rows):
     ours, rivers = (learned(rows, scaler) for scaler in (BoundedScaler(deviations=None), preprocessing.StandardScaler()))
     assert (ours.counts, type(ours.counts)) == (rivers.counts, type(rivers.counts))
     for name in [*rivers.counts, "never learned"]:
@@ -64,7 +64,7 @@ def test_it_is_read_as_rivers_scaler_is(rows):
     assert (ours.means.keys(), ours.vars.keys()) == (ours.counts.keys(), ours.counts.keys())
 
 
-def test_the_moments_are_those_of_bounded_values():
+def test_moments_are_those_of_clipped_values():
     rows = normal_rows(1000)
     clean = learned(rows)
     scaler = learned([*rows, {"f2": 1e10}])
@@ -74,7 +74,7 @@ def test_the_moments_are_those_of_bounded_values():
     assert scaler.means["f2"] != 7.0
 
 
-def test_clean_rows_are_not_bounded():
+def test_normal_rows_are_not_clipped():
     rows = normal_rows(3000)
     assert learned(rows).n_bounded == 0
     assert learned(rows).transform_one(rows[0]) == pytest.approx(
@@ -85,7 +85,7 @@ def test_clean_rows_are_not_bounded():
 @pytest.mark.once
 @pytest.mark.parametrize("at", [0, 5, 31, 32, 500])
 @pytest.mark.parametrize("value", [-1e10, 3e38, 100.0])
-def test_one_absurd_value_moves_no_other_by_much(at, value):
+def test_an_outlier_changes_other_scaled_values_little(at, value):
     rows = normal_rows(1000)
     expected = learned(rows)
     rows[at] = {**rows[at], "f2": value}
@@ -98,7 +98,7 @@ def test_one_absurd_value_moves_no_other_by_much(at, value):
     assert scaler.n_bounded == (at >= 32)
 
 
-def test_values_that_stay_far_follow():
+def test_the_scale_follows_a_permanent_change():
     scaler = learned(normal_rows(1000))
     far = [{name: 1000.0 * value for name, value in x.items()} for x in normal_rows(1000, seed=2)]
     learned(far, scaler)
@@ -107,7 +107,7 @@ def test_values_that_stay_far_follow():
 
 
 @pytest.mark.parametrize("deviations", [8.0, None])
-def test_what_is_no_finite_number_is_refused_as_a_whole(deviations):
+def test_rows_with_non_finite_numbers_are_refused_completely(deviations):
     scaler = learned(normal_rows(50), BoundedScaler(deviations))
     before = pickle.dumps(scaler)
     for bad in ("text", math.nan, math.inf, 1e39, 10**400, None, [1.0]):
@@ -121,12 +121,12 @@ def test_what_is_no_finite_number_is_refused_as_a_whole(deviations):
     assert pickle.dumps(scaler) == before
 
 
-def test_saved_and_restored_it_goes_on_with_the_same_bytes():
+def test_a_saved_scaler_continues_identically():
     rows = [*normal_rows(40), {f"g{i}": float(i) for i in range(40)}, {"f1": 1e9}, *normal_rows(40, seed=3)]
-    whole = learned(rows)
+    reference = learned(rows)
     half = pickle.loads(pickle.dumps(learned(rows[:45])))
-    assert pickle.dumps(learned(rows[45:], half)) == pickle.dumps(whole)
-    assert pickle.loads(pickle.dumps(whole)).transform_one(rows[0]) == whole.transform_one(rows[0])
+    assert pickle.dumps(learned(rows[45:], half)) == pickle.dumps(reference)
+    assert pickle.loads(pickle.dumps(reference)).transform_one(rows[0]) == reference.transform_one(rows[0])
 
 
 def test_a_corrupt_state_is_refused():
@@ -149,44 +149,44 @@ def test_frames_are_learned_as_their_rows(frame):
     rows = normal_rows(200)
     rows[100]["f2"] = 1e20
     columns = {name: [x[name] for x in rows] for name in rows[0]}
-    given = frame(columns)
-    names = list(columns) if hasattr(given, "columns") else list(range(5))
+    data = frame(columns)
+    names = list(columns) if hasattr(data, "columns") else list(range(5))
     single, many = BoundedScaler(), BoundedScaler()
     for x in rows:
         single.learn_one(dict(zip(names, x.values(), strict=True)))
-    many.learn_many(given[:90])
-    many.learn_many(given[90:])
+    many.learn_many(data[:90])
+    many.learn_many(data[90:])
     assert dumps(many) == dumps(single)
     assert many.n_bounded == 1
-    scaled = many.transform_many(given)
-    assert type(scaled) is type(given)
+    scaled = many.transform_many(data)
+    assert type(scaled) is type(data)
     expected = [list(single.transform_one(dict(zip(names, x.values(), strict=True))).values()) for x in rows]
     assert np.asarray(scaled).tolist() == expected
-    if isinstance(given, pd.DataFrame):
-        assert scaled.index.equals(given.index)
-        more = many.transform_many(given.assign(unknown=1.0))
+    if isinstance(data, pd.DataFrame):
+        assert scaled.index.equals(data.index)
+        more = many.transform_many(data.assign(unknown=1.0))
         assert (more["unknown"] == 0.0).all()
         with pytest.raises(ValueError, match="row 3: feature 'f1' is inf: features must be finite float32"):
-            many.learn_many(given.assign(new=2.0, f1=[*[1.0] * 3, math.inf, *[1.0] * 196]))
+            many.learn_many(data.assign(new=2.0, f1=[*[1.0] * 3, math.inf, *[1.0] * 196]))
         assert dumps(many) == dumps(single)
 
 
-def test_targets_that_are_scaled_are_not_warned_of():
+def test_scaled_targets_cause_no_warning():
     model = BoundedTargetScaler(BSGDRegressor(budget=10, seed=0))
-    for i in range(200):  # so many deviations above the mean of those before it, always
+    for i in range(200):  # each target is above all earlier ones
         model.learn_one({"a": i % 7 / 7}, 1000.0 + i)
     assert model.predict_one({"a": 0.5}) > 1000.0
 
 
 @pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=pytest.mark.once)])
-def test_targets_are_scaled_at_once_as_one_after_the_other(weighted):
+def test_targets_are_scaled_in_batches_as_row_by_row(weighted):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)).astype(np.float32)
     y = (50.0 * X[:, 0] + 1000.0 + rng.normal(size=400)).tolist()
     y[60], y[200], y[::17] = 1e12, -1e9, [None] * 24
     weights = rng.integers(0, 3, 400).astype(float) if weighted else np.ones(400)
     ones, many = (BoundedTargetScaler(BSGDRegressor(budget=20, seed=0)) for _ in range(2))
-    names, found = ["a", "b", "c"], []
+    names, predictions = ["a", "b", "c"], []
     for i, row in enumerate(X.tolist()):
         x = dict(zip(names, row, strict=True))
         due = ones.predict_one(x)
@@ -196,12 +196,12 @@ def test_targets_are_scaled_at_once_as_one_after_the_other(weighted):
             assert many.predict_then_learn(X[:1], names, [1.0], False) is None  # its features are new
             many.learn_one(x, 1.0)
             ones.learn_one(x, 1.0)
-            found.append(due)
+            predictions.append(due)
         elif i % 25 == 1:
             part = slice(i, min(i + 25, 400))
             answers, _ = many.predict_then_learn(X[part], names, y[part], False, weights[part] if weighted else None)
-            found += answers
-        assert i >= len(found) or found[i] == due
+            predictions += answers
+        assert i >= len(predictions) or predictions[i] == due
     assert (ones._scaler._moments == many._scaler._moments).all()
     assert (ones.n_bounded, ones.regressor.n_learned) == (many.n_bounded, many.regressor.n_learned)
     assert many.predict_then_learn(X[:2], names, [1e300, 1.0], False) is None

@@ -1,4 +1,4 @@
-"""Coefficients by least squares over rows that lie in parts."""
+"""Refitting of coefficients to rows in several partitions."""
 
 import copy
 
@@ -65,11 +65,11 @@ def loss_of(model, X, y, w, ridge):
 
 def step_by_parts(model, X, y, w, parts, ridge=0.1):
     equations = NormalEquations.zeros(model)
-    for some in np.array_split(np.arange(len(y)), parts):
-        equations.add(NormalEquations.from_rows(model, X[some], y[some], w[some]))
+    for part in np.array_split(np.arange(len(y)), parts):
+        equations.add(NormalEquations.from_rows(model, X[part], y[part], w[part]))
     step, trial = equations.compute_step(model, ridge), LineSearch.zeros()
-    for some in np.array_split(np.arange(len(y)), parts):
-        trial.add(LineSearch.from_rows(model, step, X[some], y[some], w[some]))
+    for part in np.array_split(np.arange(len(y)), parts):
+        trial.add(LineSearch.from_rows(model, step, X[part], y[part], w[part]))
     return step, trial
 
 
@@ -79,7 +79,7 @@ CASES = [(BSCAClassifier, 2), (BSGDClassifier, 2), (BSCAClassifier, 3), (BSCAReg
 @pytest.mark.once
 @pytest.mark.parametrize("scaling", ["auto", None])
 @pytest.mark.parametrize(("kind", "classes"), CASES)
-def test_steps_lead_to_the_smallest_loss(kind, classes, scaling):
+def test_steps_converge_to_the_minimum(kind, classes, scaling):
     model, X, y = fitted(kind, classes, scaling=scaling)
     w = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
     X, y, w = X[::3], y[::3], w[::3]
@@ -98,20 +98,20 @@ def test_steps_lead_to_the_smallest_loss(kind, classes, scaling):
 
 @pytest.mark.once
 @pytest.mark.parametrize(("kind", "classes"), CASES)
-def test_parts_make_the_step_of_all(kind, classes):
+def test_sums_of_partitions_give_the_step_of_all_rows(kind, classes):
     model, X, y = fitted(kind, classes)
     one, five = (step_by_parts(model, X, y, np.ones(len(y)), parts) for parts in (1, 5))
     np.testing.assert_allclose(five[0], one[0], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(five[1].sums, one[1].sums, rtol=1e-6)
 
 
-def test_weights_of_classes_count():
+def test_refits_use_class_weights():
     model, X, y = fitted(BSCAClassifier, 2, class_weight={1: 5.0})
-    given = np.where(y == 1, 5.0, 1.0)
+    weights = np.where(y == 1, 5.0, 1.0)
     plain = copy.deepcopy(model)
     plain._class_weights = None
     np.testing.assert_allclose(
-        NormalEquations.from_rows(model, X, y).g, NormalEquations.from_rows(plain, X, y, given).g, rtol=1e-9
+        NormalEquations.from_rows(model, X, y).g, NormalEquations.from_rows(plain, X, y, weights).g, rtol=1e-9
     )
 
 
@@ -122,16 +122,16 @@ def test_a_step_that_goes_too_far_is_shortened():
     loss, a = loss_of(model, X, y, w, 0.1), model.coefficients
     before = loss(a)
     for factor, sizes in ((2.0, (0.25, 0.5)), (1e3, (0.0,)), (-1.0, (0.0,))):
-        other = copy.deepcopy(model)
-        size = take_step(other, factor * step, LineSearch.from_rows(model, factor * step, X, y))
+        shortened = copy.deepcopy(model)
+        size = take_step(shortened, factor * step, LineSearch.from_rows(model, factor * step, X, y))
         assert size in sizes
-        np.testing.assert_allclose(other.coefficients, a + size * factor * step)
-        assert loss(other.coefficients) <= before
+        np.testing.assert_allclose(shortened.coefficients, a + size * factor * step)
+        assert loss(shortened.coefficients) <= before
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(("kind", "classes"), CASES[:3])
-def test_probabilities_fit_the_rows(kind, classes):
+def test_refits_calibrate_probabilities(kind, classes):
     X, y = problem(classes, rows=4 * ROWS)
     model = kind(budget=12, gamma=0.5, seed=0)
     model.learn_many(X[:ROWS], y[:ROWS])
@@ -149,13 +149,13 @@ def test_probabilities_fit_the_rows(kind, classes):
 
     factor = np.exp(model._common["slope"][0, 0]) / max(model._common["size"][0, 0], 1.0)
     assert log_loss(factor) == pytest.approx(min(log_loss(factor * by) for by in np.geomspace(0.1, 10.0, 201)), rel=1e-3)
-    given = model.predict_proba_many(X)[np.arange(len(y)), places]
-    assert -np.log(given).mean() == pytest.approx(log_loss(factor), rel=0.01)  # which has no prior
+    probabilities = model.predict_proba_many(X)[np.arange(len(y)), places]
+    assert -np.log(probabilities).mean() == pytest.approx(log_loss(factor), rel=0.01)  # which has no prior
     wrong = np.mean(model.predict_many(X) != y)
     assert model._common["error"][0, 0] == pytest.approx(wrong, abs=1e-9)
 
 
-def test_columns_are_found_by_their_names():
+def test_refits_match_columns_by_name():
     X, y = problem(2)
     model = BSCAClassifier(budget=12, gamma=0.5)
     model.learn_many(pd.DataFrame(X, columns=["a", "b", "c"]), y)
@@ -172,7 +172,7 @@ def test_columns_are_found_by_their_names():
         (lambda X, y: (X[:-1], y), "rows"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(change, reason):
+def test_refits_refuse_invalid_rows(change, reason):
     model, X, y = fitted(BSCAClassifier, 2)
     refused(reason, NormalEquations.from_rows, model, *change(X, y))
 
@@ -199,7 +199,7 @@ def linear_loss(model, a, X, y, w):
 @pytest.mark.once
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
-def test_steps_of_linear_models_lead_to_the_smallest_loss(kind, fit_intercept):
+def test_steps_of_linear_models_converge_to_the_minimum(kind, fit_intercept):
     model, X, y = linear(kind, fit_intercept)
     w = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
     size = 3 + fit_intercept
@@ -208,13 +208,13 @@ def test_steps_of_linear_models_lead_to_the_smallest_loss(kind, fit_intercept):
         step, trial = step_by_parts(model, X, y, w, 3)
         take_step(model, step, trial)
     assert step.shape == (1, size)
-    found = np.append(model.coefficients, model.intercept)
-    assert linear_loss(model, found[:size], X, y, w) == pytest.approx(best.fun, rel=1e-9)
-    np.testing.assert_allclose(found[:size], best.x, rtol=1e-4, atol=1e-6)
+    weights = np.append(model.coefficients, model.intercept)
+    assert linear_loss(model, weights[:size], X, y, w) == pytest.approx(best.fun, rel=1e-9)
+    np.testing.assert_allclose(weights[:size], best.x, rtol=1e-4, atol=1e-6)
     assert fit_intercept or model.intercept == 0.0
 
 
-def test_an_intercept_that_is_given_stays():
+def test_a_refit_does_not_change_an_unfitted_intercept():
     X, y = problem(2)
     model = OnlineLinearSVC(fit_intercept=False)
     model.start_from([1.0, 0.0, 0.0], 0.7, labels=[0, 1])
@@ -223,7 +223,7 @@ def test_an_intercept_that_is_given_stays():
     assert model.intercept == 0.7
 
 
-def test_probabilities_of_linear_models_fit_the_rows():
+def test_refits_calibrate_probabilities_of_linear_models():
     model, X, y = linear(OnlineLinearSVC, True)
     take_step(model, *step_by_parts(model, X, y, np.ones(len(y)), 2))
     signs, f = np.where(y == 1, 1.0, -1.0), model.decision_function_many(X)

@@ -1,4 +1,4 @@
-"""Regressors and the one-class detector against their twins, and what their users hand in."""
+"""Regressors and the one-class detector against their twins, and warnings of unscaled targets."""
 
 import pickle
 import warnings
@@ -14,7 +14,7 @@ from streamsvm import BSCARegressor, BSGDRegressor, OneClassBSGD
 from streamsvm.learners import OnlineLinearSVR
 
 
-def test_a_bias_that_is_not_fitted_stays():
+def test_an_unfitted_intercept_does_not_change():
     X, y = waves(60)
     model = BSGDRegressor(budget=100, gamma=0.8, scaling=None, l2=1e-2, fit_intercept=False)
     twin = naive.NaiveBSGDRegression(100, 0.8, 1e-2, learning_rate="capped", eta0=0.1, epsilon=0.1)
@@ -31,7 +31,7 @@ def test_a_bias_that_is_not_fitted_stays():
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")
 @pytest.mark.parametrize("nu", [0.05, 0.5])
-def test_a_share_of_nu_lies_outside_and_the_order_is_that_of_the_exact_model(nu):
+def test_a_fraction_nu_is_outside_and_ranks_agree_with_the_exact_model(nu):
     rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(size=(3000, 2)), rng.normal(size=(3000, 2)) * 0.5 + 4.0])[rng.permutation(6000)]
     model = OneClassBSGD(budget=100, gamma=0.5, scaling=None, nu=nu)
@@ -50,16 +50,16 @@ def test_a_share_of_nu_lies_outside_and_the_order_is_that_of_the_exact_model(nu)
 @pytest.mark.parametrize(
     ("kind", "mean", "deviation", "far"),
     [
-        *((BSGDRegressor, *how) for how in ((0.0, 1.0, False), (40.0, 1.0, True), (1.0, 0.01, True), (0.0, 50.0, True))),
+        *((BSGDRegressor, *case) for case in ((0.0, 1.0, False), (40.0, 1.0, True), (1.0, 0.01, True), (0.0, 50.0, True))),
         *((kind, 40.0, 1.0, True) for kind in (BSCARegressor, OnlineLinearSVR)),
     ],
 )
 @pytest.mark.parametrize("many", [False, True])
-def test_targets_of_another_scale_are_warned_of_once(kind, mean, deviation, far, many):
+def test_unscaled_targets_cause_one_warning(kind, mean, deviation, far, many):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(250, 2)), mean + deviation * rng.normal(size=250)
     model = kind()
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         if many:
             for start in range(0, 250, 60):
@@ -67,17 +67,17 @@ def test_targets_of_another_scale_are_warned_of_once(kind, mean, deviation, far,
         else:
             for x, target in zip(dicts(X), y, strict=True):
                 model.learn_one(x, target)
-    assert len(found) == far
+    assert len(warned) == far
     if far:
-        assert f"wrap it in streamsvm.learners.preprocessing.BoundedTargetScaler({kind.__name__}(...))" in str(found[0].message)
-        assert found[0].filename == __file__
+        assert f"wrap it in streamsvm.learners.preprocessing.BoundedTargetScaler({kind.__name__}(...))" in str(warned[0].message)
+        assert warned[0].filename == __file__
 
 
 @pytest.mark.once
-def test_a_model_that_was_given_or_loaded_does_not_warn_of_targets():
-    given, half = BSGDRegressor(5, gamma=1.0, scaling=None), BSGDRegressor(5)
-    given.start_from(np.ones((1, 1)), [40.0])
+def test_started_and_loaded_models_do_not_warn_of_targets():
+    started, half = BSGDRegressor(5, gamma=1.0, scaling=None), BSGDRegressor(5)
+    started.start_from(np.ones((1, 1)), [40.0])
     half.learn_one({0: 1.0}, 40.0)
-    for model in (given, pickle.loads(pickle.dumps(half))):
+    for model in (started, pickle.loads(pickle.dumps(half))):
         for i in range(150):
             model.learn_one({0: i / 150.0}, 40.0 + i)

@@ -1,4 +1,4 @@
-"""Snapshots, pickles and clones: what is kept is what is taken back, and what no model wrote is refused."""
+"""Snapshots, pickles and clones restore the same model; corrupt ones are refused."""
 
 import copy
 import pickle
@@ -84,7 +84,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_states_that_compiled_code_could_not_trust_are_refused(name):
+def test_corrupt_states_are_refused(name):
     make, n, wrong = STATES[name]
     model = make()
     if n:
@@ -100,7 +100,7 @@ def test_states_that_compiled_code_could_not_trust_are_refused(name):
             refused(match, pickle.loads, pickle.dumps(model))
 
 
-def test_pickles_with_other_parameters_or_names_are_refused(model):
+def test_inconsistent_pickles_are_refused(model):
     model.learn_one({"a": 1.0, "b": 1.0}, True)
     state = model.__getstate__()
     for name, value, match in (("budget", 400, "snapshot"), ("gamma", 3.0, "gamma"), ("kernel", "linear", "kernel|snapshot")):
@@ -122,7 +122,7 @@ def test_parameters_of_a_model_are_fixed(model):
     assert model.budget == 5
 
 
-def test_what_a_user_added_is_kept():
+def test_attributes_set_by_users_are_saved():
     class Named(BSGDClassifier):
         pass
 
@@ -138,14 +138,14 @@ def test_clone(model):
     refused("leave out", model.clone, {"budget": 7}, include_attributes=True)
 
 
-def test_rows_so_small_that_their_norms_underflow_can_be_kept():
+def test_rows_whose_norms_underflow_can_be_saved():
     model = BSGDClassifier(budget=5)
     model.learn_one({"a": 1e-22}, True)
     model.learn_one({"a": 1.0}, False)
     assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
 
 
-def test_a_store_that_does_not_fit_names_what_makes_it_large():
+def test_a_store_beyond_memory_names_its_large_parameters():
     for options, named in (
         ({"replay": 2**31 - 1, "max_features": 10**7}, "budget=100, max_features=10000000, outputs=2, window=2147483647 need"),
         ({"kernel": "linear", "budget": 10**8}, r"budget=100000000, .* and a Gram matrix \(budget squared\) need"),

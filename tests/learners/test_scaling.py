@@ -1,4 +1,4 @@
-"""The scale inside the kernel learners: it follows the stream, and support vectors follow it."""
+"""Scaling inside kernel learners: it follows the stream, and support vectors are rescaled."""
 
 import math
 
@@ -54,7 +54,7 @@ class NaiveScale:
 
 @pytest.mark.once
 @pytest.mark.parametrize("drift", [0.0, 3.0])
-def test_it_is_the_twin_with_lists(drift):
+def test_scaling_equals_its_twin(drift):
     model = BSGDClassifier(budget=15, l2=1e-3, seed=0, scaling="auto", max_features=3)
     naive, scale = NaiveBSGD(15, 1.0 / 3.0, 1e-3), NaiveScale(3)
     moves = 0
@@ -73,7 +73,7 @@ def test_it_is_the_twin_with_lists(drift):
 
 
 @pytest.mark.once
-def test_decisions_are_those_of_the_attributes():
+def test_decisions_can_be_computed_from_public_attributes():
     model = learned_by(BSCAClassifier(budget=30, seed=0, scaling="auto"), stream(500, drift=2.0))
     assert model.positive_label
     for x, _ in stream(20, seed=1):
@@ -85,17 +85,17 @@ def test_decisions_are_those_of_the_attributes():
 
 @pytest.mark.once
 @pytest.mark.parametrize("make", [BSCAClassifier, BSGDClassifier], ids=lambda kind: kind.__name__)
-def test_units_say_nothing(make):
+def test_units_of_features_do_not_matter(make):
     """Powers of two are exact: the models are the same but for the units of their scales."""
     rows = stream(700)
-    other = [({"a": x["a"] * 2.0**-20, "b": x["b"] * 2.0**10, "c": x["c"]}, y) for x, y in rows]
-    one, two = (learned_by(make(budget=30, seed=0, scaling="auto"), of) for of in (rows, other))
+    converted = [({"a": x["a"] * 2.0**-20, "b": x["b"] * 2.0**10, "c": x["c"]}, y) for x, y in rows]
+    one, two = (learned_by(make(budget=30, seed=0, scaling="auto"), of) for of in (rows, converted))
     assert (one.support_vectors == two.support_vectors).all()
-    assert [one.decision_function_one(x) for x, _ in rows[:50]] == [two.decision_function_one(x) for x, _ in other[:50]]
+    assert [one.decision_function_one(x) for x, _ in rows[:50]] == [two.decision_function_one(x) for x, _ in converted[:50]]
 
 
 @pytest.mark.once
-def test_a_feature_that_is_constant_at_first_counts_when_it_varies():
+def test_a_constant_feature_has_an_effect_once_it_varies():
     rng = np.random.default_rng(0)
     rows = [({"a": a, "b": 7.0}, a > 0.0) for a in rng.normal(size=800).tolist()]
     rows += [({"a": a, "b": 7.0 + 0.01 * b}, a * b > 0.0) for a, b in rng.normal(size=(3000, 2)).tolist()]
@@ -110,7 +110,7 @@ def test_a_feature_that_is_constant_at_first_counts_when_it_varies():
 
 @compiled
 @pytest.mark.parametrize("start", [0.0, -999.0, None])
-def test_a_feature_whose_level_changes_for_good_goes_on_counting(start):
+def test_a_feature_keeps_its_effect_after_a_level_change(start):
     rows = stream(3000, spread=(1.0, 1.0, 1.0), centre=(0.0, 0.0, 0.0))
     changed = [({**x, "b": x["b"] + 1e3 if i >= 500 else x["b"] if start is None else start}, y) for i, (x, y) in enumerate(rows)]
     clean, model = (BSCAClassifier(budget=50, seed=0) for _ in range(2))
@@ -121,7 +121,7 @@ def test_a_feature_whose_level_changes_for_good_goes_on_counting(start):
 
 @compiled
 @pytest.mark.parametrize("absurd", [1e6, -1e17])
-def test_absurd_values_are_bounded(absurd):
+def test_outliers_are_clipped(absurd):
     rows = stream(2500, spread=(1.0, 1.0, 1.0), centre=(0.0, 0.0, 0.0))
     clean = accuracy(BSCAClassifier(budget=50, seed=0, scaling="auto"), rows)
     for every, lost, spread in ((500, 0.02, 1.1), (50, 0.15, 3.5)):
@@ -133,7 +133,7 @@ def test_absurd_values_are_bounded(absurd):
 
 
 @compiled
-def test_a_feature_that_is_rarely_not_0_does_not_vanish():
+def test_a_rarely_nonzero_feature_keeps_its_effect():
     """The bound that is for absurd values would take its few other values for such."""
     rng = np.random.default_rng(2)
     rows = [({"a": a, "b": 2.0 * (b < 0.005)}, a > 0.0) for a, b in zip(rng.normal(size=8000), rng.random(8000), strict=True)]
@@ -150,7 +150,7 @@ def beside_a_number(values):
 
 @pytest.mark.once
 @pytest.mark.parametrize("make", [BSGDClassifier, SVMClassifier], ids=lambda kind: kind.__name__)
-def test_binary_features_stay_as_they_are(make):
+def test_binary_features_are_not_scaled(make):
     """A feature of 0 and 1 is not scaled, but its variance counts in gamma; with another value it is one like others."""
     rows = beside_a_number([0.0, 1.0])
     model = learned_by(make(scaling="auto", seed=0), rows[:1100])
@@ -165,7 +165,7 @@ def test_binary_features_stay_as_they_are(make):
 
 
 @pytest.mark.once
-def test_binary_features_alone_count_more_if_they_are_rare():
+def test_rare_binary_features_count_more_if_all_are_binary():
     """As words do; gamma is one over the sum of their variances. A number among them ends that."""
     rng = np.random.default_rng(5)
     draws = rng.random((1025, 2)) < [0.5, 0.04]
@@ -181,8 +181,8 @@ def test_binary_features_alone_count_more_if_they_are_rare():
 @pytest.mark.once
 @pytest.mark.parametrize("make", [BSGDClassifier, SVMClassifier], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("offset", [5.4e6, -1e9])
-def test_a_large_mean_costs_nothing(make, offset):
-    """Coordinates in metres: what is learned, and asked, is the same as without the offset."""
+def test_a_large_mean_does_not_change_the_model(make, offset):
+    """Coordinates in metres: models and predictions are the same as without the offset."""
     rng = np.random.default_rng(1)
     values = np.round(rng.normal(size=(800, 2)), 3)
     y = [bool(label) for label in values[:, 0] > 0.0]
@@ -216,7 +216,7 @@ def test_values_whose_squares_are_too_large_are_scaled(make):
     refused("features must be finite float32 numbers", model.learn_one, {"wei": 1e39, "hash": 0.0}, True)
 
 
-def test_extreme_ratios_of_scales_leave_numbers_finite():
+def test_extreme_ratios_of_scales_stay_finite():
     """The first value is bounded away by those after it, and the scale shrinks by 40 orders of magnitude."""
     model = BSGDClassifier(budget=10, scaling="auto", max_features=2)
     values = [9e17, *(1e-30 * math.sin(i) for i in range(200))]
@@ -227,7 +227,7 @@ def test_extreme_ratios_of_scales_leave_numbers_finite():
 
 
 @pytest.mark.once
-def test_the_window_has_rows_as_they_are_given():
+def test_the_replay_window_stores_unscaled_rows():
     rows = stream(300, drift=3.0)
     model = learned_by(BSCAClassifier(budget=20, seed=0, scaling="auto", replay=40, replay_steps=2), rows)
     window = np.sort(model._store.views.window[:, : len(NAMES)], axis=0)
@@ -236,7 +236,7 @@ def test_the_window_has_rows_as_they_are_given():
 
 
 @pytest.mark.once
-def test_epochs_are_in_the_scale_in_use():
+def test_epochs_use_the_current_scale():
     rows = stream(300)
     X, y = np.array([list(x.values()) for x, _ in rows]), [label for _, label in rows]
     model = BSCAClassifier(budget=400, relaxation=1.0, tol=1e-3, averaging=0, seed=0, scaling="auto")
@@ -248,7 +248,7 @@ def test_epochs_are_in_the_scale_in_use():
 @pytest.mark.parametrize(
     ("model", "drift"), [(Projectron(15, scaling="auto", gamma=0.5), 4.0), (NOGD(8, rank=8, scaling="auto", gamma=0.5), 3.0)]
 )
-def test_inverses_follow_the_scale(model, drift):
+def test_inverse_gram_matrices_follow_the_scale(model, drift):
     model, checked = model.clone(), 0
     for x, y in stream(500, drift=drift):
         f = model.decision_function_one(x) if model.n_learned else 0.0
@@ -268,7 +268,7 @@ def test_inverses_follow_the_scale(model, drift):
     assert checked > 20
 
 
-def test_frequencies_of_fogd_stay():
+def test_frequencies_of_fogd_are_not_rescaled():
     rows = stream(400, drift=3.0)
     model = learned_by(FOGD(budget=20, seed=0, scaling="auto"), rows[:100])
     before, scale = model.support_vectors, model.scale_in_use.spread
@@ -279,7 +279,7 @@ def test_frequencies_of_fogd_stay():
 
 @pytest.mark.once
 @pytest.mark.parametrize("kernel", ["linear", "poly"])
-def test_kernels_of_products_take_centred_rows(kernel):
+def test_linear_and_polynomial_kernels_use_centred_rows(kernel):
     model = learned_by(BSGDClassifier(budget=20, kernel=kernel, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))
     assert model.scale_in_use.location == pytest.approx([1.0, 50.0, 1e-3], rel=0.6)
     sparse = learned_by(BSGDClassifier(budget=20, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))
@@ -287,7 +287,7 @@ def test_kernels_of_products_take_centred_rows(kernel):
 
 
 @pytest.mark.once
-def test_anomalies_and_numbers_are_scaled_too():
+def test_detectors_and_regressors_scale_rows():
     detector = OneClassBSGD(budget=30, scaling="auto")
     rows = stream(1500)
     for x, _ in rows:

@@ -1,4 +1,4 @@
-"""Sparse rows are learned and predicted as the same rows dense, to the byte, and never all of them dense at once."""
+"""Sparse rows give the same bytes as dense ones, and are never made dense all at once."""
 
 import tracemalloc
 
@@ -54,7 +54,7 @@ def small_parts(monkeypatch):
 @pytest.mark.once
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("name", of_each_kind(MAKERS, lambda name: name.split()[0]))
-def test_sparse_and_dense_are_the_same(name):
+def test_sparse_and_dense_rows_give_the_same_model(name):
     X, y = rows()
     weights = np.random.default_rng(1).choice([0.0, 1.0], size=len(y))
     forms = (X.toarray(), X, X.tocoo(), sparse.csc_matrix(X), pd.DataFrame.sparse.from_spmatrix(X))
@@ -66,10 +66,10 @@ def test_sparse_and_dense_are_the_same(name):
     assert len({snapshot(model) for model in models}) == 1
     for ask in ("predict", "predict_proba", "decision_function", "score"):
         if hasattr(models[0], f"{ask}_many"):
-            expected, *others = (getattr(model, f"{ask}_many")(form) for model, form in zip(models, forms, strict=True))
-            assert all(isinstance(answer, np.ndarray) for answer in others[:-1])
-            assert isinstance(others[-1], pd.Series | pd.DataFrame)
-            for answer in others:
+            expected, *results = (getattr(model, f"{ask}_many")(form) for model, form in zip(models, forms, strict=True))
+            assert all(isinstance(answer, np.ndarray) for answer in results[:-1])
+            assert isinstance(results[-1], pd.Series | pd.DataFrame)
+            for answer in results:
                 np.testing.assert_array_equal(np.asarray(answer), expected)
 
 
@@ -77,7 +77,7 @@ def test_sparse_and_dense_are_the_same(name):
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("value", [np.nan, 1e39])
 @pytest.mark.parametrize("name", of_each_kind(MAKERS, lambda name: name.split()[0]))
-def test_rows_that_are_refused(name, value):
+def test_invalid_sparse_rows_are_refused(name, value):
     X, y = rows()
     model = MAKERS[name]()
     learn(model, X, y)
@@ -93,7 +93,7 @@ def test_rows_that_are_refused(name, value):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.sampled_from([-1.0, 0.0, 0.5, 2.0])), max_size=12))
-def test_entries_in_any_order_and_more_than_once(entries):
+def test_unsorted_and_duplicate_entries(entries):
     i, j, values = zip(*entries, strict=True) if entries else ((), (), ())
     X = sparse.coo_array((np.array(values, np.float64), (np.array(i, np.int64), np.array(j, np.int64))), shape=(4, 6))
     models = [BSGDClassifier(budget=3, max_features=4, overflow="hash", seed=0) for _ in range(2)]
@@ -152,7 +152,7 @@ def test_passes_and_sums_over_sparse_rows():
     np.testing.assert_array_equal(sparse_sums.g, dense_sums.g)
 
 
-def test_sums_add_up_values_that_share_a_column():
+def test_sums_with_hashed_columns():
     X = np.random.default_rng(0).normal(size=(30, 3))
     hashed = BSGDClassifier(budget=8, max_features=1, overflow="hash", scaling=None, gamma=1.0, seed=0)
     summed = hashed.clone()
@@ -164,7 +164,7 @@ def test_sums_add_up_values_that_share_a_column():
     np.testing.assert_array_equal(NormalEquations.from_rows(hashed, X, y).A, NormalEquations.from_rows(summed, sums, y).A)
 
 
-def test_scalers_take_sparse_rows():
+def test_scalers_accept_sparse_rows():
     X, _ = rows()
     scalers = BoundedScaler(), BoundedScaler()
     for scaler, form in zip(scalers, (X, X.toarray()), strict=True):

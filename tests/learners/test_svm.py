@@ -1,4 +1,4 @@
-"""The ensemble: its experts are the learners themselves, its scale follows the stream, and nothing that comes breaks it."""
+"""The ensemble for labels: its experts equal separate learners, its scale follows the stream, and it is robust."""
 
 import json
 import pickle
@@ -38,7 +38,7 @@ def model():
 
 
 @pytest.mark.once
-def test_experts_are_the_learners_themselves():
+def test_experts_equal_separate_learners():
     model = SVMClassifier("high", scaling=None, max_features=4, max_classes=2, seed=3)
     team, peers = model._expert_specs, []
     for number, expert in enumerate(team):
@@ -73,7 +73,7 @@ def test_experts_are_the_learners_themselves():
 
 @pytest.mark.once
 @pytest.mark.parametrize(("kind", "functions", "memory"), [(SecondOrder, 1, 0.9999), (Additive, 4, 0.999)])
-def test_experts_of_second_order_as_their_twin(kind, functions, memory):
+def test_experts_of_second_order_equal_their_twin(kind, functions, memory):
     model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
     number = next(i for i, expert in enumerate(model._expert_specs) if type(expert) is kind)
     n = 1 + 4 * functions
@@ -82,8 +82,8 @@ def test_experts_of_second_order_as_their_twin(kind, functions, memory):
         z = functions_of(x, functions)
         if t > 1:
             model.predict_one(x)
-            found = model._store.views.inputs[0, model._store.views.experts["first_input"][number]]
-            assert found == pytest.approx(twin.weights @ z, rel=1e-6, abs=1e-9)
+            actual = model._store.views.inputs[0, model._store.views.experts["first_input"][number]]
+            assert actual == pytest.approx(twin.weights @ z, rel=1e-6, abs=1e-9)
         p = 1.0 / (1.0 + np.exp(-twin.weights @ z))
         model.learn_one(x, y)
         turn = (t + 16 * model._store.views.experts["number"][number]) % 64
@@ -91,7 +91,7 @@ def test_experts_of_second_order_as_their_twin(kind, functions, memory):
 
 
 @pytest.mark.once
-def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
+def test_the_additive_expert_resets_when_features_get_fewer_functions():
     model = SVMClassifier(max_features=40, seed=0)
     number = next(i for i, expert in enumerate(model._expert_specs) if isinstance(expert, Additive))
     newton_number = model._store.views.experts["number"][number]
@@ -105,7 +105,7 @@ def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
 
 
 @pytest.mark.once
-def test_a_third_class_leaves_the_decision_between_the_first_two():
+def test_a_third_class_does_not_change_decisions_between_the_first_two():
     data = list(rows(90))
     model = learned(data)
     model._store.views.weights[:, 0] = 0.0  # the constant says nothing between several classes
@@ -127,7 +127,7 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
 
 @pytest.mark.once
 @pytest.mark.parametrize("labels", [(False, True), ("ham", "spam"), ("ham", "spam", "eggs")], ids=str)
-def test_probabilities_begin_at_the_frequencies_of_the_classes(labels):
+def test_first_probabilities_are_class_frequencies(labels):
     model, counts = SVMClassifier(max_features=5, seed=3), dict.fromkeys(labels, 0)
     assert model.predict_proba_one({"f0": 1.0}) == {}
     rng = np.random.default_rng(0)
@@ -139,7 +139,7 @@ def test_probabilities_begin_at_the_frequencies_of_the_classes(labels):
             assert sum(p.values()) == pytest.approx(1.0)
             assert max(p, key=p.get) == model.predict_one(x)
             share = max(2.0 / (n + 3.0), 25.0 / (25.0 + n * n))
-            for of, count in counts.items():  # what the stack says, between 0 and 1, has the other share
+            for of, count in counts.items():  # the stack's probability, between 0 and 1, has the remaining share
                 least = share * (count + 1) / (n + len(labels))
                 assert 0.8 * least <= p[of] <= max(least + 1.0 - share, 0.5) + 1e-9
         model.learn_one(x, label)
@@ -162,7 +162,7 @@ def first_of(model, kind, width=1.0):
 
 
 @pytest.mark.once
-def test_gamma_follows_without_scaling():
+def test_gamma_is_updated_without_scaling():
     model = learned(rows(200, scale=10.0), scaling=None)
     first = first_of(model, BudgetedMachine).views.header[0]["gamma"]
     assert first == pytest.approx(1.0 / (100.0 * TABLE[:200, :4].var(axis=0).sum()), rel=0.12)
@@ -171,8 +171,8 @@ def test_gamma_follows_without_scaling():
 
 
 @pytest.mark.once
-def test_stored_vectors_follow_the_scale():
-    # The rows that are stored have today's distances, whatever the scale, and what features count, was when they came.
+def test_stored_vectors_are_rescaled():
+    # Distances of stored rows use the current scale and damping, not those of the time when the rows were stored.
     model = learned(rows(100))
     v = model._store.views
     store = model._store.stores[0][0].views
@@ -191,7 +191,7 @@ def test_stored_vectors_follow_the_scale():
 
 @pytest.mark.once
 @pytest.mark.parametrize("n", [50, pytest.param(800, marks=pytest.mark.skipif(config.DISABLE_JIT, reason="minutes"))])
-def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
+def test_landmarks_are_rescaled_until_the_normal_equations_start(n):
     model = learned(rows(n), effort="high")
     v, store = model._store.views, first_of(model, Landmarks).views
     size, used = store.header[0]["n_support"], 4
@@ -209,7 +209,7 @@ def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
         np.testing.assert_allclose(again, raw, atol=1e-4)
 
 
-def test_a_prediction_leaves_nothing_where_the_additive_expert_begins_anew():
+def test_a_prediction_does_not_change_a_resetting_additive_expert():
     twins = [SVMClassifier("low", max_features=20, max_classes=2, seed=0) for _ in range(2)]
     for i in range(30):
         for model in twins:
@@ -221,7 +221,7 @@ def test_a_prediction_leaves_nothing_where_the_additive_expert_begins_anew():
     assert snapshot(twins[0]) == snapshot(twins[1])
 
 
-def test_more_functions_than_there_is_room_for_are_not_computed():
+def test_functions_beyond_the_memory_are_not_computed():
     model = SVMClassifier("low", max_features=70, max_classes=2, seed=0)
     for i in range(5):
         model.learn_one({j: float((i * j) % 7) for j in range(70)}, i % 3 == 0)
@@ -247,7 +247,7 @@ def test_inspect_shows_the_experts(model, tmp_path, capsys):
 
 
 @pytest.mark.once
-def test_one_class_for_long_before_the_second_comes():
+def test_a_single_class_for_a_long_time():
     model = SVMClassifier(max_features=4, seed=0)
     X = TABLE[:N, :4] if config.DISABLE_JIT else np.tile(TABLE[:, :4], (8, 1))
     model.learn_many(X, ["ham"] * len(X))
@@ -256,7 +256,7 @@ def test_one_class_for_long_before_the_second_comes():
     assert accuracy(model, rows, N // 2) > 0.65
 
 
-def test_first_weights_count_all_experts_alike():
+def test_initial_weights_are_equal_for_all_experts():
     model = SVMClassifier(max_features=2)
     weights = model._store.views.weights
     assert not weights[:, :2].any()
@@ -267,7 +267,7 @@ def test_first_weights_count_all_experts_alike():
     assert newton.ROWS_PER_INVERSE == 64
 
 
-def test_an_output_of_one_expert_cannot_be_asked_for():
+def test_only_the_output_auto_is_supported():
     model = SVMClassifier("low", max_features=2, seed=0)
     model.learn_one({"a": 1.0}, True)
     assert model.decision_function_one({"a": 1.0}, output="auto") > 0.0
@@ -275,21 +275,25 @@ def test_an_output_of_one_expert_cannot_be_asked_for():
 
 
 @pytest.mark.once
-def test_memory_grows_by_label_as_the_docstring_says():
-    for features, two, base, each in ((2, 0.40e6, 0.42e6, 17.3e3), (16, 0.85e6, 0.98e6, 18.6e3), (256, 2.75e6, 2.75e6, 26.7e3)):
-        model, found = SVMClassifier(seed=0), {}
+def test_memory_per_label_is_as_documented():
+    for features, two, base, per_label in (
+        (2, 0.40e6, 0.42e6, 17.3e3),
+        (16, 0.85e6, 0.98e6, 18.6e3),
+        (256, 2.75e6, 2.75e6, 26.7e3),
+    ):
+        model, sizes = SVMClassifier(seed=0), {}
         for label in range(100):
             model.learn_one({f"{j}": float(label) for j in range(features)}, label)
-            found[label + 1] = model.nbytes
-        assert found[2] == pytest.approx(two, rel=0.02)
-        assert [found[k] for k in (3, 10, 26, 100)] == pytest.approx([base + each * k for k in (3, 10, 26, 100)], rel=0.03)
+            sizes[label + 1] = model.nbytes
+        assert sizes[2] == pytest.approx(two, rel=0.02)
+        assert [sizes[k] for k in (3, 10, 26, 100)] == pytest.approx([base + per_label * k for k in (3, 10, 26, 100)], rel=0.03)
     widest = SVMClassifier(seed=0)
     widest.learn_one({f"{j}": 1.0 for j in range(widest.max_features)}, "a")
     widest.learn_one({"0": 2.0}, "b")
     assert widest.nbytes == pytest.approx(6.2e6, rel=0.02)
 
 
-def test_a_restart_between_labels_and_features_changes_no_byte():
+def test_saving_between_new_labels_and_features_changes_no_byte():
     models = []
     for restarted in (False, True):
         model = SVMClassifier("low", seed=0)

@@ -1,4 +1,4 @@
-"""The ensemble for targets: its parts against slow twins, and nothing that comes breaks it."""
+"""The ensemble for targets: its parts against slow twins, and robustness against outliers."""
 
 import numpy as np
 import pytest
@@ -39,8 +39,8 @@ def errors(data, **parameters):
 
 
 def error(data, **parameters):
-    found = errors(data, **parameters)
-    return float(found[len(found) // 2 :].mean())
+    values = errors(data, **parameters)
+    return float(values[len(values) // 2 :].mean())
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ class NaiveStacks:
     def answers(self, inputs):
         inputs[2:] = np.clip(inputs[2:], -10.0, 10.0)
         inputs[1] = self.average(inputs[2:], self.sums[2:])
-        stacked = self.average([each.predict(inputs) for each in self.stacks], [each.loss for each in self.stacks])
+        stacked = self.average([member.predict(inputs) for member in self.stacks], [member.loss for member in self.stacks])
         return np.array([stacked, inputs[1], inputs[2 + int(np.argmin(self.errors[2:]))]])
 
     def learn(self, inputs, target, weight):
@@ -92,11 +92,11 @@ class NaiveStacks:
         self.errors[2:] += share * (abs(target - inputs[2:]) - self.errors[2:])
         self.sums[2:] = 0.999 * self.sums[2:] + min(weight, 10.0) * abs(target - inputs[2:])
         self.choices += share * (abs(target - answers) - self.choices)
-        for each in self.stacks:
-            each.learn_row(inputs, target, weight, self.choices[0], self.t)
+        for member in self.stacks:
+            member.learn_row(inputs, target, weight, self.choices[0], self.t)
 
 
-def test_the_stacks_as_their_twin():
+def test_the_stacks_equal_their_twin():
     rng, n = np.random.default_rng(0), 6
     noise = np.array([0.0, 0.0, 0.1, 0.3, 1.0, 3.0])
     twin = NaiveStacks(n)
@@ -122,13 +122,13 @@ def test_the_stacks_as_their_twin():
     np.testing.assert_allclose(v.errors, twin.errors)
     np.testing.assert_allclose(v.mistakes, twin.sums)
     np.testing.assert_allclose(v.choice_errors, twin.choices)
-    for i, each in enumerate(twin.stacks):
-        np.testing.assert_allclose(v.losses[i], each.loss)
-        np.testing.assert_allclose(v.weights[i], each.weights, rtol=1e-6, atol=1e-8)
-        np.testing.assert_allclose(v.curvatures[i], each.exact, rtol=1e-9)
+    for i, member in enumerate(twin.stacks):
+        np.testing.assert_allclose(v.losses[i], member.loss)
+        np.testing.assert_allclose(v.weights[i], member.weights, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(v.curvatures[i], member.exact, rtol=1e-9)
 
 
-def test_the_choice_is_the_stacks_unless_another_is_better_by_more_than_chance():
+def test_predictions_follow_the_stacks_unless_another_is_significantly_better():
     block, v, c = ensemble_of(target_predictions, 1)
     v.numbers[:] = 1.0, 0.2, 0.5
     for t in range(1, 40):
@@ -140,7 +140,7 @@ def test_the_choice_is_the_stacks_unless_another_is_better_by_more_than_chance()
     assert stack.choose_combination(block, 0.0, 1.0) == stack.STACK
 
 
-def test_rows_that_are_missed_by_far_count_less():
+def test_rows_with_large_errors_have_smaller_weights():
     assert stack.compute_robust_weight(0.0, 0.0) == 1.0
     assert stack.compute_robust_weight(1.5, 1.0) == 1.0
     assert stack.compute_robust_weight(6.0, 1.0) == pytest.approx(0.25)
@@ -169,7 +169,7 @@ class NaiveLeastSquares(naive.NaiveNewton):
 
 
 @pytest.mark.once
-def test_experts_are_the_learners_themselves():
+def test_experts_equal_separate_learners():
     # On scaled targets; those that correct another learn what that has left.
     model = SVMRegressor("low" if config.DISABLE_JIT else "normal", scaling=None, max_features=3, seed=3)
     model._features.columns_of(list(next(iter(rows(1)))[0]), True)
@@ -227,18 +227,18 @@ def test_experts_are_the_learners_themselves():
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="a detector needs hundreds of rows")
-def test_one_expert_begins_anew_where_the_stream_drifts():
+def test_one_expert_resets_on_concept_drift():
     data = list(rows(500)) + [(x, -y) for x, y in rows(500)]
     model = learned(data)
     assert model._rule_record[0]["resets"] == 1
-    found = errors(data)
-    assert found[900:].mean() < 2.0 * found[400:500].mean() < found[500:600].mean()
+    losses = errors(data)
+    assert losses[900:].mean() < 2.0 * losses[400:500].mean() < losses[500:600].mean()
 
 
 # What users see --------------------------------------------------------------------------------------------------------------
 
 
-def test_before_the_first_row_and_after_it():
+def test_predictions_before_and_after_the_first_row():
     model = made()
     assert model.predict_one({"a": 1.0}) == 0.0
     model.learn_one({"a": 1.0}, 7.5)
@@ -258,34 +258,34 @@ def test_units_and_origins_of_targets_do_not_matter(plain):
 
 @pytest.mark.once
 @pytest.mark.parametrize(("place", "absurd"), [(0, 1e6), (5, -1e30), (N // 2, 1e30)])
-def test_an_absurd_target_does_not_ruin_the_model(absurd, place, plain):
+def test_an_outlier_among_the_targets_does_little_harm(absurd, place, plain):
     data = list(rows())
     data[place] = data[place][0], absurd
-    found = errors(data)
-    assert np.isfinite(found).all()
-    assert found[-N // 4 :].mean() < 2.0 * plain[-N // 4 :].mean()
+    losses = errors(data)
+    assert np.isfinite(losses).all()
+    assert losses[-N // 4 :].mean() < 2.0 * plain[-N // 4 :].mean()
 
 
 @pytest.mark.once
-def test_targets_that_are_constant_for_long():
+def test_constant_targets_for_a_long_time():
     model = made()
     for x, _ in rows(50):
         assert model.predict_one(x) in (0.0, 5.0)
         model.learn_one(x, 5.0)
     assert model.predict_one({"f0": 2.0}) == 5.0
-    found = np.abs(answers(model, rows()) - TABLE[:N, 3])
-    assert np.isfinite(found).all()
-    assert np.mean(found[N // 2 :]) < (5.0 if config.DISABLE_JIT else 1.0) * np.std(TABLE[:N, 3])
+    losses = np.abs(answers(model, rows()) - TABLE[:N, 3])
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[N // 2 :]) < (5.0 if config.DISABLE_JIT else 1.0) * np.std(TABLE[:N, 3])
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="takes minutes without compiled code, and says nothing new")
-def test_targets_whose_level_changes_for_good(plain):
+def test_targets_with_a_permanent_level_change(plain):
     changed = ((x, y + (500.0 * TABLE[:N, 3].std() if i >= N // 3 else 0.0)) for i, (x, y) in enumerate(rows()))
     assert errors(changed)[-N // 4 :].mean() < 2.0 * plain[-N // 4 :].mean()
 
 
 @pytest.mark.once
-def test_targets_that_were_constant_do_not_bind_those_to_come():
+def test_constant_targets_do_not_limit_later_ones():
     model = SVMRegressor("low", max_features=4, seed=0)
     for _ in range(40):  # 0.1: the mean of floats that are equal is not that number, to the last bit
         model.learn_one({"a": 1.0}, 0.1)

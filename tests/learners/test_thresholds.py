@@ -1,4 +1,4 @@
-"""The threshold that is tuned to a metric, against a slow twin; and what is refused."""
+"""The threshold that is tuned to a metric, against a slow twin, and refused input."""
 
 import math
 
@@ -79,7 +79,7 @@ def rows(n=ROWS, labels=(False, True), seed=0):
     ],
     ids=lambda of: getattr(of, "__name__", str(of)),
 )
-def test_the_threshold_is_the_best_of_those_there_are(metric, formula, horizon):
+def test_the_threshold_is_the_best_candidate(metric, formula, horizon):
     model = TunedThresholdClassifier(Stub(), metric, horizon)
     seen, chosen = [], set()
     for n, (x, y, w) in enumerate(rows(), 1):
@@ -112,7 +112,7 @@ def test_the_threshold_is_the_best_of_those_there_are(metric, formula, horizon):
     ],
     ids=str,
 )
-def test_other_labels(labels, metric):
+def test_labels_other_than_bools(labels, metric):
     model, plain = TunedThresholdClassifier(Stub(labels), metric), TunedThresholdClassifier(Stub(), metrics.F1())
     if not isinstance(metric, metrics.F1):
         plain = TunedThresholdClassifier(Stub(), None if metric is None else type(metric)())
@@ -128,7 +128,7 @@ def test_other_labels(labels, metric):
     assert model.threshold != 0.5
 
 
-def test_it_follows_a_change():
+def test_the_threshold_follows_concept_drift():
     model = TunedThresholdClassifier(Stub(), metrics.F1(), horizon=200)
     thresholds = []
     for shift in (0.0, 0.5):
@@ -138,7 +138,7 @@ def test_it_follows_a_change():
     assert thresholds[1] > thresholds[0] + 0.3
 
 
-def test_what_is_refused_changes_nothing():
+def test_refused_rows_change_nothing():
     model = TunedThresholdClassifier(streamsvm.BSGDClassifier(budget=10, max_classes=5, seed=0))
     model.learn_one({"a": 1.0}, "ham")
     model.learn_one({"a": -1.0}, "spam")
@@ -174,7 +174,7 @@ def test_parameters_are_checked(parameters, message):
     refused(message, TunedThresholdClassifier, **{"classifier": Stub(), **parameters})
 
 
-def test_the_metric_of_the_caller_is_not_touched():
+def test_the_callers_metric_is_not_changed():
     metric = metrics.F1()
     metric.update(True, False)
     model = TunedThresholdClassifier(Stub(), metric)

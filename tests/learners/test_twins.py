@@ -1,4 +1,4 @@
-"""Learners with a budget against their twins, step by step: the same decisions, the same support vectors."""
+"""Budgeted learners against their twins, step by step: the same decisions and support vectors."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ SMALL = {"budget": 15, "gamma": 0.8, "scaling": None}
 
 def bsgd(**options):
     keep = type(options.get("maintenance", Merge())).__name__.lower()
-    others = {name: value for name, value in options.items() if name != "maintenance"}
-    return BSGDClassifier(**SMALL, l2=1e-3, seed=0, **options), naive.NaiveBSGD(15, 0.8, 1e-3, keep=keep, **others), 2e-5
+    rest = {name: value for name, value in options.items() if name != "maintenance"}
+    return BSGDClassifier(**SMALL, l2=1e-3, seed=0, **options), naive.NaiveBSGD(15, 0.8, 1e-3, keep=keep, **rest), 2e-5
 
 
 def bsca(**options):

@@ -1,4 +1,4 @@
-"""Wrappers that choose labels, or count them: rows that come together are taken as one after the other; costs."""
+"""Wrappers that choose labels by costs or thresholds: in batches and row by row, saved, merged and explained."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ WRAPPERS = [(kind, parameters) for kind in KINDS for parameters in kind._unit_te
 @pytest.mark.once
 @pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize(("kind", "parameters"), WRAPPERS, ids=lambda of: getattr(of, "__name__", ""))
-def test_river(kind, parameters):
+def test_rivers_checks_of_wrappers(kind, parameters):
     made = kind(**parameters)
     for check in checks.yield_checks(made):
         check(made.clone())
@@ -55,41 +55,41 @@ OF_LABELS = [name for name in MADE if name != "numbers"]
 @pytest.mark.once
 @pytest.mark.parametrize("probability", [False, True, "all"])
 @pytest.mark.parametrize("name", OF_LABELS)
-def test_rows_that_come_together_are_taken_as_one_after_the_other(name, probability):
+def test_batches_equal_row_by_row(name, probability):
     one, many = MADE[name](), MADE[name]()
-    given = list(rows(620))
+    data = list(rows(620))
     for model in (one, many):
-        for x, y in given[:20]:
+        for x, y in data[:20]:
             model.learn_one(x, y)
-    rng, begin = np.random.default_rng(0), 20
-    while begin < len(given):
-        part = given[begin : begin + int(rng.integers(1, 300))]
-        begin += len(part)
+    rng, start = np.random.default_rng(0), 20
+    while start < len(data):
+        part = data[start : start + int(rng.integers(1, 300))]
+        start += len(part)
         ys = [None if rng.random() < 0.1 else y for _, y in part]
         weights = rng.choice([0.0, 1.0, 2.5], len(part))
         X = np.array([list(x.values()) for x, _ in part], np.float64)
-        labels, found = many.predict_then_learn(X, list("abc"), ys, probability, weights)
+        labels, probabilities = many.predict_then_learn(X, list("abc"), ys, probability, weights)
         for i, (x, _) in enumerate(part):
             p = one.predict_proba_one(x)
             assert labels[i] == one.predict_one(x)
             if probability == "all":
-                assert {label: float(column[i]) for label, column in found.items()} == pytest.approx(p, rel=1e-6)
+                assert {label: float(column[i]) for label, column in probabilities.items()} == pytest.approx(p, rel=1e-6)
             elif probability:
-                assert found[i] == pytest.approx(p[labels[i]], rel=1e-6)
+                assert probabilities[i] == pytest.approx(p[labels[i]], rel=1e-6)
             if ys[i] is not None and weights[i] > 0.0:
                 one.learn_one(x, ys[i], w=float(weights[i]))
     assert dumps(one) == dumps(many)
     assert many.predict_then_learn(np.zeros((1, 4)), list("abcd"), [None], False) is None
 
 
-def test_costs_choose_the_label_of_the_least_expected_cost():
+def test_the_predicted_label_has_the_least_expected_cost():
     model = CostSensitiveClassifier(BSGDClassifier(budget=30, seed=0), {"a": 3.0, "c": 0.5})
     for x, y in rows(300, labels=("a", "b", "c")):
         model.learn_one(x, y)
     costs, seen = {"a": 3.0, "b": 1.0, "c": 0.5}, set()
     for x, _ in rows(200, 1, ("a", "b", "c")):
         p = model.predict_proba_one(x)
-        expected = {label: sum(costs[other] * p[other] for other in p if other != label) for label in p}
+        expected = {label: sum(costs[missed] * p[missed] for missed in p if missed != label) for label in p}
         assert model.predict_one(x) == min(expected, key=expected.get)
         seen.add(model.predict_one(x) == model.classifier.predict_one(x))
     assert seen == {True, False}
@@ -100,7 +100,7 @@ def test_costs_choose_the_label_of_the_least_expected_cost():
         assert (threshold.predict_one(x) == "b") == (threshold.predict_proba_one(x)["b"] >= 0.3)
 
 
-def test_before_anything_was_learned():
+def test_wrappers_before_the_first_row():
     for name in OF_LABELS:
         assert MADE[name]().predict_one({"a": 1.0}) is None
     binary = CostSensitiveClassifier(linear_model.LogisticRegression(), {True: 2.0})
@@ -118,7 +118,7 @@ def test_before_anything_was_learned():
         ({"a": True}, "the cost of 'a'"),
     ],
 )
-def test_costs_that_are_none(costs, message):
+def test_invalid_costs_are_refused(costs, message):
     refused(message, CostSensitiveClassifier, BSGDClassifier(), costs)
     with pytest.raises(ValueError, match="classifier must be a river classifier"):
         CostSensitiveClassifier(BSGDRegressor(), {"a": 1.0})
@@ -127,16 +127,16 @@ def test_costs_that_are_none(costs, message):
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_saved_one_goes_on(name):
+def test_a_saved_wrapper_continues_identically(name):
     labels = (0.5, 2.0) if name == "numbers" else ("fine", "fraud")
     model, rest = learned_by(MADE[name](), rows(150, labels=labels)), list(rows(150, 1, labels))
-    loaded, other = loads(dumps(model)), pickle.loads(pickle.dumps(model))
-    said = [answers(each, rest) for each in (model, loaded, other)]
+    loaded, unpickled = loads(dumps(model)), pickle.loads(pickle.dumps(model))
+    said = [answers(one, rest) for one in (model, loaded, unpickled)]
     assert said[0] == said[1] == said[2]
-    assert dumps(loaded) == dumps(model) == dumps(other)
+    assert dumps(loaded) == dumps(model) == dumps(unpickled)
 
 
-def test_the_label_that_is_predicted_is_explained():
+def test_the_predicted_label_is_explained():
     model = CostSensitiveClassifier(BSGDClassifier(budget=20, seed=0), {"fraud": 9.0})
     for x, y in rows(300):
         model.learn_one(x, y)
@@ -150,11 +150,11 @@ def test_the_label_that_is_predicted_is_explained():
             assert why.decision == pytest.approx(-plain.decision)
     assert moved
     refused("no label 'egg'", model.classifier.explain_one, {"a": 1.0}, label="egg")
-    other = CostSensitiveClassifier(linear_model.LogisticRegression(), {True: 2.0})
-    refused("cannot be explained", other.explain_one, {"a": 1.0})
+    second = CostSensitiveClassifier(linear_model.LogisticRegression(), {True: 2.0})
+    refused("cannot be explained", second.explain_one, {"a": 1.0})
 
 
-def test_numbers_are_explained_in_their_unit():
+def test_contributions_to_targets_are_in_their_unit():
     rng = random.Random(0)
     model = ConformalRegressor(BoundedTargetScaler(BSGDRegressor(budget=40, seed=0)))
     for _ in range(400):
@@ -170,7 +170,7 @@ def test_numbers_are_explained_in_their_unit():
 
 
 @pytest.mark.parametrize("name", ["costs", "threshold"])
-def test_merged_ones_choose_as_one(name):
+def test_merged_wrappers_predict_alike(name):
     models = [MADE[name]() for _ in range(2)]
     for model, labels in zip(models, [("fine", "fraud"), ("fraud", "fine")], strict=True):
         for x, y in list(rows(450, labels.index("fraud")))[:: 1 if labels[0] == "fine" else -1]:
@@ -185,31 +185,33 @@ def test_merged_ones_choose_as_one(name):
     raises("--interval", merge_models, [MADE["conformal"]()] * 2)
 
 
-def test_a_threshold_is_merged_whichever_label_came_first():
+def test_thresholds_are_merged_for_any_order_of_labels():
     models = [TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0)) for _ in range(2)]
     for model, first in zip(models, (False, True), strict=True):
         for x, y in sorted(rows(400), key=lambda row: row[1] == "fraud" and not first):
             model.learn_one(x, y)
-    other = TunedThresholdClassifier(BSGDClassifier(), horizon=20)
+    second = TunedThresholdClassifier(BSGDClassifier(), horizon=20)
     models[1]._labels.reverse()  # as if the other one had come first
     models[1]._counts = models[1]._counts[::-1, ::-1].copy()
     straight = models[1]._counts[::-1, ::-1] + models[0]._counts
     assert (merge_models(models)._counts == straight).all()
-    raises("different costs or metrics", models[0].merge_with, other)
-    other = TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0))
-    other.learn_one({"a": 1.0}, "third")
-    raises("one threshold is for two classes", models[0].merge_with, other)
+    raises("different costs or metrics", models[0].merge_with, second)
+    second = TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0))
+    second.learn_one({"a": 1.0}, "third")
+    raises("one threshold is for two classes", models[0].merge_with, second)
 
 
-def test_models_behind_transformers_are_explained_within():
+def test_wrapped_pipelines_are_explained():
     for make in (ConformalClassifier, lambda model: CostSensitiveClassifier(model, {"fraud": 5.0})):
         model = make(preprocessing.StandardScaler() | BSGDClassifier(budget=20, seed=0))
         for x, y in rows(200):
             model.learn_one(x, y)
         x = {"a": 0.3, "b": 2.0, "c": 4.0}
-        found = model.explain_one(x, {"a": 0.0, "b": 0.0, "c": 0.0})
-        assert found.prediction == model.predict_one(x)
-        assert found.decision == pytest.approx(found.typical + sum(found.contributions.values()) + found.remainder)
+        explanation = model.explain_one(x, {"a": 0.0, "b": 0.0, "c": 0.0})
+        assert explanation.prediction == model.predict_one(x)
+        assert explanation.decision == pytest.approx(
+            explanation.typical + sum(explanation.contributions.values()) + explanation.remainder
+        )
     table = [{**x, "y": y} for x, y in rows(200)]
     model = ConformalClassifier(table_model(table, label="y", learner=BSGDClassifier(budget=20, seed=0)))
     for x in table:
@@ -217,10 +219,10 @@ def test_models_behind_transformers_are_explained_within():
     assert set(model.explain_one(table[0]).contributions) == {"a", "b", "c"}
 
 
-def test_a_model_of_a_table_predicts_many_rows_by_a_wrapper():
+def test_table_models_predict_batches_through_wrappers():
     frame = pandas.DataFrame([{**x, "y": y} for x, y in rows(300)])
     model = table_model(frame, label="y", learner=MADE["costs"]())
     model.learn_many(frame)
-    found = model.predict_many(frame).tolist()
-    assert found == [model.predict_one(x) for x in frame.to_dict("records")]
-    assert model.score(frame) == np.mean(found == frame["y"])
+    predictions = model.predict_many(frame).tolist()
+    assert predictions == [model.predict_one(x) for x in frame.to_dict("records")]
+    assert model.score(frame) == np.mean(predictions == frame["y"])
