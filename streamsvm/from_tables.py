@@ -1,4 +1,4 @@
-"""A model for a table as it is: names, dates, ids and gaps are found, and read so from then on."""
+"""`table_model`, which infers the schema of a table and makes an encoder and a learner for it."""
 
 from __future__ import annotations
 
@@ -38,42 +38,42 @@ def table_model(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> TableModel:
-    """Return a model for a table: it reads the columns as a first look at them says, and has learned nothing yet.
+    """Return an untrained model for a table, whose schema is inferred from its first rows.
 
-    A model of a stream follows what comes last: shuffle a frame that is sorted by its label before ``learn_many``.
+    The model is a pipeline of a `TableEncoder` and a learner, the same as ``streamsvm learn`` makes for this table.
+    ``print(model.schema)`` shows the inferred kind of each column. ``learn_many``, ``predict_many`` and ``score`` take frames
+    with or without the label column, and ``learn_one`` and ``predict_one`` take dicts.
 
-    It is what ``streamsvm learn`` makes of the same table: a `TableEncoder` and a learner. ``print(model.schema)`` shows what
-    each column is taken for. ``learn_many``, ``predict_many`` and ``score`` take frames as they are, with the column of the label
-    or without it, and ``learn_one`` and ``predict_one`` dicts.
+    Recent rows have the most influence: shuffle a frame that is sorted by its label before ``learn_many``.
 
     Parameters
     ----------
     data
         The table: a frame (pandas, polars, pyarrow); a path, a folder, a pattern, or several paths of one format; the URL of a
-        topic; an iterable of dicts, or of pairs of a dict and a label; a `Source` whose rows have labels. Or a `TableSchema`, as
-        another model has it. Of an iterable that comes once, and of a source, the first 200 rows are taken.
+        topic; an iterable of dicts, or of pairs of a dict and a label; a `Source` whose rows have labels; or the `TableSchema` of
+        another model. From an iterator or a source, the first 200 rows are consumed.
     label
-        Name of the column with the labels or targets. None for pairs and sources, which have them.
+        Name of the column with the labels or targets. None for pairs and sources, which have them beside the rows.
     learner
-        The classifier or regressor, which has learned nothing. None: `SVMClassifier`, or `SVMRegressor` for numbers to predict.
+        An untrained classifier or regressor. None: `SVMClassifier`, or `SVMRegressor` for a regression.
     regression
-        Whether the label is a number to predict. None: what the learner does, or else what the labels look like.
+        Whether the label is a number to predict. None: according to the learner, or else inferred from the labels.
     columns
-        What columns are, where the first look is wrong: ``"id:drop,zip:category,since:date=%d.%m.%Y,age:number"``.
+        Kinds of columns whose inferred kind is wrong: ``"id:drop,zip:category,since:date=%d.%m.%Y,age:number"``.
     missing
-        Texts that mean a missing value, such as ``["NA", "-"]``.
+        Missing-value markers, such as ``["NA", "-"]``.
     decimal
-        The mark of decimals, ``","`` or ``"."``, where numbers are written as people write them.
+        The decimal mark, ``","`` or ``"."``, of numbers that are formatted for people.
     when_missing, cycles
-        As of `TableEncoder`.
+        As in `TableEncoder`.
     delimiter, encoding
-        How a CSV file is written.
+        Format of a CSV file.
 
     Raises
     ------
     ValueError
-        Two readings are right, such as a day and a month, and nothing decides; no column is left to learn from; there is no label
-        of that name; or an option cannot be read. The message says what to try.
+        The rows fit two interpretations, such as day or month first; no column is left to learn from; there is no column with the
+        name of the label; or an option is invalid. The message proposes options.
     StreamError
         A file or a topic cannot be read.
 
@@ -89,10 +89,10 @@ def table_model(
     >>> model.schema
     TableSchema(label='warm', columns='id:drop,city:category')
     """
-    said: dict[str, Any] = {"missing": validate_names("missing", missing), "cycles": validate_names("cycles", cycles)}
-    said |= {"decimal": decimal, "delimiter": delimiter}
-    said |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
-    given = {name: value for name, value in said.items() if value}
+    options: dict[str, Any] = {"missing": validate_names("missing", missing), "cycles": validate_names("cycles", cycles)}
+    options |= {"decimal": decimal, "delimiter": delimiter}
+    options |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
+    options = {name: value for name, value in options.items() if value}
     if not isinstance(columns, str):
         raise ValueError(f"columns must be a text such as 'id:drop,city:category', not {short_repr(columns)}")
     if learner is not None and not isinstance(learner, base.Classifier | base.Regressor):
@@ -101,92 +101,97 @@ def table_model(
         raise ValueError("the learner has learned already: clone() makes one that has not")
     if isinstance(data, TableSchema):
         if label not in (None, data.label) or regression not in (None, data.regression):
-            raise ValueError(f"the reading is of the label {data.label!r}: look at the data again for another one")
-        return _make_model(data.with_options(columns=columns, **given), learner)
+            raise ValueError(f"the schema is for the label {data.label!r}: give the data again for another one")
+        return _make_model(data.with_options(columns=columns, **options), learner)
     kinds = parse_columns(columns)
-    given |= {"columns": kinds} if kinds else {}
+    options |= {"columns": kinds} if kinds else {}
     if label in kinds:
         raise ValueError(f"columns {columns}: {label} is the label, which has no kind")
     if regression is None and learner is not None:
         regression = isinstance(learner, base.Regressor)
-    beginning, names = _beginning_of(data, label)
+    sample, names = _sample_data(data, label)
     if names and label not in names:
-        what = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
-        raise ValueError(
-            f"{beginning.name}: {what} It has {format_names(names, 20)}. Perhaps label={guess_label_column(names)!r}"
-        )
+        problem = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
+        advice = f"Perhaps label={guess_label_column(names)!r}"
+        raise ValueError(f"{sample.name}: {problem} It has {format_names(names, 20)}. {advice}")
     if unknown := [name for name in kinds if names and name not in (*names, OTHER_COLUMNS)]:
-        raise ValueError(f"{beginning.name}: there is no column {unknown[0]!r}. It has {format_names(names, 20)}")
-    if beginning.format == "libsvm":
-        raise ValueError(
-            f"{beginning.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself"
-        )
-    in_rows = _LABEL if label is None else label
-    look = infer_schema(beginning, in_rows, given, regression=bool(regression))
-    if not look.columns:
-        raise ValueError(f"{beginning.name} has no row to look at")
-    if look.problem is not None:
-        raise ValueError(look.format_error(beginning.name, format_arguments, "regression=True"))
-    is_regression = look.is_target if regression is None else regression
-    schema = look.make_schema(beginning.name, label, is_regression)
+        raise ValueError(f"{sample.name}: there is no column {unknown[0]!r}. It has {format_names(names, 20)}")
+    if sample.format == "libsvm":
+        raise ValueError(f"{sample.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself")
+    inferred = infer_schema(sample, _UNNAMED_LABEL if label is None else label, options, regression=bool(regression))
+    if not inferred.columns:
+        raise ValueError(f"{sample.name} has no row to look at")
+    if inferred.problem is not None:
+        raise ValueError(inferred.format_error(sample.name, format_arguments, "regression=True"))
+    is_regression = inferred.is_target if regression is None else regression
+    schema = inferred.make_schema(sample.name, label, is_regression)
     if is_regression:
-        schema.columns = [each._replace(kind="target") if each.kind == "label" else each for each in schema.columns]
+        schema.columns = [column._replace(kind="target") if column.kind == "label" else column for column in schema.columns]
     return _make_model(schema, learner)
 
 
-#: What labels are called in a first look where they have no name.
-_LABEL = "the label"
+#: Name of the label in an inferred schema if it does not have one.
+_UNNAMED_LABEL = "the label"
 
 
 def _make_model(schema: TableSchema, learner: Any) -> TableModel:
-    how = schema.encoder_options
+    """Return an untrained model for a schema, with the default learner if ``learner`` is None."""
+    options = schema.encoder_options
     if schema.label is not None:
-        how["columns"] = {**how.get("columns", {}), schema.label: DROP}  # wherever a row has it, it is no feature
-    encoder = TableEncoder(**how)
+        options["columns"] = {**options.get("columns", {}), schema.label: DROP}  # rows with a label must not learn from it
+    encoder = TableEncoder(**options)
     if learner is None:
         kind = SVMRegressor if schema.regression else SVMClassifier
         learner = kind(seed=0, max_features=encoder.compute_max_features(kind().max_features, len(schema.columns)))
     return TableModel(encoder, learner, schema=schema)
 
 
-def _beginning_of(data: Any, label: str | None) -> tuple[SourceSample, list[str]]:
-    """Return the first rows of a table, and the names of its columns where the label must be one of them."""
+def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]:
+    """Return a sample of a table, and the names of its columns; no names if the label need not be one of them."""
     if isinstance(data, str | PathLike) or (isinstance(data, list | tuple) and data and isinstance(data[0], str | PathLike)):
-        return _of_place(list(map(fspath, data)) if isinstance(data, list | tuple) else fspath(data), label)
+        return _sample_place(list(map(fspath, data)) if isinstance(data, list | tuple) else fspath(data), label)
     if hasattr(data, "columns") and not isinstance(data, Source):
-        found, columns, frame = to_columns(data)
-        if others := [name for name in found if not isinstance(name, str)]:
-            raise ValueError(f"a column is called {others[0]!r}: columns of a table have texts for names")
-        table = Table(tuple(found), columns)
-        return sample_rows("the frame", len(frame), lambda i: _row_and_label(table.row(i).x, label)), list(map(str, found))
+        column_names, columns, frame = to_columns(data)
+        if invalid := [name for name in column_names if not isinstance(name, str)]:
+            raise ValueError(f"a column is called {invalid[0]!r}: names of columns must be str")
+        table = Table(tuple(column_names), columns)
+        sample = sample_rows("the frame", len(frame), lambda i: _split_label(table.row(i).x, label))
+        return sample, list(map(str, column_names))
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not {short_repr(data)}")
+        raise ValueError(f"data is not a table: a frame, a path, a source, or an iterable of dicts, not {short_repr(data)}")
     name = data.name if isinstance(data, Source) else "the data"
-    given = data if isinstance(data, list) else list(itertools.islice(data, SAMPLE_ROWS))
-    is_pair = isinstance(data, Source) or all(isinstance(each, tuple) and len(each) == 2 for each in given[:SAMPLE_ROWS])
-    if not given or all(isinstance(each, Mapping) for each in given[:SAMPLE_ROWS]):
-        names = list(dict.fromkeys(str(key) for x in given[:SAMPLE_ROWS] for key in x))
-        return sample_rows(name, len(given), lambda i: _row_and_label(given[i], label)), names
-    if not is_pair or isinstance(data, np.ndarray):
-        raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not of {short_repr(given[0])}")
-    rows = [Row(*each) for each in given if not isinstance(each, BadRow)]
+    items = data if isinstance(data, list) else list(itertools.islice(data, SAMPLE_ROWS))
+    first_items = items[:SAMPLE_ROWS]
+    are_pairs = isinstance(data, Source) or all(isinstance(item, tuple) and len(item) == 2 for item in first_items)
+    if not items or all(isinstance(item, Mapping) for item in first_items):
+        names = list(dict.fromkeys(str(key) for x in first_items for key in x))
+        return sample_rows(name, len(items), lambda i: _split_label(items[i], label)), names
+    if not are_pairs or isinstance(data, np.ndarray):
+        raise ValueError(f"data is not a table: a frame, a path, a source, or an iterable of dicts, not of {short_repr(items[0])}")
+    rows = [Row(*item) for item in items if not isinstance(item, BadRow)]
     if label is not None:
         raise ValueError(f"{name} has its labels beside its rows: leave out label={label!r}")
-    return sample_rows(name, len(rows), lambda i: Row(rows[i].x, y.y if isinstance(y := rows[i].y, WeightedLabel) else y)), []
+    return sample_rows(name, len(rows), lambda i: _without_weight(rows[i])), []
 
 
-def _row_and_label(x: Mapping[Any, Any], label: str | None) -> Row:
+def _split_label(x: Mapping[Any, Any], label: str | None) -> Row:
+    """Return a row whose label was among its values."""
     return Row({name: value for name, value in x.items() if name != label}, x.get(label))
 
 
-def _of_place(place: str | list[str], label: str | None) -> tuple[SourceSample, list[str]]:
+def _without_weight(row: Row) -> Row:
+    return Row(row.x, row.y.y if isinstance(row.y, WeightedLabel) else row.y)
+
+
+def _sample_place(place: str | list[str], label: str | None) -> tuple[SourceSample, list[str]]:
+    """Return a sample of a topic or of files, and the names of the columns of files that have names."""
     if isinstance(place, str) and "://" in place:
-        found = sample_topic(place, lambda _: False, label=label, start="earliest", stop_at_end=True)
-        if found is None:
+        sample = sample_topic(place, lambda _: False, label=label, start="earliest", stop_at_end=True)
+        if sample is None:
             raise ValueError(f"{place} has numbers without names: use SVMClassifier() or another learner itself")
-        return found, []
+        return sample, []
     text_format = detect_format(place)
-    found = sample_files(place, text_format)
-    if found is None:
+    sample = sample_files(place, text_format)
+    if sample is None:
         raise StreamError(f"{format_source_name(place)} is no file")
-    return found, [] if text_format == "libsvm" else read_column_names(found)
+    return sample, [] if text_format == "libsvm" else read_column_names(sample)

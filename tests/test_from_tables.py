@@ -157,8 +157,8 @@ def test_questions_and_mistakes(tmp_path, path):
     raises(r"columns='.*since:date=%d/%m/%Y.*'", table_model, either, label="y")
     assert "%m/%d/%Y" in repr(table_model(either, label="y", columns="since:date=%m/%d/%Y").schema)
     raises("a column is called 0", table_model, pd.DataFrame([[1, 2]]), label="y")
-    raises("data is no table", table_model, {"a": 1.0}, label="y")
-    raises("data is no table", table_model, 3, label="y")
+    raises("data is not a table", table_model, {"a": 1.0}, label="y")
+    raises("data is not a table", table_model, 3, label="y")
     raises("columns id=drop: id=drop cannot be read", table_model, frame, label="y", columns="id=drop")
     raises("none.csv is no file", table_model, "none.csv", label="y", error=StreamError)
     text = tmp_path / "rows.libsvm"
@@ -233,9 +233,9 @@ def test_what_is_said_of_columns_is_heeded_or_refused():
     learned = BSGDClassifier(budget=5)
     learned.learn_one({"a": 1.0}, True)
     raises("has learned already", table_model, frame, label="y", learner=learned)
-    raises("look at the data again", table_model, table_model(frame, label="y").schema, label="city")
+    raises("give the data again", table_model, table_model(frame, label="y").schema, label="city")
     for data in ([1, 2], [(1, 2, 3)], np.zeros((3, 2)), frame["age"], [{"a": 1}, None]):
-        raises("data is no table", table_model, data, label="y")
+        raises("data is not a table", table_model, data, label="y")
 
 
 def test_targets_as_people_write_them_and_floats_are_numbers_to_predict(tmp_path):

@@ -102,7 +102,16 @@ def test_wrong_flags_are_told(files, call, labels, words, message):
 
 def test_what_is_wrong_with_the_streams_is_told(files, file, call):
     place = files[3].partition("?")[0]
-    call("learn", files[2], "--labels", f"{place}?key=id", "--label", "y", status=1, says="Name the column: time=NAME")
+    call(
+        "learn",
+        files[2],
+        "--labels",
+        f"{place}?key=id",
+        "--label",
+        "y",
+        status=1,
+        says="Name the column with the event time: time=NAME",
+    )
     inside = file("inside.jsonl", '{"id": 1, "t": 1.0, "a": 1.0, "y": true}')
     call("learn", inside, "--labels", files[3], *WORDS, status=1, says="contains its label")
     missing = Path(place).with_name("none.jsonl")

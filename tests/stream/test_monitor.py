@@ -181,7 +181,7 @@ def test_the_page_of_several_loops_and_of_one_that_predicts(tmp_path):
         state = server.make_state()
     assert state["curve"] is None
     assert state["score"]["value"] == pytest.approx(group.loops[0].metric.get(), rel=1e-5)
-    assert dict(state["tiles"])["rows that wait"] == "7"
+    assert dict(state["tiles"])["unread rows"] == "7"
     assert [name for name, _ in state["facts"]] == ["memory of partition 0", "memory of partition 1"]
     with FileSink(tmp_path / "out.csv") as sink:
         loop = PredictionLoop(IterableSource([({"z": 1.0, "a": 0.5}, None)]), group.loops[0].model, sink, version=300)

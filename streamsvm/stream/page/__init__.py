@@ -1,4 +1,4 @@
-"""The page that shows what a model does: of a report with its figures in it, of a run that goes on fetched again and again."""
+"""The HTML page of a model report, and of the live monitor of a run, and the figures that it shows."""
 
 from __future__ import annotations
 
@@ -15,53 +15,49 @@ from streamsvm.files.messages import shorten
 from streamsvm.stream.progress import LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 
-_LONGEST = 60  # letters of a name or a label
-#: Metrics of which less is better.
-_LOWER = {"MAE", "MSE", "RMSE", "RMSLE", "MAPE", "SMAPE", "LogLoss", "CrossEntropy", "BrierScore"}
+_MAX_TEXT_LENGTH = 60  # characters of a name or a label
+#: Metrics for which smaller values are better.
+_LOWER_IS_BETTER = {"MAE", "MSE", "RMSE", "RMSLE", "MAPE", "SMAPE", "LogLoss", "CrossEntropy", "BrierScore"}
 
 
-def render_page(facts: Mapping[str, Any] | None = None) -> str:
-    """Return the page as HTML: a file of its own with these figures in it, or one that asks for ``state.json`` beside it.
+def render_page(figures: Mapping[str, Any] | None = None) -> str:
+    """Return the page as HTML: a self-contained file with these figures, or, if None, a live page that fetches ``state.json``.
 
-    Whatever the figures say, a browser runs nothing but the script of the page, and asks nobody else for anything.
+    Its content security policy allows only the page's own script, and no requests to other hosts, even if figures contain HTML.
     """
-    here = files(__package__)
-    page, style, script = (here.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    package = files(__package__)
+    page, style, script = (package.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    asks = "'self'" if facts is None else "'none'"
+    connections = "'self'" if figures is None else "'none'"
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src {asks}; "
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src {connections}; "
         "base-uri 'none'; form-action 'none'"
     )
-    facts_text = "" if facts is None else json.dumps(facts, allow_nan=False).replace("<", "\\u003c")
-    for name, text in (
-        ("POLICY", policy),
-        ("STYLE", style.rstrip()),
-        ("SCRIPT", script),
-        ("FACTS", facts_text),
-    ):  # the last: a stranger's
+    figures_text = "" if figures is None else json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
+    # The figures are inserted last: they may contain the other placeholders.
+    for name, text in (("POLICY", policy), ("STYLE", style.rstrip()), ("SCRIPT", script), ("FACTS", figures_text)):
         page = page.replace(f"@{name}@", text, 1)
     return page
 
 
-def clean_text(value: Any, most: int = _LONGEST) -> str:
-    r"""Return a name or a label as one short line of text, without letters that steer how others are written.
+def clean_text(value: Any, max_length: int = _MAX_TEXT_LENGTH) -> str:
+    r"""Return a value as one short line of text, with unprintable characters escaped.
 
     >>> clean_text("a\u202eb\n" + "c" * 100, 12)
     'a\\u202eb ...'
     """
-    letters = shorten(str(value), most)
+    letters = shorten(str(value), max_length)
     text = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in letters)
-    return shorten(text, most)
+    return shorten(text, max_length)
 
 
 def to_json_number(value: float | None) -> float | None:
-    """Return a number as JSON has it; None where it is none."""
+    """Round a number to six digits for JSON; NaN and infinite values become None."""
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
 def make_score_part(report: ScoreReport | None) -> dict[str, Any]:
-    """Return what the page says first: a score in words, beside what guessing gives.
+    """Return the figures of the main score: its value, and a sentence that compares it with the best baseline.
 
     >>> part = make_score_part(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
     >>> part["big"], part["sentence"]
@@ -69,33 +65,34 @@ def make_score_part(report: ScoreReport | None) -> dict[str, Any]:
     """
     if report is None or not math.isfinite(report.value):
         return {"big": "", "what": "No row was scored yet.", "sentence": "", "value": None, "guesses": []}
-    name, value, percent, lower = report.name, report.value, report.name == "Accuracy", report.name in _LOWER
-    guesses = [(clean_text(what, 80), score) for what, score in report.baselines if math.isfinite(score)]
+    name, value = report.name, report.value
+    is_share, is_lower_better = name == "Accuracy", name in _LOWER_IS_BETTER
+    baselines = [(clean_text(baseline, 80), score) for baseline, score in report.baselines if math.isfinite(score)]
     part: dict[str, Any] = {
-        "big": f"{100.0 * value:.1f} %" if percent else f"{value:,.4g}",
-        "what": "of the rows are predicted right" if percent else _WORDS.get(name, name),
+        "big": f"{100.0 * value:.1f} %" if is_share else f"{value:,.4g}",
+        "what": "of the rows are predicted right" if is_share else _METRIC_NAMES.get(name, name),
         "sentence": "",
         "value": to_json_number(value),
-        "guesses": [[what, to_json_number(score)] for what, score in guesses],
-        "percent": percent,
-        "lower": lower,
+        "guesses": [[baseline, to_json_number(score)] for baseline, score in baselines],
+        "percent": is_share,
+        "lower": is_lower_better,
     }
-    if guesses:
-        what, best = (min if lower else max)(guesses, key=lambda guess: guess[1])
-        what = what[0].upper() + what[1:]
-        if percent:
+    if baselines:
+        baseline, best = (min if is_lower_better else max)(baselines, key=lambda pair: pair[1])
+        baseline = baseline[0].upper() + baseline[1:]
+        if is_share:
             gain = (value - best) / (1.0 - best) if best < 1.0 else 0.0
-            better = f"the model makes {100.0 * gain:.0f} % fewer errors than that guess"
-            part["sentence"] = f"{what} is right for {100.0 * best:.1f} %: "
+            verdict = f"the model makes {100.0 * gain:.0f} % fewer errors than that guess"
+            part["sentence"] = f"{baseline} is right for {100.0 * best:.1f} %: "
         else:
-            gain = (best - value) / best if lower and best > 0.0 else value - best
-            better = f"the model's is {100.0 * gain:.0f} % smaller" if lower else "the model is better"
-            part["sentence"] = f"{what} gives {best:,.4g}: "
-        part["sentence"] += f"{better if gain > 0.0 else 'the model is no better than that'}."
+            gain = (best - value) / best if is_lower_better and best > 0.0 else value - best
+            verdict = f"the model's is {100.0 * gain:.0f} % smaller" if is_lower_better else "the model is better"
+            part["sentence"] = f"{baseline} gives {best:,.4g}: "
+        part["sentence"] += f"{verdict if gain > 0.0 else 'the model is no better than that'}."
     return part
 
 
-_WORDS = {
+_METRIC_NAMES = {
     "MAE": "mean absolute error",
     "RMSE": "root of the mean squared error",
     "R2": "R2, the share of the variance that is explained",
@@ -105,57 +102,61 @@ _WORDS = {
 
 
 def make_score_parts(reports: Iterable[ScoreReport]) -> dict[str, Any]:
-    """Return the parts of the page that scores beside the first fill: numbers, and tables of labels."""
+    """Return the figures of further scores: a list of numbers with their baselines, and tables by name."""
     parts: dict[str, Any] = {}
     numbers: list[list[Any]] = []
     for report in reports:
-        part = _TABLES.get(report.name)
+        table_part = _TABLE_PARTS.get(report.name)
         if report.table is not None and report.name == "Calibration":
-            bins = [[to_json_number(expected), to_json_number(right), rows] for _, expected, right, rows in report.table[1:-1]]
-            parts |= {"calibration": {"sentence": _CALIBRATED, "bins": bins}} if bins else {}
-        elif report.table is not None and part is not None and len(report.table) > 1:
+            bins = [
+                [to_json_number(expected), to_json_number(right), n_rows] for _, expected, right, n_rows in report.table[1:-1]
+            ]
+            parts |= {"calibration": {"sentence": _CALIBRATION_SENTENCE, "bins": bins}} if bins else {}
+        elif report.table is not None and table_part is not None and len(report.table) > 1:
             head, *rows = report.table
-            cells = [[_plain_cell(cell) if i else clean_text(cell) for i, cell in enumerate(row)] for row in rows]
-            parts[part[0]] = {"sentence": part[1], "table": [list(map(clean_text, head)), *cells]}
+            cells = [[_clean_cell(cell) if i else clean_text(cell) for i, cell in enumerate(row)] for row in rows]
+            parts[table_part[0]] = {"sentence": table_part[1], "table": [list(map(clean_text, head)), *cells]}
         elif report.table is None and math.isfinite(report.value):
-            guesses = ", ".join(f"{clean_text(what)}: {value:.4g}" for what, value in report.baselines if math.isfinite(value))
-            numbers.append([_WORDS.get(report.name, report.name), to_json_number(report.value), guesses])
+            baselines = ", ".join(
+                f"{clean_text(baseline)}: {value:.4g}" for baseline, value in report.baselines if math.isfinite(value)
+            )
+            numbers.append([_METRIC_NAMES.get(report.name, report.name), to_json_number(report.value), baselines])
     return parts | ({"scores": numbers} if numbers else {})
 
 
-_CALIBRATED = (
-    "How often an answer is right, by how probable it was said to be: less than expected, and it was too sure of itself."
+_CALIBRATION_SENTENCE = (
+    "How often predictions are right, by their probability. Where that is less often than expected, the model is overconfident."
 )
-_TABLES = {
+_TABLE_PARTS = {
     "ConfusionMatrix": (
         "confusion",
         "A line for each true label, a column for each that was predicted: on the diagonal, both are the same.",
     ),
     "ClassificationReport": (
         "labels",
-        "Precision: how many that were called so are. Recall: how many that are so were found. F1 is between them.",
+        "Precision: the share of rows predicted as a label that have it. Recall: the share of rows with it that are found.",
     ),
     "Thresholds": (
         "thresholds",
-        "What it would give to predict the positive label from a probability on: how many rows are called so, and how well.",
+        "The results of predicting the positive label from a probability on: how many rows are predicted so, and how well.",
     ),
 }
 
 
-def _plain_cell(cell: Any) -> Any:
+def _clean_cell(cell: Any) -> Any:
     return clean_text(cell) if not isinstance(cell, int | float) else to_json_number(cell) if isinstance(cell, float) else cell
 
 
 def make_curve_part(curve: LearningCurve | None) -> dict[str, Any] | None:
-    """Return the part of the page that a learning curve fills; None if there is none."""
+    """Return the figures of a learning curve; None without points."""
     if curve is None or not curve.points:
         return None
     points = [[point.rows, *map(to_json_number, point[1:4]), point.refused, point.drifts] for point in curve.points]
-    sentence = "Each row was predicted before it was learned, so these are scores of rows that were not known."
+    sentence = "Each row was predicted before it was learned, so these are scores on unseen rows."
     return {"metric": clean_text(curve.metric), "window": curve.window, "points": points, "sentence": sentence}
 
 
-_MOST_NOTES = 20
+_MAX_NOTES = 20
 
 
 def make_live_state(
@@ -165,62 +166,64 @@ def make_live_state(
     curve: LearningCurve | None,
     facts: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    """Return the figures of one loop, or of several.
+    """Return the figures of the live page, for one loop or several.
 
-    ``progress`` is that of each, ``points`` are those of the run so far, the last one of now, and ``facts`` what else is known,
-    with names. The ``curve`` is that of a loop that is alone.
+    ``progress`` is that of each loop, ``points`` are the figures of the run over time up to now, ``facts`` are further pairs
+    of name and value, and ``curve`` is the learning curve if there is only one loop.
     """
-    learning = [one for one in progress if one.learns]
-    alone = learning[0] if len(learning) == 1 else None
+    learning = [loop for loop in progress if loop.learns]
+    single = learning[0] if len(learning) == 1 else None
     metric = learning[0].metric_name if learning else None
-    if alone is not None and alone.scores:
-        report = alone.scores[0]
+    if single is not None and single.scores:
+        report = single.scores[0]
     else:
-        value, windowed = (math.nan if points[-1][one] is None else points[-1][one] for one in ("metric", "windowed"))
+        value, windowed = (math.nan if points[-1][key] is None else points[-1][key] for key in ("metric", "windowed"))
         report = ScoreReport(metric or "", value, windowed)
-    drawn = make_curve_part(curve)
-    sentences = [text for one in progress if not one.learns for text in one.columns.messages]
+    curve_part = make_curve_part(curve)
+    sentences = [text for loop in progress if not loop.learns for text in loop.columns.messages]
     return {
         "title": clean_text(name),
-        "lead": _lead_sentences(progress),
+        "lead": _count_rows(progress),
         "score": make_score_part(report) if learning else None,
-        "tiles": _figure_tiles(progress, points, report),
+        "tiles": _make_tiles(progress, points, report),
         "metric": metric,
-        "curve": drawn and drawn | {"sentence": f"{drawn['sentence']} Those of earlier runs are there, too."},
+        "curve": curve_part and curve_part | {"sentence": f"{curve_part['sentence']} Scores of earlier runs are included."},
         "points": points,
         "facts": facts,
-        "notes": [clean_text(text, 300) for text in sentences[:_MOST_NOTES]],
+        "notes": [clean_text(text, 300) for text in sentences[:_MAX_NOTES]],
         "foot": f"served by streamsvm {version('streamsvm')}",
-        **(make_score_parts(alone.scores[1:]) if alone is not None else {}),
+        **(make_score_parts(single.scores[1:]) if single is not None else {}),
     }
 
 
-def _lead_sentences(progress: Sequence[Progress]) -> list[str]:
-    rows = sum(one.rows for one in progress)
-    lead = [f"{rows:,} row{'s' * (rows != 1)}"]
-    if learned := sum(one.learned for one in progress):
-        lead.append(f"{learned:,} learned")
-    if predicted := sum(one.predicted for one in progress if not one.learns):
-        lead.append(f"{predicted:,} predicted")
-    return lead
+def _count_rows(progress: Sequence[Progress]) -> list[str]:
+    """Return the numbers of rows, and of learned and predicted ones, as texts."""
+    n_rows = sum(loop.rows for loop in progress)
+    counts = [f"{n_rows:,} row{'s' * (n_rows != 1)}"]
+    if n_learned := sum(loop.learned for loop in progress):
+        counts.append(f"{n_learned:,} learned")
+    if n_predicted := sum(loop.predicted for loop in progress if not loop.learns):
+        counts.append(f"{n_predicted:,} predicted")
+    return counts
 
 
-def _figure_tiles(progress: Sequence[Progress], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
-    last = points[-1]
-    before = points[-2] if len(points) > 1 else last
-    seconds = last["seconds"] - before["seconds"]
-    tiles = [["rows", f"{last['rows']:,}"]]
+def _make_tiles(progress: Sequence[Progress], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
+    """Return name and text of the most important current figures."""
+    current = points[-1]
+    previous = points[-2] if len(points) > 1 else current
+    seconds = current["seconds"] - previous["seconds"]
+    tiles = [["rows", f"{current['rows']:,}"]]
     if seconds > 0.0:
-        tiles.append(["rows a second", f"{(last['rows'] - before['rows']) / seconds:,.0f}"])
+        tiles.append(["rows a second", f"{(current['rows'] - previous['rows']) / seconds:,.0f}"])
     if math.isfinite(report.windowed):
         window = progress[0].window
         is_share = report.name == "Accuracy"
         tiles.append([f"last {window:,} rows", f"{100.0 * report.windowed:.1f} %" if is_share else f"{report.windowed:,.4g}"])
-    if last["lag"] is not None:
-        tiles.append(["rows that wait", f"{last['lag']:,}"])
-    tiles.append(["refused", f"{last['refused']:,}"])
-    if any(one.drifts is not None for one in progress):
-        tiles.append(["drifts", f"{last['drifts']:,}"])
-    if last["support_vectors"] is not None:
-        tiles.append(["support vectors", f"{last['support_vectors']:,}"])
+    if current["lag"] is not None:
+        tiles.append(["unread rows", f"{current['lag']:,}"])
+    tiles.append(["refused", f"{current['refused']:,}"])
+    if any(loop.drifts is not None for loop in progress):
+        tiles.append(["drifts", f"{current['drifts']:,}"])
+    if current["support_vectors"] is not None:
+        tiles.append(["support vectors", f"{current['support_vectors']:,}"])
     return tiles

@@ -238,7 +238,7 @@ function lately({ points, metric, curve }) {
   const lines = [["last rows", "windowed", "--late"], ["all rows", "metric", "--model"]].map(([name, key, color]) => ({ name, color, points: of(key) }));
   const score = curve ? null : chart(metric ?? "", lines, { along, height: 150 });
   return section("", "This run", "Since it began.", element("div", { class: "cards" },
-    ...[score && element("div", {}, element("b", {}, metric), score), small("Rows a second", "now", rates), small("Rows that wait", "lag", of("lag")), small("Refused rows", "so far", of("refused")),
+    ...[score && element("div", {}, element("b", {}, metric), score), small("Rows a second", "now", rates), small("Unread rows", "lag", of("lag")), small("Refused rows", "so far", of("refused")),
       small("Support vectors", "now", of("support_vectors"))].filter(Boolean)));
 }
 
