@@ -167,7 +167,7 @@ def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]
         names = list(dict.fromkeys(str(key) for x in first_items for key in x))
         return sample_rows(name, len(items), lambda i: _split_label(items[i], label)), names
     if not are_pairs or isinstance(data, np.ndarray):
-        raise ValueError(f"data is not a table: a frame, a path, a source, or an iterable of dicts, not of {short_repr(items[0])}")
+        raise ValueError(f"data is not a table: a frame, a path, a source or an iterable of dicts, not of {short_repr(items[0])}")
     rows = [Row(*item) for item in items if not isinstance(item, BadRow)]
     if label is not None:
         raise ValueError(f"{name} has its labels beside its rows: leave out label={label!r}")
