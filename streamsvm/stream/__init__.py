@@ -1,4 +1,4 @@
-"""Loops that learn or predict a stream, and what they read and write: sources, sinks and checkpoints.
+"""Loops that learn or predict a stream, with their sources, sinks and checkpoints.
 
 It knows files and iterables. Other systems, such as Kafka, are in packages of their own.
 """

@@ -149,9 +149,8 @@ class CSVSource(TextSource):
                 for line in available:
                     n, size = n + 1, size + len(line)
                     if n > MAX_ROW_LINES or size > MAX_LINE_BYTES:
-                        raise csv.Error(
-                            f"a row has over {MAX_ROW_LINES:,} lines or {MAX_LINE_BYTES:,} bytes: is a quote not closed?"
-                        )
+                        text = f"a row has over {MAX_ROW_LINES:,} lines or {MAX_LINE_BYTES:,} bytes: is a quote not closed?"
+                        raise csv.Error(text)
                     yield line.decode(self._encoding, errors="replace")
                 available = self._reader.peek_lines(MAX_ROW_LINES, size)
 
@@ -208,9 +207,7 @@ class CSVSource(TextSource):
         i = 0
         while i < len(lines):
             row = lines[i]
-            if (
-                not i or row.count(b'"') % 2
-            ):  # an even number of quotes may also leave one open: then the compiled reader stops there
+            if not i or row.count(b'"') % 2:  # if an even number leaves a quote open, the compiled reader stops there
                 if not (n := self._count_row_lines(lines, i)):
                     break
                 row = b"".join(lines[i : i + n])
@@ -289,13 +286,9 @@ class CSVSource(TextSource):
         if len(self._names) == 1:  # a blank line, which is not a row, looks like an empty cell
             lines = list(itertools.takewhile(self._has_row, lines))
         text = b"".join(lines)
-        can_compile = self._encoding in _COMPILED_ENCODINGS and self._delimiter in _COMPILED_DELIMITERS
-        if (
-            can_compile
-            and text.count(b"\r") == text.count(b"\r\n")
-            and len(lines) > 1
-            and max(map(len, lines)) <= csv.field_size_limit()
-        ):
+        is_usual = self._encoding in _COMPILED_ENCODINGS and self._delimiter in _COMPILED_DELIMITERS
+        is_usual = is_usual and text.count(b"\r") == text.count(b"\r\n")
+        if is_usual and len(lines) > 1 and max(map(len, lines)) <= csv.field_size_limit():
             return self._column_reader.read(lines, self._line + 1)
         return super()._make_lines_chunk(list(itertools.takewhile(self.is_complete_row, lines)))
 

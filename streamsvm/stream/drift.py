@@ -125,15 +125,8 @@ class DriftWatch(Resumable):
         if self._recent > mean:
             self.drifts += 1
             self.is_reset_due = self.resets_model
-            fields = event(
-                "drift",
-                source=self._name,
-                row=row,
-                drifts=self.drifts,
-                recent_error=self._recent,
-                error=mean,
-                reset=self.resets_model,
-            )
+            errors = {"recent_error": self._recent, "error": mean}
+            fields = event("drift", source=self._name, row=row, drifts=self.drifts, **errors, reset=self.resets_model)
             logger.warning(
                 "%s, row %d: drift: the error was %.4g, and is %.4g of late%s",
                 self._name,
@@ -147,10 +140,8 @@ class DriftWatch(Resumable):
 
     def restore(self, state: Any, detector: Any) -> None:
         """Continue from a saved `state` and its detector; raise a ValueError if they are corrupt, or of another detector."""
-        if isinstance(state, dict) and (saved_description := str(state.get("description"))) != self.description:
-            raise ValueError(
-                f"drift was watched by {saved_description[:_MAX_DESCRIPTION_CHARS]}, not {self.description}: ask for the same"
-            )
+        if isinstance(state, dict) and (saved := str(state.get("description"))) != self.description:
+            raise ValueError(f"drift was watched by {saved[:_MAX_DESCRIPTION_CHARS]}, not {self.description}: ask for the same")
         if type(detector) is not type(self.detector) or vars(detector).keys() != vars(self.detector).keys():
             raise ValueError(f"the checkpoint's detector is {short_repr(detector)}, not {self.description}")
         try:

@@ -66,7 +66,7 @@ class ValidatingPipeline:
             kind = repr(model) if model is None or isinstance(model, str | type) else f"a {type(model).__name__}"
             raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {kind}")
         checker = last if hasattr(last, "check_one") else find_learner(last)
-        #: Raises a ValueError if `last_step` would refuse to learn a row and its label; None without such a check.
+        #: Raises a ValueError if `last_step` would refuse to learn a row and its label; None if the learner has no check.
         self.check_row: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
         #: Whether the model is a learner of this library without transformers.
         self.is_bare_learner: bool = False

@@ -110,16 +110,9 @@ class StreamLoop(ResumableRun):
             )
         if abstain and not self._has_probabilities:
             raise ValueError(f"abstain is a probability, and {type(last_step).__name__} gives none: leave it out")
-        super().__init__(
-            source,
-            sink,
-            PredictionExtension(source, sink, passthrough, self._field_names, computed_fields),
-            RefusedRowHandler(on_error, error_limit, error_share),
-            checkpoints,
-            checkpoint_every,
-            checkpoint_seconds,
-            on_progress,
-        )
+        extension = PredictionExtension(source, sink, passthrough, self._field_names, computed_fields)
+        refusals = RefusedRowHandler(on_error, error_limit, error_share)
+        super().__init__(source, sink, extension, refusals, checkpoints, checkpoint_every, checkpoint_seconds, on_progress)
         #: The columns and names of rows, compared with those that the model has learned. If the loop learns, the comparison
         #: begins when it continues from a checkpoint.
         self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
@@ -380,11 +373,9 @@ class StreamLoop(ResumableRun):
         if predictions is None:
             return None
         predicted, probabilities = predictions
-        if not needs_all:
-            label_probabilities = probabilities
-        else:
-            has_any = self._needs_probability and probabilities
-            label_probabilities = select_probabilities(probabilities, predicted) if has_any else None
+        label_probabilities = None if needs_all else probabilities  # of the predicted labels
+        if needs_all and self._needs_probability and probabilities:
+            label_probabilities = select_probabilities(probabilities, predicted)
         if self._abstain:
             predicted, n_abstained = abstain_below(predicted, label_probabilities, self._abstain)
             self.abstained += n_abstained
@@ -462,9 +453,8 @@ class StreamLoop(ResumableRun):
 
     def _warn_of_missing_labels(self) -> None:
         """Warn, once, if no row has had a label yet."""
-        if self._has_warned_of_labels or self.learned or self.scored or self._refusals.n_refused:
-            return
-        if self.unlabelled < SETTLED_ROWS:
+        has_labels = self.learned or self.scored or self._refusals.n_refused
+        if self._has_warned_of_labels or has_labels or self.unlabelled < SETTLED_ROWS:
             return
         self._has_warned_of_labels, done = True, "learned" if self._learns else "scored"
         warn(
