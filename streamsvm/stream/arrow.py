@@ -89,11 +89,8 @@ class ArrowSource(TableSource):
             from streamsvm.stream.tables import arrow_columns  # noqa: PLC0415
         except ImportError as error:
             raise missing_package_error(f"{path}: a Parquet or Arrow file", "pyarrow", "files", error) from error
-        self._errors, self._arrow, self._field_of = (
-            arrow_columns.ERRORS,
-            arrow_columns.ArrowColumnReader(),
-            arrow_columns.get_nested_field,
-        )
+        self._errors, self._arrow = arrow_columns.ERRORS, arrow_columns.ArrowColumnReader()
+        self._get_nested_field = arrow_columns.get_nested_field
         try:
             size = Path(path).stat().st_size  # both formats have their index at the end
             self._digest = digest_file_ends(path, size, f"{size}:")
@@ -113,9 +110,8 @@ class ArrowSource(TableSource):
             self._exit_stack.close()
             raise StreamError(f"{path}: {problem}")
         self._all_columns = columns
-        dropped = {*self._parser.columns_of_kind(DROP), *(name for name in names if self._parser.get_kind(name) == DROP)} - {
-            label
-        }
+        dropped = {name for name in names if self._parser.get_kind(name) == DROP}
+        dropped = dropped.union(self._parser.columns_of_kind(DROP)) - {label}
         self._columns = [column for column in columns if dropped.isdisjoint(column.path)]
         self._passthrough: list[_Column] = []
         self.columns: Sequence[str] = [column.name for column in self._columns]
@@ -155,7 +151,7 @@ class ArrowSource(TableSource):
         return Table(tuple(columns), list(columns.values()), y)
 
     def _get_array(self, batch: Any, column: _Column) -> Any:
-        return self._field_of(batch.column(column.path[0]), column.indices)
+        return self._get_nested_field(batch.column(column.path[0]), column.indices)
 
     @contextlib.contextmanager
     def _with_place(self, row: int) -> Iterator[None]:
