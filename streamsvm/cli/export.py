@@ -111,7 +111,7 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
 def _order_of(program: Program) -> str:
     """Describe the input order of a written program: the names of its columns."""
     names = [shorten(str(column.name), 40) for column in program.columns]
-    n_hashed = f"{program.hashed:,} hashed ones" if program.hashed else ""
+    n_hashed = f"{program.n_hash_columns:,} hashed ones" if program.n_hash_columns else ""
     order = describe_order(program.metadata.get("order"))
     return f"takes numbers in {order}: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
 

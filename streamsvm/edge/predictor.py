@@ -191,17 +191,21 @@ class Predictor:
         """
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of names to values, not a {type(x).__name__}")
-        values, columns, hashed = [math.nan] * len(self.program.columns), self._number_columns, self.program.hashed
+        values, columns, n_hash_columns = (
+            [math.nan] * len(self.program.columns),
+            self._number_columns,
+            self.program.n_hash_columns,
+        )
         for name, value in x.items():
             column = columns.get(name)
-            if type(value) is float and column is not None and not hashed:  # the common case, without function calls
+            if type(value) is float and column is not None and not n_hash_columns:  # the common case, without function calls
                 values[column] = value
             elif column is not None:
                 _add_number(values, column, _to_number(name, value))
             elif name in self._categorical:
                 self._encode_category(values, name, value)
-            elif hashed:
-                _add_number(values, _hash_to_column(name, hashed), _to_number(name, value))
+            elif n_hash_columns:
+                _add_number(values, _hash_to_column(name, n_hash_columns), _to_number(name, value))
         return np.array(values, np.float64)
 
     def _encode_category(self, row: Any, name: Any, value: Any) -> None:
@@ -300,9 +304,9 @@ class Predictor:
             if name in self._categorical:
                 for row, value in zip(rows, np.asarray(X[name], object), strict=True):
                     self._encode_category(row, name, value)
-            elif name in self._number_columns or self.program.hashed:
-                columns, hashed = self._number_columns, self.program.hashed
-                column = columns[name] if name in columns else _hash_to_column(name, hashed)
+            elif name in self._number_columns or self.program.n_hash_columns:
+                columns, n_hash_columns = self._number_columns, self.program.n_hash_columns
+                column = columns[name] if name in columns else _hash_to_column(name, n_hash_columns)
                 try:
                     for row, value in zip(rows, np.asarray(X[name], np.float64).tolist(), strict=True):
                         _add_number(row, column, value)

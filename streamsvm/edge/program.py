@@ -114,9 +114,9 @@ class Program:
     ----------
     columns
         Columns of the input row, which is value 0.
-    hashed
+    n_hash_columns
         The hashing trick for fields without a column: its number is added to the column whose index is the CRC-32 of its name
-        modulo ``hashed``. 0 ignores such fields.
+        modulo ``n_hash_columns``. 0 ignores such fields.
     tables
         The tables that columns refer to.
 
@@ -146,9 +146,9 @@ class Program:
     [1, 1, 1]
     """
 
-    def __init__(self, columns: Sequence[Column], hashed: int = 0, tables: Sequence[CategoryTable] = ()) -> None:
+    def __init__(self, columns: Sequence[Column], n_hash_columns: int = 0, tables: Sequence[CategoryTable] = ()) -> None:
         self.columns: list[Column] = list(columns)
-        self.hashed: int = hashed
+        self.n_hash_columns: int = n_hash_columns
         self.tables: tuple[CategoryTable, ...] = tuple(tables)
         for table in self.tables:
             _check_table(table)
@@ -201,7 +201,7 @@ class Program:
 
     def with_steps(self, steps: Iterable[Step]) -> Program:
         """Return a program with these steps, and the same columns, tables, answer and metadata."""
-        program = Program(self.columns, self.hashed, self.tables)
+        program = Program(self.columns, self.n_hash_columns, self.tables)
         program.answer, program.metadata = self.answer, self.metadata
         for step in steps:
             program.add_step(step)
@@ -249,7 +249,7 @@ class Program:
                 "version": _VERSION,
                 "columns": [column if column.table is not None else column[:4] for column in self.columns],
                 **({"tables": tables} if tables else {}),
-                "hashed": self.hashed,
+                "hashed": self.n_hash_columns,
                 "steps": steps,
                 "answer": _serialise_answer(self.answer),
                 "facts": self.metadata,

@@ -100,10 +100,10 @@ def _convert_learner(model: Any, transformers: list[Any]) -> Program:
     if not model.n_learned and not names:
         raise ExportError(_NOT_LEARNED)
     inputs = fold_transformers(names, transformers)
-    hashed = model.max_features if model.overflow == "hash" and len(names) == model.max_features else 0
-    if hashed and transformers:
+    n_hash_columns = model.max_features if model.overflow == "hash" and len(names) == model.max_features else 0
+    if n_hash_columns and transformers:
         raise ExportError("names that are hashed behind a transformer are not exported: learn with a larger max_features")
-    program = Program(inputs.columns, hashed, inputs.tables)
+    program = Program(inputs.columns, n_hash_columns, inputs.tables)
     value = add_scalings(program, 0, inputs.scalings)
     answer = (add_ensemble if isinstance(model, Ensemble) else add_learner)(program, model, value)
     if answer.kind == "class" and answer.labels[0] is None:
@@ -207,13 +207,13 @@ def sort_columns(program: Program, order: Sequence[Hashable] | None) -> Program:
     Columns that are not in ``order`` come last. Columns of the same field, and those that are not in ``order``, are in natural
     order. Columns into which names are hashed keep their order. The arrays take as many bytes as before.
     """
-    program.metadata["order"] = "model" if program.hashed else "natural" if order is None else "table"
-    if program.hashed:
+    program.metadata["order"] = "model" if program.n_hash_columns else "natural" if order is None else "table"
+    if program.n_hash_columns:
         return program
     new_order = find_column_order(program.columns, order)
     if (new_order == np.arange(len(new_order))).all():
         return program
-    result = Program([program.columns[number] for number in new_order], program.hashed, program.tables)
+    result = Program([program.columns[number] for number in new_order], program.n_hash_columns, program.tables)
     result.answer, result.metadata = program.answer, program.metadata
     # Number j of a value was number ``orders[value][j]`` before.
     orders = [new_order]

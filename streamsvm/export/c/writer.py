@@ -195,8 +195,10 @@ def _describe_program(program: Program, needs: CNeeds) -> list[str]:
         elif column.table is not None:
             encoding = f": @_name({index}, text) of the text of {escape_comment(column.field)}"
         lines.append(f"  x[{index}]  {escape_comment(column.name)}{encoding}")
-    if program.hashed:
-        lines.append(f"Numbers of other names are added to the x whose place is the CRC-32 of the name modulo {program.hashed}.")
+    if program.n_hash_columns:
+        lines.append(
+            f"Numbers of other names are added to the x whose place is the CRC-32 of the name modulo {program.n_hash_columns}."
+        )
     return lines
 
 
