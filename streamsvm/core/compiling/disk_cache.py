@@ -110,13 +110,8 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         except TypeError:  # a user's function that refers to an object without a stable key
             return None
         arguments = "|".join(map(str, getattr(sig, "args", sig)))
-        parts = (
-            key,
-            arguments,
-            "entry" if is_entry else "callee",
-            str(target_context.codegen().magic_tuple()),
-            _describe_environment(),
-        )
+        processor, role = str(target_context.codegen().magic_tuple()), "entry" if is_entry else "callee"
+        parts = key, arguments, role, processor, _describe_environment()
         name = "".join(c if c.isalnum() or c in "._" else "-" for c in self._function.py_func.__qualname__)[:80]
         return f"{name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.code"
 

@@ -136,9 +136,8 @@ def get_address(function: Any, arguments: str, result: str) -> int:
     if INTERPRETED:
         address = id(function)
     elif hasattr(function, "shipped_address"):
-        address = function.shipped_address(arguments, result) or load_backend().get_address(
-            function.dispatcher, arguments, result
-        )
+        address = function.shipped_address(arguments, result)
+        address = address or load_backend().get_address(function.dispatcher, arguments, result)
     else:
         address = load_backend().get_address(function, arguments, result)
     _FUNCTIONS_BY_ADDRESS[address] = function
@@ -170,9 +169,7 @@ class Intrinsic:
 
 
 def make_caller(arguments: str, result: str) -> Any:
-    """Return a function, for Python and for compiled code, that calls the function at an address: ``call(address,
-    *arguments)``.
-    """
+    """Return a function for Python and compiled code, ``call(address, *arguments)``, that calls the function at an address."""
     return Intrinsic(
         lambda codegen: codegen.make_caller(arguments, result),
         lambda address, *values: _FUNCTIONS_BY_ADDRESS[int(address)](*values),

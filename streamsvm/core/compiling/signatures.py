@@ -107,9 +107,9 @@ def to_numba_type(signature_type: SignatureType) -> Any:
         return types.Tuple(items)
     module, _, name = signature_type.path.partition(":")
     tuple_class = getattr(import_module(module), name)
-    return (
-        types.NamedUniTuple(items[0], len(items), tuple_class) if len(set(items)) == 1 else types.NamedTuple(items, tuple_class)
-    )
+    if len(set(items)) == 1:
+        return types.NamedUniTuple(items[0], len(items), tuple_class)
+    return types.NamedTuple(items, tuple_class)
 
 
 def to_numba_types(text: str) -> tuple[Any, ...]:

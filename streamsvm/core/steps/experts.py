@@ -206,10 +206,8 @@ def predict_from_last_label(
 def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
     """Predict the current row from the last label."""
     v, s = ensemble_views(block), get_rule_state(block, STATE)
-    first = v.experts[expert]["first_input"]
-    predict_from_last_label(
-        v.transitions, v.counts, s["rows"], s["last"], v.header[0]["n_outputs"], v.inputs[:, first : first + 2]
-    )
+    first, n_outputs = v.experts[expert]["first_input"], v.header[0]["n_outputs"]
+    predict_from_last_label(v.transitions, v.counts, s["rows"], s["last"], n_outputs, v.inputs[:, first : first + 2])
     return 0
 
 

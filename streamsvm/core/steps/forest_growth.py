@@ -110,9 +110,8 @@ def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
         s.votes[tree] = compute_vote(float(s.errors[tree]), n_kinds == 2)
         s.ages[tree] = _INITIAL_AGE if n_learned >= _WARM_UP_ROWS else 0
         h["n_grown"] += 1
-    h["next_growth"] = n_learned + max(
-        min(n_learned // _PAUSE_DIVISOR, _MAX_PAUSE), work // (WORK_PER_ROW if n_kinds == 1 else WORK_PER_ROW_REGRESSION), 1
-    )
+    work_per_row = WORK_PER_ROW if n_kinds == 1 else WORK_PER_ROW_REGRESSION
+    h["next_growth"] = n_learned + max(min(n_learned // _PAUSE_DIVISOR, _MAX_PAUSE), work // work_per_row, 1)
 
 
 @compiled

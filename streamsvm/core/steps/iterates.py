@@ -122,10 +122,7 @@ COMMON_STATE = np.dtype(
         ("n_merges", "i8"),  # number of merges of support vectors
         ("loss", "i8"),
         ("random", "u8"),
-        (
-            "gamma_rows",
-            "i8",
-        ),  # rows that gamma="scale" was computed from; below 0: see `streamsvm.core.steps.rescale.GAMMA_GIVEN`
+        ("gamma_rows", "i8"),  # rows that gamma="scale" was computed from; below 0: see `rescale.GAMMA_GIVEN`
         ("deviation", "f8"),  # sum over features and rows of squared deviations from the mean
         ("epsilon", "f8"),  # half width of the insensitive zone of the regression loss
         ("scale", "f8"),

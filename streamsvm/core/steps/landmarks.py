@@ -411,8 +411,6 @@ def compute_output(block: np.ndarray, output_kind: int) -> float:
     The decision values with corrections take the place of the last iterate, those without of the average iterate.
     """
     v = landmark_views(block)
-    return (
-        select_output(get_common_state(block), v.scores, 2 * v.header[0]["n_outputs"], output_kind)
-        if compute_scores(block)
-        else np.nan
-    )
+    if not compute_scores(block):
+        return np.nan
+    return select_output(get_common_state(block), v.scores, 2 * v.header[0]["n_outputs"], output_kind)

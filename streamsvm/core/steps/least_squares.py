@@ -141,21 +141,16 @@ def add_buffered_rows(block: np.ndarray, count: int) -> None:
     """Update S and c with the first ``count`` buffered rows, and compute the residuals c - S w."""
     v = landmark_views(block)
     h = v.header[0]
-    n, stride, n_outputs, decay = (
-        h["n_support"] + 1,
-        h["stride"],
-        h["n_outputs"],
-        get_rule_state(block, STATE)["forgetting_factor"] ** count,
-    )
+    n, stride, n_outputs = h["n_support"] + 1, h["stride"], h["n_outputs"]
+    decay = get_rule_state(block, STATE)["forgetting_factor"] ** count
     for k in range(n_outputs):
         if decay < 1.0:
             for i in range(n):
                 v.products[k, i] *= decay
         for t in range(count):
             row = v.regressors[t]
-            _add_scaled_row(
-                row, v.row_weights[t] * compute_output_target(v.targets[t], k, n_outputs) * np.float64(row[0]), v.products[k], n
-            )
+            factor = v.row_weights[t] * compute_output_target(v.targets[t], k, n_outputs) * np.float64(row[0])
+            _add_scaled_row(row, factor, v.products[k], n)
         v.residuals[k, :n] = 0.0
     for t in range(count):
         v.starts[t] = t * stride

@@ -73,21 +73,20 @@ def _current_stride(block: np.ndarray) -> int:
 def compute_factors(
     relevance: np.ndarray,
     units: np.ndarray,
-    n_features: int,
+    n: int,
     n_updates: float,
     min_weight: float,
     damping: np.ndarray,
     factors: np.ndarray,
 ) -> None:
-    """Compute the weight of each feature in distances, and the cap of differences, into ``factors`` float32 [2, n_features or
-    more].
+    """Compute the weights of n features in distances, and the caps of differences, into ``factors`` float32 [2, n or more].
 
-    Weights are at least ``min_weight``, multiplied by 1 - ``damping``, float64 [n_features or more], or [0] for no damping.
+    Weights are at least ``min_weight``, multiplied by 1 - ``damping``, float64 [n or more], or [0] for no damping.
     """
     largest = 0.0
-    for j in range(n_features if n_updates > MIN_UPDATES else 0):
+    for j in range(n if n_updates > MIN_UPDATES else 0):
         largest = max(largest, relevance[j])
-    for j in range(n_features):
+    for j in range(n):
         unit = np.float64(units[j])
         weight = min_weight + (1.0 - min_weight) * max(relevance[j], 0.0) / largest if largest > 0.0 else 1.0
         weight *= 1.0 - damping[j] if len(damping) > 0 else 1.0
@@ -98,19 +97,13 @@ def compute_factors(
 def compute_distances(
     row: np.ndarray, factors: np.ndarray, cells: np.ndarray, n_features: int, stride: int, n: int, out: np.ndarray
 ) -> None:
-    """Compute the distances from a row, float32 [n_features], to n stored rows into ``out`` float32 [n or more]. O(n
-    n_features).
-    """
+    """Compute the distances from a row to the first n stored rows into ``out`` float32 [n or more]. O(n n_features)."""
     for i in range(n):
         out[i] = _ZERO
     for j in range(0, n_features - 1, 2):  # two features at a time, so that sums are loaded and stored half as often
         x, factor, cap, column = row[j], factors[0, j], factors[1, j], cells[j * stride : j * stride + n]
-        x2, factor2, cap2, column2 = (
-            row[j + 1],
-            factors[0, j + 1],
-            factors[1, j + 1],
-            cells[(j + 1) * stride : (j + 1) * stride + n],
-        )
+        x2, factor2, cap2 = row[j + 1], factors[0, j + 1], factors[1, j + 1]
+        column2 = cells[(j + 1) * stride : (j + 1) * stride + n]
         for i in range(n):
             out[i] = (out[i] + factor * min(abs(x - column[i]), cap)) + factor2 * min(abs(x2 - column2[i]), cap2)
     for j in range(n_features - n_features % 2, n_features):
@@ -247,13 +240,8 @@ def _add_features(block: np.ndarray) -> None:
     capacity = _current_stride(block)
     oldest, n_rows = h["next_slot"] if old_n_rows == old_capacity else 0, min(old_n_rows, capacity)
     for j in range(old_n_features):
-        _copy_from_oldest(
-            v.cells[j * old_capacity : j * old_capacity + old_n_rows],
-            oldest,
-            old_n_rows - n_rows,
-            v.distances,
-            v.cells[j * capacity : j * capacity + n_rows],
-        )
+        ring, out = v.cells[j * old_capacity : j * old_capacity + old_n_rows], v.cells[j * capacity : j * capacity + n_rows]
+        _copy_from_oldest(ring, oldest, old_n_rows - n_rows, v.distances, out)
         v.cells[j * capacity + n_rows : (j + 1) * capacity] = _ZERO
     v.cells[old_n_features * capacity :] = _ZERO
     for values in (v.weights, v.targets):
@@ -275,11 +263,10 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
         s.row[j] = v.scaled[j]
         s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
     regression, first = get_common_state(block)["loss"] == EPSILON_INSENSITIVE, v.experts[expert]["first_input"]
-    total = (
-        find_neighbours(store, MIN_WEIGHT_REGRESSION, v.damping[0, :0])
-        if regression
-        else find_neighbours(store, MIN_WEIGHT_CLASSIFICATION, v.damping[0])
-    )
+    if regression:
+        total = find_neighbours(store, MIN_WEIGHT_REGRESSION, v.damping[0, :0])
+    else:
+        total = find_neighbours(store, MIN_WEIGHT_CLASSIFICATION, v.damping[0])
     for k in range(n_outputs):
         v.inputs[k, first] = 0.0
     if total <= 0.0:
@@ -324,9 +311,8 @@ def rescale_neighbours(block: np.ndarray, store: np.ndarray, expert: int, event:
         _add_features(store)
     elif event == NEW_SCALE and scaling:
         n_features, stride = h["row_width"], _current_stride(store)
-        rescale_vectors(
-            s.cells[: n_features * stride].reshape(n_features, stride), s.distances, h["n_rows"], n_features, v.ratio, v.shift
-        )
+        rows = s.cells[: n_features * stride].reshape(n_features, stride)
+        rescale_vectors(rows, s.distances, h["n_rows"], n_features, v.ratio, v.shift)
     elif event == REVIEW_DUE and h["n_informative"] > MIN_UPDATES:
         return 1 if _review_damping(block, store) else 0
     return 0
@@ -340,9 +326,8 @@ def _compute_damping(relevance: float, largest: float, regression: bool) -> floa
     below 0: a row that is near although it differs in one of them is nearer in the relevant features.
     """
     deficit = largest - relevance if regression else (_DAMPING_RAMP * largest - relevance) / (2.0 * _DAMPING_RAMP)
-    return (_MAX_DAMPING_REGRESSION if regression else MAX_DAMPING) * (
-        min(max(deficit, 0.0), largest) / max(largest, _MIN_RELEVANCE)
-    )
+    max_damping = _MAX_DAMPING_REGRESSION if regression else MAX_DAMPING
+    return max_damping * (min(max(deficit, 0.0), largest) / max(largest, _MIN_RELEVANCE))
 
 
 @compiled
@@ -359,12 +344,8 @@ def _review_damping(block: np.ndarray, memory: np.ndarray) -> bool:
         largest = max(largest, s.relevance[j])
     rate = min(_DAMPING_RISE * ROWS_BETWEEN_REVIEWS / min(t, _DAMPING_WINDOW), 1.0)
     for j in range(used):
-        target_damping, old_damping = _compute_damping(s.relevance[j], largest, regression), v.damping[1, j]
-        v.damping[1, j] = (
-            old_damping + rate * (target_damping - old_damping)
-            if target_damping > old_damping and not regression
-            else target_damping
-        )
+        damping, old_damping = _compute_damping(s.relevance[j], largest, regression), v.damping[1, j]
+        v.damping[1, j] = old_damping + rate * (damping - old_damping) if damping > old_damping and not regression else damping
         has_changed = has_changed or abs(v.damping[1, j] - v.damping[0, j]) > _DAMPING_TOLERANCE
     if has_changed:
         for j in range(used):

@@ -51,9 +51,8 @@ def update_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used
     it is mostly 0, to `RARE_MOMENT_CLIP`.
     """
     for j in range(used):
-        learn_stream_value(
-            moments[j], first[j], row[j], RARE_MOMENT_CLIP if moments[j, MOSTLY_EQUAL] else clip, _MOMENT_WINDOW, False
-        )
+        feature_clip = RARE_MOMENT_CLIP if moments[j, MOSTLY_EQUAL] else clip
+        learn_stream_value(moments[j], first[j], row[j], feature_clip, _MOMENT_WINDOW, False)
 
 
 @compiled(inline=True)
