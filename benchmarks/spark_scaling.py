@@ -29,11 +29,11 @@ from streamsvm import BSCAClassifier
 from streamsvm.files.model_file import serialize_parts
 from streamsvm.learners import merging
 from streamsvm.learners.refit import LineSearch, NormalEquations, take_step
-from streamsvm_spark.parts import Reservoir, Sample, joined_samples
+from streamsvm_spark.parts import Reservoir, Sample, combine_samples
 
 SETS = ("phishing", "ijcnn1", "a9a", "skin", "magic04", "w7a", "eeg_eye", "elec2")
 WEIGHTS = (0.3, 1.0, 3.0, 10.0, 30.0)
-PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PARTITION_RESULT_SCHEMA = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FILES, BATCH = 8, 10_000
 
 
@@ -65,7 +65,7 @@ class Parts(NamedTuple):
         """One model of them all."""
         model = copy.deepcopy(self.models[0])
         if len(self.models) > 1:
-            X, y, w = joined_samples(self.samples, [len(rows) for rows in self.slices])
+            X, y, w = combine_samples(self.samples, [len(rows) for rows in self.slices])
             model.merge_with(*self.models[1:], rows=(X, y > 0.0, w))
         return model
 
@@ -160,7 +160,7 @@ def write_rows(folder: Path, rows: int) -> None:
     """Write made-up rows to Parquet files."""
     rng, each = np.random.default_rng(0), rows // FILES
     for i in range(FILES):
-        groups = (random_rows(rng, min(250_000, each - begin)) for begin in range(0, each, 250_000))
+        groups = (random_rows(rng, min(250_000, each - start)) for start in range(0, each, 250_000))
         write_parquet(folder / f"{i:04d}.parquet", groups)
 
 
@@ -334,7 +334,7 @@ def main() -> None:
     parts = ("accuracy", "weights", "fit", "score")
     parser.add_argument("--only", nargs="*", choices=parts, default=list(parts))
     parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
-    parser.add_argument("--parts", nargs="*", type=int, default=list(PARTS))
+    parser.add_argument("--parts", nargs="*", type=int, default=list(PARTITION_RESULT_SCHEMA))
     parser.add_argument("--shuffles", type=int, default=3)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--budget", type=int, default=500)

@@ -83,7 +83,7 @@ class LocalFrame:
             wanted = np.array([0 if part is None else target(part) for part in batch.column("part").to_pylist()], int) % n
             for place in range(n):
                 some = batch.filter(pa.array(wanted == place))
-                pieces[place] += [some.slice(begin, 50) for begin in range(0, len(some), 50)]
+                pieces[place] += [some.slice(start, 50) for start in range(0, len(some), 50)]
         return LocalFrame([[some[i] for i in self.rng.permutation(len(some))] for some in pieces], self.rng)
 
     def toArrow(self):

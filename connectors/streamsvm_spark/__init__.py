@@ -1,4 +1,4 @@
-"""Estimators for Spark: the partitions of a frame are learned separately, and become one model."""
+"""Estimators for Spark, which learn the partitions of a DataFrame separately and merge their models into one."""
 
 from streamsvm.files.messages import missing_package_error
 

@@ -1,4 +1,4 @@
-"""An exact support vector classifier of rows of many partitions: a cascade of machines, and rounds until it is optimal."""
+"""CascadeSVC, an exact support vector classifier for the rows of many partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ from sklearn.exceptions import ConvergenceWarning
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.warning import collect_warnings, warn
-from streamsvm_spark.cascade_tasks import SCHEMA, Candidates, Moments, Read, Scan, Solve, fitted_machine, received_rows
+from streamsvm_spark.cascade_tasks import (
+    SCHEMA,
+    CandidateRows,
+    ReadTask,
+    ScanTask,
+    SolveTask,
+    ValueMoments,
+    fit_machine,
+    read_results,
+)
 from streamsvm_spark.columns import RowsError, check_widths, map_partitions
 from streamsvm_spark.models import SVMModel
 from streamsvm_spark.parameters import CascadeParams
@@ -27,8 +36,8 @@ from streamsvm_spark.parameters import CascadeParams
 class CascadeSVCModel(SVMModel, ClassificationModel):
     """The model of a `CascadeSVC`.
 
-    ``transform`` adds the prediction and the raw prediction, which has the decision values of both classes; each is the
-    negative of the other. A column whose name is set to "" is not added. ``learner()`` is the `streamsvm.batch.CSMOClassifier`.
+    ``transform`` adds the prediction and the raw prediction: the decision values of both classes, each the negative of the
+    other. To omit a column, set its name to "". ``learner()`` returns the `streamsvm.batch.CSMOClassifier`.
     """
 
     _columns: ClassVar[dict[str, DataType]] = {"rawPredictionCol": VectorUDT(), "predictionCol": DoubleType()}
@@ -36,7 +45,7 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
     @staticmethod
     def _check_learner(learner: Any) -> None:
         if not isinstance(learner, CSMOClassifier) or learner.classes_.tolist() != [0, 1]:
-            raise ValueError(f"a {type(learner).__name__} is no CSMOClassifier of the labels 0 and 1")
+            raise ValueError(f"a {type(learner).__name__} is not a CSMOClassifier with the labels 0 and 1")
 
     @property
     def numClasses(self) -> int:
@@ -45,7 +54,7 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
 
     @property
     def objective(self) -> float:
-        """The dual objective, which is minimised; that of the optimum is at most ``gap`` lower."""
+        """The dual objective (to be minimised); the optimum is at most ``gap`` lower."""
         return float(self.learner().objective_)
 
     @property
@@ -62,35 +71,34 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
     def history(self) -> np.ndarray:
         """The rounds of the fit, float64 [rounds, 5].
 
-        Each row has the rows that the driver held, the support vectors, the violating rows in partitions, the dual objective,
-        and the duality gap.
+        The columns are the number of rows on the driver, of support vectors and of violating rows in partitions, the dual
+        objective, and the duality gap.
         """
         return np.asarray(self.learner().rounds_)
 
     def predictRaw(self, value: Vector) -> DenseVector:
         """Return the decision value of each class."""
-        return DenseVector(self._answer_of("rawPredictionCol", value))
+        return DenseVector(self._predict_vector("rawPredictionCol", value))
 
     @staticmethod
-    def _answers_of(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of others
+    def _compute_outputs(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - other models use it
         f = learner.decision_function(X) if len(X) else np.empty(0)
         return {"rawPredictionCol": np.column_stack([-f, f]), "predictionCol": (f > 0.0).astype(np.float64)}
 
 
 _KERNELS = ("rbf", "linear", "poly")
-_GROWTH = 5  # new rows of a round, at most so many times the support vectors: of more, most would not stay
-_LEAST = 5000  # such rows, whatever the support vectors
+_MAX_GROWTH = 5  # new rows of a round per support vector: most of a larger number would be dropped again
+_MIN_NEW_ROWS = 5000  # limit of new rows of a round if there are few support vectors
 
 
 class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParamsWritable):
     """A support vector classifier of two classes, solved exactly over the rows of many partitions.
 
-    The problem is that of `streamsvm.batch.CSMOClassifier` on all rows, and so is the machine, up to the tolerance. Each
-    partition solves its own rows. Their support vectors go up a tree, in which two sets at a time are solved again, in the
-    order of the partitions, and the driver solves the last set. Then rounds begin. In each round, all partitions get the
-    driver's support vectors, and send rows that violate the conditions of the optimum, which the driver adds. If there is no
-    such row, the machine is that of all rows. The same rows in the same partitions give the same bytes, in whatever order the
-    partitions end.
+    Problem and solution are those of `streamsvm.batch.CSMOClassifier` on all rows, up to the tolerance. Each partition solves its
+    own rows. Their support vectors go up a binary tree, where two sets at a time are solved again, in the order of the
+    partitions, and the driver solves the last set. Then rounds follow: the driver sends its support vectors to all partitions,
+    which return rows that violate the optimality conditions, and solves again with these rows added. The fit ends when no row
+    violates the conditions. The same rows in the same partitions give the same bytes, in any order of completion.
 
     Parameters
     ----------
@@ -104,44 +112,42 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
     degree, coef0
         Degree and constant term of the kernel ``"poly"``; ``coef0`` is at least 0.
     tol
-        Amount by which the margin of a row may fall short before the row counts as violating the conditions of the optimum;
-        also the gap of the driver's solution.
+        A row violates the optimality conditions if its margin is too small by more than this; also the tolerance of the driver's
+        solver.
     maxIter
         Maximum number of rounds.
     maxCandidates
-        Maximum number of rows that the driver holds: support vectors, and rows that may become support vectors.
+        Maximum number of rows on the driver: support vectors, and rows that may become support vectors.
     featuresCol, labelCol, predictionCol, rawPredictionCol, weightCol
         Names of columns, as in the classifiers of pyspark.ml. Features are vectors, dense or sparse, or arrays of numbers.
         Labels are 0 and 1. For more classes, use ``pyspark.ml.classification.OneVsRest(classifier=CascadeSVC())``.
     handleInvalid
-        What happens to rows with nulls, or with numbers that are not finite: ``"error"`` or ``"skip"``.
+        Treatment of rows with nulls or numbers that are not finite: ``"error"`` or ``"skip"``.
 
     Raises
     ------
     ValueError
-        From ``fit``: a parameter is out of its range, rows cannot be learned or are of one class, or there are more support
-        vectors than ``maxCandidates``. The message says which of these it is, and what to do.
+        From ``fit``: a parameter is out of its range, rows are invalid or have only one class, or there are more support
+        vectors than ``maxCandidates``. The message names the problem and the remedy.
 
     Warns
     -----
     ConvergenceWarning
-        The fit ended before the optimum. The message says how far the objective is from it at most.
+        The fit ended before the optimum. The message contains an upper bound of the remaining gap.
 
     Notes
     -----
-    A fit reads the frame once. Meanwhile, Spark caches its rows as float32 (``MEMORY_AND_DISK``), and each round reads this
-    cache. A frame whose order changes from one reading to the next is refused if a part of its cache is lost.
+    A fit reads the DataFrame once. During the fit, Spark caches its rows as float32 (``MEMORY_AND_DISK``), and each round reads
+    this cache. If a part of the cache is lost, and the order of rows changes between two readings, the fit raises an error.
 
-    A worker needs memory to solve a partition: 30 bytes for each feature of each row, and 200 MB. If that is too much, use more
-    partitions. The driver needs as much for ``maxCandidates`` rows. It receives the support vectors of the last set and then
-    the violating rows, each once as a rule, with ``4 d + 40`` bytes for d features. A round sends all support vectors to each
-    worker.
+    A worker needs memory to solve a partition: 30 bytes for each feature of each row, plus 200 MB. If that is too much, use more
+    partitions. The driver needs as much for ``maxCandidates`` rows. It receives the support vectors of the last set and the
+    violating rows, usually once each, with ``4 d + 40`` bytes for d features. A round sends all support vectors to each worker.
 
-    The driver solves the problem of all support vectors of the optimum alone, so the cascade pays if there are many rows and
-    few support vectors.
+    The driver alone solves the problem of all support vectors, so the cascade pays off for many rows and few support vectors.
 
-    Unlike in the paper, the sets of partitions are not solved again in each round: rows that violate optimality go to the
-    driver immediately, and with them rows that nearly do.
+    Unlike in the paper, the sets of partitions are not solved again in each round: rows that violate the optimality conditions,
+    or nearly do, go directly to the driver.
 
     References
     ----------
@@ -177,140 +183,141 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
 
     def _fit(self, dataset: DataFrame) -> CascadeSVCModel:
         self._check_parameters()
-        rows = map_partitions(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip"), SCHEMA).persist(
+        rows = map_partitions(self._select_columns(dataset), ReadTask(self.getHandleInvalid() == "skip"), SCHEMA).persist(
             StorageLevel.MEMORY_AND_DISK
         )
         try:
-            _, facts = received_rows(rows.filter("facts IS NOT NULL OR problem IS NOT NULL").toArrow().to_batches())
-            width = _common_width(facts)
-            candidates = rows.filter("facts IS NULL")
-            cascade = _Cascade(candidates, facts, self._machine(facts, width), self.getTol(), self.getMaxCandidates())
-            learner = cascade.learned(self.getMaxIter())
+            _, metadata = read_results(rows.filter("facts IS NOT NULL OR problem IS NOT NULL").toArrow().to_batches())
+            width = _check_partitions(metadata)
+            machine = self._make_machine_parameters(metadata, width)
+            cascade = _Cascade(rows.filter("facts IS NULL"), metadata, machine, self.getTol(), self.getMaxCandidates())
+            learner = cascade.fit(self.getMaxIter())
         finally:
             rows.unpersist()
         return self._copyValues(CascadeSVCModel(learner))
 
     def _check_parameters(self) -> None:
-        """Raise a ValueError where a parameter is out of its range."""
+        """Raise ValueError if a parameter is out of its range."""
         check_number("maxIter", self.getMaxIter(), 1, inclusive=True, integer=True)
         check_number("maxCandidates", self.getMaxCandidates(), 2, inclusive=True, integer=True)
         check_number("C", self.getC(), 0.0)
-        check_one_of("kernel", self.getKernel(), _KERNELS)  # with others no gap bounds how far the optimum is
+        check_one_of("kernel", self.getKernel(), _KERNELS)  # for other kernels, the gap is not a bound
         check_number("coef0", self.getCoef0(), 0.0, inclusive=True)
         with collect_warnings():
-            CSMOClassifier(**self._parameters_of(self.getGamma()), tol=self.getTol()).fit([[0.0], [1.0]], [0, 1])
+            CSMOClassifier(**self._collect_parameters(self.getGamma()), tol=self.getTol()).fit([[0.0], [1.0]], [0, 1])
 
-    def _parameters_of(self, gamma: float | str) -> dict[str, Any]:
-        of = {"C": self.getC(), "kernel": self.getKernel(), "degree": self.getDegree(), "coef0": self.getCoef0()}
-        return {**of, "gamma": gamma}
+    def _collect_parameters(self, gamma: float | str) -> dict[str, Any]:
+        parameters = {"C": self.getC(), "kernel": self.getKernel(), "degree": self.getDegree(), "coef0": self.getCoef0()}
+        return {**parameters, "gamma": gamma}
 
-    def _machine(self, facts: Sequence[dict[str, Any]], width: int) -> dict[str, Any]:
-        """Return the parameters of the machine, gamma as a number."""
+    def _make_machine_parameters(self, metadata: Sequence[dict[str, Any]], width: int) -> dict[str, Any]:
+        """Return the parameters of the `CSMOClassifier`, with gamma as a number."""
         gamma = self.getGamma()
         if gamma == "auto":
             gamma = 1.0 / width
         elif gamma == "scale":
-            moments = Moments()
-            for each in facts:
-                moments = moments.with_(Moments(*each["moments"]))
+            moments = ValueMoments()
+            for partition in metadata:
+                moments = moments.merge(ValueMoments(*partition["moments"]))
             variance = moments.square / moments.weight
             gamma = 1.0 / (width * variance) if variance > 1e-15 * moments.mean**2 else 1.0
-        return self._parameters_of(gamma)
+        return self._collect_parameters(gamma)
 
 
-def _common_width(facts: Sequence[dict[str, Any]]) -> int:
-    """Return the number of features; RowsError where partitions differ, or all rows are of one class."""
-    filled = [each for each in facts if each["width"] is not None]
+def _check_partitions(metadata: Sequence[dict[str, Any]]) -> int:
+    """Return the number of features; raise RowsError if partitions differ in it, or if the rows have fewer than two classes."""
+    filled = [partition for partition in metadata if partition["width"] is not None]
     if not filled:
-        raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped or have no weight")
+        raise RowsError("no rows to learn: the frame is empty, or all its rows were skipped or have weight 0")
     first = filled[0]
-    for each in filled:
-        check_widths(first["width"], each["width"], (first["part"], each["part"]))
+    for partition in filled:
+        check_widths(first["width"], partition["width"], (first["part"], partition["part"]))
     if not first["width"]:
-        raise RowsError("vectors have no features: there is nothing to learn from")
-    labels = [any(each["labels"][label] for each in filled) for label in (0, 1)]
+        raise RowsError("vectors have no features")
+    labels = [any(partition["labels"][label] for partition in filled) for label in (0, 1)]
     if not all(labels):
         raise RowsError(f"all rows have the label {labels.index(True)}: a classifier needs at least two")
     return int(first["width"])
 
 
-class _Round(NamedTuple):
-    """The findings of a round."""
+class RoundResult(NamedTuple):
+    """The results of a round, from all partitions."""
 
-    new: Candidates  # rows that the driver lacks
+    new_rows: CandidateRows  # for the driver
     violators: int
-    worst: float
-    objective: float  # of the dual, which is minimised
-    gap: float  # the primal objective of all rows minus the dual one
+    worst: float  # largest violation
+    objective: float  # dual objective, to be minimised
+    gap: float  # duality gap over all rows
 
 
 class _Cascade:
-    """A fit: the cached rows, what is known of their partitions, and the parameters of the machine."""
+    """A fit: the cached rows, the metadata of their partitions, and the parameters of the machine."""
 
-    def __init__(self, rows: DataFrame, facts: Sequence[dict[str, Any]], machine: dict[str, Any], tol: float, most: int) -> None:
-        self._rows, self._machine, self._tol, self._most = rows, machine, tol, most
-        self._counts = np.zeros(facts[-1]["part"] + 1, np.int64)  # rows of each partition
-        for each in facts:
-            self._counts[each["part"]] = each["rows"]
+    def __init__(
+        self, rows: DataFrame, metadata: Sequence[dict[str, Any]], machine: dict[str, Any], tol: float, max_rows: int
+    ) -> None:
+        self._rows, self._machine, self._tol, self._max_rows = rows, machine, tol, max_rows
+        self._counts = np.zeros(metadata[-1]["part"] + 1, np.int64)  # rows of each partition
+        for partition in metadata:
+            self._counts[partition["part"]] = partition["rows"]
 
-    def learned(self, rounds: int) -> CSMOClassifier:
-        """Return the machine of all rows, up to the tolerance; of the last round if it is not reached."""
-        held, history = self._last_set(), []
+    def fit(self, max_rounds: int) -> CSMOClassifier:
+        """Return the machine of all rows, or that of the last round if the tolerance is not reached."""
+        rows, history = self._solve_tree(), []
         while True:
-            learner, held = fitted_machine(held, {**self._machine, "tol": self._tol})
-            support = held.take(held.alpha > 0.0)
-            parts = len(self._counts)
-            room = min(self._most - len(support.row), max(_GROWTH * len(support.row), _LEAST, parts))
-            found = self._scanned_rows(learner, held, support, room // parts)
-            history.append([len(held.row), len(support.row), found.violators, found.objective, found.gap])
-            if not len(found.new.row) or len(history) == rounds:
+            learner, rows = fit_machine(rows, {**self._machine, "tol": self._tol})
+            support = rows.select(rows.alpha > 0.0)
+            n_parts = len(self._counts)
+            limit = min(self._max_rows - len(support.row), max(_MAX_GROWTH * len(support.row), _MIN_NEW_ROWS, n_parts))
+            result = self._scan_partitions(learner, rows, support, limit // n_parts)
+            history.append([len(rows.row), len(support.row), result.violators, result.objective, result.gap])
+            if not len(result.new_rows.row) or len(history) == max_rounds:
                 break
-            if len(held.row) + len(found.new.row) > self._most:
-                held = support
-            held = Candidates.of([held, found.new])
-        first = np.cumsum(self._counts) - self._counts
+            if len(rows.row) + len(result.new_rows.row) > self._max_rows:
+                rows = support
+            rows = CandidateRows.concatenate([rows, result.new_rows])
+        first_rows = np.cumsum(self._counts) - self._counts
         n = int(self._counts.sum())
-        learner.support_ = (first[held.part] + held.row)[learner.support_].astype(np.int32 if n < 2**31 else np.int64)
-        learner.shape_fit_ = (n, held.X.shape[1])
-        learner.objective_, learner.duality_gap_ = found.objective, found.gap
-        learner.gap_ = max(float(learner.gap_), found.worst)
+        learner.support_ = (first_rows[rows.part] + rows.row)[learner.support_].astype(np.int32 if n < 2**31 else np.int64)
+        learner.shape_fit_ = (n, rows.X.shape[1])
+        learner.objective_, learner.duality_gap_ = result.objective, result.gap
+        learner.gap_ = max(float(learner.gap_), result.worst)
         learner.fit_status_ = int(learner.gap_ > self._tol)
         learner.rounds_ = np.array(history)
-        if found.violators:
-            self._warn_of_round(found, len(history), rounds)
+        if result.violators:
+            self._warn_of_violators(result, len(history), max_rounds)
         return learner
 
-    def _last_set(self) -> Candidates:
-        """Return the support vectors of the last set of the tree."""
-        solve = Solve(self._machine, self._most)
+    def _solve_tree(self) -> CandidateRows:
+        """Solve the sets of the binary tree on the workers, and return the support vectors of the last set."""
+        solve = SolveTask(self._machine, self._max_rows)
         sets, level, n = map_partitions(self._rows, solve, SCHEMA), 0, len(self._counts)
         while n > 1:
             level, n = level + 1, (n + 1) // 2
             sets = map_partitions(sets.repartitionById(n, F.shiftright("part", level)), solve, SCHEMA)
-        return received_rows(sets.toArrow().to_batches())[0]
+        return read_results(sets.toArrow().to_batches())[0]
 
-    def _scanned_rows(self, learner: CSMOClassifier, held: Candidates, support: Candidates, quota: int) -> _Round:
-        numbers = {int(part): held.row[held.part == part] for part in np.unique(held.part)}
+    def _scan_partitions(self, learner: CSMOClassifier, rows: CandidateRows, support: CandidateRows, quota: int) -> RoundResult:
+        """Find rows that violate the optimality conditions in all partitions, at most ``quota`` of each."""
+        numbers = {int(part): rows.row[rows.part == part] for part in np.unique(rows.part)}
         bias = float(learner.intercept_[0])
-        scan = Scan(support, bias, learner._kernel, numbers, self._tol, quota)
-        new, facts = received_rows(map_partitions(self._rows, scan, SCHEMA).toArrow().to_batches())
-        if sum(each["found"] for each in facts) != len(support.row):
-            raise RowsError(
-                "the frame gives other rows, or another order, each time it is read, and Spark has read it again: write it to a "
-                "file, or checkpoint it, before the fit"
-            )
-        sums = support.alpha @ support.signs
-        square = 0.5 * (sum(each["product"] for each in facts) - bias * float(sums))  # half the squared norm of the weights
-        objective = square - float(support.alpha.sum())
-        primal = square + float(self._machine["C"]) * sum(each["loss"] for each in facts)
-        violators, worst = sum(each["violators"] for each in facts), max(each["worst"] for each in facts)
-        return _Round(new, violators, worst, objective, primal + objective)
+        scan = ScanTask(support, bias, learner._kernel, numbers, self._tol, quota)
+        new_rows, metadata = read_results(map_partitions(self._rows, scan, SCHEMA).toArrow().to_batches())
+        if sum(partition["found"] for partition in metadata) != len(support.row):
+            raise RowsError("rows or their order changed when Spark read the frame again: write or checkpoint it before the fit")
+        bias_product = bias * float(support.alpha @ support.signs)
+        half_norm = 0.5 * (sum(partition["product"] for partition in metadata) - bias_product)  # of the weights, squared
+        objective = half_norm - float(support.alpha.sum())
+        primal = half_norm + float(self._machine["C"]) * sum(partition["loss"] for partition in metadata)
+        violators = sum(partition["violators"] for partition in metadata)
+        worst = max(partition["worst"] for partition in metadata)
+        return RoundResult(new_rows, violators, worst, objective, primal + objective)
 
-    def _warn_of_round(self, found: _Round, done: int, rounds: int) -> None:
-        way = "maxIter" if done == rounds else "maxCandidates, as the driver's memory allows"
+    def _warn_of_violators(self, result: RoundResult, n_rounds: int, max_rounds: int) -> None:
+        parameter = "maxIter" if n_rounds == max_rounds else "maxCandidates, as the driver's memory allows"
         warn(
-            f"CascadeSVC ended after {done} rounds, while {found.violators:,} rows violate the conditions of the optimum, by up "
-            f"to {found.worst:.3g}. The dual objective is {-found.objective:.6g}, and that of the optimum at most "
-            f"{found.gap:.3g} more: raise {way}",
+            f"CascadeSVC ended after {n_rounds} rounds, while {result.violators:,} rows violate the optimality conditions, by up "
+            f"to {result.worst:.3g}. The dual objective is {-result.objective:.6g}, and the optimum at most "
+            f"{result.gap:.3g} higher: raise {parameter}",
             ConvergenceWarning,
         )

@@ -1,4 +1,4 @@
-"""The micro-batches of a streaming query as a source of rows for a learning loop, collected on the driver by one Spark job."""
+"""The source of a learning loop that yields the rows of Spark micro-batches, collected on the driver by one Spark job each."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.tables.arrow_columns import is_text
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Table, WeightedLabel
-from streamsvm_spark.columns import check_widths, column_of, rows_of
+from streamsvm_spark.columns import check_widths, convert_rows, select_column
 
-_BAD = "it has a null, or a number that is not finite"
-_ANEW = (
-    "To learn the stream from its beginning, give a new checkpoint and a new checkpointLocation. To continue with the model in "
-    "this query, give it with a new checkpoint: StreamLearner(streamsvm.load(OLD), NEW)"
+_INVALID_REASON = "it has a null or a number that is not finite"
+_RESET_ADVICE = (
+    "To learn the stream from its beginning, use a new checkpoint and a new checkpointLocation. To continue with the model in "
+    "this query, pass it with a new checkpoint: StreamLearner(streamsvm.load(OLD), NEW)"
 )
 
 
 class MicroBatches(Source):
-    """The rows of micro-batches, one micro-batch after the other: a source that ends with each of them.
+    """A source of the rows of one micro-batch after the other; `read` returns None at the end of each micro-batch.
 
-    Its position is after a whole micro-batch. It has the query and the number of the micro-batch, so that one that comes again is
-    known. Without ``names``, features are 0, 1, ... ``weight`` is the column of weights. Rows with nulls, or numbers that are not
-    finite, are given as `BadRow` where ``skip``, else are an error. Labels may be texts where ``classes``.
+    The position contains the query and the last complete micro-batch, so that repeated micro-batches are detected. Without
+    ``names``, features are named 0, 1, ... ``weight`` is the column of weights. With ``skip``, rows with nulls or numbers that
+    are not finite become `BadRow` objects; otherwise they raise an error. With ``classes``, labels may be strings.
     """
 
     name = "micro-batches of Spark"
@@ -45,28 +45,27 @@ class MicroBatches(Source):
         self._query: str | None = None
         self._batch = -1
         self._rows: Generator[Chunk] | None = None
-        self._most = 1  # rows of the next chunk
+        self._max_rows = 1  # of the next chunk
 
-    def begin(self, frame: DataFrame, batch: int, query: str | None) -> bool:
-        """Begin with the rows of a micro-batch. Return whether there is anything to do: it may be the last one once more.
+    def start_batch(self, frame: DataFrame, batch: int, query: str | None) -> bool:
+        """Start reading a micro-batch; return False if it is a repetition of the last one, which needs no learning.
 
-        A StreamError says that it is not the one after the last, or of another query.
+        Raises StreamError if it is not the successor of the last one, or belongs to another query.
         """
         if batch == self._batch and query == self._query:
             return False
         if self._batch < 0:
             if batch > 0:
-                warn(f"the model is new, and this is batch {batch} of the query: rows of the batches before are not in the model")
-        elif problem := self._problem_with(batch, query):
-            learned = (
-                f"the model has learned batch {self._batch} of query {self._query}, and now comes batch {batch} of query {query}"
-            )
-            raise StreamError(f"{learned}: {problem}. Give the one that belongs to it. {_ANEW}")
+                warn(f"the model is new, but this is batch {batch} of the query: the model lacks the rows of earlier batches")
+        elif problem := self._find_contradiction(batch, query):
+            batches = f"batch {self._batch} of query {self._query}, but the next is batch {batch} of query {query}"
+            raise StreamError(f"the model has learned {batches}: {problem}. Use matching ones. {_RESET_ADVICE}")
         self._query, self._batch = query, batch
         self._rows = self._read_rows(frame)
         return True
 
-    def _problem_with(self, batch: int, query: str | None) -> str | None:
+    def _find_contradiction(self, batch: int, query: str | None) -> str | None:
+        """Return why a micro-batch cannot follow the last one, or None if it can."""
         if query != self._query:
             return "Spark's checkpointLocation is another one, or was deleted"
         if batch < self._batch:
@@ -74,40 +73,41 @@ class MicroBatches(Source):
         return "the model's checkpoint is older than Spark's checkpointLocation" if batch > self._batch + 1 else None
 
     def _read_rows(self, frame: DataFrame) -> Generator[Chunk]:
-        """Give the rows of a frame; of those that Spark brings together first the good ones."""
+        """Yield the rows of a frame in chunks: of each Arrow batch, first the valid rows, then the invalid ones."""
         first = 0
-        columns = [column_of(frame, column).alias(column) for column in self._columns]
+        columns = [select_column(frame, column).alias(column) for column in self._columns]
         for batch in frame.select(*columns).toArrow().to_batches():
             features, label, *weights = batch.columns
-            texts = self._classes and is_text(label.type)
-            present = pa.array(np.zeros(len(label)), mask=~np.asarray(label.is_valid())) if texts else label
-            X, _, w, kept = rows_of(features, present, *weights, skip=self._skip)
+            has_text_labels = self._classes and is_text(label.type)
+            numeric_label = pa.array(np.zeros(len(label)), mask=~np.asarray(label.is_valid())) if has_text_labels else label
+            X, _, w, valid = convert_rows(features, numeric_label, *weights, skip=self._skip)
             if len(X):
-                names, labels = self._names_of(X.shape[1]), label.filter(pa.array(kept)).to_pylist()
-                for part in self._parts_of(len(X)):
+                names, labels = self._check_names(X.shape[1]), label.filter(pa.array(valid)).to_pylist()
+                for part in self._split_rows(len(X)):
                     table = Table(names, list(X[part].T), labels[part], w[part] if weights else None)
-                    place = partial(self._place_of, first + part.start)
+                    place = partial(self._locate_row, first + part.start)
                     yield Chunk(table, place, partial(_raw_row, table), passthrough_names=self.passthrough_names)
-            refused = {i: _raw_stream(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~kept).tolist()}
-            bad = [BadRow(self._place_of(first, i), raw, _BAD) for i, raw in refused.items()]
-            for part in self._parts_of(len(bad)):
-                places, raws = [row.place for row in bad[part]], [row.raw for row in bad[part]]
-                yield Chunk(bad[part], places.__getitem__, raws.__getitem__, passthrough_names=self.passthrough_names)
+            invalid = {i: _to_json(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~valid).tolist()}
+            bad_rows = [BadRow(self._locate_row(first, i), raw, _INVALID_REASON) for i, raw in invalid.items()]
+            for part in self._split_rows(len(bad_rows)):
+                places, raws = [row.place for row in bad_rows[part]], [row.raw for row in bad_rows[part]]
+                yield Chunk(bad_rows[part], places.__getitem__, raws.__getitem__, passthrough_names=self.passthrough_names)
             first += len(batch)
 
-    def _parts_of(self, n: int) -> Iterator[slice]:
-        """Give parts of so many rows, each with as many as are asked for then."""
-        begin = 0
-        while begin < n:
-            end = min(begin + self._most, n)
-            yield slice(begin, end)
-            begin = end
+    def _split_rows(self, n: int) -> Iterator[slice]:
+        """Yield slices of n rows; each has the number of rows requested by the current call of `read`."""
+        start = 0
+        while start < n:
+            stop = min(start + self._max_rows, n)
+            yield slice(start, stop)
+            start = stop
 
-    def _place_of(self, first: int, i: int) -> str:
-        # About which row: those that are left out are not counted.
+    def _locate_row(self, first: int, i: int) -> str:
+        """Return the approximate position of a row, for messages: invalid rows are not counted."""
         return f"batch {self._batch}, row {first + i}"
 
-    def _names_of(self, width: int) -> tuple[Hashable, ...]:
+    def _check_names(self, width: int) -> tuple[Hashable, ...]:
+        """Return the names of the features; raise RowsError if vectors have another length than before."""
         if self._names is None:
             self._names = tuple(range(width))
         check_widths(len(self._names), width)
@@ -115,17 +115,17 @@ class MicroBatches(Source):
 
     def read(self, max_rows: int) -> Chunk | None:
         """Return the next rows of the micro-batch; None at its end."""
-        self._most = max_rows
+        self._max_rows = max_rows
         return None if self._rows is None else next(self._rows, None)
 
     @property
     def position(self) -> Position:
-        """The query, its last micro-batch, and the columns."""
+        """The query, its last micro-batch, the feature names and the label column."""
         names = None if self._names is None else list(self._names)
         return {"query": self._query, "batch": self._batch, "features": names, "label": self._label}
 
     def seek(self, position: Position) -> None:
-        """Continue after the micro-batch of a position; StreamError where it is of another stream, or of other features."""
+        """Continue after the micro-batch of a position; raise StreamError if the kind of stream or the features differ."""
         query, batch, names = position.get("query"), position.get("batch"), position.get("features")
         if (
             type(batch) is not int
@@ -134,28 +134,28 @@ class MicroBatches(Source):
             or not (names is None or (type(names) is list and all(type(name) in (int, str) for name in names)))
         ):
             raise StreamError(
-                f"the checkpoint is of another kind of stream, {short_repr(dict(position))}: give another checkpoint"
+                f"the checkpoint is of another kind of stream, {short_repr(dict(position))}: use another checkpoint"
             )
         if names is not None and self._names is not None and tuple(names) != self._names:
             raise StreamError(
                 f"the checkpoint has learned the features {short_repr(names)}, not {short_repr(list(self._names))}: "
-                "give the same "
-                "featureNames, or another checkpoint to start from scratch"
+                "pass the same featureNames, or use another checkpoint to start from scratch"
             )
         self._query, self._batch = query, batch
         self._names = self._names if names is None else tuple(names)
 
     def close(self) -> None:
-        """Have the workers drop the rows of a micro-batch that was not read to its end."""
+        """Stop reading, and release the unread rows of the micro-batch on the workers."""
         if self._rows is not None:
             self._rows.close()
 
 
 def _raw_row(table: Table, i: int) -> bytes:
-    """Return a row of a table as JSON."""
+    """Serialise a row of a table as JSON."""
     x, y = table.row(i)
-    return _raw_stream(list(x.values()), *(y if isinstance(y, WeightedLabel) else (y,)))
+    return _to_json(list(x.values()), *(y if isinstance(y, WeightedLabel) else (y,)))
 
 
-def _raw_stream(*cells: Any) -> bytes:
+def _to_json(*cells: Any) -> bytes:
+    """Serialise features, label and optional weight of a row as JSON."""
     return json.dumps(dict(zip(("features", "label", "weight"), cells, strict=False)), default=str).encode()

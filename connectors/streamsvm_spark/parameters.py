@@ -1,4 +1,4 @@
-"""The parameters of the estimators of Spark, and the learners that they make."""
+"""The parameters of the Spark estimators, and their conversion to parameters of learners."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from streamsvm.learners import (
 )
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
-from streamsvm_spark.columns import column_of
+from streamsvm_spark.columns import select_column
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Params)
@@ -55,19 +55,19 @@ CLASSIFIERS: Mapping[str, type] = {
 }
 REGRESSORS: Mapping[str, type] = {"bsca": BSCARegressor, "bsgd": BSGDRegressor, "linear": OnlineLinearSVR}
 
-_NO_BUDGET = "it has no budget, and a partition may need a support vector for each row"
-#: Learners whose models do not become one: why, and what to take instead.
-_REFUSED = {
-    "perceptron": f"{_NO_BUDGET}: take 'rbp', a perceptron within a budget",
-    "ogd": f"{_NO_BUDGET}: take 'bsgd'",
-    "pegasos": f"{_NO_BUDGET}: take 'bsgd', which is Pegasos within a budget",
-    "fogd": "its coefficients are those of frequencies, which belong to the scale that each partition has found: take 'nogd'",
-    "krls": "the landmarks and the inverse of each partition are its own: take 'bsca' with rounds=2, which ends in least squares",
-    "svm": "the stack of each partition is fitted to the decision values of its own experts: take 'bsca'",
+_NO_BUDGET = "it has no budget, so a partition may need a support vector for each row"
+#: Learners whose models cannot be merged: the reason, and an alternative.
+_UNSUPPORTED = {
+    "perceptron": f"{_NO_BUDGET}: use 'rbp', a perceptron with a budget",
+    "ogd": f"{_NO_BUDGET}: use 'bsgd'",
+    "pegasos": f"{_NO_BUDGET}: use 'bsgd', which is Pegasos with a budget",
+    "fogd": "its random frequencies depend on the feature scale of each partition: use 'nogd'",
+    "krls": "each partition has its own landmarks and inverse matrix: use 'bsca' with rounds=2, which ends with least squares",
+    "svm": "the stacking weights of each partition belong to its own experts: use 'bsca'",
 }
 
-_OWN = {"max_features"}  # is what vectors have
-_INVALID = ("error", "skip")
+_RESERVED_PARAMETERS = {"max_features"}  # the length of the vectors
+_INVALID_POLICIES = ("error", "skip")
 
 
 def _to_gamma(value: Any) -> str | float:
@@ -76,12 +76,12 @@ def _to_gamma(value: Any) -> str | float:
 
 def _to_options(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise TypeError(f"options must be a dict of parameters by their names, not {value!r}")
+        raise TypeError(f"options must be a dict of parameter names to values, not {value!r}")
     return dict(value)
 
 
-def _refuse_value(value: Any) -> str:
-    if value not in _INVALID:
+def _to_invalid_policy(value: Any) -> str:
+    if value not in _INVALID_POLICIES:
         raise TypeError(f"handleInvalid must be 'error' or 'skip', not {value!r}")
     return str(value)
 
@@ -91,7 +91,7 @@ def _make_param(name: str, doc: str, converter: Callable[[Any], Any]) -> Param[A
 
 
 def _make_accessors(name: str, kind: type[T]) -> tuple[Callable[[Any], T], Callable[[P, T], P]]:  # noqa: ARG001 - for its type
-    """Return the methods that get and set a parameter, as pyspark.ml names and describes them."""
+    """Return the getter and the setter of a parameter, with the names and docstrings that pyspark.ml uses."""
 
     def get(self: Any) -> T:
         return self.getOrDefault(name)
@@ -106,27 +106,27 @@ def _make_accessors(name: str, kind: type[T]) -> tuple[Callable[[Any], T], Calla
 
 
 class ScoreParams(HasLabelCol, HasFeaturesCol, HasPredictionCol, HasHandleInvalid):
-    """The parameters that estimators and models have."""
+    """The parameters of both estimators and models."""
 
     handleInvalid: Param[str] = _make_param(
-        "handleInvalid", "what happens to rows with nulls or numbers that are not finite: 'error' or 'skip'", _refuse_value
+        "handleInvalid", "treatment of rows with nulls or numbers that are not finite: 'error' or 'skip'", _to_invalid_policy
     )
 
     setHandleInvalid = _make_accessors("handleInvalid", str)[1]
 
 
 class MachineParams(ScoreParams, HasWeightCol):
-    """The parameters that all fits of a kernel machine have."""
+    """The parameters of all estimators."""
 
-    gamma: Param[Any] = _make_param("gamma", "of the kernel: a number, or 'scale'", _to_gamma)
-    C: Param[float] = _make_param("C", "the largest coefficient of a row, before its weight", TypeConverters.toFloat)
+    gamma: Param[Any] = _make_param("gamma", "kernel parameter: a number, or 'scale'", _to_gamma)
+    C: Param[float] = _make_param("C", "upper bound of the dual coefficients, before the row's weight", TypeConverters.toFloat)
 
     @keyword_only
     def setParams(self, **params: Any) -> Self:
-        """Set parameters by the names that the constructor has."""
+        """Set parameters by their names in the constructor."""
         for name in params:
             if not self.hasParam(name):
-                raise TypeError(f"{type(self).__name__} has no parameter {name!r}: explainParams() shows those that it has")
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}: explainParams() lists all parameters")
         return self._set(**params)
 
     def getGamma(self) -> str | float:
@@ -138,18 +138,18 @@ class MachineParams(ScoreParams, HasWeightCol):
         return self._set(gamma=value)
 
     def getC(self) -> float:
-        """Return the value of C. A KeyError means that it is not set, so the learner uses its own default."""
+        """Return the value of C. Raises KeyError if it is not set, so that the learner uses its own default."""
         return self.getOrDefault(self.C)
 
     setC = _make_accessors("C", float)[1]
     setWeightCol = _make_accessors("weightCol", str)[1]
 
-    def _columns_of(self, dataset: DataFrame) -> DataFrame:
-        """Return the columns that are learned: features, label and, if rows are weighted, weight."""
-        return dataset.select([column_of(dataset, column).alias(name) for name, column in self._parameter_names().items()])
+    def _select_columns(self, dataset: DataFrame) -> DataFrame:
+        """Select the columns to learn from as ``features``, ``label`` and, if there are weights, ``weight``."""
+        return dataset.select([select_column(dataset, column).alias(name) for name, column in self._get_column_names().items()])
 
-    def _parameter_names(self) -> dict[str, str]:
-        # Of those columns, in the frame.
+    def _get_column_names(self) -> dict[str, str]:
+        """Return the names in the frame of the columns to learn from."""
         columns = {"features": self.getFeaturesCol(), "label": self.getLabelCol()}
         if self.isDefined(self.weightCol) and self.getWeightCol():
             columns["weight"] = self.getWeightCol()
@@ -157,14 +157,14 @@ class MachineParams(ScoreParams, HasWeightCol):
 
 
 class FitParams(MachineParams, HasSeed):
-    """The parameters of a fit of budgeted learners."""
+    """The parameters of the estimators with budgeted learners."""
 
     learner: Param[str] = _make_param("learner", "the learner: 'bsca', 'bsgd', 'linear', ...", TypeConverters.toString)
-    budget: Param[int] = _make_param("budget", "support vectors, at most", TypeConverters.toInt)
-    rounds: Param[int] = _make_param("rounds", "rounds over the rows of all partitions", TypeConverters.toInt)
-    passes: Param[int] = _make_param("passes", "passes over the rows of each partition", TypeConverters.toInt)
+    budget: Param[int] = _make_param("budget", "maximum number of support vectors", TypeConverters.toInt)
+    rounds: Param[int] = _make_param("rounds", "number of rounds over the rows of all partitions", TypeConverters.toInt)
+    passes: Param[int] = _make_param("passes", "number of passes over the rows of each partition", TypeConverters.toInt)
     options: Param[dict[str, Any]] = _make_param(
-        "options", "more parameters of the learner, by their names in streamsvm", _to_options
+        "options", "further parameters of the learner, by their names in streamsvm", _to_options
     )
 
     getLearner, setLearner = _make_accessors("learner", str)
@@ -179,41 +179,42 @@ class FitParams(MachineParams, HasSeed):
     setOptions = _make_accessors("options", dict)[1]
     setSeed = _make_accessors("seed", int)[1]
 
-    def _learner_kind(self, learners: Mapping[str, type]) -> type:
+    def _find_learner_class(self, learners: Mapping[str, type]) -> type:
+        """Return the class of the learner by its name; raise ValueError if it is unknown or its models cannot be merged."""
         name = self.getLearner()
-        if name in _REFUSED:
-            raise ValueError(f"learner={name!r} does not learn partitions: {_REFUSED[name]}")
+        if name in _UNSUPPORTED:
+            raise ValueError(f"learner={name!r} cannot learn partitions: {_UNSUPPORTED[name]}")
         if name not in learners:
-            raise ValueError(f"learner={name!r} is none: it is one of {', '.join(map(repr, learners))}")
+            raise ValueError(f"unknown learner={name!r}: it must be one of {', '.join(map(repr, learners))}")
         return learners[name]
 
-    def _parameters_of(self, kind: type) -> dict[str, Any]:
-        """Return the parameters of a learner; ValueError where it does not have them, or refuses a value."""
-        known = inspect.signature(kind).parameters.keys() - _OWN
-        given = {"seed": self.getSeed()} if "seed" in known else {}  # of a learner without chance, any seed is right
+    def _collect_parameters(self, learner_class: type) -> dict[str, Any]:
+        """Return the parameters of a learner; raise ValueError if it does not have one of them, or a value is invalid."""
+        names = inspect.signature(learner_class).parameters.keys() - _RESERVED_PARAMETERS
+        own = {"seed": self.getSeed()} if "seed" in names else {}  # deterministic learners have no seed
         for param in (self.budget, self.gamma, self.C):
-            if self.isSet(param) or (self.isDefined(param) and param.name in known):
-                given[param.name] = self.getOrDefault(param)
+            if self.isSet(param) or (self.isDefined(param) and param.name in names):
+                own[param.name] = self.getOrDefault(param)
         options = self.getOptions()
-        if both := given.keys() & options.keys():
-            raise ValueError(f"{min(both)} is given twice: as a parameter of the estimator, and in options")
-        for name in (given | options).keys() - known:
-            raise ValueError(f"{kind.__name__} has no parameter {name!r} to set: it has {', '.join(sorted(known))}")
+        if duplicates := own.keys() & options.keys():
+            raise ValueError(f"{min(duplicates)} is set twice: as a parameter of the estimator, and in options")
+        for name in (own | options).keys() - names:
+            raise ValueError(f"{learner_class.__name__} has no parameter {name!r}; its parameters: {', '.join(sorted(names))}")
         for name, number in {"rounds": self.getRounds(), "passes": self.getPasses()}.items():
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, not {number}")
-        parameters = {**given, **options}
-        kind(**parameters)  # which refuses what is wrong here, not in a partition
+        parameters = {**own, **options}
+        learner_class(**parameters)  # raises for an invalid value here, instead of in a partition
         return parameters
 
 
 class CascadeParams(MachineParams, HasTol, HasMaxIter):
-    """The parameters of a cascade."""
+    """The parameters of `CascadeSVC`."""
 
     kernel: Param[str] = _make_param("kernel", "the kernel: 'rbf', 'linear' or 'poly'", TypeConverters.toString)
-    degree: Param[int] = _make_param("degree", "of the kernel 'poly'", TypeConverters.toInt)
-    coef0: Param[float] = _make_param("coef0", "of the kernel 'poly'", TypeConverters.toFloat)
-    maxCandidates: Param[int] = _make_param("maxCandidates", "rows that the driver holds, at most", TypeConverters.toInt)
+    degree: Param[int] = _make_param("degree", "degree of the kernel 'poly'", TypeConverters.toInt)
+    coef0: Param[float] = _make_param("coef0", "constant term of the kernel 'poly'", TypeConverters.toFloat)
+    maxCandidates: Param[int] = _make_param("maxCandidates", "maximum number of rows on the driver", TypeConverters.toInt)
 
     getKernel, setKernel = _make_accessors("kernel", str)
     getDegree, setDegree = _make_accessors("degree", int)

@@ -1,4 +1,4 @@
-"""A learner for ``foreachBatch``: the micro-batches of a streaming query are learned by a model, each once."""
+"""StreamLearner, a function for ``foreachBatch`` that learns each micro-batch of a streaming query exactly once."""
 
 from __future__ import annotations
 
@@ -25,50 +25,49 @@ from streamsvm.stream.rows import split_pipeline
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.micro_batches import MicroBatches
 
-_QUERY = "sql.streaming.queryId"  # the property in which Spark says which query a job is of
+_QUERY_ID_PROPERTY = "sql.streaming.queryId"  # local property of Spark
 _NO_CONNECT = (
-    "a StreamLearner learns on the driver and is not sent anywhere, as Spark Connect would send it: begin a session of another "
-    "kind, SparkSession.builder.master(...)"
+    "a StreamLearner learns on the driver and cannot be sent to a server, as Spark Connect would do: use a classic session, "
+    "SparkSession.builder.master(...)"
 )
 
 
 class StreamLearner:
-    """Learns the micro-batches of a streaming query, each once.
+    """Learns each micro-batch of a streaming query exactly once.
 
     Pass it to ``foreachBatch``: ``frame.writeStream.foreachBatch(StreamLearner(model, "state"))``.
 
-    It is a `LearningLoop` on the driver: each row is predicted and scored before it is learned. After each micro-batch, it
-    writes one checkpoint, atomically, with the model, the metrics, the query and the number of the micro-batch. Spark repeats a
-    micro-batch if it was stopped before it noted the end of it; such a micro-batch is not learned again. A micro-batch that was
-    not learned completely leaves nothing behind. A query that is killed at any moment and started again therefore ends with the
-    same bytes as one that was not, as long as its source repeats the rows of a micro-batch in the same order (see Notes).
+    It runs a `LearningLoop` on the driver: each row is predicted and scored before it is learned. After each micro-batch, it
+    atomically writes one checkpoint with the model, the metrics, the query and the number of the micro-batch. If Spark repeats a
+    micro-batch that is in the checkpoint, it is not learned again. A micro-batch that was not learned completely has no effect. A
+    query that is killed at any moment and restarted therefore ends with the same bytes as one that was not killed, if its source
+    repeats the rows of a micro-batch in the same order (see Notes).
 
     Parameters
     ----------
     model
-        Learner of streamsvm, or river classifier, regressor or pipeline. It stays as it is: a copy learns.
+        Learner of streamsvm, or river classifier, regressor or pipeline. It stays unchanged, because a copy learns.
     checkpoint
         Path of a folder on the driver, the URL of a model topic (``kafka://host:port/models?name=spam``), or open checkpoints
-        (`CheckpointFolder`, `TopicCheckpoints`). A model that is there continues learning. ``streamsvm predict --follow`` finds
-        each newer model there.
+        (`CheckpointFolder`, `TopicCheckpoints`). If it contains a model, that model continues learning. ``streamsvm predict
+        --follow`` loads each newer model from there.
     featuresCol, labelCol
         Names of the columns. Features are vectors of pyspark.ml or arrays of numbers, all of one length. Labels are numbers or
         bools; for classifiers, also texts.
     weightCol
-        Name of the column of weights, numbers from 0 on. None gives every row weight 1. The metric counts each row once,
-        whatever its weight.
+        Name of the column of weights, numbers of at least 0. None gives every row weight 1. The metric counts each row once,
+        regardless of its weight.
     featureNames
         Names of the vectors' entries in the model, for followers that read rows with names. None: 0, 1, ...
     handleInvalid
-        What happens to rows with nulls, with numbers that are not finite, or with labels that the model refuses. ``"error"``:
-        the query ends, and the model stays as it was before the micro-batch. ``"skip"``: they are counted in ``loop.refused``.
+        Treatment of rows with nulls, with numbers that are not finite, or with labels that the model refuses. ``"error"``: the
+        query ends, and the model is that of the previous micro-batch. ``"skip"``: they are counted in ``loop.refused``.
     predictions
         Path of a file (``.csv``, or JSON lines) or URL of a topic, for the prediction of each row before it was learned. A file
-        gets each row once, however often the query is killed; a topic gets it at least once. Once given, later runs with the
-        checkpoint need the same.
+        contains each row once, even if the query is killed; a topic at least once. Later runs with the same checkpoint need the
+        same value.
     dead_letters
-        Path or URL, as for ``predictions``, for the rows that ``handleInvalid="skip"`` leaves out, with the place and the
-        reason.
+        Path or URL, as for ``predictions``, for the rows that ``handleInvalid="skip"`` omits, with their position and the reason.
     metric, positive, window, classes, drift
         As in `LearningLoop`.
     on_progress
@@ -79,8 +78,8 @@ class StreamLearner:
     Attributes
     ----------
     loop : LearningLoop
-        The loop, with ``model``, ``metric``, ``windowed``, ``curve``, ``refused`` and ``progress``. After an error, it is
-        another one.
+        The loop, with ``model``, ``metric``, ``windowed``, ``curve``, ``refused`` and ``progress``. A new loop replaces it after
+        an error.
 
     Raises
     ------
@@ -89,18 +88,19 @@ class StreamLearner:
     TypeError
         The session is one of Spark Connect.
     StreamError
-        When called: the micro-batch is not the one after the last, or is of another query. The message says what to do.
+        When called: the micro-batch is not the successor of the last one, or belongs to another query. The message contains a
+        remedy.
     RowsError
-        When called: rows cannot be learned.
+        When called: rows are invalid.
 
     Notes
     -----
-    Rows are learned in the order of partitions, and within a partition in its order. Kafka gives a repeated micro-batch the
-    same partitions and rows; a source of files does so on the same number of cores. After a shuffle, the order is not known:
-    each row is still learned once, but the model may differ.
+    Rows are learned in the order of partitions, and in their order within a partition. With Kafka, a repeated micro-batch has the
+    same partitions and rows; with files, on the same number of cores. After a shuffle, the order is undefined: each row is still
+    learned once, but the model may differ.
 
-    All rows of a micro-batch come to the driver in one Spark job, so the driver needs memory for them. Limit the size of
-    micro-batches where the stream is read, for example with ``maxOffsetsPerTrigger``.
+    All rows of a micro-batch are sent to the driver in one Spark job, so the driver needs memory for them. Limit the size of
+    micro-batches in the reader of the stream, for example with ``maxOffsetsPerTrigger``.
 
     Examples
     --------
@@ -135,16 +135,16 @@ class StreamLearner:
         check_one_of("handleInvalid", handleInvalid, ("error", "skip"))
         self._columns, self._skip = (featuresCol, labelCol, featureNames, weightCol), handleInvalid == "skip"
         if dead_letters is not None and not self._skip:
-            raise ValueError("dead_letters are the rows that handleInvalid='skip' leaves out: set that, too, or leave both out")
+            raise ValueError("dead_letters needs handleInvalid='skip': set both, or neither")
         self._predictions, self._dead_letters, self._on_progress = predictions, dead_letters, on_progress
         self._sinks = contextlib.ExitStack()
-        # None of them learns: a loop begins with copies of them.
+        # These stay unchanged: each loop starts with copies of them.
         self._model, self._metric, self._drift = copy.deepcopy((model, metric, drift))
         classes = None if classes is None else list(classes)
-        self._how: dict[str, Any] = {"positive": positive, "window": window, "classes": classes}
+        self._options: dict[str, Any] = {"positive": positive, "window": window, "classes": classes}
         self._lock, self._closed = threading.RLock(), False
         self._checkpoints: Checkpoints
-        self._opened = isinstance(checkpoint, str | os.PathLike)
+        self._owns_checkpoints = isinstance(checkpoint, str | os.PathLike)
         if isinstance(checkpoint, str) and "://" in checkpoint:
             self._checkpoints = open_checkpoints(checkpoint, sources=["-"], trusted=trusted)
         elif isinstance(checkpoint, str | os.PathLike):
@@ -153,17 +153,17 @@ class StreamLearner:
             self._checkpoints = checkpoint
         self._loop: LearningLoop | None = None
         try:
-            self._loop = self._begun_loop()
+            self._loop = self._make_loop()
         except BaseException:
             self.close()
             raise
 
-    def _begun_loop(self) -> LearningLoop:
-        """Return a loop that goes on from the newest checkpoint."""
+    def _make_loop(self) -> LearningLoop:
+        """Make a loop that continues from the newest checkpoint."""
         model, metric, drift = copy.deepcopy((self._model, self._metric, self._drift))
         source = MicroBatches(*self._columns, skip=self._skip, classes=not isinstance(split_pipeline(model)[1], base.Regressor))
         try:
-            on_error: Any = "skip" if self._skip else _Refusing()
+            on_error: Any = "skip" if self._skip else _RaisingSink()
             if self._dead_letters is not None:
                 on_error = self._open_sink(self._dead_letters)
             return LearningLoop(
@@ -176,45 +176,45 @@ class StreamLearner:
                 on_error=on_error,
                 error_share=1.0,
                 drift=drift,
-                **self._how,
+                **self._options,
             )
         except BaseException:
             self._sinks.close()
             raise
 
     def _open_sink(self, spec: str | os.PathLike[str]) -> Sink:
-        """Return the sink of a path or a URL, which is closed with the loop."""
+        """Open the sink of a path or URL, which is closed with the loop."""
         sink = open_sink(os.fspath(spec))
         self._sinks.callback(sink.close)
         return sink
 
     @property
     def loop(self) -> LearningLoop:
-        if (loop := self._loop) is not None:  # which a thread may ask for while a micro-batch is learned
+        if (loop := self._loop) is not None:  # other threads may use it while a micro-batch is learned
             return loop
         with self._lock:
             if self._loop is None:
-                self._loop = self._begun_loop()
+                self._loop = self._make_loop()
             return self._loop
 
     @property
     def model(self) -> Any:
-        """The model after the last micro-batch; within a micro-batch, its present state."""
+        """The model after the last micro-batch; during a micro-batch, its current state."""
         return self.loop.model
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Learn a micro-batch, unless it is learned; Spark calls it."""
+        """Learn a micro-batch, unless it is a repetition of the last one; called by Spark."""
         with self._lock:
             loop = self.loop
             source: Any = loop.source
-            if not source.begin(batch, batch_id, batch.sparkSession.sparkContext.getLocalProperty(_QUERY)):
+            if not source.start_batch(batch, batch_id, batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID_PROPERTY)):
                 return
             try:
                 loop.run_step(sys.maxsize)
                 if self._closed:
-                    raise StreamError(f"the learner was closed in batch {batch_id}, which a new one learns from its beginning")
+                    raise StreamError(f"the learner was closed during batch {batch_id}; a new one will learn the whole batch")
                 loop.write_checkpoint(always=True)
-            except BaseException:  # the model may have learned a part, and whether there is a checkpoint may not be known
+            except BaseException:  # the model may be incomplete, and it may be unknown whether the checkpoint was written
                 self._loop = None
                 source.close()
                 self._sinks.close()
@@ -226,18 +226,18 @@ class StreamLearner:
         raise TypeError(_NO_CONNECT)
 
     def close(self) -> None:
-        """Let other processes write to the checkpoint, if it was opened here.
+        """Close the sinks, and the checkpoint if it was opened here, so that other processes can use it.
 
-        A micro-batch that is being learned fails.
+        A micro-batch that is currently learned fails.
         """
         self._closed = True
         if (loop := self._loop) is not None:
             loop.stop()
-        with self._lock:  # once that has ended
+        with self._lock:  # waits for the current micro-batch
             try:
                 self._sinks.close()
             finally:
-                if self._opened:
+                if self._owns_checkpoints:
                     self._checkpoints.close()
 
     def __enter__(self) -> Self:
@@ -247,13 +247,13 @@ class StreamLearner:
         self.close()
 
 
-class _Refusing(Sink):
-    """A sink of dead letters that takes none: the first one ends the run."""
+class _RaisingSink(Sink):
+    """A sink of dead letters that raises RowsError for the first one, which ends the run."""
 
     name = "handleInvalid='error'"
 
     def write(self, record: Record) -> None:
-        raise RowsError(f"{record['place']}: {record['reason']}. Leave such rows out with handleInvalid='skip'")
+        raise RowsError(f"{record['place']}: {record['reason']}. Omit these rows with handleInvalid='skip'")
 
     def flush(self) -> dict[str, Any]:
         return {}

@@ -17,7 +17,7 @@ from spark_frames import LocalFrame, framed, of_file, stacked
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.kernels import MACHINE_KERNELS, Kernel
 from streamsvm_spark import CascadeSVC, CascadeSVCModel, RowsError, cascade
-from streamsvm_spark.cascade_tasks import Candidates, Read, decision_values, received_rows, sums_of
+from streamsvm_spark.cascade_tasks import CandidateRows, ReadTask, compute_decision_values, make_kernel_sums, read_results
 
 
 @pytest.fixture
@@ -31,13 +31,15 @@ def local(monkeypatch):
         columns |= {} if w is None else {"weight": pa.array(w)}
         table = pa.table(columns)
         partitions = [table.take(pa.array(some)).to_batches(100) if len(some) else [] for some in parts]
-        read = [batch for batches in LocalFrame(partitions, rng).mapInArrow(Read(False), None).partitions for batch in batches]
-        _, facts = received_rows(batch for batch in read if batch.column("part")[0].as_py() is None)
+        read = [
+            batch for batches in LocalFrame(partitions, rng).mapInArrow(ReadTask(False), None).partitions for batch in batches
+        ]
+        _, facts = read_results(batch for batch in read if batch.column("part")[0].as_py() is None)
         rows = [batch for batch in read if batch.column("part")[0].as_py() is not None]
         cached = [[batch for batch in rows if batch.column("part")[0].as_py() == number] for number in range(len(parts))]
         frame = LocalFrame(cached, rng, again)
-        assert cascade._common_width(facts) == X.shape[1]
-        return cascade._Cascade(frame, facts, machine, tol, most).learned(rounds)
+        assert cascade._check_partitions(facts) == X.shape[1]
+        return cascade._Cascade(frame, facts, machine, tol, most).fit(rounds)
 
     return fit
 
@@ -112,12 +114,12 @@ def test_values_are_exact_near_the_margin_and_close_elsewhere(case):
     gamma = 50.0 if case == "all are far" else 0.2
     alpha = rng.random(300) * {"large coefficients": 1e4, "all are far": 3.0}.get(case, 0.5)
     y = rng.random(300) < 0.5
-    all_rows = Candidates(np.zeros(300, np.int32), np.arange(300), X, y, np.ones(300), alpha)
-    support, rows = all_rows.take(np.arange(200)), all_rows.take(np.arange(100, 300))
+    all_rows = CandidateRows(np.zeros(300, np.int32), np.arange(300), X, y, np.ones(300), alpha)
+    support, rows = all_rows.select(np.arange(200)), all_rows.select(np.arange(100, 300))
     kernel = Kernel(MACHINE_KERNELS["rbf"], gamma, 0.0, 1)
     distances = np.square(rows.X[:, None].astype(float) - support.X[None]).sum(axis=2)
     f = 0.3 + np.exp(-gamma * distances) @ (support.alpha * support.signs)
-    found = decision_values(sums_of(support, kernel), 0.3, rows, 0.05)
+    found = compute_decision_values(make_kernel_sums(support, kernel), 0.3, rows, 0.05)
     within = 1.0 - rows.signs * f > -0.05
     assert 20 < within.sum() < 180
     np.testing.assert_allclose(found[within], f[within], rtol=1e-10, atol=1e-10)
@@ -169,7 +171,7 @@ def test_a_driver_with_little_room(local):
         found = local(X, y, parts, w, C=5.0, gamma=1.0, tol=1e-4, most=n + 1)
     assert found.gap_ > 1e-4
     assert found.objective_ - found.duality_gap_ < whole.objective_ < found.objective_
-    with pytest.raises(RowsError, match="support vectors, and the driver holds at most 20 rows: raise maxCandidates"):
+    with pytest.raises(RowsError, match="support vectors, but the driver holds at most 20 rows: raise maxCandidates"):
         local(X, y, parts, w, C=5.0, gamma=1.0, most=20)
 
 
@@ -189,7 +191,7 @@ def test_rows_that_are_others_at_each_reading_are_refused(local):
             for batches, orders in zip(partitions, orders_of, strict=True)
         ]
 
-    with pytest.raises(RowsError, match="gives other rows, or another order, each time"):
+    with pytest.raises(RowsError, match="rows or their order changed"):
         local(X, y, np.array_split(np.arange(400), 3), w, C=5.0, gamma=1.0, again=moved)
 
 
@@ -197,10 +199,10 @@ def test_frames_that_are_refused(local):
     X, y, _ = random_set(6)
     halves = [np.arange(200), np.arange(200, 400)]
     raises("all rows have the label 1: a classifier needs at least two", local, X, np.ones(400), halves, error=RowsError)
-    raises("no row to learn", local, X, y, halves, w=np.zeros(400), error=RowsError)
+    raises("no rows to learn", local, X, y, halves, w=np.zeros(400), error=RowsError)
     raises("vectors have no features", local, X[:, :0], y, halves, error=RowsError)
     lists = [{"part": part, "rows": 1, "width": 2 + part, "labels": [True, True]} for part in range(2)]
-    raises("vectors are of 2 features in partition 0, and of 3 in partition 1", cascade._common_width, lists, error=RowsError)
+    raises("vectors have 2 features in partition 0 and 3 in partition 1", cascade._check_partitions, lists, error=RowsError)
     with pytest.raises(RowsError, match="partition 1: C times the rows' weights is 0 or infinite"):
         local(X, y, halves, w=np.where(np.arange(400) == 300, 1e-300, 1.0), C=1e-300, gamma=1.0)
 

@@ -24,7 +24,7 @@ from streamsvm_spark import (
     RowsError,
     estimators,
 )
-from streamsvm_spark.parts import Reservoir, joined_samples
+from streamsvm_spark.parts import Reservoir, combine_samples
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +46,15 @@ def test_a_fit_is_that_of_each_partition_merged(frame, rows, name, kind, passes)
                 models[-1].learn_many(X[batch], y[batch].astype(float))
         reservoir = Reservoir([3, part])
         reservoir.add(X[some], y[some].astype(float), np.ones(150))
-        samples.append(reservoir.sample())
-    models[0].merge_with(*models[1:], rows=joined_samples(samples, [150] * 4))
+        samples.append(reservoir.get_sample())
+    models[0].merge_with(*models[1:], rows=combine_samples(samples, [150] * 4))
     assert of_file(model.learner()) == of_file(models[0])
     assert of_file(estimator.fit(frame).learner()) == of_file(model.learner())
 
 
 @pytest.mark.parametrize(("classes", "width"), [(2, 32), (3, 2)])
 def test_more_rounds_fit_coefficients_by_all_rows(spark, rows, classes, width, monkeypatch):
-    monkeypatch.setattr(estimators, "_WIDTH", width)  # so that four partitions are two groups, or one
+    monkeypatch.setattr(estimators, "_PARTITIONS_PER_GROUP", width)  # so that four partitions are two groups, or one
     X, y = rows[0], rows[classes - 1]
     estimator = BudgetedSVMClassifier(budget=30, gamma=0.5, rounds=3)
     learner = estimator.copy({estimator.rounds: 1}).fit(framed(spark, X, y)).learner()
@@ -81,16 +81,16 @@ def test_more_rounds_of_targets_and_weights(spark, rows):
 
 
 def test_sums_that_arrow_does_not_take_are_refused(frame, monkeypatch):
-    monkeypatch.setattr(estimators, "_MOST_BYTES", 1000)
-    with pytest.raises(RowsError, match="a second round sends .* bytes for each partition, .* rounds=1"):
+    monkeypatch.setattr(estimators, "_MAX_SUM_BYTES", 1000)
+    with pytest.raises(RowsError, match="a second round would send .* bytes per partition, .* rounds=1"):
         BudgetedSVMClassifier(budget=30, rounds=2).fit(frame)
 
 
 @pytest.mark.parametrize(("classes", "first"), [(2, 1), (3, 1)])
 def test_what_is_predicted(spark, rows, classes, first):
     X, y = rows[0], rows[classes - 1]
-    begin = np.argmax(y == first)  # the label that comes first, whatever it is, moves no column
-    X, y = X[begin:], y[begin:]
+    start = np.argmax(y == first)  # the label that comes first, whatever it is, moves no column
+    X, y = X[start:], y[start:]
     frame = framed(spark, X, y).withColumn("other", F.lit("kept"))
     model = BudgetedSVMClassifier(budget=50, gamma=0.5).fit(frame)
     assert (model.numClasses, model.numFeatures) == (classes, 3)
@@ -128,7 +128,7 @@ def test_rows_of_parquet_are_predicted_in_every_column(spark, rows, tmp_path, ki
     assert len(X_found) == 599
     np.testing.assert_array_equal(found.prediction, model.learner().predict_many(X_found))
     np.testing.assert_array_equal(stacked(found.probability), model.learner().predict_proba_many(X_found))
-    with pytest.raises(RowsError, match="of the first of them its features are null"):
+    with pytest.raises(RowsError, match="in the first of them, its features are null"):
         BudgetedSVMClassifier(budget=30, featuresCol="x").fit(frame)
 
 
@@ -165,7 +165,7 @@ def test_thresholds_and_columns_that_are_not_wanted(frame):
     found = model.transform(frame)
     assert found.columns == ["features", "label", "prediction"]
     assert {row.prediction for row in found.collect()} == {0.0}
-    raises("thresholds must be 2 numbers", model.setThresholds([1.0]).transform, frame)
+    raises("thresholds must be 2 positive numbers", model.setThresholds([1.0]).transform, frame)
 
 
 def test_in_a_pipeline_with_texts_and_across_folds(spark, rows, tmp_path):
@@ -212,14 +212,14 @@ def test_what_is_saved(spark, frame, tmp_path):
     assert copy.transform(frame).columns[-1] == "p"
     for content in ("select 1 x", "select cast(null as binary) learner", "select cast('' as binary) learner where false"):
         spark.sql(content).coalesce(1).write.mode("overwrite").parquet(str(tmp_path / "model" / "data"))
-        raises("is no model, or not wholly written", BudgetedSVMClassificationModel.load, str(tmp_path / "model"))
+        raises("is not a model, or is incomplete", BudgetedSVMClassificationModel.load, str(tmp_path / "model"))
 
 
 BUDGETED = [
-    ({"learner": "svc"}, "learner='svc' is none: it is one of 'bsca', 'bsgd', 'linear'"),
-    ({"learner": "pegasos"}, "learner='pegasos' does not learn partitions: it has no budget, .*: take 'bsgd'"),
-    ({"learner": "fogd"}, "learner='fogd' does not learn partitions: .* take 'nogd'"),
-    ({"learner": "svm"}, "learner='svm' does not learn partitions: .* take 'bsca'"),
+    ({"learner": "svc"}, "unknown learner='svc': it must be one of 'bsca', 'bsgd', 'linear'"),
+    ({"learner": "pegasos"}, "learner='pegasos' cannot learn partitions: it has no budget, .*: use 'bsgd'"),
+    ({"learner": "fogd"}, "learner='fogd' cannot learn partitions: .* use 'nogd'"),
+    ({"learner": "svm"}, "learner='svm' cannot learn partitions: .* use 'bsca'"),
     ({"learner": "linear", "budget": 100}, "OnlineLinearSVC has no parameter 'budget' to set"),
     ({"learner": "rbp", "C": 2.0}, "RBP has no parameter 'C' to set"),
     ({"learner": "bsgd", "C": 1.0}, "BSGDClassifier has no parameter 'C' to set: it has .*l2"),
@@ -267,10 +267,10 @@ def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):
     assert by_function.pop(450) is None
     assert by_function == predicted.tolist()
     with pytest.raises(
-        PythonException, match="1 of .* rows of a batch cannot be used; of the first of them one of its features is not finite"
+        PythonException, match="1 of .* rows of a batch cannot be used; in the first of them, one of its features is not finite"
     ):
         model.setHandleInvalid("error").transform(frame).collect()
-    with pytest.raises(PythonException, match="vectors are of 2 features, and the model of 3"):
+    with pytest.raises(PythonException, match="vectors have 2 features, but the model has 3"):
         model.transform(framed(spark, X[:5, :2], y[:5])).collect()
     for name in ("label", "Label"):  # Spark would put the prediction in the place of the label
         raises(f"a column '{name}' already", model.copy({model.predictionCol: name}).transform, frame)
@@ -286,4 +286,4 @@ def test_partitions_without_rows_or_of_one_class_and_no_rows_at_all(spark, rows)
     assert model.numClasses == 2
     with_empty = sorted_rows.union(sorted_rows.filter("label > 5"))
     assert of_file(BudgetedSVMClassifier(budget=60).fit(with_empty).learner()) == of_file(model.learner())
-    raises("no row to learn", BudgetedSVMClassifier().fit, sorted_rows.filter("label > 5"), error=RowsError)
+    raises("no rows to learn", BudgetedSVMClassifier().fit, sorted_rows.filter("label > 5"), error=RowsError)

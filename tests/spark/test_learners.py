@@ -60,11 +60,11 @@ def test_rules_of_the_family(spark, signs, name):
 
 
 def test_too_many_features_for_a_second_round_are_refused(spark, signs, monkeypatch):
-    monkeypatch.setattr(estimators, "_MOST_BYTES", 100)
-    with pytest.raises(RowsError, match="with 4 features and 1 outputs: take rounds=1, or fewer features"):
+    monkeypatch.setattr(estimators, "_MAX_SUM_BYTES", 100)
+    with pytest.raises(RowsError, match="with 4 features and 1 outputs: use rounds=1, or fewer features"):
         BudgetedSVMClassifier(learner="linear", rounds=2).fit(framed(spark, *signs, 2))
 
 
 def test_three_classes_need_one_vs_rest(spark, rows):
-    with pytest.raises(RowsError, match="more than the 2 labels that OnlineLinearSVC is for"):
+    with pytest.raises(RowsError, match="more labels than the 2 of OnlineLinearSVC"):
         BudgetedSVMClassifier(learner="linear").fit(framed(spark, rows[0], rows[2], 2))

@@ -15,7 +15,7 @@ X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(float)
 
 
-def learned(y, kind=BSCAClassifier, names=range(3)):
+def trained(y, kind=BSCAClassifier, names=range(3)):
     model = kind(20, max_features=3)
     for x, label in zip(X.tolist(), y, strict=True):
         model.learn_one(dict(zip(names, x, strict=True)), label)
@@ -26,16 +26,16 @@ def learned(y, kind=BSCAClassifier, names=range(3)):
     "y", [np.where(Y > 0, 1, -1), Y / 2, np.where(Y > 0, "a", "b"), Y * 1e9], ids=["signs", "half", "texts", "large"]
 )
 def test_labels_that_are_no_classes_are_refused(y):
-    raises("the labels of the learner are .* they must be some of 0, 1", BudgetedSVMClassificationModel, learned(y.tolist()))
+    raises("the labels of the learner are .* they must be integers from 0", BudgetedSVMClassificationModel, trained(y.tolist()))
 
 
 @pytest.mark.parametrize("names", ["abc", (0, 1, 5)])
 def test_features_that_vectors_do_not_have_are_refused(names):
-    raises("entries of vectors are numbered from 0 on", BudgetedSVMClassificationModel, learned(Y.tolist(), names=names))
+    raises("entries of vectors are numbered from 0", BudgetedSVMClassificationModel, trained(Y.tolist(), names=names))
 
 
 def test_features_in_another_order_are_not():
-    model = learned(Y.tolist(), names=(2, 0, 1))
+    model = trained(Y.tolist(), names=(2, 0, 1))
     found = BudgetedSVMClassificationModel(model)
     rows = X[:, [1, 2, 0]]
     expected = [model.predict_one(dict(enumerate(x))) for x in rows.tolist()]
@@ -52,11 +52,11 @@ class Rows:
 @pytest.mark.parametrize(
     ("kind", "learner", "reason"),
     [
-        (BudgetedSVMClassificationModel, BSCAClassifier(20), "they must be some of 0, 1"),
-        (BudgetedSVMClassificationModel, BSCARegressor(20), "a BSCARegressor is no classifier"),
-        (BudgetedSVMRegressionModel, learned(Y.tolist()), "a BSCAClassifier is no regressor"),
-        (CascadeSVCModel, learned(Y.tolist()), "a BSCAClassifier is no CSMOClassifier"),
-        (CascadeSVCModel, CSMOClassifier().fit(X, np.where(Y > 0, 3, 2)), "of the labels 0 and 1"),
+        (BudgetedSVMClassificationModel, BSCAClassifier(20), "they must be integers from 0"),
+        (BudgetedSVMClassificationModel, BSCARegressor(20), "a BSCARegressor is not a classifier"),
+        (BudgetedSVMRegressionModel, trained(Y.tolist()), "a BSCAClassifier is not a regressor"),
+        (CascadeSVCModel, trained(Y.tolist()), "a BSCAClassifier is not a CSMOClassifier"),
+        (CascadeSVCModel, CSMOClassifier().fit(X, np.where(Y > 0, 3, 2)), "with the labels 0 and 1"),
     ],
     ids=str,
 )
@@ -69,18 +69,18 @@ def part_of(number, name, width, w=1.0):
     model.learn_many(X[:, :width], Y, np.full(40, w))
     reservoir = Reservoir(number)
     reservoir.add(X[:, :width], Y, np.full(40, w))
-    sample = None if name == "linear" else reservoir.sample().to_bytes()
+    sample = None if name == "linear" else reservoir.get_sample().to_bytes()
     return PartitionResult(number, 40, 0, serialize_parts({"model": model}, {"kind": "model"}), sample)
 
 
 @pytest.mark.parametrize("name", ["bsca", "linear"])
 def test_partitions_of_other_lengths_are_refused(name):
-    with pytest.raises(RowsError, match="of 3 features in partition 1, and of 2 in partition 4: all must be of one length"):
+    with pytest.raises(RowsError, match="3 features in partition 1 and 2 in partition 4: all vectors must have"):
         merge_parts([part_of(4, name, 2), part_of(1, name, 3)])
 
 
 def test_rows_without_weight_are_no_rows():
-    raises("no row to learn: .* or have no weight", merge_parts, [part_of(0, "bsca", 3, w=0.0)], error=RowsError)
+    raises("no rows to learn: .* or have weight 0", merge_parts, [part_of(0, "bsca", 3, w=0.0)], error=RowsError)
     part = part_of(1, "bsca", 3)
     alone, both = merge_parts([part]), merge_parts([part_of(0, "bsca", 3, w=0.0), part])
     assert serialize_parts({"model": both}, {}) == serialize_parts({"model": alone}, {})

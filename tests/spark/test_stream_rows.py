@@ -70,7 +70,7 @@ def test_weights_that_are_refused(spark, rows, tmp_path, learning):
     with pytest.raises(ValueError, match="rows have weights, 'w', and PAClassifier takes none"):
         learning(linear_model.PAClassifier(), tmp_path / "other", weightCol="w")
     learner = learning(new_model(), tmp_path / "model", weightCol="w", handleInvalid="skip")
-    raises("a weight is -1: weights are from 0", learner, frame_of(spark, X, two, w=[1.0] * 19 + [-1.0]), 0, error=RowsError)
+    raises("a weight is -1: weights must be from 0", learner, frame_of(spark, X, two, w=[1.0] * 19 + [-1.0]), 0, error=RowsError)
     learner(frame_of(spark, X, two, w=[1.0] * 19 + [None]), 0)
     assert (learner.model.n_learned, learner.loop.refused) == (19, {"malformed": 1})
 
@@ -91,7 +91,7 @@ def test_predictions_and_dead_letters_are_there_once(spark, rows, tmp_path):
                 new_model(), place / "model", predictions=place / "out.csv", dead_letters=place / "dead.jsonl", **how
             ) as learner:
                 if batch is fails:
-                    raises("vectors are of", learner, batch, number, error=RowsError)
+                    raises("vectors have", learner, batch, number, error=RowsError)
                     learner(bad, number)  # goes on behind the checkpoint
                 else:
                     learner(batch, number)
@@ -110,7 +110,7 @@ def test_predictions_and_dead_letters_are_there_once(spark, rows, tmp_path):
     again, found, _ = run(tmp_path / "killed", [good, fails])
     assert again == out
     assert [{**letter, "time": None} for letter in found] == [{**letter, "time": None} for letter in letters]
-    with pytest.raises(ValueError, match="dead_letters are the rows that handleInvalid='skip' leaves out"):
+    with pytest.raises(ValueError, match="dead_letters needs handleInvalid='skip'"):
         StreamLearner(new_model(), tmp_path / "model", dead_letters=tmp_path / "dead.jsonl")
 
 
@@ -132,7 +132,7 @@ def test_labels_that_the_model_refuses(spark, rows, tmp_path, learning):
 def test_targets(spark, rows, tmp_path, learning):
     X, _, _, target = (part[:100] for part in rows)
     learner = learning(BSGDRegressor(20, seed=0), tmp_path, metric=metrics.RMSE())
-    raises("label column is of type string", learner, frame_of(spark, X, target, "string"), 0, error=RowsError)
+    raises("label column has the type string", learner, frame_of(spark, X, target, "string"), 0, error=RowsError)
     learner(frame_of(spark, X, target, "double"), 0)
     model, score = plain(BSGDRegressor(20, seed=0), X, target, metrics.RMSE())
     assert of_file(learner.model) == model
@@ -143,7 +143,7 @@ def test_vectors_of_several_lengths(spark, rows, tmp_path, learning):
     X, two, _, _ = (part[:20] for part in rows)
     learner = learning(new_model(), tmp_path)
     learner(frame_of(spark, X, two), 0)
-    raises("3 and of 2 features", learner, frame_of(spark, X[:, :2], two), 1, error=RowsError)
+    raises("3 and 2 features", learner, frame_of(spark, X[:, :2], two), 1, error=RowsError)
 
 
 def test_a_query_of_many_partitions(spark, rows, tmp_path, learning):

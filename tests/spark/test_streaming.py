@@ -191,7 +191,7 @@ def test_a_learner_that_is_closed_within_a_micro_batch(stream, tmp_path, monkeyp
             query = started(stream, learner, tmp_path / "spark")
             assert begun.wait(PATIENCE)
     assert not list((tmp_path / "model").glob("*.ckpt"))
-    raises("the learner was closed in batch 0", query.awaitTermination, error=StreamingQueryException)
+    raises("the learner was closed during batch 0", query.awaitTermination, error=StreamingQueryException)
     run(stream, tmp_path)
     assert saved(tmp_path) == whole
 
@@ -234,7 +234,7 @@ def test_micro_batches_that_do_not_follow(spark, rows, tmp_path, learning):
     assert learner.loop.rows == 40
     learner(frame, 2)
     assert learner.model.n_learned == 60
-    with pytest.warns(UserWarning, match="is batch 7 of the query: rows of the batches before"):
+    with pytest.warns(UserWarning, match="is batch 7 of the query: the model lacks"):
         learning(new_model(), tmp_path / "other")(frame, 7)
 
 
@@ -249,10 +249,10 @@ def test_micro_batches_without_rows_count(spark, rows, tmp_path):
 
 def test_an_error_leaves_scores_and_detectors_as_they_were(spark, rows, tmp_path, learning):
     X, two, _, _ = rows
-    begin, end = frame_of(spark, X[:300], two[:300]), frame_of(spark, X[300:], 1 - two[300:])
+    start, end = frame_of(spark, X[:300], two[:300]), frame_of(spark, X[300:], 1 - two[300:])
     bad = frame_of(spark, [*X[300:], None], [*(1 - two[300:]).tolist(), 1])
     ends = []
-    for name, batches in {"whole": [begin, end], "with errors": [bad, begin, bad, end]}.items():
+    for name, batches in {"whole": [start, end], "with errors": [bad, start, bad, end]}.items():
         watch = DriftWatch(drift.ADWIN(), "reset")
         learner = learning(new_model(), tmp_path / name, metric=metrics.MacroF1(), drift=watch)
         number = 0
@@ -271,7 +271,7 @@ def test_an_error_leaves_scores_and_detectors_as_they_were(spark, rows, tmp_path
 def test_it_is_not_sent_anywhere(tmp_path, learning, monkeypatch):
     raises("Spark Connect", pickle.dumps, learning(new_model(), tmp_path), error=TypeError)
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-    raises(r"Spark Connect would send it: .* SparkSession.builder.master", StreamLearner, new_model(), tmp_path, error=TypeError)
+    raises(r"Spark Connect would do: .* SparkSession.builder.master", StreamLearner, new_model(), tmp_path, error=TypeError)
 
 
 def test_another_model_is_refused(spark, rows, tmp_path):

@@ -69,5 +69,5 @@ def test_a_query_over_a_topic_that_is_killed(broker, rows, tmp_path):
         found = topic.read()
     assert found.header["rows"] == ROWS
     # Which partition comes first, Spark does not say; it is the same one in all micro-batches.
-    learned, score = serialize_parts({"model": found.model}, {}), done.stdout.split()[-1]
-    assert (learned, score) in [plain(rows, order) for order in permutations(range(PARTITIONS))]
+    trained, score = serialize_parts({"model": found.model}, {}), done.stdout.split()[-1]
+    assert (trained, score) in [plain(rows, order) for order in permutations(range(PARTITIONS))]

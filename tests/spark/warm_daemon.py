@@ -16,7 +16,7 @@ def warm_up():
     for name in ("bsca", "bsgd"):
         model = CLASSIFIERS[name](8, max_features=3)
         model.learn_many(X, y, np.ones(40))
-        model = parts.find_learner(parts.bytes_of(model))
+        model = parts.load_learner(parts.serialize_learner(model))
         model.decision_function_many(X), model.predict_proba_many(X)
         step = NormalEquations.from_rows(model, X, y).compute_step(model)
         LineSearch.from_rows(model, step, X, y)
