@@ -33,15 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.tiles import (
-    COLUMNS,
-    ROWS,
-    Float32Rows,
-    array_to_csr,
-    iter_product_tiles,
-    make_float32_rows,
-    make_right_side,
-)
+from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Float32Rows, iter_product_tiles, make_float32_rows, make_right_side, to_csr
 from streamsvm.batch.csmo.values import NormedRows, add_kernel_sums, to_clean_csr, to_dense
 from streamsvm.core.kernels import LINEAR, LOG2E, RBF, Kernel, exp2f
 from streamsvm.core.threads import raise_if_stopped
@@ -162,7 +154,7 @@ class KernelSums:
         if is_sparse and (not sparse.issparse(X) or self._centres[True] is not None):
             centred = _center_rows(X, self._centres[True])
             is_sparse = False not in self._centres or bool(np.count_nonzero(centred) <= _MAX_DENSITY * centred.size)
-            X = array_to_csr(centred) if is_sparse else X
+            X = to_csr(centred) if is_sparse else X
         if is_sparse not in self._tiled:
             self._tiled[is_sparse] = self._tile_vectors(is_sparse)
         tiled = self._tiled[is_sparse]
@@ -173,7 +165,7 @@ class KernelSums:
         V, kernel = self._vectors, self._kernel
         if not (is_sparse and sparse.issparse(V)):
             V = _center_rows(V, self._centres[is_sparse])
-            V = array_to_csr(V) if is_sparse else V
+            V = to_csr(V) if is_sparse else V
         right, squares = make_float32_rows(V, kernel)
         terms = 2 + int(np.diff(right.starts).max(initial=0) if is_sparse else right.features)
         max_squared_norm = _MAX_SQUARED_NORM / (terms + 4)

@@ -10,16 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.precomputed import gather_submatrix
-from streamsvm.batch.csmo.steps import (
-    CHUNK_ROWS,
-    CONVERGED,
-    MAX_FLOAT32_SPREAD,
-    Scratch,
-    WorkingSet,
-    compute_fall,
-    compute_rise,
-    run_steps,
-)
+from streamsvm.batch.csmo.steps import CHUNK_ROWS, CONVERGED, MAX_SPREAD, Scratch, WorkingSet, get_fall, get_rise, run_steps
 from streamsvm.batch.problem import distribute_coefficients
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
@@ -148,7 +139,7 @@ def solve_small(
         double = Scratch(more[0], more[1], more[2], gains, np.zeros(size), support, listed)
         while gap > options.goal and n_steps < limit:
             goal = max(options.goal, GAP_SHARE * gap)
-            if spread < MAX_FLOAT32_SPREAD * goal:
+            if spread < MAX_SPREAD * goal:
                 status, n_new = run_steps(padded, single, columns, epsilon, goal, options.conjugate, limit - n_steps)
             else:
                 status, n_new = run_steps(padded, double, columns, epsilon, goal, options.conjugate, limit - n_steps)
@@ -233,8 +224,8 @@ def recompute_slopes(
             _add_row(K, j, b[j], gradient)
     low_rise, high_rise, low_fall, high_fall, m = np.inf, -np.inf, np.inf, -np.inf, 0
     for k in range(n):
-        rise = gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon)
-        fall = gradient[k] + compute_fall(b[k], lower[k], kink[k], epsilon)
+        rise = gradient[k] + get_rise(b[k], upper[k], kink[k], epsilon)
+        fall = gradient[k] + get_fall(b[k], lower[k], kink[k], epsilon)
         low_rise, high_fall = min(low_rise, rise), max(high_fall, fall)
         if rise < np.inf:
             high_rise = max(high_rise, rise)
@@ -261,7 +252,7 @@ def _write_equations(
     b, gradient, upper, kink, m, trace, last = a.b, a.gradient, a.upper, a.kink, len(free), 0.0, free[-1]
     for i in range(m):
         k = free[i]
-        right[i] = -(gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon))
+        right[i] = -(gradient[k] + get_rise(b[k], upper[k], kink[k], epsilon))
         trace += K[k, k]
     for i in range(m - 1):
         k = free[i]
@@ -289,8 +280,8 @@ def _move_free_variables(
         _add_row(K, free[i], change[i], gradient)
     least, most = np.inf, -np.inf
     for k in range(len(b)):
-        least = min(least, gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon))
-        most = max(most, gradient[k] + compute_fall(b[k], lower[k], kink[k], epsilon))
+        least = min(least, gradient[k] + get_rise(b[k], upper[k], kink[k], epsilon))
+        most = max(most, gradient[k] + get_fall(b[k], lower[k], kink[k], epsilon))
     return most - least
 
 
@@ -302,8 +293,8 @@ def compute_objectives(
     b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
     least, most, free, slopes, square, linear, bends, widths = np.inf, -np.inf, 0, 0.0, 0.0, 0.0, 0.0, 0.0
     for k in range(len(b)):
-        rise = gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon)
-        fall = gradient[k] + compute_fall(b[k], lower[k], kink[k], epsilon)
+        rise = gradient[k] + get_rise(b[k], upper[k], kink[k], epsilon)
+        fall = gradient[k] + get_fall(b[k], lower[k], kink[k], epsilon)
         least, most = min(least, rise), max(most, fall)
         if rise == fall:
             free, slopes = free + 1, slopes + rise

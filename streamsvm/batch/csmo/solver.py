@@ -27,7 +27,7 @@ from streamsvm.batch.csmo.small import (
     write_first_point,
 )
 from streamsvm.batch.csmo.state import MAX_UNINTERRUPTED_OPERATIONS, GramCache, Problem, SolverState, make_feasible
-from streamsvm.batch.csmo.steps import CONVERGED, MAX_FLOAT32_SPREAD, RUNNING, STALLED, Scratch, WorkingSet, run_steps
+from streamsvm.batch.csmo.steps import CONVERGED, MAX_SPREAD, RUNNING, STALLED, Scratch, WorkingSet, run_steps
 from streamsvm.core.threads import Workers, raise_if_stopped
 
 _MAX_NEW_VARIABLES = 512  # violators that enter a block
@@ -309,7 +309,7 @@ def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -
         if gap < goal:
             return CONVERGED
         spread = max(_compute_spread(ascents), _compute_spread(descents))
-        is_float32_enough = spread < MAX_FLOAT32_SPREAD * max(goal, GAP_SHARE * gap)
+        is_float32_enough = spread < MAX_SPREAD * max(goal, GAP_SHARE * gap)
         scratch = Scratch.allocate(m, np.float32 if is_float32_enough else np.float64)
         limit = max(int(MAX_UNINTERRUPTED_OPERATIONS / (8 * m)), 50)
         limit = min(max(_STEPS_BETWEEN_SHRINKS, 2_000_000 // m), limit, options.max_iter - state.n_iter)

@@ -169,9 +169,8 @@ class GramCache:
 
     def __init__(self, n: int) -> None:
         self.values: np.ndarray = np.empty((n, n), np.float32)
-        self.source: tuple[Any, bool] | None = (
-            None  # the rows of the matrix, and whether float64 products were used; None if empty
-        )
+        #: The rows of the matrix, and whether its values were computed in float64; None as long as it is empty.
+        self.source: tuple[Any, bool] | None = None
 
 
 class SolverState:

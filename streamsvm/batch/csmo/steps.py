@@ -21,7 +21,7 @@ from streamsvm.core.kernels import FAST
 RUNNING, CONVERGED, STALLED = 0, 1, 2
 
 CHUNK_ROWS = 256  # rows that each loop processes at a time, so that it finds the results of the previous loop in the cache
-MAX_FLOAT32_SPREAD = 5e4  # float32 is precise enough if the spread of the slopes is at most this times the tolerance
+MAX_SPREAD = 5e4  # float32 is precise enough if the spread of the slopes is at most this times the tolerance
 _MIN_CURVATURE = 1e-12  # tau of LIBSVM
 _NEGLIGIBLE = 1e-9  # drop smaller components of the conjugate direction (its pair has 1): they decay within a dozen steps
 _SNAP_FACTOR = 1.0 + 1e-12  # a step that would end this close to a bound or kink ends on it
@@ -59,7 +59,7 @@ class Scratch(NamedTuple):
 
 
 @compiled(nogil=True, forceinline=True)
-def compute_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
+def get_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
     """Return the slope of the nonsmooth part of the objective where a variable is raised: infinite at its upper bound."""
     if b >= upper:
         return np.inf
@@ -67,7 +67,7 @@ def compute_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
 
 
 @compiled(nogil=True, forceinline=True)
-def compute_fall(b: float, lower: float, kink: float, epsilon: float) -> float:
+def get_fall(b: float, lower: float, kink: float, epsilon: float) -> float:
     """Return the slope of the nonsmooth part of the objective where a variable is lowered: minus infinity at its lower bound."""
     if b <= lower:
         return -np.inf
@@ -83,8 +83,8 @@ def write_slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarra
     b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
     least, most = np.inf, -np.inf
     for k in range(len(b)):
-        up = gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon)
-        down = gradient[k] + compute_fall(b[k], lower[k], kink[k], epsilon)
+        up = gradient[k] + get_rise(b[k], upper[k], kink[k], epsilon)
+        down = gradient[k] + get_fall(b[k], lower[k], kink[k], epsilon)
         ascent[k], descent[k] = up - origin, down - origin
         least, most = min(least, up), max(most, down)
     return least, most
@@ -306,8 +306,8 @@ def _move_along_direction(a: WorkingSet, s: Scratch, length: int, step: float, e
         b[k], moved = new, True
         if new != target and old != kink[k] and lower[k] < old < upper[k]:  # rounding may also reach the target
             continue
-        rise, fall = compute_rise(old, upper[k], kink[k], epsilon), compute_fall(old, lower[k], kink[k], epsilon)
-        new_rise, new_fall = compute_rise(new, upper[k], kink[k], epsilon), compute_fall(new, lower[k], kink[k], epsilon)
+        rise, fall = get_rise(old, upper[k], kink[k], epsilon), get_fall(old, lower[k], kink[k], epsilon)
+        new_rise, new_fall = get_rise(new, upper[k], kink[k], epsilon), get_fall(new, lower[k], kink[k], epsilon)
         if rise != new_rise or fall != new_fall:
             gradient = np.float64(ascent[k]) - rise if rise < np.inf else np.float64(descent[k]) - fall
             ascent[k], descent[k] = gradient + new_rise, gradient + new_fall
@@ -353,11 +353,11 @@ def run_steps(
     status, n_steps = _run_step_loop(a, s, columns, epsilon, tol, conjugate, limit)
     b, gradient, lower, upper, kink, ascent, descent = a.b, a.gradient, a.lower, a.upper, a.kink, s.ascent, s.descent
     for k in range(len(b)):
-        rise = compute_rise(b[k], upper[k], kink[k], epsilon)
+        rise = get_rise(b[k], upper[k], kink[k], epsilon)
         if rise < np.inf:
             gradient[k] = origin + (np.float64(ascent[k]) - rise)
         else:
-            gradient[k] = origin + (np.float64(descent[k]) - compute_fall(b[k], lower[k], kink[k], epsilon))
+            gradient[k] = origin + (np.float64(descent[k]) - get_fall(b[k], lower[k], kink[k], epsilon))
     return status, n_steps
 
 

@@ -120,7 +120,7 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
     is_rarer ^= counts.sum(axis=0) > 0.5 * n
     is_sparse = np.count_nonzero(is_rarer) < n * (is_rarer.shape[1] - _MIN_ZEROS)
     kernel = kernel._replace(gamma=min(kernel.gamma * gap * gap, _MAX_INDICATOR_GAMMA))
-    return array_to_csr(is_rarer) if is_sparse else is_rarer.astype(np.float64), kernel
+    return to_csr(is_rarer) if is_sparse else is_rarer.astype(np.float64), kernel
 
 
 def check_float32_rows(X: Any, kernel: Kernel) -> CheckedFloat32Rows | None:
@@ -153,7 +153,7 @@ def make_float32_rows(X: Any, kernel: Kernel) -> tuple[Float32Rows, np.ndarray]:
     return Float32Rows(kernel, squares.astype(single), dense, *parts, d), squares
 
 
-def array_to_csr(X: np.ndarray) -> Any:
+def to_csr(X: np.ndarray) -> Any:
     """Convert an array [n, d] of numbers or bool to a CSR array of float64."""
     positions = np.flatnonzero(X)
     rows, columns = np.divmod(positions, X.shape[1])

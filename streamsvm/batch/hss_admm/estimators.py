@@ -10,14 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm.iteration import (
-    GAP_FACTOR,
-    ADMMOptions,
-    ADMMSolution,
-    compute_largest_residual,
-    measure_value_errors,
-    run_admm,
-)
+from streamsvm.batch.hss_admm.iteration import GAP_FACTOR, ADMMOptions, ADMMSolution, find_max_residual, measure_errors, run_admm
 from streamsvm.batch.kernel_machine import KernelClassifier
 from streamsvm.batch.path_machine import PathMachine
 from streamsvm.batch.problem import Bounds, RowGroups
@@ -144,7 +137,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
             K = self._compress_rows(groups)
             sides = ([C * unit[side] for C in Cs for unit in unit_bounds] for side in range(3))
             solution = run_admm(K, Bounds(*map(np.column_stack, sides)), self._make_admm_options(K))
-            errors = measure_value_errors(K, solution.b, solution.bias)
+            errors = measure_errors(K, solution.b, solution.bias)
             self._copy_fit_to(models)
             for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
                 columns = slice(number * len(unit_bounds), (number + 1) * len(unit_bounds))
@@ -200,8 +193,8 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
 
     def _warn_if_inexact(self, models: list[Self]) -> None:
         """Warn if residuals, gaps or value errors are too large, naming the worst model."""
-        worst = max(models, key=lambda model: compute_largest_residual(model.primal_residual_, model.dual_residual_, model.gap_))
-        if self.beta != "paper" and compute_largest_residual(worst.primal_residual_, worst.dual_residual_, worst.gap_) > self.tol:
+        worst = max(models, key=lambda model: find_max_residual(model.primal_residual_, model.dual_residual_, model.gap_))
+        if self.beta != "paper" and find_max_residual(worst.primal_residual_, worst.dual_residual_, worst.gap_) > self.tol:
             warn(
                 f"{type(self).__name__} ended for C={worst.C:g} after {worst.n_iter_} iterations with relative residuals of "
                 f"{worst.primal_residual_:.1e} and {worst.dual_residual_:.1e}, above tol={self.tol:g}, or a gap of "

@@ -55,7 +55,7 @@ class ADMMSolution(NamedTuple):
     interrupted: bool
 
 
-def compute_largest_residual(primal: Any, dual: Any, gap: Any) -> Any:
+def find_max_residual(primal: Any, dual: Any, gap: Any) -> Any:
     """Return the largest of the residuals and of the gap divided by `GAP_FACTOR`, to be compared with the tolerance."""
     return np.maximum(np.maximum(primal, dual), gap / GAP_FACTOR)
 
@@ -98,7 +98,7 @@ def run_admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution
             gap = np.zeros(len(running))
             _write_duality_gap(Kx - difference, z, bias, bounds, gap)
             solution.primal[running], solution.dual[running], solution.gap[running] = primal, dual, gap
-            continues = compute_largest_residual(primal, dual, gap) > options.tol
+            continues = find_max_residual(primal, dual, gap) > options.tol
             if not continues.all():
                 solution.b[np.ix_(K.order, running[~continues])] = z[:, ~continues]
                 arrays = z, u, right_side, Kx, *bounds
@@ -203,7 +203,7 @@ _SAMPLE_ROWS = 256  # random rows, and random support vectors, on which errors a
 _MAX_DECISION_VALUE = 2.0  # in margins; larger values are clipped, because errors there do not change labels
 
 
-def measure_value_errors(K: HSSMatrix, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def measure_errors(K: HSSMatrix, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Measure the difference of decision values between the exact and the compressed matrix, float64 [problems].
 
     It is the root mean square in units of the margin, over random rows or random support vectors, whichever is larger; values

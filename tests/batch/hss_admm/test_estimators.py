@@ -18,7 +18,7 @@ from refused import refused
 from streamsvm.batch import CSMOClassifier, HSSADMMClassifier, batch_adapter
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import iteration
-from streamsvm.batch.hss_admm.iteration import ADMMOptions, compute_largest_residual, measure_value_errors, run_admm
+from streamsvm.batch.hss_admm.iteration import ADMMOptions, find_max_residual, measure_errors, run_admm
 from streamsvm.batch.problem import Bounds
 
 SLOW = config.DISABLE_JIT
@@ -75,7 +75,7 @@ def test_the_gap_is_that_of_the_twin():
     primal = 0.5 * z @ quadratic @ z + C @ np.maximum(1.0 - y * (quadratic @ z + bias), 0.0)
     dual = y @ z - 0.5 * z @ quadratic @ z - bias * z.sum()  # as if the sum were zero
     assert solution.gap[0] == pytest.approx((primal - dual) / primal, rel=1e-6)
-    found = compute_largest_residual(solution.primal, solution.dual, solution.gap)
+    found = find_max_residual(solution.primal, solution.dual, solution.gap)
     assert found[0] == max(solution.primal[0], solution.dual[0], 0.1 * solution.gap[0])
 
 
@@ -95,11 +95,11 @@ class Apart:
 def test_differences_far_from_the_margin_are_seen():
     exact = 1.5 * np.where(np.arange(1000) < 500, 1.0, -1.0)[:, np.newaxis]
     difference, b = np.where(np.arange(1000) % 2, 3.0, 0.0)[:, np.newaxis], np.zeros((1000, 1))
-    assert measure_value_errors(Apart(exact, difference), b, np.zeros(1))[0] > 1.0
-    assert measure_value_errors(Apart(2.0 * exact, np.sign(exact) * difference), b, np.zeros(1))[0] == 0.0  # classified as well
+    assert measure_errors(Apart(exact, difference), b, np.zeros(1))[0] > 1.0
+    assert measure_errors(Apart(2.0 * exact, np.sign(exact) * difference), b, np.zeros(1))[0] == 0.0  # classified as well
     few, b = np.zeros((1000, 1)), b.copy()
     few[::100], b[::100] = 1.0, 0.5  # only of support vectors
-    assert measure_value_errors(Apart(exact, few), b, np.zeros(1))[0] == pytest.approx(np.sqrt(0.625))  # 0.5 for clipped halves
+    assert measure_errors(Apart(exact, few), b, np.zeros(1))[0] == pytest.approx(np.sqrt(0.625))  # 0.5 for clipped halves
 
 
 @pytest.mark.once
@@ -223,9 +223,7 @@ def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
     assert model.score(X, y) > 0.6
 
 
-@pytest.mark.parametrize(
-    "where", ["hss.HSSMatrix.compress", "hss.HSSMatrix.factorize", "hss_admm.estimators.measure_value_errors"]
-)
+@pytest.mark.parametrize("where", ["hss.HSSMatrix.compress", "hss.HSSMatrix.factorize", "hss_admm.estimators.measure_errors"])
 def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, monkeypatch):
     X, y = two_classes(60)
     model = HSSADMMClassifier(gamma=0.5).fit(X, y)
