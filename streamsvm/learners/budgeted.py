@@ -111,12 +111,14 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             self._is_ready = True
 
     def _raise_budget_error(self) -> NoReturn:
+        """Raise the error for a row that exceeds the budget of a learner without budget maintenance."""
         raise RuntimeError(
             f"{type(self).__name__} has no budget maintenance, and the row exceeds its budget of {self.budget} support vectors: "
             "use a larger budget, or a learner with budget maintenance"
         )
 
     def _raise_strategy_error(self) -> NoReturn:
+        """Remove the newest support vector, and raise the error for a strategy that has not removed one."""
         remove_vector(self._block, self.n_support - 1)  # the slot of the next row
         raise RuntimeError(
             f"{self._strategy!r} has not reduced the model to its budget of {self.budget} support vectors: its event must remove "
@@ -126,6 +128,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     # Many rows --------------------------------------------------------------------------------------------------------------
 
     def _learn_batch(self, batch: Batch) -> None:
+        """Learn a batch; without budget maintenance, a row that exceeds the budget undoes the whole batch."""
         if not self._refuses_when_full:
             super()._learn_batch(batch)
             return
@@ -139,6 +142,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 raise
 
     def _raise_full_error(self) -> NoReturn:
+        """Raise the error for a row that the update rule could not learn within the budget."""
         if self._refuses_when_full:
             self._raise_budget_error()
         self._raise_strategy_error()

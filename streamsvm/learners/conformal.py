@@ -79,6 +79,7 @@ class _Conformal:
     _wrapped_parameter: ClassVar[tuple[str, type]]
 
     def _init_wrapper(self, model: Any, level: float, window: int) -> None:
+        """Check the parameters and set them, with a new calibration."""
         name, kind = self._wrapped_parameter
         if not isinstance(_last_step(model), kind):
             raise ValueError(f"{name} must be a river {name}, not {short_repr(model)}")

@@ -40,19 +40,23 @@ from streamsvm.learners.scaling import ScalingEstimator
 
 
 def _describe_machine(width: float, C: float, resets: bool) -> str:
+    """Return the name of a kernel machine in reports."""
     return f"{'resetting ' if resets else ''}dual ascent, gamma x {width:g}, C {C:g}"
 
 
 def _make_ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> BudgetedMachine:
+    """Return a kernel classifier; ``width`` multiplies the ensemble's gamma."""
     state = {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1}
     return BudgetedMachine(_describe_machine(width, C, resets), state, width, budget, resets=resets)
 
 
 def _make_linear_expert(C: float) -> Linear:
+    """Return a linear learner of first order."""
     return Linear(f"linear, C {C:g}", {"C": C, "fit_intercept": 1.0})
 
 
 def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Landmarks:
+    """Return recursive least squares on landmarks; ``width`` multiplies the ensemble's gamma."""
     horizon = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
     state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **INITIAL_STATE}
     kernel_name = "cubic" if kernel == POLY else f"gamma x {width:g}"
@@ -62,6 +66,7 @@ def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: fl
 def _make_regression_expert(
     width: float, C: float, resets: bool = False, budget: int = 150, corrects: Expert | None = None
 ) -> BudgetedMachine:
+    """Return a kernel regression, which learns the error of the expert ``corrects`` if there is one."""
     name = _describe_machine(width, C, resets) + ("" if corrects is None else ", of what is not additive")
     return BudgetedMachine(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)
 
@@ -253,6 +258,7 @@ class Ensemble(ScalingEstimator):
         self._is_connected = True
 
     def _prepare_to_learn(self, rows: int) -> None:
+        """Link the experts' functions, and compile budget maintenance if this number of rows could exceed a budget."""
         if not self._is_connected:
             self._connect_experts()
         if self._is_ready:

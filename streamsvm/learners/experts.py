@@ -109,6 +109,7 @@ class KernelLearner(Learner):
 
     @property
     def _kernel_numbers(self) -> dict[str, float]:
+        """The kernel parameters that do not depend on the model."""
         return {"kernel": self.kernel, "degree": 3, "coef0": 1.0 if self.kernel == POLY else 0.0}
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:

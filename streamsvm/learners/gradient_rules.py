@@ -129,8 +129,10 @@ _BPAS_STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 
 @compiled
 def _replace_vector(block: np.ndarray, diagonal: float) -> float:
-    # Remove the support vector whose contribution is best approximated by a multiple of the current row, and return the multiple.
-    # It is bounded by the length of the contribution, which a clipped polynomial kernel (not positive definite) could exceed.
+    """Remove the support vector that a multiple of the current row approximates best, and return the multiple.
+
+    The multiple is bounded by the length of the contribution, which a clipped polynomial kernel (not positive definite) could exceed.
+    """
     v, c = views(block), get_common_state(block)
     h = v.header[0]
     best, least, multiple = 0, np.inf, 0.0

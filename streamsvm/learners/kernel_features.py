@@ -27,7 +27,7 @@ _TO_UNIT = 2.0**-53  # from 53 random bits to [0, 1)
 
 @compiled
 def _draw_frequencies(block: np.ndarray) -> None:
-    # Draw the frequencies of new features: standard normal numbers (Box-Muller) that only depend on seed, column and index.
+    """Draw the frequencies of new features: standard normal numbers (Box-Muller) that only depend on seed, column and index."""
     v, s, seed = views(block), get_rule_state(block, _FOGD_STATE), get_common_state(block)["random"]
     h = v.header[0]
     for column in range(s["drawn"], h["used"]):
@@ -119,7 +119,7 @@ _MIN_EIGENVALUE_RATIO = 1e-6  # smaller eigenvalues, relative to the largest one
 
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
-    # Invert the Gram matrix of the landmarks, when they are complete, and again whenever gamma="scale" changes.
+    """Invert the Gram matrix of the landmarks, when they are complete, and again whenever gamma="scale" changes."""
     v, s = views(block), get_rule_state(block, _NOGD_STATE)
     h = v.header[0]
     n = h["n_support"]
@@ -142,6 +142,7 @@ def _invert_gram(block: np.ndarray) -> None:
 
 @compiled
 def _forget_inverse(block: np.ndarray) -> None:
+    """Mark the inverse as outdated, so that it is computed again."""
     get_rule_state(block, _NOGD_STATE)["gamma"] = 0.0
 
 

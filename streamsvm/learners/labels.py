@@ -148,6 +148,7 @@ class Labels:
         return all(y in (0, 1, -1) for y in self.targets)
 
     def _admit_label(self, y: Any) -> float:
+        """Add a new label and return its target; a third label changes the targets of the first two to indices."""
         y = self._validate_label(y)
         if y in self.targets:
             return self.targets[y]

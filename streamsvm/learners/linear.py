@@ -49,6 +49,7 @@ class LinearEstimator(Mergeable):
         return {**super()._make_store_attributes(store), "_row": store.views.row}
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
+        """Learn a row, by a faster function if it has all features."""
         features, store = self._features, self._store
         n_known = len(features)
         try:

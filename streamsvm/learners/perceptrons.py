@@ -124,6 +124,7 @@ _DAMAGE_PER_MISTAKE = 15.0 / 32.0  # the total damage may be at most this times 
 
 @compiled
 def _forget_oldest(block: np.ndarray) -> None:
+    """Shrink all coefficients as far as the limit of the total damage requires, and remove the oldest support vector."""
     v, c, s = views(block), get_common_state(block), get_rule_state(block, _FORGETRON_STATE)
     n = v.header[0]["n_support"]
     oldest = 0

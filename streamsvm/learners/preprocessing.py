@@ -158,6 +158,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.n_bounded += n_clipped
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
+        """Return the scaled row. Unknown features become 0."""
         columns, n = self._fill_values(x, False)
         if not _transform_values(columns, self._values, n, self._bound, self._moments, self._scaled):
             _raise_for_row(x)
@@ -228,6 +229,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.n_bounded += _learn_rows(columns, matrix, self._bound, self._moments, self._first)
 
     def transform_many(self, X: Any) -> Any:
+        """Return the scaled rows, as a frame if X is a frame. Unknown features become 0."""
         matrix, names, columns, like = self._read_matrix(X)
         _transform_rows(columns, matrix, self._bound, self._moments)
         return to_frame(matrix, names, like)
@@ -375,6 +377,7 @@ class BoundedTargetScaler(RegressorWrapper):
         probability: bool,
         weights: np.ndarray | None = None,
     ) -> tuple[list[float], None] | None:
+        """Scale targets in order, predict and learn the rows, and return predictions in the unit of the target."""
         targets = np.array([math.nan if target is None else float(target) for target in y], np.float64)
         if not (np.abs(targets[~np.isnan(targets)]) <= LARGEST_FLOAT32).all():
             return None

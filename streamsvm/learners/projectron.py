@@ -29,9 +29,12 @@ _MAX_INVERSE = 1e7  # maximum diagonal of the inverse: 1 over the squared distan
 
 @compiled(fastmath=FAST)
 def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
-    # Project a vector, given by its kernel values, onto the span of the first n support vectors, all normalised to length 1, and
-    # return the squared length of the projection. The array ``gram`` has K^-1 and, where K^-1 does not reach, the
-    # coefficients K^-1 k of the projection (last row) and 1 over the lengths of the support vectors (last column).
+    """Project a vector onto the span of the first n support vectors, and return the squared length of the projection.
+
+    The vector is given by its kernel values, and all vectors are normalised to length 1. The array ``gram`` has K^-1 and, where
+    K^-1 does not reach, the coefficients K^-1 k of the projection (last row) and 1 over the lengths of the support vectors (last
+    column).
+    """
     gram = views(block).gram
     last = gram.shape[0] - 1
     along, cosines, unit = gram[last], np.empty(n), 1.0 / math.sqrt(diagonal)
@@ -49,8 +52,10 @@ def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int
 
 @compiled
 def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
-    # Extend K^-1 by the vector that was projected last, by block inversion. Return False, and change nothing, if the vectors
-    # would be nearly linearly dependent.
+    """Extend K^-1 by the vector that was projected last, by block inversion.
+
+    Return False, and change nothing, if the vectors would be nearly linearly dependent.
+    """
     gram = views(block).gram
     last = gram.shape[0] - 1
     along, squared = gram[last], 1.0 - share
@@ -70,8 +75,10 @@ def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> boo
 
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
-    # Compute K^-1 from scratch: while gamma="scale" is estimated, the kernel changes with each row. Support vectors that are now
-    # in the span of earlier ones are projected onto those.
+    """Compute K^-1 from scratch: while gamma="scale" is estimated, the kernel changes with each row.
+
+    Support vectors that are now in the span of earlier ones are projected onto those.
+    """
     v, s = views(block), get_rule_state(block, STATE)
     h = v.header[0]
     along, n = v.gram[v.gram.shape[0] - 1], 0
@@ -93,6 +100,7 @@ def _invert_gram(block: np.ndarray) -> None:
 
 @compiled
 def _forget_inverse(block: np.ndarray) -> None:
+    """Mark the inverse as outdated, so that it is computed again."""
     get_rule_state(block, STATE)["gamma"] = 0.0
 
 

@@ -243,6 +243,7 @@ class LineSearch(NamedTuple):
 
 
 def _is_regression(model: Any) -> bool:
+    """Return whether a model is a regressor."""
     return bool(model._common["loss"][0] == EPSILON_INSENSITIVE)
 
 

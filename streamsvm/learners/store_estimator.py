@@ -123,6 +123,7 @@ class StoreEstimator(RiverEstimator):
         return np.float32
 
     def _use_store(self, store: Any) -> None:
+        """Switch to another store."""
         # One update, so that an interrupt leaves the model with either the old store or the new one.
         self.__dict__.update(self._make_store_attributes(store))
 
@@ -229,5 +230,6 @@ def check_record(record: np.void, initial: np.void, learned: Mapping[str, FieldR
 
 
 def _check_equal(name: str, value: Any, expected: Any) -> None:
+    """Raise a ValueError if a saved value differs from the one that the parameters imply."""
     if np.any(value != expected):
         raise ValueError(f"the saved model is corrupt: its {name} is {value}, but its parameters imply {expected}")

@@ -90,6 +90,7 @@ class SVMClassifier(OnlineClassifier, Ensemble):
     _combiner: ClassVar[Any] = label_predictions
 
     def _grow_outputs(self, store: EnsembleStore, outputs: int) -> None:
+        """Initialise new outputs in a larger copy of the store: those of stacks and experts, and the label statistics."""
         v, before = store.views, self._n_outputs  # two labels share one output
         positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
         if before == 1:
