@@ -131,7 +131,8 @@ _BPAS_STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 def _replace_vector(block: np.ndarray, diagonal: float) -> float:
     """Remove the support vector that a multiple of the current row approximates best, and return the multiple.
 
-    The multiple is bounded by the length of the contribution, which a clipped polynomial kernel (not positive definite) could exceed.
+    The multiple is bounded by the length of the contribution, which a clipped polynomial kernel (not positive definite) could
+    exceed.
     """
     v, c = views(block), get_common_state(block)
     h = v.header[0]
