@@ -1,4 +1,4 @@
-"""Values in messages, and counts and mappings of a header."""
+"""Values in messages, and checks of saved counts and mappings."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,13 +24,13 @@ PLAIN = st.recursive(
 
 @settings(max_examples=40)
 @given(PLAIN)
-def test_a_value_is_shown_as_its_repr_or_its_beginning(value):
-    whole = repr(value)
-    assert short_repr(value) == (whole if len(whole) <= 80 else f"{whole[:77]}...")
+def test_short_repr_is_the_cut_repr(value):
+    full_repr = repr(value)
+    assert short_repr(value) == (full_repr if len(full_repr) <= 80 else f"{full_repr[:77]}...")
 
 
 @pytest.mark.parametrize("within", [list, tuple, lambda pair: {"a": pair[0], "b": pair[1]}])
-def test_what_never_ends_is_shown_at_once(within):
+def test_short_repr_of_exponentially_large_values_is_fast(within):
     value = [1]
     for _ in range(60):
         value = within([value, value])
@@ -38,7 +38,7 @@ def test_what_never_ends_is_shown_at_once(within):
     assert len(short_repr({"key": preprocessing.StandardScaler, "value": value})) == 80
 
 
-def test_what_holds_others_is_shown_by_its_class():
+def test_short_repr_shows_other_containers_as_classes():
     assert short_repr(preprocessing.StandardScaler()) == "<StandardScaler>"
     assert short_repr([preprocessing.StandardScaler()]) == "[<StandardScaler>]"
     assert short_repr("x" * 10**6) == f"'{'x' * 76}..."
@@ -49,11 +49,11 @@ def test_what_holds_others_is_shown_by_its_class():
 
 
 @pytest.mark.parametrize("value", [-1, 2**63, 10**400, 0.0, 1.0, True, "1", None, [], float("nan")])
-def test_what_is_no_count_is_refused(value):
+def test_invalid_counts_are_refused(value):
     refused(r"^rows must be an integer from 0", validate_count, "rows", value)
     assert validate_count("rows", 2**63 - 1) == 2**63 - 1
 
 
 @pytest.mark.parametrize("value", [[], "{}", None, 5, (("a", 1),)])
-def test_what_is_no_mapping_is_refused(value):
+def test_invalid_mappings_are_refused(value):
     refused(r"^sink must be a mapping, not", validate_mapping, "sink", value)

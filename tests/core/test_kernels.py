@@ -1,4 +1,4 @@
-"""Kernel rows and the exponential against float64."""
+"""Kernel rows and exponentials against float64 references."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from streamsvm.core import kernels
 
 
 @pytest.mark.parametrize(("exponentials", "kind", "error"), [("exp2f", np.float32, 2e-7), ("exp2d", np.float64, 2e-15)])
-def test_exponentials_of_what_is_not_above_0(exponentials, kind, error):
+def test_exponentials_of_non_positive_numbers(exponentials, kind, error):
     least = np.finfo(kind).minexp
     values = np.append(np.linspace(least, 0.0, 3001), [-1e-10, -1e30]).astype(kind)
     out = np.empty_like(values)
@@ -33,7 +33,7 @@ def kernel_row(kernel, vectors, row, gamma=0.5, coef0=1.0, degree=3):
 
 
 @given(st.integers(1, 40), st.integers(1, 30), st.floats(0.0, 1.0), st.sampled_from([0.0, 1000.0]), st.integers(0, 2**32 - 1))
-def test_rows_against_float64(n, features, density, shift, seed):
+def test_kernel_rows_equal_float64_reference(n, features, density, shift, seed):
     rng = np.random.default_rng(seed)
     vectors = (rng.normal(size=(n, features)) * (rng.random((n, features)) < density) + shift).astype(np.float32)
     row = (rng.normal(size=features) * (rng.random(features) < density) + shift).astype(np.float32)
@@ -47,8 +47,8 @@ def test_rows_against_float64(n, features, density, shift, seed):
 
 
 @pytest.mark.parametrize("features", [4, 60])
-def test_sparse_rows_of_long_vectors_do_not_cancel(features):
-    # The norms are far beyond what the expansion could be trusted with.
+def test_distances_between_long_vectors_do_not_cancel(features):
+    # Norms for which the expansion of distances would be inexact.
     vectors = np.zeros((20, features), np.float32)
     vectors[:, 0] = 3000.0 + np.arange(20) / 64
     row = np.zeros(features, np.float32)

@@ -1,4 +1,4 @@
-"""What long work shows on a terminal, and that it shows nothing elsewhere."""
+"""Progress is shown on a terminal only."""
 
 import numpy as np
 import pytest
@@ -19,13 +19,13 @@ def work(folder, verbose):
     HierarchicalSVC(n_trees=2, n_jobs=2, verbose=verbose).fit(np.eye(6), [0, 1] * 3)
 
 
-def test_nothing_is_shown_where_there_is_no_terminal(tmp_path, capsys):
+def test_no_progress_without_terminal(tmp_path, capsys):
     work(tmp_path, verbose=True)
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_a_terminal_shows_what_is_done(tmp_path, capsys, monkeypatch, verbose):
+def test_progress_is_shown_on_a_terminal(tmp_path, capsys, monkeypatch, verbose):
     monkeypatch.setattr(_progress, "Console", lambda **of: Console(force_terminal=True, width=100, **of))
     work(tmp_path, verbose)
     out, shown = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Where the fields of records lie, against a slow twin that reads byte by byte, for records that are right and for any bytes."""
+"""The parser of Kafka records against a slow reference implementation, for valid records and for arbitrary bytes."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def number(value):
-    """The bytes of a number: seven bits in each, the lowest first, after its sign was brought to the lowest bit."""
+    """Encode a zigzag varint."""
     value = 2 * value if value >= 0 else -2 * value - 1
     out = []
     while value > 127:
@@ -31,7 +31,7 @@ def record(time, offset, key, value, headers=(), attributes=0):
 
 
 class WrongError(Exception):
-    """The records are not as they have to be."""
+    """The records are invalid."""
 
 
 class Twin:
@@ -59,12 +59,12 @@ class Twin:
 
     def field(self):
         size = self.number()
-        begin = self.at
+        start = self.at
         if size < -1:
             raise WrongError
         for _ in range(size):
             self.byte()
-        return begin, size
+        return start, size
 
     def record(self):
         """The fields of a record, and its size."""
@@ -82,16 +82,16 @@ class Twin:
 def twin(data, at, n):
     reader = Twin(data, at)
     try:
-        found = [reader.record() for _ in range(n)]
+        records_read = [reader.record() for _ in range(n)]
     except WrongError:
         return -1, None
     if reader.at != len(data):
         return -1, None
-    return sum(size for _, size in found), [fields for fields, _ in found]
+    return sum(size for _, size in records_read), [fields for fields, _ in records_read]
 
 
 def check(data, at, n, behind=b""):
-    """Compare, and return what was found. What lies behind the data in memory is nothing to it."""
+    """Compare the parser with the reference implementation and return its results. Bytes after the data must have no effect."""
     columns = np.full((n, 7), 99, np.int64)
     size = int(find_fields(np.frombuffer(data + behind, np.uint8)[: len(data)], at, columns))
     expected, fields = twin(data, at, n)
@@ -109,15 +109,15 @@ records = st.builds(
 
 
 @given(st.lists(records, max_size=6), st.binary(max_size=3), st.integers(-1, 1))
-def test_records(parts, before, more):
+def test_records_equal_reference_parser(parts, before, more):
     check(before + b"".join(parts), len(before), max(len(parts) + more, 0))
 
 
 @given(st.lists(st.tuples(INT64, INT64, blobs, blobs), min_size=1, max_size=6))
-def test_fields_are_where_they_were_written(given):
-    data = b"".join(record(*fields) for fields in given)
-    columns = check(data, 0, len(given))
-    for row, (time, offset, *written) in zip(columns.tolist(), given, strict=True):
+def test_fields_are_found(fields_of_records):
+    data = b"".join(record(*fields) for fields in fields_of_records)
+    columns = check(data, 0, len(fields_of_records))
+    for row, (time, offset, *written) in zip(columns.tolist(), fields_of_records, strict=True):
         assert row[:2] == [time, offset]
         assert row[-1] == 0
         for at, content in zip((KEY, VALUE), written, strict=True):
@@ -128,7 +128,7 @@ def test_fields_are_where_they_were_written(given):
     st.lists(records, min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0, 1, 2, 3, 127, 128, 253, 254, 255])), min_size=1, max_size=3),
 )
-def test_records_with_bytes_that_are_others(parts, changes):
+def test_records_with_changed_bytes(parts, changes):
     data = bytearray(b"".join(parts))
     for at, byte in changes:
         data[at % len(data)] = byte
@@ -136,12 +136,12 @@ def test_records_with_bytes_that_are_others(parts, changes):
 
 
 @given(st.binary(max_size=60), st.integers(0, 8))
-def test_any_bytes(data, n):
+def test_arbitrary_bytes(data, n):
     check(data, 0, n)
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_a_record_that_was_cut(cut):
+def test_truncated_record(cut):
     data = record(-5, 2**40, b"k", b"value")
     assert check(data, 0, 1) is not None
     assert check(data[:-cut], 0, 1, behind=data[-cut:]) is None
@@ -155,21 +155,21 @@ def test_a_record_that_was_cut(cut):
         b"\x0c" + bytes(4) + b"\xfe" + b"\xff" * 8 + b"\x01",  # a key of as many
         record(0, 0, b"", b"").replace(bytes(6), b"\0\0\0\0\3\0"),  # a value of -2
         record(0, 0, None, None)[:-1] + b"\1",  # -1 headers
-        b"\x1e\0" + b"\x80" * 9 + b"\x02" + bytes(4),  # a time beyond 64 bits
+        b"\x1e\0" + b"\x80" * 9 + b"\x02" + bytes(4),  # a timestamp beyond 64 bits
         b"\x20\0" + b"\x80" * 10 + b"\x00" + bytes(4),  # in eleven bytes
         record(0, 0, None, None, attributes=128),
         record(0, 0, None, b"value") + b"\0",
     ],
 )
-def test_refusals(data):
+def test_invalid_records_are_refused(data):
     assert check(data, 0, 1) is None
 
 
-def test_the_longest_number():
+def test_longest_varint():
     ((time, *_),) = check(b"\x1e\0" + b"\x80" * 9 + b"\x01" + bytes(4), 0, 1)
     assert time == 2**62
 
 
-def test_the_shortest():
+def test_shortest_record():
     assert len(record(0, 0, None, None)) == MIN_RECORD_BYTES
     assert check(b"", 0, 0).shape == (0, 7)

@@ -1,4 +1,4 @@
-"""Sparse rows are the rows that the same matrix has dense."""
+"""Sparse rows equal the rows of the same dense matrix."""
 
 import numpy as np
 import pandas as pd
@@ -34,25 +34,25 @@ def single(X):
 
 
 @given(MATRICES, st.data())
-def test_some_rows_and_columns(X, data):
+def test_slices_equal_dense_matrix(X, data):
     n, d = X.shape
     rows = convert_scipy(sparse.csr_array(X), np.float32)
     assert rows.shape[0] == n
     np.testing.assert_array_equal(to_dense(rows), single(X))
     numbers = data.draw(st.lists(st.integers(0, n - 1), max_size=4) if n else st.just([]))
     np.testing.assert_array_equal(to_dense(rows[np.array(numbers, np.int64)]), single(X)[numbers])
-    begin, end = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
-    np.testing.assert_array_equal(to_dense(rows[begin:end]), single(X)[begin:end])
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
+    np.testing.assert_array_equal(to_dense(rows[start:stop]), single(X)[start:stop])
     for number in numbers:
         np.testing.assert_array_equal(to_dense(rows[number : number + 1])[0], single(X)[number])
     columns = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=d, max_size=d)), np.int64)
     expected = scatter_columns(single(X), columns, 3, np.float32)
     np.testing.assert_array_equal(scatter_columns(rows, columns, 3, np.float32), expected)
-    found, places = gather_columns(rows, columns)
+    result, places = gather_columns(rows, columns)
     assert places.tolist() == sorted(
         {column for column, values in zip(columns.tolist(), X.T, strict=True) if values.any()} - {-1}
     )
-    np.testing.assert_array_equal(scatter_columns(found, places, 3, np.float32), expected)
+    np.testing.assert_array_equal(scatter_columns(result, places, 3, np.float32), expected)
     assert gather_columns(X, columns) == (X, columns)
 
 
@@ -66,13 +66,13 @@ def test_formats_and_types(form, dtype):
         assert to_dense(rows).dtype == np.float64
 
 
-def test_values_that_are_stored_twice_or_out_of_order():
+def test_duplicates_are_summed_and_columns_sorted():
     X = sparse.csr_array((np.array([1.0, 2.0, 4.0, 8.0]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3))
     assert to_dense(convert_scipy(X, np.float32)).tolist() == [[2.0, 0.0, 5.0], [0.0, 8.0, 0.0]]
-    assert X.indices.tolist() == [2, 0, 2, 1]  # which stays as it was
+    assert X.indices.tolist() == [2, 0, 2, 1]  # the argument does not change
 
 
-def test_matrices_that_are_refused():
+def test_invalid_matrices_are_refused():
     refused("2-D array of numbers, not a sparse 2-D of complex128", convert_scipy, sparse.csr_array(np.eye(2) * 1j), np.float32)
     refused("not a sparse 1-D of float64", convert_scipy, sparse.coo_array(np.ones(3)), np.float32)
     refused("hash its features", convert_scipy, sparse.csr_array((1, MAX_COLUMNS + 1)), np.float32)
@@ -81,7 +81,7 @@ def test_matrices_that_are_refused():
     refused("ind", convert_scipy, corrupt, np.float32)
 
 
-def test_only_what_is_sparse_is():
+def test_dense_arrays_are_not_sparse():
     assert is_scipy_sparse(sparse.csr_array((2, 2)))
     assert is_scipy_sparse(sparse.coo_matrix((2, 2)))
     assert not is_scipy_sparse(np.eye(2))
@@ -100,19 +100,19 @@ def test_frames_with_sparse_columns(X, data):
     np.testing.assert_array_equal(to_dense(convert_pandas(frame, np.float32)), single(X))
 
 
-def test_parts_of_sparse_rows_are_small():
+def test_slices_of_sparse_rows_are_small():
     n, d = 5000, 1000
     counts = np.random.default_rng(0).choice([0, 1, 10, d], size=n, p=[0.3, 0.3, 0.3, 0.1])
     features = np.concatenate([np.arange(count) for count in counts])
     starts = np.concatenate([[0], np.cumsum(counts)])
     rows = convert_scipy(sparse.csr_array((np.ones(len(features)), features, starts), shape=(n, d)), np.float32)
     for used, most in ((d, None), (10, None), (0, 300), (10**6, 700)):
-        found = list(iter_slices(rows, used, slice(7, n), most))
-        assert [row for part in found for row in range(part.start, part.stop)] == list(range(7, n))
-        assert max(part.stop - part.start for part in found) <= (most or n)
+        result = list(iter_slices(rows, used, slice(7, n), most))
+        assert [row for part in result for row in range(part.start, part.stop)] == list(range(7, n))
+        assert max(part.stop - part.start for part in result) <= (most or n)
         columns = np.arange(d) % used if used else np.full(d, -1)
-        assert all(gather_columns(rows[part], columns)[0].size <= 200_000 for part in found)
-        assert len(found) < 40
+        assert all(gather_columns(rows[part], columns)[0].size <= 200_000 for part in result)
+        assert len(result) < 40
     assert list(iter_slices(np.empty((5000, 3)), 10**9)) == [slice(0, 5000)]
     assert list(iter_slices(np.empty((5, 3)), 1, slice(1, 5), 3)) == [slice(1, 4), slice(4, 5)]
     assert list(iter_slices(np.empty((0, 3)), 1)) == []

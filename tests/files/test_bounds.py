@@ -1,4 +1,4 @@
-"""Small files that ask for much: refused at once, before anything is made of them."""
+"""Small files that would need much time or memory are refused before their objects are created."""
 
 import json
 import subprocess
@@ -27,25 +27,25 @@ EMPTY = {"tuple": []}
 BOMB = {"ref": 1}
 
 
-def laughs(first):
-    """Lists of the next list twice: few bytes, and 2**40 values for who walks through the first."""
+def make_nested_lists(first):
+    """Return records of lists that contain the next list twice: few bytes, but a traversal visits 2**40 values."""
     return [["list", [{"ref": first + i + 1}] * 2] for i in range(DEEP)] + [["list", [1]]]
 
 
-def of(kind, *parts):
+def make_codec(kind, *parts):
     return {"codec": [kind, {"tuple": list(parts)}]}
 
 
 VALUES = {
-    "partial": of("partial", BOMB, EMPTY, EMPTY),
-    "values": of("VectorDict", BOMB, None, None),
-    "RandomState": of("RandomState", BOMB, BOMB, BOMB, BOMB),
-    "AdaptiveWindowing": of("AdaptiveWindowing", {"tuple": [BOMB] * 5}, BOMB),
+    "partial": make_codec("partial", BOMB, EMPTY, EMPTY),
+    "values": make_codec("VectorDict", BOMB, None, None),
+    "RandomState": make_codec("RandomState", BOMB, BOMB, BOMB, BOMB),
+    "AdaptiveWindowing": make_codec("AdaptiveWindowing", {"tuple": [BOMB] * 5}, BOMB),
     "number": {"scalar": ["F64", BOMB]},
 }
 RECORDS = {
-    "default_factory": [["defaultdict", [], BOMB], *laughs(1)],
-    "a state": [["state", "streamsvm:BSGDClassifier", BOMB], *laughs(1)],
+    "default_factory": [["defaultdict", [], BOMB], *make_nested_lists(1)],
+    "a state": [["state", "streamsvm:BSGDClassifier", BOMB], *make_nested_lists(1)],
     "an array often": [["list", []], *[["array", 0, False]] * 3000],
     "hashes": [["dict", [[{"int": hex((2**61 - 1) * i)}, 0] for i in range(20_000)]]],
     "hashes of a set": [["set", [{"int": hex((2**61 - 1) * i)} for i in range(20_000)]]],
@@ -56,14 +56,16 @@ RECORDS = {
 def fates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bombs")
     large = [np.zeros(2**20, np.uint8)]
-    paths = [put_together(folder / name, [["list", [value]], *laughs(1)], {"ref": 0}) for name, value in VALUES.items()]
+    paths = [
+        put_together(folder / name, [["list", [value]], *make_nested_lists(1)], {"ref": 0}) for name, value in VALUES.items()
+    ]
     paths += [put_together(folder / name, records, {"ref": 0}, large) for name, records in RECORDS.items()]
     done = subprocess.run([sys.executable, loading.__file__, *paths], capture_output=True, text=True, check=True)
     return {Path(path).name: fate for path, fate in json.loads(done.stdout).items()}
 
 
 @pytest.mark.thorough
-def test_small_files_that_never_end_are_refused_at_once(fates):
+def test_exponential_files_are_refused_quickly(fates):
     assert len(fates) == len(VALUES) + len(RECORDS)
     bombs = {name: fate for name, fate in fates.items() if name not in RECORDS}
     assert {name: fate for name, fate in bombs.items() if "share so much" not in fate} == {}
@@ -71,18 +73,18 @@ def test_small_files_that_never_end_are_refused_at_once(fates):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", RECORDS)
-def test_so_are_those_of_many_copies(fates, name):
+def test_files_with_many_copies_are_refused_quickly(fates, name):
     assert "cannot be loaded: " in fates[name]
-    assert "this version cannot read it" not in fates[name]  # as another exception than the checks' own
+    assert "this version cannot read it" not in fates[name]  # this would be an exception other than that of the checks
 
 
 @pytest.mark.parametrize("number", [{"ref": 1}, {"tuple": [1]}, "1", None])
-def test_a_number_of_numpy_is_one_number(tmp_path, number):
+def test_numpy_scalar_must_be_a_single_number(tmp_path, number):
     path = put_together(tmp_path / "number", [["list", [{"scalar": ["F64", number]}]], ["list", [1, 2]]], {"ref": 0})
     raises("in place of a number", streamsvm.load, path, error=streamsvm.stream.CheckpointError)
 
 
-def test_many_models_of_one_array_are_too_many_copies(tmp_path):
+def test_many_models_with_the_same_array_are_refused(tmp_path):
     scaler = BoundedScaler()
     for i in range(40):
         scaler.learn_one({f"a{j}": i for j in range(200)})
@@ -94,7 +96,7 @@ def test_many_models_of_one_array_are_too_many_copies(tmp_path):
     raises("share so much", streamsvm.load, tmp_path / "scaler", error=streamsvm.stream.CheckpointError)
 
 
-def test_what_models_share_is_no_bomb(monkeypatch):
+def test_models_may_share_objects(monkeypatch):
     monkeypatch.setattr(container, "_MIN_VISIT_LIMIT", 10**5)
     shared = defaultdict(float, {i: float(i) for i in range(300)})
     chain = []
@@ -103,12 +105,12 @@ def test_what_models_share_is_no_bomb(monkeypatch):
     models = [preprocessing.StandardScaler() for _ in range(400)]
     for model in models:
         model.means = shared
-    found = read_tree(*write_tree({"models": models, "chain": chain, "loops": [models, models]}))
-    assert found["loops"][0] is found["loops"][1]
-    assert all(model.means is found["models"][0].means for model in found["models"])
+    loaded = read_tree(*write_tree({"models": models, "chain": chain, "loops": [models, models]}))
+    assert loaded["loops"][0] is loaded["loops"][1]
+    assert all(model.means is loaded["models"][0].means for model in loaded["models"])
 
 
-def test_the_bound_is_that_of_a_walk():
+def test_limit_counts_visits_of_a_traversal():
     def nested(levels):
         records, root = [["list", [{"ref": i + 1}, {"ref": i + 1}]] for i in range(levels)] + [["list", []]], {"ref": 0}
         check_sharing(records, root, [])
@@ -118,20 +120,20 @@ def test_the_bound_is_that_of_a_walk():
         nested(21)
 
 
-def test_keys_of_one_hash_are_few():
+def test_hash_collisions_are_limited():
     check_hash_collisions([i * 2**40 for i in range(5000)])
     check_hash_collisions([float(i) for i in range(5000)])
     raises("same hash", check_hash_collisions, [complex(-1000003 * i, i) for i in range(5000)], error=ModelFileError)
 
 
 @pytest.mark.parametrize("kind", [BatchClassifier, BatchRegressor])
-def test_a_window_beyond_memory_is_refused_by_name(kind):
+def test_window_beyond_memory_is_refused(kind):
     model = CSMOClassifier() if kind is BatchClassifier else CSMORegressor()
     with pytest.raises(ValueError, match=r"window=2,147,483,647 and max_features=1,048,576 need .* lower one of them"):
         kind(model, window=2**31 - 1, max_features=2**20)
 
 
-def test_names_of_one_hash_are_refused_before_they_are_put_into_a_dict():
+def test_colliding_names_are_refused_before_hashing():
     state = BoundedScaler().__getstate__() | {"names": [(2**61 - 1) * i for i in range(2000)]}
     raises("same hash", BoundedScaler.__new__(BoundedScaler).__setstate__, state, error=ModelFileError)
     raises("same hash", FeatureSpace(5000, "raise").restore, state["names"], error=ModelFileError)

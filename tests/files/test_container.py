@@ -1,4 +1,4 @@
-"""The container of all files: what another reader finds in it, and what is refused."""
+"""The container of model files: readable by the safetensors library, and refused if it is inconsistent."""
 
 import hashlib
 import json
@@ -25,44 +25,44 @@ KINDS = st.sampled_from([dtype for name, dtype in DTYPES.items() if name != "C64
     ),
     st.dictionaries(st.sampled_from("abc"), st.text(max_size=20)),
 )
-def test_the_library_of_safetensors_reads_the_same(arrays, strings):
+def test_safetensors_library_reads_containers(arrays, strings):
     data = pack_container(arrays, strings)
-    found = unpack_container(data)
+    loaded = unpack_container(data)
     theirs = load(data)
     assert hashlib.sha256(data[:-32]).digest() == theirs.pop("sha256").tobytes() == data[-32:]
-    assert found.arrays.keys() == theirs.keys() == arrays.keys()
+    assert loaded.arrays.keys() == theirs.keys() == arrays.keys()
     for name, array in arrays.items():
-        for read in (found.arrays[name], theirs[name]):
+        for read in (loaded.arrays[name], theirs[name]):
             assert read.dtype == array.dtype
             assert read.shape == array.shape
             assert read.tobytes() == array.tobytes()
-    assert {name: found.strings[name] for name in strings} == strings
+    assert {name: loaded.strings[name] for name in strings} == strings
     assert pack_container(dict(reversed(arrays.items())), dict(reversed(strings.items()))) == data
 
 
-def test_strings_are_metadata_to_others(tmp_path):
+def test_strings_are_safetensors_metadata(tmp_path):
     path = tmp_path / "file.safetensors"
     path.write_bytes(pack_container({"a": np.arange(3)}, {"kind": "numbers"}))
     with safe_open(path, "numpy") as file:
         assert file.metadata() == {"kind": "numbers", "format": "streamsvm", "version": "1"}
 
 
-def test_arrays_lie_at_multiples_of_their_items():
+def test_arrays_are_aligned_to_their_item_size():
     data = pack_container({"a": np.arange(3, dtype=np.int8), "b": np.arange(5, dtype=np.float32), "c": np.arange(3.0)}, {})
-    found = unpack_container(data).arrays
+    loaded = unpack_container(data).arrays
     start = np.frombuffer(data, np.uint8).ctypes.data
-    assert [(array.ctypes.data - start) % array.itemsize for array in found.values()] == [0, 0, 0]
+    assert [(array.ctypes.data - start) % array.itemsize for array in loaded.values()] == [0, 0, 0]
     assert int.from_bytes(data[:8], "little") % 8 == 0
 
 
 @pytest.mark.parametrize(
     "array", [np.array(["a"]), np.array([None]), np.zeros(1, "f8,i4"), np.zeros(1, "M8[s]"), np.zeros(1, "c16")]
 )
-def test_only_plain_numbers_are_written(array):
+def test_unsupported_dtypes_are_refused(array):
     raises("cannot be saved", pack_container, {"a": array}, {})
 
 
-def test_every_bit_counts():
+def test_every_changed_bit_is_detected():
     data = pack_container({"a": np.arange(4.0)}, {"kind": "numbers"})
     for place in range(len(data)):
         for bit in range(8):
@@ -76,7 +76,7 @@ def test_every_bit_counts():
 
 
 def crafted(header, buffer=b"", length=None):
-    """A file with this header and buffer, and the checksum that belongs to them."""
+    """Return the bytes of a file with this header and buffer, and a valid checksum."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     data = (len(text) if length is None else length).to_bytes(8, "little") + text + buffer
     return data + hashlib.sha256(data).digest()
@@ -130,18 +130,18 @@ def changed(**entry):
     ],
     ids=lambda header: repr(header)[:60],
 )
-def test_a_header_that_lies_is_refused(header):
+def test_inconsistent_headers_are_refused(header):
     with pytest.raises(CorruptFileError):
         unpack_container(crafted(header, bytes(8)))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2**20, 2**26 + 1, 2**63, 2**64 - 1])
-def test_a_length_that_lies_is_refused(length):
+def test_wrong_header_lengths_are_refused(length):
     with pytest.raises(CorruptFileError):
         unpack_container(crafted(GOOD, bytes(8), length))
 
 
-def test_bools_are_nought_or_one():
+def test_bools_other_than_0_and_1_are_refused():
     header = {**GOOD, "a": {"dtype": "BOOL", "shape": [8], "data_offsets": [0, 8]}}
     assert unpack_container(crafted(header, bytes([0, 1] * 4))).arrays["a"].tolist() == [False, True] * 4
     raises("bools", unpack_container, crafted(header, bytes([2] * 8)), error=CorruptFileError)

@@ -1,4 +1,4 @@
-"""Files of each version of the format are loaded, answer as they did when they were written, and learn on."""
+"""Files of each format version are loaded, predict as when they were written, and continue to learn."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def load(path):
     return read_parts(unpack_container(gzip.decompress(path.read_bytes())))["model"]
 
 
-def test_the_version_that_is_written_has_files():
+def test_current_version_has_golden_files():
     assert [folder.name for folder in FOLDERS] == [f"version-{number}" for number in range(1, VERSION + 1)]
 
 
@@ -53,7 +53,7 @@ def test_every_class_is_in_a_golden_file(folder):
 
 
 @pytest.mark.parametrize("path", MODELS, ids=name_of)
-def test_models_answer_as_they_did_and_learn_on(path):
+def test_models_predict_as_before_and_continue_to_learn(path):
     expected, model = expected_of(path.parents[1])[name_of(path)], load(path)
     np.testing.assert_allclose(saved_models.answers_of(model), expected["saved"], rtol=1e-5, atol=1e-5)
     if "learned" in expected:
@@ -62,19 +62,19 @@ def test_models_answer_as_they_did_and_learn_on(path):
 
 
 @pytest.mark.parametrize("path", RUNS, ids=name_of)
-def test_runs_go_on_and_end_as_they_did(path, tmp_path):
+def test_runs_resume_and_end_as_before(path, tmp_path):
     saved_models.write_rows_of_runs(tmp_path)
     shutil.copytree(path, tmp_path / "state")
-    end, expected = saved_models.run(path.name, tmp_path), expected_of(path.parents[1])[f"run {path.name}"]
-    scores, expected_scores = end.pop("scores"), expected.pop("scores")
-    assert end == expected
+    final, expected = saved_models.run(path.name, tmp_path), expected_of(path.parents[1])[f"run {path.name}"]
+    scores, expected_scores = final.pop("scores"), expected.pop("scores")
+    assert final == expected
     assert scores.keys() == expected_scores.keys()
     for name, values in expected_scores.items():
         assert scores[name] == pytest.approx(values, rel=1e-5)
 
 
 @pytest.mark.parametrize("path", RUNS, ids=name_of)
-def test_checkpoints_are_messages_of_a_model_topic(path):
+def test_checkpoints_are_valid_messages_of_a_model_topic(path):
     [file] = path.rglob("*.ckpt")
     newest = NewestCheckpoint("model")
     newest.add_message(0, b"model", file.read_bytes())
@@ -85,14 +85,14 @@ def test_checkpoints_are_messages_of_a_model_topic(path):
     assert str(decoded.model) == str(read.model)
 
 
-def test_versions_of_packages_do_not_matter():
+def test_other_package_versions_are_accepted():
     content = unpack_container(gzip.decompress(MODELS[0].read_bytes()))
     facts = json.loads(content.strings["metadata"])
     assert facts["versions"].keys() == {"numpy", "river", "streamsvm"}
     for versions in (dict.fromkeys(facts["versions"], "0"), dict.fromkeys(facts["versions"], "999.0"), {}):
         strings = content.strings | {"metadata": json.dumps(facts | {"versions": versions})}
-        other = unpack_container(
+        changed = unpack_container(
             pack_container(content.arrays, {name: text for name, text in strings.items() if name not in ("format", "version")})
         )
-        assert read_metadata(other)["versions"] == versions
-        assert saved_models.answers_of(read_parts(other)["model"]) == saved_models.answers_of(load(MODELS[0]))
+        assert read_metadata(changed)["versions"] == versions
+        assert saved_models.answers_of(read_parts(changed)["model"]) == saved_models.answers_of(load(MODELS[0]))

@@ -1,4 +1,4 @@
-"""Machines with scikit-learn's conventions to files and back: of all labels, all forms of rows; and what none is."""
+"""Batch machines are saved and loaded, with all types of labels and rows; invalid files are refused."""
 
 import inspect
 import json
@@ -44,20 +44,20 @@ def problem():
     return X, (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(np.int64)
 
 
-def fitted(kind, labels="text", form="array"):
+def fit_machine(kind, labels="text", form="array"):
     X, y = problem()
-    given, model = FORMS[form](X), kind()
+    options, model = FORMS[form](X), kind()
     if is_outlier_detector(model):
-        return model.fit(given), given
-    return model.fit(given, LABELS[labels][y] if is_classifier(model) else X[:, 0]), given
+        return model.fit(options), options
+    return model.fit(options, LABELS[labels][y] if is_classifier(model) else X[:, 0]), options
 
 
 @pytest.mark.parametrize(
     ("labels", "form"), [*((labels, "array") for labels in LABELS), *(("text", form) for form in FORMS if form != "array")]
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_machine_comes_back_as_it_was(kind, labels, form, tmp_path):
-    model, X = fitted(kind, labels, form)
+def test_loaded_machine_equals_saved_machine(kind, labels, form, tmp_path):
+    model, X = fit_machine(kind, labels, form)
     path = tmp_path / "model.safetensors"
     model.save(path)
     data, loaded = path.read_bytes(), streamsvm.load(path, kind=kind)
@@ -71,7 +71,7 @@ def test_every_machine_comes_back_as_it_was(kind, labels, form, tmp_path):
         np.testing.assert_allclose(answers, model.predict(X), atol=1e-4)
 
 
-def test_what_is_learned_from_a_file_comes_back(tmp_path):
+def test_model_fitted_from_a_file_is_loaded(tmp_path):
     rows = [f"{i % 7},{i % 5},{'yes' if i % 7 > 3 else 'no'}\n" for i in range(70)]
     (tmp_path / "rows.csv").write_text("a,b,y\n" + "".join(rows))
     model = OutOfCoreLinearSVC(work_folder=tmp_path).fit_file(tmp_path / "rows.csv", target="y")
@@ -93,17 +93,17 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype} {array.shape}")
-def test_arrays_of_texts_and_labels(array):
+def test_arrays_of_texts_and_labels_are_saved(array):
     data = dumps(array)
-    found = loads(data)
-    assert found.dtype == array.dtype.newbyteorder("<")
-    assert found.shape == array.shape
-    assert [(type(value), value) for value in found.ravel().tolist()] == [(type(v), v) for v in array.ravel().tolist()]
-    assert dumps(found) == data
+    loaded = loads(data)
+    assert loaded.dtype == array.dtype.newbyteorder("<")
+    assert loaded.shape == array.shape
+    assert [(type(value), value) for value in loaded.ravel().tolist()] == [(type(v), v) for v in array.ravel().tolist()]
+    assert dumps(loaded) == data
 
 
 @pytest.mark.parametrize("array", [np.array([{}, 1], object), np.array(["a", object()], object), np.array([["a", 1]], object)])
-def test_arrays_of_other_objects_are_not_saved(array):
+def test_arrays_of_other_objects_are_refused(array):
     raises("an array of object cannot be saved", dumps, array, error=ModelFileError)
 
 
@@ -121,7 +121,7 @@ def test_arrays_of_other_objects_are_not_saved(array):
         (["object_array", [{"tuple": []}]], None),
     ],
 )
-def test_arrays_that_none_are_refused(record, array, tmp_path):
+def test_invalid_arrays_are_refused(record, array, tmp_path):
     tree = {"records": [record, ["dict", [["model", {"ref": 0}], ["metric", None]]]], "root": {"ref": 1}}
     path = repacked(tmp_path / "evil", json.dumps(tree).encode(), {} if array is None else {"0": array})
     raises("cannot be loaded", streamsvm.load, path, error=ModelFileError)
@@ -132,7 +132,7 @@ def state_changed(model, name, value):
 
 
 def test_an_attribute_that_hides_a_method_is_refused():
-    raises("the saved model is corrupt", state_changed, fitted(OutOfCoreLinearSVC)[0], "predict", 1)
+    raises("the saved model is corrupt", state_changed, fit_machine(OutOfCoreLinearSVC)[0], "predict", 1)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_an_attribute_that_hides_a_method_is_refused():
         (4, lambda starts: starts + 1),
     ],
 )
-def test_sparse_support_vectors_that_none_are_refused(place, value):
-    model = fitted(batch.CSMOClassifier, form="csr_array")[0]
+def test_invalid_sparse_support_vectors_are_refused(place, value):
+    model = fit_machine(batch.CSMOClassifier, form="csr_array")[0]
     parts = list(model.__getstate__()["support_vectors_"])
     parts[place] = value(parts[place])
     raises("the saved model is corrupt", state_changed, model, "support_vectors_", tuple(parts))

@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all, and places that are no files."""
+"""Files are written atomically, and paths that are not files are refused."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def model():
 
 
 @pytest.mark.parametrize(("digits", "refused"), [(300, False), (301, True)])
-def test_ints_that_no_reader_would_take_are_not_written(model, digits, refused):
+def test_integers_that_cannot_be_read_are_refused(model, digits, refused):
     facts = {"position": {"rows": 10**digits - 1, "text": "7" * 400}}
     if refused:
         raises("an int has 301 digits", serialize_parts, {"model": model}, facts, error=ModelFileError)
@@ -40,7 +40,7 @@ def test_ints_that_no_reader_would_take_are_not_written(model, digits, refused):
         assert read_metadata(unpack_container(serialize_parts({"model": model}, facts)))["position"] == facts["position"]
 
 
-def test_files_that_belong_together_are_written_together(tmp_path):
+def test_files_are_written_together(tmp_path):
     first, second = tmp_path / "model.c", tmp_path / "model.h"
     write_files({first: b"old", second: b"old"})
     second.unlink()
@@ -51,7 +51,7 @@ def test_files_that_belong_together_are_written_together(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of the size of files")
-def test_a_disk_that_is_full_leaves_both_as_they_were(tmp_path):
+def test_full_disk_leaves_files_unchanged(tmp_path):
     import resource
     import signal
 
@@ -69,7 +69,7 @@ def test_a_disk_that_is_full_leaves_both_as_they_were(tmp_path):
     assert names(tmp_path) == ["model.c", "model.h"]
 
 
-def test_several_that_write_one_file_leave_one_of_theirs(tmp_path):
+def test_concurrent_writers_of_a_file(tmp_path):
     path, contents = tmp_path / "model", [bytes([number]) * (100_000 + number) for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda data: write_file(path, data), contents * 5))
@@ -78,13 +78,13 @@ def test_several_that_write_one_file_leave_one_of_theirs(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
-def test_several_that_write_two_files_leave_both_of_one(tmp_path, monkeypatch):
+def test_concurrent_writers_of_two_files_are_not_mixed(tmp_path, monkeypatch):
     replace = Path.replace
 
     def slow(self, target):
-        found = replace(self, target)
+        contents = replace(self, target)
         time.sleep(random.random() * 0.01)
-        return found
+        return contents
 
     monkeypatch.setattr(Path, "replace", slow)
     first, second = tmp_path / "model.h", tmp_path / "model.c"
@@ -94,7 +94,7 @@ def test_several_that_write_two_files_leave_both_of_one(tmp_path, monkeypatch):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_link_stays(tmp_path, model):
+def test_symbolic_link_is_kept(tmp_path, model):
     (tmp_path / "latest").symlink_to(tmp_path / "model-3")
     model.save(tmp_path / "latest")
     assert (tmp_path / "latest").is_symlink()
@@ -102,23 +102,23 @@ def test_a_link_stays(tmp_path, model):
 
 
 @pytest.mark.parametrize("path", ["", ".", "/"])
-def test_paths_that_name_no_file(path, model):
+def test_paths_that_are_not_files(path, model):
     raises("was not written: Is a directory", model.save, path, error=ModelFileError)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device")
 def test_devices_and_pipes_are_not_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe")  # which nobody writes to
+    os.mkfifo(tmp_path / "pipe")  # without a writer
     for path in ("/dev/zero", tmp_path / "pipe"):
         raises(f"{path}: it is a device or a pipe, not a file", streamsvm.load, path, error=ModelFileError)
         raises(f"{path}: it is a device or a pipe, not a file", edge.load, path, error=edge.ExportError)
 
 
-def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
+def test_only_the_header_of_a_large_file_is_read(tmp_path, monkeypatch):
     path = tmp_path / "model"
-    for begin in (b"", b"\2\0\0\0\0\0\0\0{}", pack_container({"a": np.zeros(3)}, {})):
-        path.write_bytes(begin)
-        os.truncate(path, 200 * 2**30)  # a file with holes
+    for first_bytes in (b"", b"\2\0\0\0\0\0\0\0{}", pack_container({"a": np.zeros(3)}, {})):
+        path.write_bytes(first_bytes)
+        os.truncate(path, 200 * 2**30)  # a sparse file
         raises("it is cut off, or not a file of streamsvm", streamsvm.load, path, error=ModelFileError)
         raises("it is cut off, or not a file of streamsvm", edge.load, path, error=edge.ExportError)
     monkeypatch.setattr(container, "_LARGE_FILE_BYTES", 0)

@@ -1,4 +1,4 @@
-"""Models to files and back: the same bytes for the same model, and nothing named that is no part of one."""
+"""Models are saved and loaded: equal models have equal bytes, and files can only name classes of models."""
 
 import ast
 import inspect
@@ -42,13 +42,13 @@ from streamsvm.stream import CheckpointError, CheckpointFolder, load, tables
 from streamsvm.stream.checkpoint import read
 
 
-def test_equal_models_are_equal_bytes_whatever_objects_they_are_made_of(folder, model):
+def test_equal_models_have_equal_bytes(folder, model):
     first = save(folder, model, 1).read_bytes()
     assert save(folder, learned(), 1).read_bytes() == first
-    # A copy by pickle shares strings in other ways, as a run that was resumed does.
+    # A pickled copy shares other strings, and so does a resumed run,
     assert save(folder, pickle.loads(pickle.dumps(model)), 1).read_bytes() == first
 
-    # and so does one that learns rows whose keys are new objects
+    # and a model that learns rows whose keys are new objects
     def rename(x):
         return {"".join(list(name)): value for name, value in x.items()}
 
@@ -90,7 +90,7 @@ FORBIDDEN = """
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_only_what_belongs_to_models_is_named(tmp_path, way):
+def test_names_outside_the_allowlist_are_refused(tmp_path, way):
     known = set(sys.modules)
     for name in FORBIDDEN.split():
         path = put_together(tmp_path / "evil.ckpt", **WAYS[way](name))
@@ -110,7 +110,7 @@ def test_the_names_of_our_classes_are_unique():
 
 
 @pytest.mark.parametrize("package", [streamsvm, learners, batch, linear, budget, preprocessing_of_ours, tables], ids=str)
-def test_every_public_class_of_a_model_has_a_name(package):
+def test_every_public_model_class_has_a_stored_name(package):
     public = [getattr(package, name) for name in getattr(package, "__all__", dir(package))]
     bases = base.Base, BaseEstimator, budget.Strategy
     ours = {
@@ -134,12 +134,12 @@ def test_every_public_class_of_a_model_has_a_name(package):
         ("gauss", "AttributeError"),
     ],
 )
-def test_methods_are_not_reached_through_instances(tmp_path, name, reason):
+def test_other_methods_of_instances_are_refused(tmp_path, name, reason):
     scaler = ["instance", "river.preprocessing:StandardScaler", [["gauss", 1]]]
     raises(reason, load, put_together(tmp_path / "evil.ckpt", [scaler], {"method": [{"ref": 0}, name]}), error=CheckpointError)
 
 
-def test_no_attribute_hides_what_the_class_has(tmp_path):
+def test_attributes_cannot_hide_class_members(tmp_path):
     for name in ("__class__", "__dict__", "__init__", "learn_one", "clone", "_memory_usage", 5, None):
         scaler = ["instance", "river.preprocessing:StandardScaler", [["with_std", True], [name, 1]]]
         evil = put_together(tmp_path / "evil.ckpt", [scaler], {"ref": 0})
@@ -147,14 +147,14 @@ def test_no_attribute_hides_what_the_class_has(tmp_path):
 
 
 class OwnScaler(preprocessing.StandardScaler):
-    """Of the user, not of river."""
+    """A class of the user."""
 
 
 def own_function(x):
     return {"sum": sum(x.values())}
 
 
-def test_own_classes_need_trust_from_the_first_checkpoint_on(tmp_path):
+def test_own_classes_need_trust(tmp_path):
     for step in (OwnScaler(), compose.FuncTransformer(own_function)):
         model = step | BSGDClassifier(budget=20, seed=1)
         model.learn_one({"a": 1.0}, True)
@@ -168,7 +168,7 @@ def test_own_classes_need_trust_from_the_first_checkpoint_on(tmp_path):
         assert load(path, trusted=True).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
 
 
-def test_what_cannot_be_saved_is_said(folder):
+def test_unsupported_objects_are_named_in_errors(folder):
     model = compose.FuncTransformer(lambda x: x) | BSGDClassifier(budget=20, seed=1)
     raises("<lambda> is not found again by its name: define.*not as a lambda", save, folder, model, 1, error=CheckpointError)
     raises("_thread.lock", save, folder, threading.Lock(), 1, error=CheckpointError)
@@ -188,7 +188,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("step", STEPS, ids=repr)
-def test_usual_models_need_no_trust(folder, step):
+def test_common_models_need_no_trust(folder, step):
     rows = [({"a": i / 7, "b": "xyz"[i % 3]}, i % 2 == 0) for i in range(40)]
     for x, y in rows:
         if hasattr(step, "predict_one"):
@@ -204,7 +204,7 @@ def test_usual_models_need_no_trust(folder, step):
 
 
 @pytest.mark.thorough
-def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path, monkeypatch):
+def test_bytes_of_sets_do_not_depend_on_the_hash_seed(tmp_path, monkeypatch):
     script = (
         "import sys\nfrom river import preprocessing\n"
         "from streamsvm.stream import CheckpointFolder\nfrom streamsvm.stream.checkpoint import read\n"
@@ -221,15 +221,15 @@ def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path, monke
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     subprocess.run([sys.executable, "-c", script, str(places[0])], check=True, env=environment)
     monkeypatch.setattr(sys, "argv", ["", str(places[1])])
-    exec(script, {})  # with the seed of this process
+    exec(script, {})  # with the hash seed of this process
     assert len({next(place.glob("*.ckpt")).read_bytes() for place in places}) == 1
 
 
-def test_a_model_whose_numbers_were_changed_is_refused(folder, tmp_path, monkeypatch):
+def test_model_with_corrupt_numbers_is_refused(folder, tmp_path, monkeypatch):
     model = learned()[-1]
     snapshot = bytearray(model._store.snapshot())
     place = SupportVectorStore._layout.header.fields["n_support"][1]
-    snapshot[place : place + 8] = (10**6).to_bytes(8, "little")  # more support vectors than the store has room for
+    snapshot[place : place + 8] = (10**6).to_bytes(8, "little")  # more support vectors than fit into the store
     with monkeypatch.context() as patch:
         patch.setattr(SupportVectorStore, "snapshot", lambda _: bytes(snapshot))
         with pytest.raises(CheckpointError, match="not written: it could not be loaded again: .*1000000 support vectors"):

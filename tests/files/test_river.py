@@ -1,4 +1,4 @@
-"""Every estimator, statistic and metric of river: which can be saved, by discovery."""
+"""Every estimator, statistic and metric of river that can be found is saved, or refused as expected."""
 
 import copy
 import importlib
@@ -54,7 +54,7 @@ def half_spaces():
 
 #: Those that say nothing of their parameters, made as users make them.
 MADE = {
-    # Of few and small trees: as river makes them for its tests, they have tens of thousands of nodes.
+    # With few, small trees: with the parameters of river's own tests, they have tens of thousands of nodes.
     "anomaly.filter.ThresholdFilter": lambda: anomaly.ThresholdFilter(half_spaces(), threshold=0.5),
     "anomaly.hst.HalfSpaceTrees": half_spaces,
     "compose.func.FuncTransformer": lambda: compose.FuncTransformer(copy.deepcopy),
@@ -122,14 +122,14 @@ ROWS = [({"a": RNG.gauss(0, 1), "b": RNG.gauss(0, 1), "c": float(i % 3)}, i % 3 
 
 
 def discovered():
-    found = set()
+    classes = set()
     for module in pkgutil.walk_packages(river.__path__, "river."):
         try:
             members = inspect.getmembers(importlib.import_module(module.name), inspect.isclass)
-        except ImportError:  # of an optional package
+        except ImportError:  # an optional package is missing
             continue
-        found |= {kind for _, kind in members if kind.__module__.startswith("river.") and issubclass(kind, base.Base)}
-    return sorted((kind for kind in found if not inspect.isabstract(kind)), key=lambda kind: (kind.__module__, kind.__name__))
+        classes |= {kind for _, kind in members if kind.__module__.startswith("river.") and issubclass(kind, base.Base)}
+    return sorted((kind for kind in classes if not inspect.isabstract(kind)), key=lambda kind: (kind.__module__, kind.__name__))
 
 
 def name_of(kind):
@@ -147,13 +147,13 @@ def instances(kind):
     for chosen in parameters:
         try:
             yield kind(**chosen)
-        except (TypeError, ValueError, RuntimeError):  # of a class that is made by others only, or needs a later Python
+        except (TypeError, ValueError, RuntimeError):  # a class that only others can create, or one for a later Python
             continue
 
 
 def learned(model):
-    """The model after some rows, as far as it takes them."""
-    slow = type(model).__module__.split(".")[1] in SLOW - {"tree"}  # and of many equal parts
+    """Return the model after it has learned some rows, if it accepts them."""
+    slow = type(model).__module__.split(".")[1] in SLOW - {"tree"}  # these have many equal parts
     for i, (x, y) in enumerate(ROWS[: 60 if slow else 300]):
         try:
             if isinstance(model, base.Classifier):
@@ -181,7 +181,7 @@ def learned(model):
     ids=name_of,
 )
 @pytest.mark.filterwarnings("ignore")
-def test_saved(kind):
+def test_river_objects_can_be_saved(kind):
     models = list(instances(kind))
     assert models or name_of(kind).startswith(PARTS), "how is it made? Say it in MADE"
     for model in models:
@@ -199,7 +199,7 @@ def test_saved(kind):
         assert dumps(found) == data
 
 
-def test_switches_make_other_objects():
+def test_parameters_change_objects():
     classifier = drift.DriftRetrainingClassifier(naive_bayes.GaussianNB(), drift.binary.DDM(), train_in_background=False)
     for model in (classifier, neighbors.KNNClassifier(cleanup_every=None)):
         assert type(loads(dumps(model))) is type(model)

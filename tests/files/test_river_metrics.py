@@ -25,6 +25,6 @@ assert stats is sys.modules["scipy.stats"] and integrate is sys.modules["scipy.i
 
 
 @pytest.mark.thorough
-def test_scipys_statistics_are_imported_when_a_metric_calls_them():
+def test_scipy_stats_is_imported_lazily():
     done = subprocess.run([sys.executable, "-W", "error", "-c", IMPORTS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Objects of river are read as they were written, whatever a pipeline had planned, and whatever its transformers learn."""
+"""river's objects are loaded as saved, including pipelines with cached plans and all kinds of transformers."""
 
 from river import linear_model, multiclass, preprocessing
 
@@ -13,22 +13,22 @@ def learned(**options):
     return model
 
 
-def test_the_means_of_a_window_are_objects():
+def test_windowed_means_are_loaded_as_objects():
     model = learned(window_size=5)
     assert loads(dumps(model)).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
 
 
-def test_the_plan_of_a_pipeline_is_that_of_its_steps():
+def test_plan_of_a_pipeline_is_rebuilt():
     model = learned()
     data = dumps(model)
     model._plan, model._last_step_cached, model._last_step_params = (1, 2), None, {}
-    found = loads(dumps(model))
-    assert found._last_step_cached is found["BSGDClassifier"]
-    assert dumps(found) == dumps(model) == data
-    assert found.predict_one({"a": 1.0}) == learned().predict_one({"a": 1.0})
+    loaded = loads(dumps(model))
+    assert loaded._last_step_cached is loaded["BSGDClassifier"]
+    assert dumps(loaded) == dumps(model) == data
+    assert loaded.predict_one({"a": 1.0}) == learned().predict_one({"a": 1.0})
 
 
-def test_what_is_learned_may_be_text_and_parameters_may_be_switches():
+def test_text_transformers_and_boolean_parameters():
     imputer = preprocessing.PreviousImputer()
     for x in ({"a": "red", "b": 1.0}, {"a": "green", "b": None}):
         imputer.learn_one(x)

@@ -1,4 +1,4 @@
-"""river's compiled objects to bytes and back; bytes that are no state are refused."""
+"""The states of river's Rust objects are saved and restored; invalid states are refused."""
 
 import copy
 import random
@@ -15,7 +15,7 @@ from refused import raises
 from streamsvm.files.river_state import COMPILED_CLASSES, get_state, get_vector_dict_parts, make_vector_dict, restore_object
 
 WINDOWS = (1, 2, 7, 40)
-#: Arguments of each class, by which its objects are made.
+#: Constructor arguments of the test objects of each class.
 ARGUMENTS = {
     drift.AdaptiveWindowing: ((0.002, 32, 5, 5, 10), (0.5, 1, 2, 1, 0), (-1.0, 2, 2, 5, 4)),
     stats.RsEWMean: ((0.0,), (0.3,), (1.0,)),
@@ -48,39 +48,39 @@ def name(value):
     return value.__name__ if isinstance(value, type) else str(value)
 
 
-def test_all_compiled_classes_of_river_are_known():
+def test_all_rust_classes_of_river_are_supported():
     parts = [part for part in vars(river._river_rust).values() if type(part) is type(sys)]
     classes = {cls for part in parts for cls in vars(part).values() if isinstance(cls, type)}
     assert set(COMPILED_CLASSES) == classes - {VectorDict} == set(ARGUMENTS)
 
 
 @pytest.mark.parametrize(("cls", "arguments"), CASES, ids=name)
-def test_an_object_comes_back_and_goes_on_as_it_was(cls, arguments):
-    kept = cls(*arguments)
+def test_restored_object_continues_like_the_original(cls, arguments):
+    original = cls(*arguments)
     for stage in (0, 1, 1, 2, 1, 4, 30, 500):
-        feed(kept, stage, stage)
-        found, state = get_state(kept)
-        assert repr(found) == repr(arguments)
-        back = restore_object(cls, found, state)
-        assert type(back) is cls
-        assert get_state(back) == (found, state) == get_state(copy.deepcopy(back))
-        other = copy.deepcopy(kept)
-        feed(other, 100, 1)
-        feed(back, 100, 1)
-        assert get_state(back) == get_state(other)
+        feed(original, stage, stage)
+        saved_arguments, state = get_state(original)
+        assert repr(saved_arguments) == repr(arguments)
+        restored = restore_object(cls, saved_arguments, state)
+        assert type(restored) is cls
+        assert get_state(restored) == (saved_arguments, state) == get_state(copy.deepcopy(restored))
+        copied = copy.deepcopy(original)
+        feed(copied, 100, 1)
+        feed(restored, 100, 1)
+        assert get_state(restored) == get_state(copied)
 
 
 @pytest.mark.parametrize(("cls", "arguments"), CASES, ids=name)
-def test_what_is_cut_off_or_too_long_is_refused(cls, arguments):
-    kept = cls(*arguments)
-    feed(kept, 50, 2)
-    found, state = get_state(kept)
+def test_truncated_or_extended_states_are_refused(cls, arguments):
+    original = cls(*arguments)
+    feed(original, 50, 2)
+    saved_arguments, state = get_state(original)
     for wrong in (state[:-1], state[:5], state + b"\0" * 8, b"", bytearray(state)):
-        raises("is corrupt, or of another version of river|is not one of", restore_object, cls, found, wrong)
+        raises("is corrupt, or of another version of river|is not one of", restore_object, cls, saved_arguments, wrong)
     raises("slice is not one of river's classes", restore_object, slice, (1,), b"")
 
 
-def test_a_long_window_is_read_without_memory_for_all_of_it():
+def test_long_window_does_not_reserve_its_memory():
     window = stats.RsRollingQuantile(0.5, 2**22)
     feed(window, 9, 3)
     assert restore_object(stats.RsRollingQuantile, *get_state(window)).get() == window.get()
@@ -97,9 +97,9 @@ def test_a_long_window_is_read_without_memory_for_all_of_it():
     ],
     ids=repr,
 )
-def test_a_vector_dict_comes_back(made):
+def test_vector_dict_is_restored(made):
     parts = get_vector_dict_parts(made)
-    back = make_vector_dict(*parts)
-    assert get_vector_dict_parts(back) == parts
-    assert list(back.items()) == list(made.items())
+    restored = make_vector_dict(*parts)
+    assert get_vector_dict_parts(restored) == parts
+    assert list(restored.items()) == list(made.items())
     assert parts[2] in (None, {"a"})

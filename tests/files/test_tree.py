@@ -1,4 +1,4 @@
-"""Files that somebody has put together to do harm: refused with a clear error, and nothing runs, breaks or grows."""
+"""Maliciously crafted files are refused with a clear error, without running code or using much memory."""
 
 import copy
 import json
@@ -27,7 +27,7 @@ SCALER = "river.preprocessing:StandardScaler"
 WORDS = {"bytes": 0}
 
 
-def of(kind, *parts):
+def make_codec(kind, *parts):
     return {"codec": [kind, {"tuple": list(parts)}]}
 
 
@@ -55,17 +55,17 @@ CRAFTED = {
     "a default that cannot be called": ([["defaultdict", [], 5]], {"ref": 0}),
     "a long deque": ([["deque", [], 2**70]], {"ref": 0}),
     "a short deque": ([["deque", [], -1]], {"ref": 0}),
-    "a partial of a number": ([], of("partial", 5, {"tuple": []}, {"tuple": []})),
+    "a partial of a number": ([], make_codec("partial", 5, {"tuple": []}, {"tuple": []})),
     "a partial of itself": ([["codec", "partial", {"tuple": [{"ref": 0}, {"tuple": []}, {"tuple": []}]}]], {"ref": 0}),
-    "a partial with a list": ([["list", []]], of("partial", {"class": "builtins:int"}, {"ref": 0}, {"tuple": []})),
+    "a partial with a list": ([["list", []]], make_codec("partial", {"class": "builtins:int"}, {"ref": 0}, {"tuple": []})),
     "a generator beyond its words": ([["codec", "Random", {"tuple": [WORDS, 10**9, None]}]], {"ref": 0}),
     "a generator before its words": ([["codec", "RandomState", {"tuple": [WORDS, -1, 0, 0.0]}]], {"ref": 0}),
     "a generator with half a normal": ([["codec", "RandomState", {"tuple": [WORDS, 5, 2, 0.0]}]], {"ref": 0}),
     "a generator of a generator": ([["codec", "Random", {"ref": 0}]], {"ref": 0}),
-    "an unknown form": ([], of("Popen", "true")),
-    "a date that is none": ([], of("date", "2020-13-01")),
-    "a normal distribution of text": ([], of("NormalDist", "a", "b")),
-    "a negative deviation": ([], of("NormalDist", 0.0, -1.0)),
+    "an unknown form": ([], make_codec("Popen", "true")),
+    "a date that is none": ([], make_codec("date", "2020-13-01")),
+    "a normal distribution of text": ([], make_codec("NormalDist", "a", "b")),
+    "a negative deviation": ([], make_codec("NormalDist", 0.0, -1.0)),
     "a class that is a tuple of nothing": ([], {"namedtuple": [SCALER, []]}),
     "a builtin as an instance": ([["instance", "builtins:list", []]], {"ref": 0}),
     "an abstract class": ([["instance", "river.base:Classifier", []]], {"ref": 0}),
@@ -80,7 +80,7 @@ CRAFTED = {
 
 
 @pytest.mark.parametrize("crafted", CRAFTED)
-def test_what_fits_nowhere_is_refused(tmp_path, crafted):
+def test_inconsistent_records_are_refused(tmp_path, crafted):
     records, root = CRAFTED[crafted]
     arrays = [np.zeros(4 * 624, np.uint8), np.zeros(8, np.uint8)]
     path = put_together(tmp_path / "evil", records, root, arrays)
@@ -88,11 +88,11 @@ def test_what_fits_nowhere_is_refused(tmp_path, crafted):
 
 
 @pytest.mark.parametrize("tree", [b"", b"{", b"[]", b"5", b'{"records":5,"root":1}', b'{"root":1}', b"[" * 10**6, b"\xff"])
-def test_records_that_are_no_json_are_refused(tmp_path, tree):
+def test_invalid_json_is_refused(tmp_path, tree):
     raises("cannot be loaded", load, repacked(tmp_path / "evil", tree, {}), error=ModelFileError)
 
 
-def test_tuples_in_tuples_end(tmp_path):
+def test_nested_tuples_are_limited(tmp_path):
     deep = "[]"
     for _ in range(5000):
         deep = f'[{{"tuple":{deep}}}]'
@@ -104,7 +104,7 @@ def test_tuples_in_tuples_end(tmp_path):
     raises("nested more than", dumps, nested, error=ModelFileError)
 
 
-def test_a_file_of_no_model_is_refused(tmp_path):
+def test_file_without_model_is_refused(tmp_path):
     raises("holds no model", load, repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}), error=ModelFileError)
     with pytest.raises(ModelFileError, match="has no valid metadata"):
         load(repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}, facts=[1]))
@@ -121,7 +121,7 @@ class Patching:
 
 
 @pytest.mark.parametrize("evil", [Evil(), Patching(), np.zeros(3), np.dtype("f8"), [Evil()], np.array([Evil()], object)])
-def test_a_pickle_is_no_file(tmp_path, monkeypatch, evil):
+def test_pickles_are_refused(tmp_path, monkeypatch, evil):
     monkeypatch.chdir(tmp_path)
     data = pickle.dumps(evil)
     path = tmp_path / "evil.ckpt"
@@ -130,13 +130,13 @@ def test_a_pickle_is_no_file(tmp_path, monkeypatch, evil):
     model = learned()
     save(model, path)
     tree, arrays = taken_apart(path)
-    for name in filter(str.isdecimal, arrays):  # the others are those of the program, which the edge reads
+    for name in filter(str.isdecimal, arrays):  # other arrays belong to the edge program
         with pytest.raises(ModelFileError, match="cannot be loaded"):
             load(repacked(path, json.dumps(tree).encode(), {**arrays, name: np.frombuffer(data, np.uint8)}))
     assert not Path("ran").exists()
 
 
-def test_nothing_of_the_process_changes(tmp_path):
+def test_crafted_files_do_not_change_the_process(tmp_path):
     before = mutated_files.state_of_process()
     for records, root in CRAFTED.values():
         with pytest.raises(ModelFileError):
@@ -145,8 +145,8 @@ def test_nothing_of_the_process_changes(tmp_path):
     assert {key for key, value in before.items() if after.get(key) != value} == set()
 
 
-def fates_of(module):
-    """Counts of what became of 120 changed files of a script."""
+def count_outcomes(module):
+    """Return the number of outcomes of each kind for 120 mutated files of a script."""
     script = Path(module.__file__)
     command = [sys.executable, script, "120", "0"]
     done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
@@ -155,27 +155,27 @@ def fates_of(module):
 
 
 @pytest.mark.thorough
-def test_changed_models_crash_nothing():
-    fates = fates_of(mutated_files)
+def test_mutated_models_do_not_crash():
+    fates = count_outcomes(mutated_files)
     assert fates["refused"] > 60
     assert fates["used"] > 20
 
 
 @pytest.mark.thorough
-def test_changed_checkpoints_crash_nothing():
-    fates = fates_of(mutated_runs)
+def test_mutated_checkpoints_do_not_crash():
+    fates = count_outcomes(mutated_runs)
     assert len(fates) == 2
     assert min(fates.values()) > 4
 
 
-def test_what_refers_to_itself_comes_back():
+def test_circular_references_are_restored():
     scaler = BSGDClassifier(budget=5)
     loop = [scaler]
     loop.append(loop)
-    found = loads(dumps({"a": loop, "b": [scaler, ("c", loop)]}))
-    assert found["a"][1] is found["a"]
-    assert found["b"][1][1] is found["a"]
-    assert found["b"][0] is found["a"][0]
+    loaded = loads(dumps({"a": loop, "b": [scaler, ("c", loop)]}))
+    assert loaded["a"][1] is loaded["a"]
+    assert loaded["b"][1][1] is loaded["a"]
+    assert loaded["b"][0] is loaded["a"][0]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_what_refers_to_itself_comes_back():
         [],
     ],
 )
-def test_lists_of_plain_values_are_written_value_by_value(values):
+def test_lists_of_plain_values_are_encoded_like_single_values(values):
     alone = [json.loads(write_tree(value)[0])["root"] for value in values]
     text, arrays = write_tree(values)
     assert json.dumps(json.loads(text)["records"][0]) == json.dumps(["list", alone])

@@ -1,4 +1,4 @@
-"""The merge table, the four searches, and who merges with whom: of one output, and of several that share the support vectors."""
+"""The merge tables, the four searches, and the choice of merge partners, for one output and for several."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -26,28 +26,28 @@ from streamsvm.core.budget.removal import find_oldest_minimum, sum_squared_coeff
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 
 GAMMA = 0.7
-TABLES = load_tables().copy()  # as compiled code has them: for a type that can only be read it would be compiled once more
+TABLES = load_tables().copy()  # writable, because numba would compile functions again for a read-only array
 
 
-def test_the_tables_of_the_package_are_those_of_the_algorithm():
+def test_packaged_tables_equal_computed_tables():
     tables, ours = compute_tables(), load_tables()
-    # Another processor's exponentials may differ in the last bit. Where equal coefficients begin to merge apart, at q = 2, the
-    # maximum is flat to the third derivative: there its place moves with that bit, and its value does not.
-    others = np.argwhere(~np.isclose(ours, tables, rtol=1e-6, atol=0.0))
-    assert all((table, i) == (0, 0) and abs(u / (GRID - 1) - 2.0 / 3.0) < 1.0 / GRID for table, i, u in others), others
-    h = np.array([[each[0, 0, u] for *_, u in others] for each in (ours, tables)], np.float64)
-    q = np.array([u / (GRID - 1 - u) for *_, u in others])
+    # Exponentials of other processors may differ in the last bit. For equal coefficients at q = 2, where the maximum splits, it
+    # is flat to the third derivative, so that its position depends on this bit, but not its value.
+    differences = np.argwhere(~np.isclose(ours, tables, rtol=1e-6, atol=0.0))
+    assert all((table, i) == (0, 0) and abs(u / (GRID - 1) - 2.0 / 3.0) < 1.0 / GRID for table, i, u in differences), differences
+    h = np.array([[version[0, 0, u] for *_, u in differences] for version in (ours, tables)], np.float64)
+    q = np.array([u / (GRID - 1 - u) for *_, u in differences])
     s = np.exp(-((1.0 - h) ** 2) * q) + np.exp(-(h**2) * q)
     np.testing.assert_allclose(s[0], s[1], rtol=1e-15)
     assert unpack_tables(pack_tables(tables)).tobytes() == tables.tobytes()
     assert not load_tables().flags.writeable
 
 
-def test_threads_that_read_the_tables_at_once_get_one_array(monkeypatch):
-    # A model holds its address: where each thread had read its own, all but one were freed under their models.
-    both, read = threading.Barrier(2, timeout=60), merge_table.unpack_tables
+def test_concurrent_loads_return_the_same_array(monkeypatch):
+    # Models store the address of the tables: if each thread had its own array, all but one would be freed.
+    barrier, read = threading.Barrier(2, timeout=60), merge_table.unpack_tables
     monkeypatch.setattr(merge_table, "_cache", {})
-    monkeypatch.setattr(merge_table, "unpack_tables", lambda content: (both.wait(), read(content))[1])
+    monkeypatch.setattr(merge_table, "unpack_tables", lambda content: (barrier.wait(), read(content))[1])
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda _: load_tables(), range(2))
     assert first is second is load_tables()
@@ -60,24 +60,24 @@ def problems(n):
 
 
 def degradation(m, q, h):
-    """Of coefficients m and 1 - m of one output."""
+    """Return the degradation for coefficients m and 1 - m of a single output."""
     return compute_degradation((1.0 - m) ** 2, m**2, m * (1.0 - m), q, h)
 
 
-def test_table_stays_between_its_bounds():
+def test_degradation_table_is_within_bounds():
     tables = TABLES
     assert tables.shape == (2, GRID, GRID)
     assert tables.dtype == np.float32
     assert tables[1].min() == pytest.approx(0.5, abs=1e-3)  # 2 m^2 at q = 0, for m = 1/2
     assert tables[1].max() < 2.41  # at the edge m = 1
     u = np.linspace(0.0, 1.0, GRID)
-    np.testing.assert_array_equal(tables[1].min(axis=0), tables[1][0])  # what the search skips candidates by
+    np.testing.assert_array_equal(tables[1].min(axis=0), tables[1][0])  # the search relies on it to skip candidates
     assert (np.diff(u**2 * tables[1][0]) > -1e-6).all()
     assert tables[0].min() >= 0.5
     assert tables[0].max() <= 1.0
 
 
-def test_golden_sections_find_what_a_dense_grid_finds():
+def test_golden_section_search_equals_dense_grid_search():
     m, q = problems(60)
     h = search_positions(m, q)
     for i in range(len(m)):
@@ -86,7 +86,7 @@ def test_golden_sections_find_what_a_dense_grid_finds():
         assert s >= naive.merged_coefficient(a, b, kappa, naive.best_merge(a, b, kappa)[0]) - 1e-12
 
 
-def test_weight_degradation_is_that_of_the_gram_matrix():
+def test_degradation_equals_gram_matrix_formula():
     m, q = problems(100)
     h = np.random.default_rng(1).random(len(m))
     expected = [naive.weight_degradation(1.0 - m[i], m[i], np.exp(-q[i]), h[i]) for i in range(len(m))]
@@ -96,7 +96,7 @@ def test_weight_degradation_is_that_of_the_gram_matrix():
 
 
 @pytest.mark.parametrize(("search", "factor"), [("gss-precise", 1.0001), ("lookup-h", 1.002), ("lookup-wd", 1.002)])
-def test_places_cost_hardly_more_than_the_optimum(search, factor):
+def test_positions_are_nearly_optimal(search, factor):
     m, q = problems(100 if config.DISABLE_JIT else 1000)
     tables = TABLES
     best = degradation(m, q, search_positions(m, q))
@@ -117,7 +117,7 @@ def stores(n_stores, size=60):
 
 
 def store_of(coefficients, stamps, distances):
-    """A store of support vectors with these coefficients [rows, n], at these distances from one of them."""
+    """Create a store of support vectors with coefficients [rows, n], at these distances from one of them."""
     rows, n = coefficients.shape
     store = SupportVectorStore(n - 1, 1, rows)
     v = store.views
@@ -132,7 +132,7 @@ def partner(search, coefficients, stamps, distances, first):
 
 
 @pytest.mark.once
-def test_partners_are_those_of_the_twin():
+def test_partners_equal_reference_implementation():
     n_stores = 10
     equal = dict.fromkeys(SEARCHES, 0)
     for coefficients, stamps, distances, first in stores(n_stores):
@@ -154,14 +154,14 @@ def test_partners_are_those_of_the_twin():
 def test_partners_do_not_depend_on_the_order_of_slots(search):
     rng = np.random.default_rng(2)
     for coefficients, stamps, distances, first in stores(5):
-        found = partner(search, coefficients, stamps, distances, first)
+        result = partner(search, coefficients, stamps, distances, first)
         order = rng.permutation(len(coefficients))
         again = partner(search, coefficients[order], stamps[order], distances[order], int(np.flatnonzero(order == first)[0]))
-        assert order[again] == found
+        assert order[again] == result
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_older_ones_lost_ones_and_those_of_the_other_sign(search):
+def test_ties_removed_vectors_and_opposite_signs(search):
     distances = np.array([0.0, 0.2, 0.2, 0.2], np.float32)
     assert partner(search, np.array([0.5, 1.0, 1.0, 1.0]), np.array([0, 7, 3, 5]), distances, 0) == 2
     assert partner(search, np.array([0.5, -1.0, -2.0]), np.arange(3), np.zeros(3, np.float32), 0) == -1
@@ -169,7 +169,7 @@ def test_older_ones_lost_ones_and_those_of_the_other_sign(search):
     assert partner(search, np.array([1e-12, 1e9, 1e8]), np.arange(3), distances, 0) in (1, 2)
 
 
-def test_argmin_takes_the_oldest_of_equals():
+def test_argmin_breaks_ties_by_age():
     values = np.array([3.0, 1.0, np.inf, 1.0], np.float32)
     assert find_oldest_minimum(values, np.array([0, 9, 1, 4]), 4) == 3
 
@@ -192,25 +192,25 @@ def pairs(n):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_positions_are_those_of_the_twin(search):
+def test_shared_positions_equal_reference_implementation(search):
     for a, b, q in pairs(60):
         got, expected = position(search, a, b, q), naive.shared_position(search, a, b, q)
-        if search == "gss":  # another point of the same interval, or of one as good
+        if search == "gss":  # another point of the same interval, or of an equally good one
             assert naive.shared_degradation(a, b, q, got) <= naive.shared_degradation(a, b, q, expected) * 1.001 + 1e-12
         assert got == pytest.approx(expected, abs={"gss": 2e-2, "gss-precise": 1e-6, "lookup-h": 1e-3, "lookup-wd": 1e-3}[search])
 
 
-def test_degradations_at_the_best_positions():
+def test_shared_degradations_equal_reference_implementation():
     for a, b, q in pairs(60):
         h, best = naive.best_shared_merge(a, b, np.exp(-q))
         assert compute_degradation(a @ a, b @ b, a @ b, q, h) == pytest.approx(best, rel=1e-6, abs=1e-12)
         for search, factor in (("lookup-wd", 1.001), ("gss-precise", 1.0001)):
-            found = position(search, a, b, q)
-            assert compute_degradation(a @ a, b @ b, a @ b, q, found) <= factor * best + 1e-9
+            result = position(search, a, b, q)
+            assert compute_degradation(a @ a, b @ b, a @ b, q, result) <= factor * best + 1e-9
 
 
 def shared_stores(n_stores, n=60, classes=5):
-    """Coefficients as Crammer and Singer's loss makes them, in every other row, the other rows being of the average."""
+    """Yield coefficients as from Crammer and Singer's loss, in every other row; the other rows belong to the average."""
     rng = np.random.default_rng(2)
     for _ in range(n_stores):
         points = rng.normal(size=(n, 3)) * rng.choice([0.3, 1.0])
@@ -232,7 +232,7 @@ def shared_partner(search, rows, lengths, first, distances, stamps=None):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_shared_partners_are_those_of_the_twin(search):
+def test_shared_partners_equal_reference_implementation(search):
     n_stores = 5
     equal, factors = 0, []
     for rows, lengths, first, distances in shared_stores(n_stores):
@@ -245,7 +245,7 @@ def test_shared_partners_are_those_of_the_twin(search):
         best, got = min(degradations, key=degradations.get), shared_partner(search, rows, lengths, first, distances)
         equal += got == best
         factors.append((degradations[got] + 1e-12) / (degradations[best] + 1e-12))
-    if search == "lookup-wd":  # an estimate decides which candidates are computed: the best one may not be among them
+    if search == "lookup-wd":  # the estimate may rank the best candidate too low to be computed
         assert equal >= 0.8 * n_stores
         assert np.mean(factors) < 1.02
     else:
@@ -253,7 +253,7 @@ def test_shared_partners_are_those_of_the_twin(search):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_of_shared_ones_the_older_and_those_of_the_other_side(search):
+def test_shared_ties_and_opposite_directions(search):
     rows = np.array([[0.5, 1.0, 1.0, 1.0], [0.0] * 4, [-0.5, -1.0, -1.0, -1.0], [0.0] * 4])
     distances = np.array([0.0, 0.2, 0.2, 0.2], np.float32)
     lengths = np.array([0.5, 2.0, 2.0, 2.0], np.float32)
@@ -264,7 +264,7 @@ def test_of_shared_ones_the_older_and_those_of_the_other_side(search):
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
-def test_searches_give_models_of_their_own(kind):
+def test_each_search_gives_a_different_model(kind):
     rng = np.random.default_rng(0)
     y = rng.integers(4, size=300)
     X = rng.normal(size=(4, 3))[y] * 3.0 + rng.normal(size=(300, 3))

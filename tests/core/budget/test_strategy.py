@@ -1,4 +1,4 @@
-"""Strategies as objects: what learners ask them, and one that the library does not have."""
+"""Maintenance strategies: their events and options, and a custom strategy."""
 
 import pickle
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def full_store(budget=6, gram=False):
 @pytest.mark.parametrize("maintenance", [Oldest(), Removal("random"), Projection(), Merge("gss")], ids=repr)
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_any_strategy_keeps_the_budget(kind, maintenance, classes):
+def test_every_strategy_keeps_the_budget(kind, maintenance, classes):
     model = kind(budget=8, maintenance=maintenance, seed=0)
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(60, 2)), rng.integers(classes, size=60)
@@ -88,23 +88,23 @@ def test_any_strategy_keeps_the_budget(kind, maintenance, classes):
     np.testing.assert_array_equal(loaded.coefficients, model.coefficients)
 
 
-def test_a_new_strategy_removes_the_oldest():
+def test_custom_strategy_is_used():
     model, rows = BSGDClassifier(budget=5, scaling=None, maintenance=Oldest(), averaging=0), []
     for x, y in datasets.Bananas().take(60):
         before = model.n_learned, model._store.views.header[0]["next_stamp"]
         model.learn_one(x, y)
         if model._store.views.header[0]["next_stamp"] > before[1]:
             rows.append(list(x.values()))
-    held = sorted(model.support_vectors.tolist())
-    assert held == sorted(np.array(rows[-5:], np.float32).tolist())
+    vectors = sorted(model.support_vectors.tolist())
+    assert vectors == sorted(np.array(rows[-5:], np.float32).tolist())
     assert len(rows) > 10
 
 
 @pytest.mark.parametrize("strategy", [Merge(), Removal(), Removal("random"), Projection(), Oldest()], ids=repr)
-def test_one_event_is_one_support_vector_less(strategy):
+def test_event_removes_one_support_vector(strategy):
     store, again = (full_store(gram=strategy.needs_gram) for _ in range(2))
-    for each in (store, again):
-        set_strategy(each, strategy, False)
+    for one in (store, again):
+        set_strategy(one, strategy, False)
     total = store.views.weights.sum()
     merged = call(store.block, np.uint64(11))
     assert merged == maintain_budget(again.block, np.uint64(11)) == int(strategy.merges)
@@ -113,7 +113,7 @@ def test_one_event_is_one_support_vector_less(strategy):
     assert (store.views.weights.sum() == total) == strategy.merges
 
 
-def test_without_an_event_the_store_stays_as_it_is():
+def test_store_is_unchanged_without_event():
     for strategy in (Refusal(), Options()):
         store = full_store()
         before = store.snapshot()
@@ -122,24 +122,24 @@ def test_without_an_event_the_store_stays_as_it_is():
         assert store.snapshot() == before
 
 
-def test_an_event_gets_its_options_and_the_random_number():
+def test_event_receives_options_and_random_number():
     store = full_store()
     set_strategy(store, Options(), True)
     assert call(store.block, np.uint64(4000)) == 1
     assert store.views.biases[0] == 4320.0
 
 
-def test_an_event_must_return_an_integer():
+def test_event_must_return_an_integer():
     if config.DISABLE_JIT:
         pytest.skip("only compiled code has types")
     refused("wrong must return int64, not float64", set_strategy, full_store(), Wrong(), False, error=TypeError)
 
 
-def test_a_strategy_needs_an_event():
+def test_strategy_must_implement_event():
     refused("Strategy has no event", set_strategy, full_store(), Strategy(), False, error=NotImplementedError)
 
 
-def test_strategies_that_suit_a_kernel():
+def test_default_and_supported_strategies_of_kernels():
     assert choose_strategy("rbf", None) == Merge()
     assert choose_strategy("poly", None) == choose_strategy("linear", None) == Projection()
     assert choose_strategy("linear", Oldest()) == Oldest()
@@ -148,7 +148,7 @@ def test_strategies_that_suit_a_kernel():
         refused("maintenance must be a Merge, Removal, Projection or another", choose_strategy, "rbf", wrong_value)
 
 
-def test_choices_are_checked_and_shown():
+def test_parameters_are_checked_and_shown_in_repr():
     assert repr(Merge("gss")) == "Merge(search='gss')"
     assert repr(Removal()) == "Removal(which='smallest')"
     assert (repr(Projection()), repr(Refusal())) == ("Projection()", "Refusal()")
@@ -156,13 +156,13 @@ def test_choices_are_checked_and_shown():
     refused("which must be one of 'smallest', 'random', not 'largest'", Removal, "largest")
 
 
-def test_a_strategy_from_outside_cannot_replace_what_its_class_says():
+def test_unpickled_strategy_cannot_hide_class_attributes():
     strategy = Merge()
     strategy.__dict__["options"] = lambda: (16, 3)
     refused("corrupt: its attribute 'options' hides", BSGDClassifier, maintenance=strategy)
 
 
-def test_an_event_that_is_not_compiled_is_an_error():
+def test_event_must_be_compiled():
     if config.DISABLE_JIT:
         pytest.skip("nothing is compiled")
 

@@ -1,4 +1,4 @@
-"""The store of a rolling forest: its size, copies with other sizes, snapshots, and what no store wrote is refused."""
+"""The store of a rolling forest: its size, copies with other sizes, snapshots, and refusal of corrupt ones."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # interpreted, each state takes half a second
 
 
 def learn(store, n, seed=0, labels=3):
-    """Learn n rows of whole numbers in the features in use, and their labels; as the ensemble does, but for asking."""
+    """Learn n rows of integers in the features in use, and their labels, as an ensemble does, but without predictions."""
     rng, v, damping = np.random.default_rng(seed), store.views, np.zeros(100)
     damping[1] = 0.5
     for _ in range(n):
@@ -31,7 +31,7 @@ def learn(store, n, seed=0, labels=3):
 
 
 def learn_numbers(store, n, seed=0):
-    """Learn n rows of whole numbers behind the three columns that are added, and their targets."""
+    """Learn n rows of integers after the three extra columns, and their targets."""
     rng, v = np.random.default_rng(seed), store.views
     for _ in range(n):
         h = v.header[0]
@@ -47,13 +47,13 @@ def learn_numbers(store, n, seed=0):
     return store
 
 
-def made(n=0, rows=120, max_features=5, labels=3, columns=None, used=3):
+def make_store(n=0, rows=120, max_features=5, labels=3, columns=None, used=3):
     store = ForestStore(rows, max_features, labels, columns=columns)
     store.used = used
     return learn(store, n) if labels else learn_numbers(store, n)
 
 
-def test_store_size_is_what_its_formula_says():
+def test_store_size_equals_documented_formula():
     for rows, features, labels in ((12, 1, 2), (2400, 16, 2), (2400, 64, 26), (2400, 300, 100), (2400, 10_000, 2), (2400, 16, 0)):
         N, D, K = rows, -(-features // 16) * 16, labels
         store = ForestStore(rows, features, labels)
@@ -65,54 +65,54 @@ def test_store_size_is_what_its_formula_says():
         assert ForestStore(rows, features, labels, columns=2).nbytes == ForestStore.compute_nbytes(2, rows=rows, labels=labels)
 
 
-def test_sizes_are_checked():
+def test_invalid_sizes_are_refused():
     refused("rows must be an integer between 12", ForestStore, 11, 3, 2)
     refused("max_features must be an integer between 1", ForestStore, 12, 0, 2)
 
 
 @pytest.mark.parametrize("n", [0, 300])
 @pytest.mark.parametrize(("columns", "labels"), [(4, 8), (16, 3), (16, 8)])
-def test_a_store_with_more_columns_or_labels_goes_on_alike(n, columns, labels):
-    store, other = made(n, columns=4), ForestStore(120, 5, labels, columns=columns)
-    other.copy_from(store)
-    learn(store, 50, seed=1), learn(other, 50, seed=1)
-    assert other.views.header[0]["columns"] == columns
-    if labels == 3:  # with more labels, it is more work to choose a test
+def test_copy_with_more_columns_or_labels_grows_the_same_trees(n, columns, labels):
+    store, second = make_store(n, columns=4), ForestStore(120, 5, labels, columns=columns)
+    second.copy_from(store)
+    learn(store, 50, seed=1), learn(second, 50, seed=1)
+    assert second.views.header[0]["columns"] == columns
+    if labels == 3:  # with more labels, the choice of a split takes more work
         for number in range(TREES):
-            for ours, theirs in zip(other.get_tree(number), store.get_tree(number), strict=True):
+            for ours, theirs in zip(second.get_tree(number), store.get_tree(number), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
-        np.testing.assert_array_equal(other.views.errors, store.views.errors)
-    ForestStore(120, 5, labels, columns=columns).restore(other.snapshot())
+        np.testing.assert_array_equal(second.views.errors, store.views.errors)
+    ForestStore(120, 5, labels, columns=columns).restore(second.snapshot())
 
 
 @pytest.mark.parametrize("n", [5, 300])
-def test_of_more_features_there_is_room_for_fewer_rows_and_the_latest_stay(n, monkeypatch):
+def test_copy_with_less_capacity_keeps_the_latest_rows(n, monkeypatch):
     monkeypatch.setattr(memory, "MAX_CELLS", 120 * 4)
-    store, other = made(n, columns=4), ForestStore(120, 5, 3, columns=16)
-    other.copy_from(store)
-    assert other.views.rows.shape == (30, 16)
-    held = min(n, 30)
-    for row in range(n - held, n):
-        np.testing.assert_array_equal(other.views.rows[row % 30, :4], store.views.rows[row % 120])
-        assert other.views.labels[row % 30] == store.views.labels[row % 120]
+    store, second = make_store(n, columns=4), ForestStore(120, 5, 3, columns=16)
+    second.copy_from(store)
+    assert second.views.rows.shape == (30, 16)
+    n_rows = min(n, 30)
+    for row in range(n - n_rows, n):
+        np.testing.assert_array_equal(second.views.rows[row % 30, :4], store.views.rows[row % 120])
+        assert second.views.labels[row % 30] == store.views.labels[row % 120]
     again = ForestStore(120, 5, 3, columns=16)
-    again.restore(other.snapshot())
-    learn(again, 100), learn(other, 100)
-    assert again.snapshot() == other.snapshot()
-    assert other.n_grown > 1
+    again.restore(second.snapshot())
+    learn(again, 100), learn(second, 100)
+    assert again.snapshot() == second.snapshot()
+    assert second.n_grown > 1
 
 
 @pytest.mark.parametrize("n", [7, 300])
-def test_a_store_of_numbers_is_copied_and_restored(n, monkeypatch):
-    store, other = made(n, labels=0, columns=4), ForestStore(120, 5, 0, columns=16)
-    other.copy_from(store)
+def test_regression_store_is_copied_and_restored(n, monkeypatch):
+    store, second = make_store(n, labels=0, columns=4), ForestStore(120, 5, 0, columns=16)
+    second.copy_from(store)
     again = ForestStore(120, 5, 0, columns=16)
-    again.restore(other.snapshot())
-    for each in (store, other, again):
-        learn_numbers(each, 150, seed=1)
-    assert again.snapshot() == other.snapshot()
+    again.restore(second.snapshot())
+    for one in (store, second, again):
+        learn_numbers(one, 150, seed=1)
+    assert again.snapshot() == second.snapshot()
     for number in range(TREES):
-        for ours, theirs in zip(other.get_tree(number), store.get_tree(number), strict=True):
+        for ours, theirs in zip(second.get_tree(number), store.get_tree(number), strict=True):
             np.testing.assert_array_equal(ours, theirs)
     monkeypatch.setattr(memory, "MAX_CELLS", 40 * 8)
     fewer = ForestStore(120, 5, 0, columns=5)
@@ -122,8 +122,8 @@ def test_a_store_of_numbers_is_copied_and_restored(n, monkeypatch):
     assert learn_numbers(fewer, 100).n_grown > store.n_grown
 
 
-def test_labels_that_are_swapped_are_swapped_everywhere():
-    store = learn(made(), 200, labels=2)
+def test_swap_labels_changes_rows_and_leaves():
+    store = learn(make_store(), 200, labels=2)
     before, v = store.snapshot(), store.views
     labels = v.labels.copy()
     store.swap_labels()
@@ -135,18 +135,18 @@ def test_labels_that_are_swapped_are_swapped_everywhere():
 
 
 @pytest.mark.parametrize("n", [7, 200])
-def test_a_store_that_is_restored_goes_on_as_the_other(n):
-    store, other = made(n), ForestStore(120, 5, 3)
-    other.restore(store.snapshot())
-    assert other.snapshot() == store.snapshot()
-    for each in (store, other):
-        learn(each, 150, seed=1)
-    assert other.snapshot() == store.snapshot()
-    assert other.n_grown > 3
+def test_restored_store_continues_like_the_original(n):
+    store, second = make_store(n), ForestStore(120, 5, 3)
+    second.restore(store.snapshot())
+    assert second.snapshot() == store.snapshot()
+    for one in (store, second):
+        learn(one, 150, seed=1)
+    assert second.snapshot() == store.snapshot()
+    assert second.n_grown > 3
 
 
 def of_node(link=None, threshold=None, leaf=None, inner=True):
-    """Change the first node of the first tree that is inner, or a leaf."""
+    """Return a function that changes the first inner node, or the first leaf, of the first tree."""
 
     def changed(store):
         first = 0
@@ -189,7 +189,7 @@ OF_LABELS = {
         of_node(link=lambda link, first: link - (link & 0xFFFF) + first),  # its own child
         of_node(link=lambda link, first: link - (link & 0xFFFF) + first + NODES - 1),  # beyond the tree
         of_node(link=lambda link, _: link - (link & 0xFFFF) + 0xFFFF),  # beyond all trees
-        of_node(link=lambda link, _: link | 64 << 16),  # a feature that is not there
+        of_node(link=lambda link, _: link | 64 << 16),  # a feature that does not exist
         of_node(link=lambda link, _: link | -(2**31)),
         of_node(link=lambda link, _: link + 1, inner=False),
         of_node(link=lambda link, _: link | 1 << 30, inner=False),
@@ -209,7 +209,7 @@ OF_NUMBERS = {
 
 
 @pytest.mark.parametrize(("labels", "wrong"), [(3, OF_LABELS), (0, OF_NUMBERS)])
-def test_snapshots_that_compiled_code_could_not_trust_are_refused(labels, wrong):
-    store, other = made(100, max_features=64, used=64, labels=labels), ForestStore(120, 64, labels)
-    other.restore(store.snapshot())
-    check_spoilt(store, other, wrong)
+def test_corrupt_snapshots_are_refused(labels, wrong):
+    store, second = make_store(100, max_features=64, used=64, labels=labels), ForestStore(120, 64, labels)
+    second.restore(store.snapshot())
+    check_spoilt(store, second, wrong)

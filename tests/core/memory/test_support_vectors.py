@@ -1,4 +1,4 @@
-"""The store of support vectors: its size, its arrays, its snapshots, and what no store wrote is refused."""
+"""The store of support vectors: its size, its arrays, its snapshots, and refusal of corrupt ones."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from streamsvm.core.memory.slots import append_vector, remove_vector
 from streamsvm.core.memory.support_vectors import SupportVectorStore, Views, views
 
 
-def filled():
-    """Five support vectors of two features in a store for three, with two of four outputs in use."""
+def make_store():
+    """Create a store of five support vectors with two of three features and two of four outputs."""
     store = SupportVectorStore(5, 3, 4)
     store.used, store.n_outputs = 2, 2
     for i in range(5):
@@ -23,7 +23,7 @@ def filled():
     return store
 
 
-def test_store_size_is_what_its_formula_says():
+def test_store_size_equals_documented_formula():
     for budget, features, outputs, gram, window in (
         (1, 1, 1, False, 0),
         (100, 20, 1, False, 9),
@@ -36,11 +36,11 @@ def test_store_size_is_what_its_formula_says():
         assert SupportVectorStore(budget, features, outputs, gram, window).nbytes == expected
 
 
-def test_snapshots():
-    store, other = filled(), SupportVectorStore(5, 3, 4)
-    other.restore(store.snapshot())
-    assert other.snapshot() == store.snapshot()
-    np.testing.assert_array_equal(other.vectors, store.vectors)
+def test_snapshots_are_restored():
+    store, copy = make_store(), SupportVectorStore(5, 3, 4)
+    copy.restore(store.snapshot())
+    assert copy.snapshot() == store.snapshot()
+    np.testing.assert_array_equal(copy.vectors, store.vectors)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_snapshots():
         (0, None, "snapshot of 0 bytes"),
     ],
 )
-def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
-    store = filled()
+def test_corrupt_headers_are_refused(place, value, match):
+    store = make_store()
     before = store.snapshot()
     snapshot = bytearray(before)
     place = SupportVectorStore._layout.header.fields[place][1] if isinstance(place, str) else place
@@ -97,10 +97,10 @@ WINDOWS = {
 }
 
 
-def test_snapshots_with_numbers_that_compiled_code_could_not_trust():
-    check_spoilt(filled(), SupportVectorStore(5, 3, 4), NUMBERS)
-    store, other = (SupportVectorStore(5, 3, gram=True, window=4) for _ in range(2))
-    check_spoilt(store, other, {"corrupt: (window.*|gram) hold": WINDOWS})
+def test_corrupt_arrays_are_refused():
+    check_spoilt(make_store(), SupportVectorStore(5, 3, 4), NUMBERS)
+    store, copy = (SupportVectorStore(5, 3, gram=True, window=4) for _ in range(2))
+    check_spoilt(store, copy, {"corrupt: (window.*|gram) hold": WINDOWS})
 
 
 def test_compiled_code_sees_the_same_arrays():
@@ -118,17 +118,17 @@ def test_compiled_code_sees_the_same_arrays():
     assert store.views._fields == Views._fields
 
 
-def test_a_removed_support_vector_leaves_no_trace():
-    store, other = filled(), SupportVectorStore(5, 3, 4)
+def test_removed_support_vector_is_overwritten_with_zeros():
+    store, copy = make_store(), SupportVectorStore(5, 3, 4)
     for _ in range(5):
         remove_vector(store.block, 0)
-    other.restore(store.snapshot())
-    assert other.n_support == 0
-    assert not other.views.vectors.any()
-    assert not other.views.coefficients.any()
+    copy.restore(store.snapshot())
+    assert copy.n_support == 0
+    assert not copy.views.vectors.any()
+    assert not copy.views.coefficients.any()
 
 
-def test_sizes_are_checked():
+def test_invalid_sizes_are_refused():
     for options, match in (
         ({"budget": 0}, "budget must be an integer between 1"),
         ({"max_features": 2**31}, "max_features must be an integer between 1 and 2\\^31 - 1"),
