@@ -1,6 +1,6 @@
-"""The command line. `main` parses it; the function `run_COMMAND` of a module runs each command.
+"""The command line. `main` parses it, and calls the function ``run_COMMAND`` of a module for each command.
 
-This imports next to nothing, for the handlers of SIGINT and SIGTERM must be there from the first moment of a command.
+This module imports almost nothing, because the handlers of SIGINT and SIGTERM must be set as early as possible.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ if TYPE_CHECKING:
     import signal as _signal
     from typing import Any
 else:
-    import _signal  # signal first makes enums of its constants, which takes as long as Python's own start
+    import _signal  # the module signal creates enums of its constants, which takes as long as Python's own start
 
 INTERRUPTED_STATUS = 130
-#: The signals that end a command in order.
+#: Signals that end a command: after orderly cleanup where a command has set handlers for it, otherwise immediately.
 ENDING_SIGNALS: tuple[int, int] = (_signal.SIGINT, _signal.SIGTERM)
 
 
 def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
-    """End the process here and now, as a handler of a signal.
+    """End the process immediately: a signal handler.
 
-    An exception could be lost, or printed, in the running code: an import in C, or a callback of the compiler. A kill at the same
-    moment would leave the same files.
+    It raises no exception, because code that is running could swallow or print it, such as an import in C or a callback of the
+    compiler. The files are left as after SIGKILL, which every command must survive anyway.
     """
     try:
         if os.isatty(2) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"):
-            os.write(2, b"\r\x1b[K\x1b[?25h")  # the line of a spinner, and the cursor that it hides
+            os.write(2, b"\r\x1b[K\x1b[?25h")  # erase the line of a spinner, and show the cursor again
         os.write(2, b"streamsvm: interrupted\n")
     finally:
         os._exit(INTERRUPTED_STATUS)
 
 
 def set_signal_handlers(handler: Any) -> dict[int, Any]:
-    """Set the handler of the signals, and return the earlier one of each.
+    """Set the handler of the `ENDING_SIGNALS`, and return the earlier handler of each.
 
-    A signal that is ignored (under nohup, or in the background of a shell) stays ignored, and is left out.
+    A signal that is ignored (under nohup, or in the background of a shell) stays ignored, and is not in the result.
     """
-    before = {number: _signal.getsignal(number) for number in ENDING_SIGNALS}
-    return {number: _signal.signal(number, handler) for number, earlier in before.items() if earlier != _signal.SIG_IGN}
+    earlier_handlers = {number: _signal.getsignal(number) for number in ENDING_SIGNALS}
+    return {number: _signal.signal(number, handler) for number, old in earlier_handlers.items() if old != _signal.SIG_IGN}
 
 
 class UsageError(Exception):
-    """The command line asks for something that does not exist, or for things that exclude each other."""
+    """The command line is invalid: a flag has an invalid value, or flags contradict each other."""
 
 
 class CommandError(Exception):
@@ -51,9 +51,7 @@ class CommandError(Exception):
 
 
 def escape_unprintable(text: str, newlines: bool = False) -> str:
-    r"""Escape unprintable characters of a text from outside, so that it cannot control a terminal.
-
-    With ``newlines``, line breaks are kept.
+    r"""Escape unprintable characters of untrusted text, so that it cannot control a terminal; keep line breaks if ``newlines``.
 
     >>> print(escape_unprintable("rows\x1b[2J.csv, naïve"))
     rows\x1b[2J.csv, naïve

@@ -1,4 +1,4 @@
-"""Flags that several commands share, parsers of their values, and messages on standard error."""
+"""Flags that several commands share, parsers of their values, and reports on standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamsvm.files.messages import split_names
 
 @contextlib.contextmanager
 def as_usage_error(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
-    """Convert errors to a UsageError, with the flag and its value in front of the message."""
+    """Convert errors within a ``with`` block to a UsageError, whose message begins with ``flag``."""
     try:
         yield
     except kinds as error:
@@ -27,7 +27,7 @@ def as_usage_error(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)
 
 @contextlib.contextmanager
 def as_command_error(action: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Convert errors to a CommandError, with the failed action in front of the message."""
+    """Convert errors within a ``with`` block to a CommandError, whose message begins with ``action``."""
     try:
         yield
     except kinds as error:
@@ -35,33 +35,33 @@ def as_command_error(action: str, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def parse_path_or_url(text: str) -> Path | str:
-    """Parse the address of checkpoints: a path, or the URL of a topic."""
+    """Return a URL as a text, and anything else as a path."""
     return text if "://" in text else Path(text)
 
 
 def parse_every(text: str) -> dict[str, Any]:
-    """Parse the interval between checkpoints into parameters of a loop."""
+    """Convert the interval between checkpoints (``10000`` rows or ``5s``) to parameters of a loop."""
     if not text.endswith("s"):
         return {"checkpoint_every": parse_count(text)}
     try:
         return {"checkpoint_every": None, "checkpoint_seconds": _parse_seconds(text[:-1])}
     except argparse.ArgumentTypeError:
-        why = f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s"
-        raise argparse.ArgumentTypeError(why) from None
+        reason = f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s"
+        raise argparse.ArgumentTypeError(reason) from None
 
 
 def _make_number_parser(
     requirement: str, is_valid: Callable[[Any], bool], convert: Callable[[str], Any] = float
 ) -> Callable[[str], Any]:
-    """Return a parser of numbers. Its error names the ``requirement`` that a number does not meet."""
+    """Return a function that parses a number; its error names the ``requirement`` that an invalid number does not meet."""
 
-    def parse(text: str) -> Any:
+    def parse_number(text: str) -> Any:
         with contextlib.suppress(ValueError):
             if is_valid(number := convert(text)):
                 return number
         raise argparse.ArgumentTypeError(f"must be {requirement}, not {text}")
 
-    return parse
+    return parse_number
 
 
 def _parse_digits(text: str) -> int:
@@ -117,15 +117,15 @@ def parse_names(text: str) -> list[str]:
 
 
 class StoreOneOrMany(argparse.Action):
-    """Stores one place as a text, and several as a list."""
+    """Stores one value as a text, and several values as a list."""
 
     def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None) -> None:  # noqa: ARG002
         setattr(namespace, self.dest, values[0] if len(values) == 1 else values)
 
 
 def select_job_flags(kind: type[Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags of a command line that are fields of a dataclass."""
-    names = kind.__dataclass_fields__  # dataclasses.fields takes a hundredth of a second to import
+    """Return the parsed flags that are fields of a job's dataclass, by name."""
+    names = kind.__dataclass_fields__  # importing dataclasses.fields takes a hundredth of a second
     return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
@@ -144,7 +144,7 @@ def add_run_flags(group: Any, checkpoint_help: str, metavar: str = "DIR") -> Non
 
 
 def add_trusted_flag(group: Any, contents: str) -> None:
-    """Add the flag that trusts a file, ``contents`` in its help."""
+    """Add ``--trusted``. ``contents`` names what may contain classes, for the help."""
     text = (
         f"{contents} may contain your own classes and functions. Use it only for files that you wrote yourself: loading can then "
         "run any code that is in the file. Without this flag, loading runs no code"
@@ -153,7 +153,7 @@ def add_trusted_flag(group: Any, contents: str) -> None:
 
 
 def add_model_argument(command: Any, name: str = "path", **options: Any) -> None:
-    """Add the argument, or with a ``name`` the flag, of the place of a model."""
+    """Add the positional argument, or the flag ``name``, that names a model or checkpoint."""
     text = (
         "a saved model, a checkpoint, or a folder or topic of checkpoints, as for predict --model. The environment may hold "
         "options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
@@ -162,14 +162,14 @@ def add_model_argument(command: Any, name: str = "path", **options: Any) -> None
 
 
 def add_label_flags(command: Any) -> None:
-    """Add the flags about the labels of rows that are scored."""
+    """Add the flags that say where labels of scored rows are."""
     text = "the column or key that holds the label (default: the one that was learned)"
     command.add_argument("--label", metavar="NAME", help=text)
     command.add_argument("--labels", metavar="STREAM?key=NAME", help="labels that are not in the rows, as of learn")
 
 
 def add_overwrite_flag(group: Any) -> None:
-    """Add the flag that permits to overwrite files that streamsvm did not write."""
+    """Add ``--overwrite``, which allows overwriting files that streamsvm did not write."""
     text = "overwrite files that streamsvm did not write, too (files of its earlier runs are written anew, or continued)"
     group.add_argument("--overwrite", action="store_true", help=text)
 
@@ -224,7 +224,7 @@ def add_log_flags(group: Any) -> None:
 
 
 def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
-    """Add the flags about rows that cannot be used, with that which declares the ``labels``."""
+    """Add the flags about invalid rows, and ``--labels-are`` if ``labels`` is true."""
     errors = command.add_argument_group("rows that cannot be used")
     if labels:
         text = "the labels to expect; a row with any other label is refused (default: any label of the same type as the first)"
@@ -248,7 +248,7 @@ def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
 
 
 def add_decision_flags(group: Any, learns: bool) -> None:
-    """Add the flags about which label is predicted; those that only a model that ``learns`` can have, too."""
+    """Add the flags about which label is predicted, including those that require a command that ``learns``."""
     tuned = ", or a metric, such as f1, balanced or mcc, for which it is tuned row by row" if learns else ""
     text = f"predict the --positive label from this probability on (default: where it is the most probable one){tuned}"
     group.add_argument("--threshold", metavar="P|METRIC" if learns else "P", help=text)
@@ -270,7 +270,7 @@ logger: logging.Logger = logging.getLogger("streamsvm")
 
 @contextlib.contextmanager
 def configure_logs(arguments: argparse.Namespace) -> Iterator[None]:
-    """Write log records as lines of JSON if ``--log-format json`` asks for it; else as Python does (warnings, as text)."""
+    """With ``--log-format json``, write log records as JSON lines during the ``with`` block; otherwise, change nothing."""
     if not logs_json(arguments):
         if getattr(arguments, "log_level", None) is not None:
             raise UsageError("--log-level is about lines of JSON: give --log-format json, too")
@@ -283,17 +283,17 @@ def configure_logs(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 def logs_json(arguments: argparse.Namespace) -> bool:
-    """Return whether standard error has lines of JSON."""
+    """Return whether standard error has JSON lines (``--log-format json``)."""
     return getattr(arguments, "log_format", "text") == "json"
 
 
 class Reporter(NamedTuple):
-    """Where a command reports its progress."""
+    """Reports the progress of a command on standard error."""
 
     quiet: bool
-    """Whether standard output has lines of JSON, and standard error no text."""
+    """Whether standard output has JSON lines, and standard error has no text."""
     json: bool
-    """Whether standard error has lines of JSON."""
+    """Whether standard error has JSON lines."""
 
     @property
     def shows_text(self) -> bool:
@@ -301,7 +301,7 @@ class Reporter(NamedTuple):
         return not (self.quiet or self.json)
 
     def report_event(self, text: str, event: str, **fields: Any) -> None:
-        """Report an event on standard error: as text unless quiet, or as a line of JSON."""
+        """Report an event on standard error: as a JSON line with ``fields``, or as text unless quiet."""
         if self.json:
             logger.info("%s", text, extra={"fields": {"event": event, **fields}})
         elif not self.quiet and sys.stderr is not None:

@@ -1,4 +1,4 @@
-"""The jobs of `learn` and `predict`: the flags of a command line as one typed object, checked as a whole."""
+"""Jobs: the flags of commands that read a stream, as one typed object that is validated as a whole."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from streamsvm.stream.tables.table_schema import TableSchema
 
 
 class LabelStream(NamedTuple):
-    """The stream of labels that come later than their rows."""
+    """The stream of ``--labels``, whose labels arrive later than their rows."""
 
     place: str
     format: str | None
     key: str
     time: str | None
     buffer: DelayedLabels
-    """Where rows and labels wait for each other."""
+    """The buffer of rows and labels that are not joined yet."""
 
     @property
     def columns(self) -> list[str]:
-        """The columns of rows that are no features."""
+        """The columns of rows that are not features: the join key and the event time."""
         return [name for name in (self.key, self.time) if name is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamJob:
-    """The flags of a command that reads a stream; the defaults are those of one that only reads, to the end."""
+    """The flags of a command that reads a stream. The defaults are for a command that only reads a stream to its end."""
 
     source: str | list[str]
     """A path, ``-``, a URL, or several files."""
@@ -91,8 +91,8 @@ class StreamJob:
     log_format: str = "text"
 
     def __post_init__(self) -> None:
-        """Check that the flags fit together. No stream is opened."""
-        self.check()
+        """Validate the flags. No stream is opened."""
+        self.check_flags()
 
     @cached_property
     def text_format(self) -> str | None:
@@ -100,18 +100,18 @@ class StreamJob:
         return detect_format(self.source, self.format)
 
     @cached_property
-    def name(self) -> str:
-        """The name of the source in messages, and the path or URL if it is one."""
+    def source_name(self) -> str:
+        """The name of the source in messages: its path or URL, if it is a single one."""
         return format_source_name(self.source)
 
     @cached_property
     def reporter(self) -> Reporter:
-        """Where the command reports its progress."""
+        """Reports the progress of the command."""
         return Reporter(self.quiet, self.log_format == "json")
 
     @cached_property
     def table_flags(self) -> dict[str, Any]:
-        """How the table is read, as far as flags say so."""
+        """The options of the table that flags set."""
         return parse_table_flags(self)
 
     @property
@@ -121,22 +121,22 @@ class StreamJob:
 
     @property
     def decision(self) -> DecisionFlags:
-        """How the predicted label is chosen."""
+        """The flags about how the predicted label is chosen."""
         return DecisionFlags(self.threshold, self.costs, self.positive)
 
     @cached_property
     def label_stream(self) -> LabelStream | None:
-        """The stream of labels; None if labels come with their rows."""
+        """The stream of ``--labels``; None if rows contain their labels."""
         return None if self.labels is None else _parse_label_stream(self.labels, self)
 
     @property
     def non_feature_columns(self) -> list[str]:
-        """The columns of rows, beside the label, that are no features."""
+        """The columns of rows, except the label, that are not features."""
         keys = [] if self.label_stream is None else self.label_stream.columns
         return keys if self.weight is None else [*keys, self.weight]
 
-    def check(self) -> None:
-        """Raise a UsageError where flags contradict each other."""
+    def check_flags(self) -> None:
+        """Raise a UsageError if flags contradict each other."""
         labels = None if self.labels is None else split_labels_flag(self.labels)[0]
         check_outputs(
             {"--to": self.to, "--on-error": None if self.on_error in ("stop", "skip") else self.on_error},
@@ -165,18 +165,18 @@ class PredictJob(StreamJob):
     probabilities: bool
     explain: int | None
 
-    def check(self) -> None:
-        """Raise a UsageError where flags contradict each other."""
+    def check_flags(self) -> None:
+        """Raise a UsageError if flags contradict each other."""
         if self.checkpoint is not None and not isinstance(self.checkpoint, Path):
             raise UsageError(f"--checkpoint {self.checkpoint}: the position of predictions takes a folder")
         if self.follow and isinstance(self.model, Path) and self.model.exists() and not self.model.is_dir():
             raise UsageError(f"--follow: --model {self.model} must be a folder or topic of checkpoints, which a learner writes")
-        super().check()
-        _ = self.decide
+        super().check_flags()
+        _ = self.decision_wrapper
 
     @cached_property
-    def decide(self) -> ModelWrapper:
-        """Wraps a learner, so that it decides as the flags say."""
+    def decision_wrapper(self) -> ModelWrapper:
+        """Wraps a learner, so that it chooses labels as the flags say."""
         return self.decision.make_wrapper(self.text_format, regression=False, learns=False)
 
 
@@ -205,34 +205,34 @@ class LearnJob(StreamJob):
 
     @property
     def compile_target(self) -> str:
-        """The code that has to be compiled, by the name that `compile_ahead` knows."""
+        """The name of the code to compile, for `compile_ahead`."""
         name = split_learner(self.learner)[0]
         return f"{name} regression" if self.regression else name
 
     def as_regression(self) -> LearnJob:
-        """Return the same job for a number to predict; raise a UsageError if a flag is about labels."""
+        """Return the same job as a regression; raise a UsageError if a flag is about labels."""
         return replace(self, regression=True)
 
-    def check(self) -> None:
-        """Raise a UsageError where flags contradict each other, or the value of one is wrong."""
-        super().check()
+    def check_flags(self) -> None:
+        """Raise a UsageError if flags contradict each other, or a value is invalid."""
+        super().check_flags()
         self._check_scope()
         if self.label is None and self.text_format != "libsvm":
             raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
         if self.regression and (flag := "--positive" if self.positive else "--labels-are" if self.labels_are else None):
             raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
         if self.bound is not None and not (self._scales_features or self._scales_targets):
-            why = "" if self.scale else f" of {self.text_format} text unless --scale standard asks for it"
-            raise UsageError(f"--bound {self.bound:g} bounds scaled values, and nothing is scaled{why}: leave it out")
+            reason = "" if self.scale else f" of {self.text_format} text unless --scale standard asks for it"
+            raise UsageError(f"--bound {self.bound:g} bounds scaled values, and nothing is scaled{reason}: leave it out")
         learner = make_model(self.learner, regression=self.regression)
-        self._decide(learner)
+        self._wrap_decision(learner)
         classes = parse_classes(self.labels_are, self.text_format)
-        most = getattr(learner, "max_classes", len(classes or ()))
-        if classes is not None and len(classes) > most:
+        max_classes = getattr(learner, "max_classes", len(classes or ()))
+        if classes is not None and len(classes) > max_classes:
             raise UsageError(
-                f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --learner"
+                f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={max_classes}; see --learner"
             )
-        self.make_score()
+        self.make_score_parameters()
         _ = self.label_stream
         if self.weight is not None and self.labels is not None:
             raise UsageError(f"--weight {self.weight}: rows that wait for the labels of --labels have no weights: leave one out")
@@ -240,15 +240,14 @@ class LearnJob(StreamJob):
             raise UsageError(f"--weight {self.weight} is no feature: it cannot be the label, and has no kind in --columns")
 
     def _check_scope(self) -> None:
+        """Raise a UsageError if another flag contradicts ``--scope partition``."""
         if self.scope == "global":
             return
         for flag, value in (("--group NAME", self.group), ("--checkpoint DIR", self.checkpoint)):
             if value is None:
                 raise UsageError(f"--scope partition needs {flag}, which all workers share")
         if not isinstance(self.checkpoint, Path):
-            raise UsageError(
-                f"--scope partition keeps its models in a folder that all workers share: --checkpoint {self.checkpoint} is none"
-            )
+            raise UsageError(f"--scope partition needs a --checkpoint folder that all workers share, not {self.checkpoint}")
         for flag, value in (("--to", self.to), ("--labels", self.labels)):
             if value is not None:
                 raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
@@ -261,32 +260,34 @@ class LearnJob(StreamJob):
 
     @property
     def _scales_targets(self) -> bool:
-        return self.regression and self.scale != "none"  # unlike features, they stay as sparse as they are
+        return self.regression and self.scale != "none"  # unlike features, scaled targets do not lose sparsity
 
     @cached_property
-    def _decide(self) -> ModelWrapper:
+    def _wrap_decision(self) -> ModelWrapper:
         return self.decision.make_wrapper(self.text_format, self.regression, learns=True)
 
-    def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, room: int | None = None) -> Any:
-        """Make a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
+    def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, max_features: int | None = None) -> Any:
+        """Create a new model with a `TableEncoder` from ``encoder`` parameters; ``max_features`` is a checkpoint's."""
         return make_model(
             self.learner,
             regression=self.regression,
             scale=self._scales_features,
             scale_targets=self._scales_targets,
-            deviations=self.bound,
+            max_deviations=self.bound,
             encoder=encoder,
             schema=schema,
-            room=room,
-            decide=self._decide,
+            max_features=max_features,
+            wrap_decision=self._wrap_decision,
         )
 
-    def make_score(self) -> dict[str, Any]:
-        """Make the parameters of a loop about its score: ``metric``, ``drift`` and others."""
-        of_positive = ["F1"] if self.positive is not None else []
-        usual = ["MAE"] if self.regression else ["Accuracy", *of_positive, "ClassificationReport", "ConfusionMatrix"]
+    def make_score_parameters(self) -> dict[str, Any]:
+        """Return the parameters of a loop about its score: ``metric``, ``drift``, ``window``, ``positive`` and ``classes``."""
+        binary = ["F1"] if self.positive is not None else []
+        defaults = ["MAE"] if self.regression else ["Accuracy", *binary, "ClassificationReport", "ConfusionMatrix"]
         positive = parse_positive(self.positive, self.text_format)
-        metric = make_metrics(self.metric or ",".join(usual), self.window, None if self.threshold else positive, self.regression)
+        metric = make_metrics(
+            self.metric or ",".join(defaults), self.window, None if self.threshold else positive, self.regression
+        )
         is_binary = not self.threshold or ScoreSet(metric, self.window, regression=self.regression).accepts_positive_label
         return {
             "metric": metric,
@@ -298,23 +299,23 @@ class LearnJob(StreamJob):
 
 
 def _label_advice(place: str | list[str], text_format: str | None) -> str:
-    """Return the columns of a file, and which one may be the label; nothing where they cannot be seen."""
-    beginning = sample_files(place, text_format)
-    if beginning is None or not (names := read_column_names(beginning)):
+    """Return a hint with the columns of a file, and the likely label; "" if the columns are unknown."""
+    sample = sample_files(place, text_format)
+    if sample is None or not (names := read_column_names(sample)):
         return ""
     return f" {format_source_name(place)} has {format_names(names, 20)}. Perhaps --label {shlex.quote(guess_label_column(names))}"
 
 
-_OF_LABELS = ("key", "time", "max_age", "max_rows", "max_bytes", "expired")
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_AGE = re.compile(r"(\d+(?:\.\d+)?|inf)([smhd]?)")
+_LABELS_PARAMETERS = ("key", "time", "max_age", "max_rows", "max_bytes", "expired")
+_SECONDS_BY_UNIT = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?|inf)([smhd]?)")
 
 
 def split_labels_flag(text: str) -> tuple[str, dict[str, str]]:
-    """Split what ``--labels`` names into a place and its parameters ``key``, ``time``, ``max_age`` and so on.
+    """Split the value of ``--labels`` into a path or URL and the parameters ``key``, ``time``, ``max_age`` and so on.
 
-    Other parameters of a URL stay with it. Raises UsageError if the key is missing, a parameter is repeated, or that of a path is
-    unknown.
+    Other parameters of a URL stay with it. Raises UsageError if the key is missing, a parameter is repeated, or a parameter of a
+    path is unknown.
 
     >>> split_labels_flag("labels.csv?key=id&max_age=1h")
     ('labels.csv', {'key': 'id', 'max_age': '1h'})
@@ -324,19 +325,19 @@ def split_labels_flag(text: str) -> tuple[str, dict[str, str]]:
     place, _, query = text.rpartition("?") if "?" in text else (text, "", "")
     pairs = parse_qsl(query, keep_blank_values=True)
     if "key" not in dict(pairs):
-        form = f"{text}{'&' if pairs else '?'}key=NAME"
-        raise UsageError(f"--labels {text}: by which column or field do labels find their row? Write {form}")
-    parameters = {name: value for name, value in pairs if name in _OF_LABELS}
-    if len(parameters) < sum(name in _OF_LABELS for name, _ in pairs):
-        raise UsageError(f"--labels {text}: a parameter stands there twice")
-    others = [part for part in query.split("&") if part.partition("=")[0] not in _OF_LABELS]
-    if others and "://" not in place:
-        raise UsageError(f"--labels {text}: {others[0]} is none of {', '.join(_OF_LABELS)}")
-    return place + f"?{'&'.join(others)}" * bool(others), parameters
+        example = f"{text}{'&' if pairs else '?'}key=NAME"
+        raise UsageError(f"--labels {text}: by which column or field do labels find their row? Write {example}")
+    parameters = {name: value for name, value in pairs if name in _LABELS_PARAMETERS}
+    if len(parameters) < sum(name in _LABELS_PARAMETERS for name, _ in pairs):
+        raise UsageError(f"--labels {text}: a parameter is given twice")
+    other_parts = [part for part in query.split("&") if part.partition("=")[0] not in _LABELS_PARAMETERS]
+    if other_parts and "://" not in place:
+        raise UsageError(f"--labels {text}: {other_parts[0]} is not one of {', '.join(_LABELS_PARAMETERS)}")
+    return place + f"?{'&'.join(other_parts)}" * bool(other_parts), parameters
 
 
 def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
-    """Return the stream of the labels of a job; raise a UsageError where it does not fit the other flags."""
+    """Parse ``--labels``; raise a UsageError if it contradicts other flags of the job."""
     place, parameters = split_labels_flag(text)
     try:
         labels_format = detect_format(place)
@@ -354,29 +355,29 @@ def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
     policy, equals, negative = parameters.get("expired", "drop").partition("=")
     if policy == "dead-letter" and job.on_error in ("stop", "skip"):
         raise UsageError(
-            f"--labels {text}: expired=dead-letter needs a place for them: --on-error PATH, or kafka://host:port/topic"
+            f"--labels {text}: expired=dead-letter needs a place for dead letters: --on-error PATH, or kafka://host:port/topic"
         )
     options: dict[str, Any] = {"expired": policy}
     with as_usage_error(f"--labels {text}: "):
-        options |= {name: _whole_number(name, parameters[name]) for name in ("max_rows", "max_bytes") if name in parameters}
-        options |= {"max_age": _seconds_of(parameters["max_age"])} if "max_age" in parameters else {}
+        options |= {name: _parse_whole_number(name, parameters[name]) for name in ("max_rows", "max_bytes") if name in parameters}
+        options |= {"max_age": _parse_duration(parameters["max_age"])} if "max_age" in parameters else {}
         buffer = DelayedLabels(**options, negative=parse_positive(negative, job.text_format) if equals else None)
         return LabelStream(place, labels_format, key, time, buffer)
 
 
-def _whole_number(name: str, text: str) -> int:
+def _parse_whole_number(name: str, text: str) -> int:
     if not text.isdecimal():
         raise ValueError(f"{name} must be a whole number, not {text}")
     return int(text)
 
 
-def _seconds_of(text: str) -> float | None:
-    """Return the seconds of a length of time; None for ``inf``.
+def _parse_duration(text: str) -> float | None:
+    """Convert a duration to seconds; None for ``inf``.
 
-    >>> [_seconds_of(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
+    >>> [_parse_duration(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
     [90.0, 90.0, 90.0, 7200.0, 604800.0, None]
     """
-    if (match := _AGE.fullmatch(text)) is None:
+    if (match := _DURATION.fullmatch(text)) is None:
         raise ValueError(f"max_age must be a time such as 90s, 15m, 1h or 7d, or inf, not {text}")
-    number = float(match[1]) * _UNITS[match[2]]
+    number = float(match[1]) * _SECONDS_BY_UNIT[match[2]]
     return None if number == math.inf else number

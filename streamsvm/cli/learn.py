@@ -1,6 +1,6 @@
 """``streamsvm learn``, ``merge`` and ``compile``: learn a stream, with checkpoints, predictions and progress.
 
-With ``--scope partition`` it is a worker of a group, with a model for each of its partitions.
+With ``--scope partition``, ``learn`` is a worker of a consumer group, with a model for each of its partitions.
 """
 # ruff: noqa: T201
 
@@ -50,45 +50,46 @@ from streamsvm.stream.schema.schema_inference import infer_schema
 from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sample_pipe, sample_topic
 from streamsvm.stream.tables.table_schema import TableOptions, TableSchema, format_flags, format_schema
 
-_SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
+_REPORT_SECONDS = {False: 5.0, True: 1.0}  # between two lines of progress, by whether the command is quiet
 
 
 def run_learn(arguments: argparse.Namespace) -> bool:
-    """Learn the source. Return whether the run was interrupted."""
+    """Run ``learn``. Return whether the run was interrupted."""
     job = LearnJob(**select_job_flags(LearnJob, arguments))
-    return learn_partitions(job) if job.scope == "partition" else learn(job)
+    return learn_partitions(job) if job.scope == "partition" else learn_stream(job)
 
 
-def learn(job: LearnJob) -> bool:
-    """Learn one model. Return whether the run was interrupted."""
+def learn_stream(job: LearnJob) -> bool:
+    """Learn one model from the source of a job. Return whether the run was interrupted."""
     with contextlib.ExitStack() as stack:
         checkpoints = None
         if job.checkpoint is not None:
-            sources = [job.name] if job.label_stream is None else [job.name, job.label_stream.place]
-            how = {"sources": sources, "group": job.group}
-            checkpoints = stack.enter_context(open_checkpoint_store(job.checkpoint, job.trusted, **how))
-        with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
+            sources = [job.source_name] if job.label_stream is None else [job.source_name, job.label_stream.place]
+            checkpoints = stack.enter_context(
+                open_checkpoint_store(job.checkpoint, job.trusted, sources=sources, group=job.group)
+            )
+        with warnings.catch_warnings(action="ignore"):  # the loop will repeat these warnings
             saved = None if checkpoints is None else checkpoints.newest()
-        begins: Position | None = None
+        start_position: Position | None = None
         if checkpoints is not None and saved is not None and saved.is_start:
-            begins = saved.get_position(checkpoints.path)
+            start_position = saved.get_position(checkpoints.path)
             saved = None
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved)
-        if begins is None and saved is None and checkpoints is not None and job.text_format is None:
-            # Saved before the first row arrives: a run that is killed while it waits loses no row.
-            begins = read_start_position(job, table)
-            if begins is not None:
-                checkpoints.save_start(begins)
-        beginning = schema = None
+        if start_position is None and saved is None and checkpoints is not None and job.text_format is None:
+            # Saved before the first row arrives, so that a run that is killed while it waits loses no rows.
+            start_position = read_start_position(job, table)
+            if start_position is not None:
+                checkpoints.save_start(start_position)
+        sample = schema = None
         if saved is not None:
             job = job.as_regression() if isinstance(find_learner(saved.model), base.Regressor) and not job.regression else job
-        elif (beginning := _beginning_of(job, begins)) is not None:
-            if beginning.byte_stream is not None:
-                stack.callback(beginning.byte_stream.close)
-            job, table, schema = _look_first(job, beginning)
-        room = None if saved is None else getattr(find_learner(saved.model), "max_features", None)
-        model = job.make_model(encoder=table.encoder, schema=schema, room=room)
-        source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
+        elif (sample := _sample_source(job, start_position)) is not None:
+            if sample.byte_stream is not None:
+                stack.callback(sample.byte_stream.close)
+            job, table, schema = _infer_schema(job, sample)
+        max_features = None if saved is None else getattr(find_learner(saved.model), "max_features", None)
+        model = job.make_model(encoder=table.encoder, schema=schema, max_features=max_features)
+        source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, sample=sample))
         display = stack.enter_context(ProgressDisplay(job.reporter))
         loop = (LearningLoop if job.label_stream is None else partial(DelayedLearningLoop, delayed=job.label_stream.buffer))(
             source,
@@ -99,7 +100,7 @@ def learn(job: LearnJob) -> bool:
             on_error=on_error,
             passthrough=job.passthrough,
             computed_fields=list(filter(None, [make_conformal_fields(model)])),
-            **job.make_score(),
+            **job.make_score_parameters(),
             **job.loop_limits,
         )
         display.attach_loop(loop)
@@ -111,28 +112,31 @@ def learn(job: LearnJob) -> bool:
         )
         compile_ahead([job.compile_target], show_progress=display.show_compilation)
         with serve_metrics(job, loop), stop_on_signals(loop.stop):
-            end = loop.run(job.max_rows)
-    decides = split_pipeline(loop.model)[1]
-    if missing := [label for label in getattr(decides, "costs", {}) if label not in getattr(decides, "labels", [label])]:
+            progress = loop.run(job.max_rows)
+    last_step = split_pipeline(loop.model)[1]
+    if missing := [label for label in getattr(last_step, "costs", {}) if label not in getattr(last_step, "labels", [label])]:
         warn(
             f"{source.name}: no row has had the label {format_names(missing, 5)}, whose cost or threshold was given. Is its name "
             "right?"
         )
-    if job.label_stream is None and end.rows and not end.learned and not end.interrupted:
-        raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
+    if job.label_stream is None and progress.rows and not progress.learned and not progress.interrupted:
+        raise StreamError(
+            f"{source.name}: none of {progress.rows:,} rows had a label, so nothing was learned. Is its name right?"
+        )
     if job.reporter.shows_text and sys.stderr is not None and sys.stderr.isatty():
-        print(escape_unprintable(_next_step(job, end.interrupted)), file=sys.stderr)
-    return end.interrupted
+        print(escape_unprintable(_suggest_next_step(job, progress.interrupted)), file=sys.stderr)
+    return progress.interrupted
 
 
-def _beginning_of(job: LearnJob, begins: Position | None) -> SourceSample | None:
-    """Return the first rows of a source, and wait for them; None if its columns need no look, or it cannot be opened.
+def _sample_source(job: LearnJob, start_position: Position | None) -> SourceSample | None:
+    """Return the first rows of a source, to infer its schema; wait for them if necessary.
 
-    Those of a stream with a URL come after the position where it ``begins``, if one is given.
+    A stream with a URL is read from ``start_position``, unless that is None. Return None if the source needs no schema
+    (LIBSVM text), or it cannot be opened.
     """
 
-    def wait_on(name: str) -> bool:
-        if job.metrics_port is not None:  # which are to be served meanwhile
+    def may_wait_for(name: str) -> bool:
+        if job.metrics_port is not None:  # metrics must be served while the run waits, so the schema is not inferred
             return False
         job.reporter.report_event(f"waiting for the first row of {name}", "waiting")
         return True
@@ -140,23 +144,23 @@ def _beginning_of(job: LearnJob, begins: Position | None) -> SourceSample | None
     if job.text_format == "libsvm":
         return None
     if job.text_format is None:
-        how = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
-        position = begins if begins is None or job.label_stream is None else begins.get("rows")
-        return sample_topic(job.name, wait_on, position, **how)
-    if (found := sample_files(job.source, job.text_format)) is not None or job.text_format not in ("csv", "jsonl"):
-        return found
-    return sample_pipe(job.name, job.text_format, wait_on)
+        position = start_position if start_position is None or job.label_stream is None else start_position.get("rows")
+        options = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
+        return sample_topic(job.source_name, may_wait_for, position, **options)
+    sample = sample_files(job.source, job.text_format)
+    if sample is not None or job.text_format not in ("csv", "jsonl"):
+        return sample
+    return sample_pipe(job.source_name, job.text_format, may_wait_for)
 
 
-def _look_first(job: LearnJob, beginning: SourceSample) -> tuple[LearnJob, TableOptions, TableSchema]:
-    """Guess the kind of each column from the first rows, and show it. Return the job, the options of the table, and its reading.
+def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableOptions, TableSchema]:
+    """Infer the kind of each column from the first rows, and print it. Return the job, the table options, and the schema.
 
-    Raises CommandError if the rows do not decide between two readings, no column is left to learn from, or the user wants to be
-    asked (``--ask``).
+    Raises CommandError if the rows allow two readings, no column is left to learn from, or the user wants to decide (``--ask``).
     """
-    label = job.label if job.label_stream is None else None  # which rows have
-    seen = infer_schema(
-        beginning,
+    label = job.label if job.label_stream is None else None  # rows contain no label of --labels
+    result = infer_schema(
+        sample,
         label,
         job.table_flags,
         regression=job.regression,
@@ -164,23 +168,23 @@ def _look_first(job: LearnJob, beginning: SourceSample) -> tuple[LearnJob, Table
         rows_may_fail=job.on_error != "stop",
         asks_user=job.ask,
     )
-    if seen.columns and job.reporter.shows_text:
-        table = format_schema(beginning.name, seen.n_rows, seen.columns, format_flags)
+    if result.columns and job.reporter.shows_text:
+        table = format_schema(sample.name, result.n_rows, result.columns, format_flags)
         print(escape_unprintable(table, newlines=True), file=sys.stderr)
-    if seen.problem is not None:
-        raise CommandError(seen.format_error(beginning.name, format_flags, "--regression"))
-    flags = format_flags(seen.new_options)
-    if seen.is_target:
-        with contextlib.suppress(UsageError):  # a flag is about labels
+    if result.problem is not None:
+        raise CommandError(result.format_error(sample.name, format_flags, "--regression"))
+    flags = format_flags(result.new_options)
+    if result.is_target:
+        with contextlib.suppress(UsageError):  # then a flag is about labels
             job, flags = job.as_regression(), f"--regression {flags}".strip()
     if flags:
         text = f"read with {escape_unprintable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.reporter.report_event(text, event="reading", flags=escape_unprintable(flags))
-    schema = seen.make_schema(beginning.name, label, job.regression)
-    return job, combine_table_options(seen.options, job.text_format, job.label), schema
+    schema = result.make_schema(sample.name, label, job.regression)
+    return job, combine_table_options(result.options, job.text_format, job.label), schema
 
 
-def _next_step(job: LearnJob, interrupted: bool) -> str:
+def _suggest_next_step(job: LearnJob, interrupted: bool) -> str:
     if job.checkpoint is None:
         return "the model was not saved: give --checkpoint FOLDER to keep it"
     if interrupted:
@@ -189,53 +193,54 @@ def _next_step(job: LearnJob, interrupted: bool) -> str:
 
 
 def learn_partitions(job: LearnJob) -> bool:
-    """Learn the partitions that the group gives to this worker. Return whether the run was interrupted."""
+    """Learn the partitions that the group assigns to this worker. Return whether the run was interrupted."""
     encoder = combine_table_options(job.table_flags, job.text_format, job.label).encoder
 
-    def new_loop(source: Any, folder: CheckpointFolder) -> LearningLoop:
+    def make_loop(source: Any, folder: CheckpointFolder) -> LearningLoop:
         source = source if job.weight is None else WeightedSource(source, job.weight)
-        how: dict[str, Any] = {"checkpoints": folder, "on_error": job.on_error} | job.make_score()
-        return LearningLoop(source, job.make_model(encoder=encoder), **how, **job.loop_limits)
+        parameters = job.make_score_parameters() | job.loop_limits
+        return LearningLoop(source, job.make_model(encoder=encoder), checkpoints=folder, on_error=job.on_error, **parameters)
 
     compile_ahead([job.compile_target])
     with contextlib.ExitStack() as stack:
         worker = open_worker(
-            job.name,
+            job.source_name,
             label=job.label,
             start=job.start,
             group=job.group,
             folder=job.checkpoint,
-            make_loop=new_loop,
+            make_loop=make_loop,
             stop_at_end=job.stop_at_end,
             trusted=job.trusted,
         )
         stack.callback(worker.close)
-        told = {"event": "start", "source": job.name, "group": job.group}
-        logging.getLogger("streamsvm").info("a worker of the group %s begins", job.group, extra={"fields": told})
+        fields = {"event": "start", "source": job.source_name, "group": job.group}
+        logging.getLogger("streamsvm").info("a worker of the group %s begins", job.group, extra={"fields": fields})
         interrupted = False
 
-        def stop() -> None:
+        def stop_worker() -> None:
             nonlocal interrupted
             interrupted = True
             worker.stop()
 
-        last = time.perf_counter()
+        last_report = time.perf_counter()
         loops: dict[int, LearningLoop] = {}
 
-        def show_loops(_: Any) -> None:
-            nonlocal last, loops
+        def show_progress_if_due(_: Any) -> None:
+            nonlocal last_report, loops
             loops = worker.loops or loops
-            if time.perf_counter() - last >= _SECONDS[job.reporter.quiet]:
-                last = time.perf_counter()
-                _show_rows(job.reporter, worker.rows, worker.loops, "progress")
+            if time.perf_counter() - last_report >= _REPORT_SECONDS[job.reporter.quiet]:
+                last_report = time.perf_counter()
+                _show_progress(job.reporter, worker.rows, worker.loops, "progress")
 
-        with serve_metrics(job, worker), stop_on_signals(stop):
-            worker.run(job.max_rows, show_loops)
-        _show_rows(job.reporter, worker.rows, loops, "end")
+        with serve_metrics(job, worker), stop_on_signals(stop_worker):
+            worker.run(job.max_rows, show_progress_if_due)
+        _show_progress(job.reporter, worker.rows, loops, "end")
     return interrupted
 
 
-def _show_rows(reporter: Reporter, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
+def _show_progress(reporter: Reporter, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
+    """Report the progress of a worker: the number of rows, and rows and scores of each partition."""
     progress = {number: loop.progress for number, loop in loops.items()}
     if not reporter.shows_text:
         partitions = {
@@ -255,17 +260,17 @@ def _show_rows(reporter: Reporter, rows: int, loops: dict[int, LearningLoop], ev
         else:
             reporter.report_event(f"{rows:,} rows", event, rows=rows, partitions=partitions)
         return
-    most = None if event == "end" else 1
+    max_scores = None if event == "end" else 1
     parts = [
         f"partition {number}: {report.rows:,}"
-        + "".join(f", {score.name} {score.value:.4f}" for score in report.scores[:most] if math.isfinite(score.value))
+        + "".join(f", {score.name} {score.value:.4f}" for score in report.scores[:max_scores] if math.isfinite(score.value))
         for number, report in progress.items()
     ]
     reporter.report_event("; ".join([f"{rows:,} rows" + " in all" * (event == "end"), *parts]), event)
 
 
 def run_merge(arguments: argparse.Namespace) -> bool:
-    """Merge the models once, or with ``every`` until the user ends it. Return whether the run was interrupted before its end."""
+    """Run ``merge``: merge models once, or repeatedly with ``--every``. Return whether the run was interrupted."""
     for folder in arguments.sources:
         if not folder.is_dir():
             raise CommandError(f"{folder} is not a folder of checkpoints: name one that a learner writes")
@@ -277,7 +282,7 @@ def run_merge(arguments: argparse.Namespace) -> bool:
             with interruptible():
                 merged = merger.step()
             if merged is None:
-                raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
+                raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model to merge yet")
             _show_merged(merged, reporter)
             return False
         with stop_on_signals(stopped.set):
@@ -302,18 +307,18 @@ def _show_merged(merged: MergeResult, reporter: Reporter) -> None:
 
 
 def run_compile(arguments: argparse.Namespace) -> bool:
-    """Compile the functions of estimators, and print how many. Return False: it was not interrupted."""
+    """Run ``compile``: compile the functions of estimators, and print their number. Return False (not interrupted)."""
     uses = arguments.names or [name for name in list_components() if name.split()[0] in {*LEARNERS, "sources"}]
 
-    def say(done: int, functions: int, name: str) -> None:
+    def show_progress(n_done: int, n_functions: int, name: str) -> None:
         if sys.stderr is None:
             return
-        with contextlib.suppress(OSError):  # nobody has to read it
-            end = "\033[K\r" if sys.stderr.isatty() else "\n"
-            print(f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
+        with contextlib.suppress(OSError):  # standard error may be closed
+            line_end = "\033[K\r" if sys.stderr.isatty() else "\n"
+            print(f"compiling {n_done + 1} of {n_functions}: {name}", end=line_end, file=sys.stderr)
 
     with as_usage_error(""):
-        compiled = compile_ahead(uses, show_progress=say)
+        compiled = compile_ahead(uses, show_progress=show_progress)
     if compiled:
         print(f"compiled {compiled} functions")
     else:

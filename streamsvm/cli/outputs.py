@@ -1,4 +1,4 @@
-"""Which files a command may write: none that it reads, and none that streamsvm did not write, unless ``--overwrite`` says so."""
+"""Checks of output files: a command must not overwrite its inputs, or, without ``--overwrite``, files of other programs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from streamsvm.cli import UsageError
 from streamsvm.stream.open import list_source_files
 
-_BYTES = 4096
-_NO_SINK = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats of sources alone
-#: How predictions and dead letters begin, as CSV and as JSON lines.
+_CHECKED_BYTES = 4096  # at both ends of a file
+_READ_ONLY_SUFFIXES = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats that sinks do not support
+#: Matches the beginning of files of predictions and dead letters, as CSV and as JSON lines.
 _RECORD_PATTERN = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)": ')
 
-#: Exported models and pictures name their writer at one of their ends: ONNX as its producer, JSON and programs as their format.
+#: Matches the ends of exported models and pictures, which name streamsvm: ONNX as its producer, JSON and programs as format.
 EXPORT_PATTERN: re.Pattern[bytes] = re.compile(
     rb'(?s)\x08.\x12\x09streamsvm|.*(?:written by streamsvm|"format":"streamsvm program"|"format":"streamsvm","kind":"program")'
 )
@@ -33,46 +33,44 @@ def check_outputs(
     quiet: bool,
     overwrite: bool,
 ) -> None:
-    """Raise a UsageError if two outputs would mix, or one would overwrite an input or a file that others wrote.
+    """Raise a UsageError if two outputs would mix, or one would overwrite an input or a file that streamsvm did not write.
 
-    ``sinks`` and ``folders`` are by their flags; the place of ``labels`` is an input like the source.
+    ``sinks`` and ``folders`` are the outputs by flag; the stream of ``labels`` is an input like the source.
     """
     streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if quiet else ""]
-    if len(wanted := list(filter(None, streams))) > 1:
+    if len(to_stdout := list(filter(None, streams))) > 1:
         raise UsageError(
-            f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
+            f"{' and '.join(flag + ' -' * (flag in sinks) for flag in to_stdout)} both write to standard output: leave one out"
         )
-    several = list_source_files(source)
-    files: dict[str, Any] = {"SOURCE": None if several else source, "--labels": labels, **sinks}
+    source_files = list_source_files(source)
+    files: dict[str, Any] = {"SOURCE": None if source_files else source, "--labels": labels, **sinks}
     inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
     for option, sink in sinks.items():
         if sink is None or sink == "-":
             continue
-        if "://" in sink:  # by another address of its cluster, it is found out when all is open
-            for other, name in {**files, **folders}.items():
-                if other not in sinks and sink.partition("?")[0] == str(name).partition("?")[0]:
-                    raise UsageError(
-                        f"{option} {sink} is {other}, and this run would read there what it writes: name another one"
-                    )
+        if "://" in sink:  # equal topics at different addresses are detected when they are open
+            for flag, name in {**files, **folders}.items():
+                if flag not in sinks and sink.partition("?")[0] == str(name).partition("?")[0]:
+                    raise UsageError(f"{option} {sink} is {flag}, and this run would read there what it writes: name another one")
             continue
         if inputs and _is_standard_input(sink):
             raise UsageError(f"{option} {sink} would overwrite {inputs[0]}, which is standard input: name another file")
-        for other, name in files.items():
-            if other != option and name is not None and _is_same_file(sink, name):
-                raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
-        if several and _may_be_read(sink, several, [source] if isinstance(source, str) else source):
+        for flag, name in files.items():
+            if flag != option and name is not None and _is_same_file(sink, name):
+                raise UsageError(f"{option} {sink} would overwrite {flag}: name another file")
+        if source_files and _may_be_read(sink, source_files, [source] if isinstance(source, str) else source):
             raise UsageError(f"{option} {sink} would be one of the files of SOURCE: name another file")
-        for other, name in folders.items():
+        for flag, name in folders.items():
             if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
-                raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
-        if Path(sink).suffix.lower() in _NO_SINK:
-            raise UsageError(f"{option} {sink}: what is written is CSV or JSON lines: name a .csv or .jsonl file")
+                raise UsageError(f"{option} {sink} would write into {flag} {name}: name another file")
+        if Path(sink).suffix.lower() in _READ_ONLY_SUFFIXES:
+            raise UsageError(f"{option} {sink}: predictions are written as CSV or JSON lines: name a .csv or .jsonl file")
         if not overwrite:
             _check_may_overwrite(option, Path(sink), _RECORD_PATTERN)
 
 
 def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
-    """Whether a file is one of several that are read, or may be when their folders or patterns are looked up again."""
+    """Return whether a sink is one of the source's files, or matches its folders or patterns, so that a later run reads it."""
     path = Path(sink).absolute()
     paths = (Path(place).absolute() for place in places)
     return any(_is_same_file(sink, file) for file in files) or any(
@@ -81,44 +79,46 @@ def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool
 
 
 def check_output_files(option: str, paths: Iterable[Path], inputs: Mapping[str, Path | str | None], overwrite: bool) -> None:
-    """Raise a UsageError where files that are made of a model would overwrite an input, or files that others wrote.
+    """Raise a UsageError if an exported file would overwrite an input, or a file that streamsvm did not write.
 
     ``inputs`` are the model and other files that are read, by their names in messages.
     """
     for path in paths:
-        for name, read in inputs.items():
-            if isinstance(read, Path) and (_is_same_file(str(path), str(read)) or read.absolute() in path.absolute().parents):
+        for name, input_path in inputs.items():
+            if isinstance(input_path, Path) and (
+                _is_same_file(str(path), str(input_path)) or input_path.absolute() in path.absolute().parents
+            ):
                 raise UsageError(f"{option} {path} would overwrite {name}, or write into it: name another file")
         if not overwrite:
             _check_may_overwrite(option, path, EXPORT_PATTERN)
 
 
-def may_overwrite(path: Path, ours: re.Pattern[bytes] = EXPORT_PATTERN) -> bool:
-    """Return whether a file may be overwritten: it does not exist, is empty, or was written by an earlier run.
+def may_overwrite(path: Path, own_pattern: re.Pattern[bytes] = EXPORT_PATTERN) -> bool:
+    """Return whether a file may be overwritten: it does not exist, is empty, or its ends match ``own_pattern``.
 
-    A folder is refused later, and a pipe or device loses nothing.
+    This is also true for a folder, which is refused later, and for a pipe or device, which has no content to lose.
     """
     if not path.is_file():
         return True
     with path.open("rb") as file:
-        ends = file.read(_BYTES)
-        file.seek(max(file.seek(0, os.SEEK_END) - _BYTES, 0))
+        ends = file.read(_CHECKED_BYTES)
+        file.seek(max(file.seek(0, os.SEEK_END) - _CHECKED_BYTES, 0))
         ends += file.read()
-    return not ends or ours.match(ends) is not None
+    return not ends or own_pattern.match(ends) is not None
 
 
-def _check_may_overwrite(option: str, path: Path, ours: re.Pattern[bytes]) -> None:
-    if not may_overwrite(path, ours):
+def _check_may_overwrite(option: str, path: Path, own_pattern: re.Pattern[bytes]) -> None:
+    if not may_overwrite(path, own_pattern):
         raise UsageError(f"{option} {path} exists, and streamsvm did not write it: name another file, or give --overwrite")
 
 
 def _is_standard_input(path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))  # noqa: PTH116 - as fstat gives it
-    except (OSError, ValueError, AttributeError):  # closed, no file, or not there yet
+        return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))  # noqa: PTH116 - comparable with fstat
+    except (OSError, ValueError, AttributeError):  # standard input is closed or not a file, or the path does not exist
         return False
 
 
-def _is_same_file(one: str, other: str) -> bool:
-    first, second = Path(one), Path(other)
+def _is_same_file(first_name: str, second_name: str) -> bool:
+    first, second = Path(first_name), Path(second_name)
     return first.absolute() == second.absolute() or (first.exists() and second.exists() and first.samefile(second))

@@ -1,4 +1,4 @@
-"""The objects that flags stand for: models, metrics and labels, and how a model decides."""
+"""Converts the values of flags to models, metrics, labels and decision rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import copy
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from river import base, compose
@@ -42,23 +42,23 @@ from streamsvm.stream.scores.score_set import TABLES, ScoreSet
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.table_schema import TableSchema
 
-#: The classifier and the regressor of each name.
+#: The classifier and the regressor for each name of a learner.
 LEARNERS: dict[str, tuple[Any, Any]] = {
     "auto": (SVMClassifier, SVMRegressor),
     "bsgd": (BSGDClassifier, BSGDRegressor),
     "bsca": (BSCAClassifier, BSCARegressor),
     "linear": (OnlineLinearSVC, OnlineLinearSVR),
 }
-# Standard deviations to which a scaled value is bounded where nothing else is asked for.
-_DEVIATIONS = 8.0
+# Scaled values are clipped at this many standard deviations by default.
+_DEFAULT_DEVIATIONS = 8.0
 _DEFAULT_BUDGET = 500
-#: Detectors of river for any error.
+#: Drift detectors of river that accept errors of regressions, too.
 _DETECTORS = "ADWIN", "KSWIN", "PageHinkley"
-#: Errors of Python for a text that is not a literal.
-_NO_LITERAL = ValueError, SyntaxError, TypeError, MemoryError, RecursionError
-#: The strategies that keep a budget, by name.
+#: Errors of `ast.literal_eval` for a text that is not a literal.
+_NOT_LITERAL_ERRORS = ValueError, SyntaxError, TypeError, MemoryError, RecursionError
+#: Budget maintenance strategies by name.
 _STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name not in ("Refusal", "Strategy", "choose_strategy")}
-#: Makes of a learner one that decides as flags say.
+#: Wraps a learner so that it chooses labels as the flags say.
 ModelWrapper = Callable[[Any], Any]
 
 
@@ -67,66 +67,86 @@ def make_model(
     regression: bool = False,
     scale: bool = False,
     scale_targets: bool = False,
-    deviations: float | None = None,
+    max_deviations: float | None = None,
     encoder: Mapping[str, Any] | None = None,
     schema: TableSchema | None = None,
-    room: int | None = None,
-    decide: ModelWrapper | None = None,
+    max_features: int | None = None,
+    wrap_decision: ModelWrapper | None = None,
 ) -> Any:
-    """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
+    """Create the model of ``--learner NAME`` or ``NAME,KEY=VALUE,...``.
 
-    With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. The
-    parameters ``encoder`` of a `TableEncoder` put that before the learner, and it scales the numbers; ``schema`` says how the
-    table was read, and ``room`` the ``max_features`` of a resumed checkpoint. For a ``regression`` it is a regressor, with
-    ``scale_targets`` within a `BoundedTargetScaler`. ``decide`` wraps it to decide otherwise. Raises UsageError if the learner or
-    a parameter is unknown, or the learner refuses a value.
+    Raises UsageError if the learner or a parameter is unknown, or the learner refuses a value.
+
+    Parameters
+    ----------
+    text
+        Value of ``--learner``.
+    regression
+        Whether to create a regressor instead of a classifier.
+    scale, scale_targets
+        Whether to standardise features, and the targets of a regression.
+    max_deviations
+        Standard deviations at which scaled values are clipped; 0 does not clip. If given, features are scaled by a
+        `BoundedScaler` even if the learner can scale its features itself.
+    encoder, schema
+        Parameters of a `TableEncoder` in front of the learner, and the schema of the table; None for rows of numbers.
+    max_features
+        Maximum number of features of the checkpoint that the run resumes.
+    wrap_decision
+        Function that wraps the learner so that it chooses labels differently.
     """
     learner, settings = split_learner(text)
-    kind = LEARNERS[learner][regression]
-    valid = list(inspect.signature(kind).parameters)
-    # With a fixed seed a run can be repeated to the byte.
-    parameters: dict[str, Any] = {"seed": 0} if "seed" in valid else {}
-    if "budget" in valid:
+    model_class = LEARNERS[learner][regression]
+    valid_names = list(inspect.signature(model_class).parameters)
+    # A fixed seed makes runs reproducible to the byte.
+    parameters: dict[str, Any] = {"seed": 0} if "seed" in valid_names else {}
+    if "budget" in valid_names:
         parameters["budget"] = _DEFAULT_BUDGET
-    within = "scaling" in valid and scale and deviations is None
-    if "scaling" in valid:
-        parameters["scaling"] = "auto" if within else None
-    bound = _DEVIATIONS if deviations is None else deviations or None
-    scaler = BoundedScaler(bound) if scale and not within else None
+    scales_itself = "scaling" in valid_names and scale and max_deviations is None
+    if "scaling" in valid_names:
+        parameters["scaling"] = "auto" if scales_itself else None
+    bound = _DEFAULT_DEVIATIONS if max_deviations is None else max_deviations or None
+    scaler = BoundedScaler(bound) if scale and not scales_itself else None
     with as_usage_error("--"):
         table = TableEncoder(**encoder, scaler=scaler) if encoder else None
-    if room is not None and "max_features" in valid:
-        parameters["max_features"] = room
-    elif table is not None:  # so that no value of a category finds the model full
-        parameters["max_features"] = table.compute_max_features(kind().max_features, 0 if schema is None else len(schema.columns))
-    seen: set[str] = set()
-    for setting in settings:
-        name, equals, value = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise UsageError(f"--learner {text}: {setting or 'nothing'} is no KEY=VALUE, and {learner} has {', '.join(valid)}")
-        if name in seen:
-            raise UsageError(f"--learner {text}: {name} stands there twice")
-        seen.add(name)
-        if name not in valid:
-            near = difflib.get_close_matches(name, valid, 1, 0.75)
-            advice = f"; is it {near[0]}?" if near else f": it has {', '.join(valid)}"
-            raise UsageError(f"--learner {text}: {learner} has no parameter {name}{advice}")
-        parameters[name] = _parse_value(text, value)
+    if max_features is not None and "max_features" in valid_names:
+        parameters["max_features"] = max_features
+    elif table is not None:  # large enough for the features of all categories
+        n_columns = 0 if schema is None else len(schema.columns)
+        parameters["max_features"] = table.compute_max_features(model_class().max_features, n_columns)
+    parameters |= _parse_settings(text, learner, settings, valid_names)
     with as_usage_error(f"--learner {text}: "):
-        model = kind(**parameters)
+        model = model_class(**parameters)
     if regression and scale_targets and learner != "auto":
         model = BoundedTargetScaler(model, bound)
-    if decide is not None:
-        model = decide(model)
+    if wrap_decision is not None:
+        model = wrap_decision(model)
     if table is not None:
         return TableModel(table, model, schema=schema)
     return model if scaler is None else scaler | model
 
 
-def split_learner(text: str) -> tuple[str, list[str]]:
-    """Return the name of a learner and its settings, of ``NAME`` or ``NAME,KEY=VALUE,...``.
+def _parse_settings(text: str, learner: str, settings: Iterable[str], valid_names: Sequence[str]) -> dict[str, Any]:
+    """Parse the ``KEY=VALUE`` settings of a learner; UsageError if one is invalid. ``text`` is the value of ``--learner``."""
+    parameters: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = (part.strip() for part in setting.partition("="))
+        if not equals:
+            raise UsageError(
+                f"--learner {text}: {setting or 'nothing'} is not KEY=VALUE, and {learner} has {', '.join(valid_names)}"
+            )
+        if name in parameters:
+            raise UsageError(f"--learner {text}: {name} is given twice")
+        if name not in valid_names:
+            similar = difflib.get_close_matches(name, valid_names, 1, 0.75)
+            advice = f"; is it {similar[0]}?" if similar else f": it has {', '.join(valid_names)}"
+            raise UsageError(f"--learner {text}: {learner} has no parameter {name}{advice}")
+        parameters[name] = _parse_value(text, value)
+    return parameters
 
-    Raises UsageError if there is no learner of that name.
+
+def split_learner(text: str) -> tuple[str, list[str]]:
+    """Split ``NAME`` or ``NAME,KEY=VALUE,...`` into the name of a learner and its settings; UsageError if the name is unknown.
 
     >>> split_learner("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
     ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
@@ -138,7 +158,7 @@ def split_learner(text: str) -> tuple[str, list[str]]:
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """Split a text at its commas, but for those in brackets or quotes."""
+    """Split a text at its commas, except those in brackets or quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -155,69 +175,71 @@ def _split_at_commas(text: str) -> list[str]:
 
 
 def _parse_value(learner: str, text: str) -> Any:
+    """Parse a literal, or a budget strategy such as ``merge(nearest=3)``; return other text unchanged."""
     try:
         return ast.literal_eval(text)
-    except _NO_LITERAL:
+    except _NOT_LITERAL_ERRORS:
         call = _parse_call(text)
     if call is None or call[0] not in _STRATEGIES:
         return text
-    name, positional, named = call
+    name, arguments, keywords = call
     with as_usage_error(f"--learner {learner}: ", (TypeError, ValueError)):
-        return _STRATEGIES[name](*positional, **named)
+        return _STRATEGIES[name](*arguments, **keywords)
 
 
 def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
-    """Split ``NAME`` or ``NAME(1, key="value")``, with literals only (nothing is run); None if the text is neither."""
+    """Split ``NAME`` or ``NAME(1, key="value")`` into name, arguments and keywords, all literals; None for other text."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
         if isinstance(node, ast.Name):
             return node.id, [], {}
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return None
-        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-        return node.func.id, [ast.literal_eval(value) for value in node.args], named
-    except _NO_LITERAL:
+        keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        return node.func.id, [ast.literal_eval(value) for value in node.args], keywords
+    except _NOT_LITERAL_ERRORS:
         return None
 
 
 def make_metrics(text: str, window: int, positive: Any, regression: bool = False) -> list[Any]:
-    """Make the metrics of ``NAME,NAME(parameter=value),...``, with commas between them.
+    """Create the metrics of ``NAME,NAME(parameter=value),...``.
 
-    Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names. Others become metrics of river. Raises UsageError if
+    Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names; others become metrics of river. Raises UsageError if
     a metric is unknown or for the other kind of models, or `ScoreSet` refuses it.
     """
-    found_metrics = [_metric_of(part.strip(), regression) for part in _split_at_commas(text)]
-    with as_usage_error(f"--metric {text}: ", (Exception,)):  # river takes parameters as they are, until it computes with them
-        ScoreSet(found_metrics, window, positive, regression=regression)
-    return found_metrics
+    parsed_metrics = [_make_metric(part.strip(), regression) for part in _split_at_commas(text)]
+    with as_usage_error(f"--metric {text}: ", (Exception,)):  # river checks parameters only when it computes with them
+        ScoreSet(parsed_metrics, window, positive, regression=regression)
+    return parsed_metrics
 
 
-def _metric_of(text: str, regression: bool) -> Any:
+def _make_metric(text: str, regression: bool) -> Any:
     if text in PROBABILITY_SCORES.keys() | TABLES.keys() and not regression:
         return text
     call = _parse_call(text)
-    kind = None if call is None else getattr(metrics, call[0], None)
-    kinds: list[Any] = [metrics.base.ClassificationMetric, metrics.base.RegressionMetric]
-    wanted, other = kinds[regression], kinds[not regression]
-    if call is None or not (inspect.isclass(kind) and issubclass(kind, wanted)):
+    metric_class = None if call is None else getattr(metrics, call[0], None)
+    bases: list[Any] = [metrics.base.ClassificationMetric, metrics.base.RegressionMetric]
+    expected_base, other_base = bases[regression], bases[not regression]
+    if call is None or not (inspect.isclass(metric_class) and issubclass(metric_class, expected_base)):
+        is_regression_metric = inspect.isclass(metric_class) and issubclass(metric_class, other_base)
         models = "regressors; try MAE, RMSE or R2" if regression else "classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC"
-        near = [] if regression else difflib.get_close_matches(text, PROBABILITY_SCORES, 1, 0.75)
+        similar = [] if regression else difflib.get_close_matches(text, PROBABILITY_SCORES, 1, 0.75)
         raise UsageError(
             f"--metric {text}: there is no such metric for {models}"
-            + (f"; {text} goes with --regression" if not regression and inspect.isclass(kind) and issubclass(kind, other) else "")
-            + (f". Is it {near[0]}?" if near else "")
+            + (f"; {text} goes with --regression" if not regression and is_regression_metric else "")
+            + (f". Is it {similar[0]}?" if similar else "")
         )
     with as_usage_error(f"--metric {text}: ", (Exception,)):  # as above
-        return kind(*call[1], **call[2])
+        return metric_class(*call[1], **call[2])
 
 
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
-    """Make the drift detector of ``NAME`` or ``NAME(parameter=value)``, or None; raise a UsageError if it is unknown."""
+    """Create the drift detector of ``NAME`` or ``NAME(parameter=value)``; None for None. UsageError if it is unknown."""
     if text is None:
         if on_drift is not None:
-            raise UsageError(f"--on-drift {on_drift} is about drift, and there is no --drift DETECTOR that looks for it")
+            raise UsageError(f"--on-drift {on_drift} is about drift, and no --drift DETECTOR detects it")
         return None
-    from river import drift  # noqa: PLC0415 - takes a second, and few streams need it
+    from river import drift  # noqa: PLC0415 - the import takes a second, and few runs need it
 
     call = _parse_call(text)
     detectors = {name: getattr(drift, name) for name in _DETECTORS}
@@ -225,16 +247,16 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
     if call is None or call[0] not in detectors:
         hint = "; it is for errors of labels" if regression and call is not None and call[0] in drift.binary.__all__ else ""
         raise UsageError(f"--drift {text}: there is no such detector{hint}. Known are {', '.join(detectors)}")
-    kind = detectors[call[0]]
-    named = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
+    detector_class = detectors[call[0]]
+    defaults = {"seed": 0} if "seed" in inspect.signature(detector_class).parameters else {}
     with as_usage_error(f"--drift {text}: ", (TypeError, ValueError)):
-        return DriftWatch(kind(*call[1], **(named | call[2])), on_drift or "count")
+        return DriftWatch(detector_class(*call[1], **(defaults | call[2])), on_drift or "count")
 
 
 def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None:
-    """The labels of ``--labels-are``, with commas between them, each parsed as the labels of the stream are; None if not given.
+    """Split the labels of ``--labels-are`` at commas, and parse each like a label of the stream. Return None for None.
 
-    Raises UsageError if they are fewer than two, or two are equal.
+    Raises UsageError if there are fewer than two, or two are equal.
 
     >>> parse_classes("ham,spam,7", "csv")
     ['ham', 'spam', 7]
@@ -246,7 +268,7 @@ def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None
 
 
 def parse_positive(text: str | None, text_format: str | None) -> Any:
-    """Parse the label of ``--positive`` as the labels of the stream; in quotes it is always text."""
+    """Parse the label of ``--positive`` like a label of the stream; in quotes, it is always text. Return None for None."""
     if text is None:
         return None
     if text[:1] in ("'", '"'):
@@ -258,7 +280,7 @@ def parse_positive(text: str | None, text_format: str | None) -> Any:
 
 
 class DecisionFlags(NamedTuple):
-    """The flags about which label is predicted, ``--threshold``, ``--costs``, ``--positive``, and about an ``--interval``."""
+    """The flags that determine which label is predicted (``--threshold``, ``--costs``, ``--positive``), and ``--interval``."""
 
     threshold: str | None
     costs: str | None
@@ -267,39 +289,40 @@ class DecisionFlags(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The flag that says which label is predicted, with its value; "" if none does."""
+        """The flag that changes which label is predicted, with its value; "" if neither is given."""
         if self.threshold is not None:
             return f"--threshold {self.threshold}"
         return "" if self.costs is None else f"--costs {self.costs}"
 
     def make_wrapper(self, text_format: str | None, regression: bool, learns: bool) -> ModelWrapper:
-        """Return a function that wraps a learner, so that it decides as the flags say.
+        """Return a function that wraps a learner so that it chooses labels, or predicts intervals, as the flags say.
 
-        Only a model that ``learns`` can tune a threshold, or learn how wide an interval must be. Raises a UsageError if flags
-        exclude each other, or the value of one is invalid.
+        Only a command that ``learns`` can tune a threshold or learn the width of intervals. Raises a UsageError if flags
+        contradict each other, or a value is invalid.
         """
         if self.threshold is not None and self.costs is not None:
             raise UsageError("--threshold and --costs both say which label is predicted: leave one out")
         if regression and self.flag:
             raise UsageError(f"{self.flag.split()[0]} is about labels, and a number is predicted: leave it out")
         positive = parse_positive(self.positive, text_format)
-        decides: list[ModelWrapper] = []
+        wrappers: list[ModelWrapper] = []
         if self.threshold is not None:
-            decides.append(_by_threshold(self.threshold, positive, self.positive is not None, learns))
+            wrappers.append(_make_threshold_wrapper(self.threshold, positive, self.positive is not None, learns))
         if self.costs is not None:
-            decides.append(_by_costs(self.costs, text_format))
+            wrappers.append(_make_costs_wrapper(self.costs, text_format))
         if (level := self.interval) is not None:
-            decides.append(lambda model: (ConformalRegressor if regression else ConformalClassifier)(model, level))
+            wrappers.append(lambda model: (ConformalRegressor if regression else ConformalClassifier)(model, level))
 
-        def decide(model: Any) -> Any:
-            for wrap in decides:
+        def apply_wrappers(model: Any) -> Any:
+            for wrap in wrappers:
                 model = wrap(model)
             return model
 
-        return decide
+        return apply_wrappers
 
 
-def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> ModelWrapper:
+def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bool) -> ModelWrapper:
+    """Return the wrapper for ``--threshold``: a probability of the ``positive`` label, or a metric for which it is tuned."""
     try:
         number = float(text)
     except ValueError:
@@ -307,7 +330,7 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Mod
     if number is not None:
         if not is_named:
             raise UsageError(
-                f"--threshold {text} is the probability of one label from which on it is predicted: --positive LABEL"
+                f"--threshold {text} is the minimum probability of one label for predicting it: name the label, --positive LABEL"
             )
         with as_usage_error(f"--threshold {text}: "):
             costs = compute_threshold_costs(positive, number)
@@ -327,50 +350,58 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Mod
         parameters = {name: value for name, value in metric._get_params().items() if name != "cm"}
         metric = type(metric)(**{**parameters, "pos_val": positive})
 
-    def tune(model: Any) -> Any:
+    def wrap_model(model: Any) -> Any:
         with as_usage_error(f"--threshold {text}: "):
             return TunedThresholdClassifier(model, copy.deepcopy(metric))
 
-    return tune
+    return wrap_model
 
 
-def _by_costs(text: str, text_format: str | None) -> ModelWrapper:
+def _make_costs_wrapper(text: str, text_format: str | None) -> ModelWrapper:
+    """Return the wrapper for ``--costs LABEL=COST,...``."""
     costs: dict[Any, float] = {}
     with as_usage_error(f"--costs {text}: "):
         for part in split_names(text):
             label, equals, cost = part.rpartition("=")
             if not equals:
-                raise ValueError(f"{part} is no LABEL=COST")
-            if (named := parse_positive(label, text_format)) in costs:
-                raise ValueError(f"{label} stands there twice")
-            costs[named] = float(cost)
+                raise ValueError(f"{part} is not LABEL=COST")
+            if (parsed_label := parse_positive(label, text_format)) in costs:
+                raise ValueError(f"{label} is given twice")
+            costs[parsed_label] = float(cost)
         validate_costs(costs)
     return lambda model: CostSensitiveClassifier(model, costs)
 
 
 def check_predicts(model: Any, place: Any) -> None:
-    """Raise a CommandError unless the model of a place predicts labels or numbers row by row."""
+    """Raise a CommandError unless a model, loaded from ``place``, is a classifier or regressor of single rows."""
     last = split_pipeline(model)[1]
     if not isinstance(last, base.Classifier | base.Regressor):
-        raise CommandError(f"{place} holds a {type(last).__name__}, which predicts no label and no number of a row")
+        raise CommandError(f"{place} holds a {type(last).__name__}, which does not predict a label or a number for each row")
 
 
-def apply_decision(model: Any, decide: ModelWrapper, flag: str, abstain: float = 0.0) -> Any:
-    """Let the last step of a model decide as a flag says, and return the model. Raises CommandError if it cannot."""
+def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: float = 0.0) -> Any:
+    """Wrap the last step of a model so that it chooses labels as ``flag`` says, and return the model.
+
+    Without a flag, return the model unchanged. Raises CommandError if ``flag`` or ``abstain`` needs probabilities that the model
+    does not have, or ``flag`` names a label that it has not learned.
+    """
     last = split_pipeline(model)[1]
-    if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not has_probabilities(last):
-        raise CommandError(f"{asked} chooses labels by their probabilities, and a {type(last).__name__} has none")
+    if (requested := flag or f"--abstain {abstain:g}" * bool(abstain)) and not has_probabilities(last):
+        raise CommandError(f"{requested} chooses labels by their probabilities, and a {type(last).__name__} has none")
     if not flag:
         return model
     labels = getattr(find_learner(last), "labels", None)
-    costs = getattr(decide(find_learner(last)), "costs", {})
+    costs = getattr(wrap_decision(find_learner(last)), "costs", {})
     if labels and (unknown := [label for label in costs if label not in labels]):
         raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {format_names(labels, 10)}")
-    return _replace_decision(model, decide)
+    return _replace_decision(model, wrap_decision)
 
 
 def find_positive_label(text: str | None, model: Any, text_format: str | None) -> Any:
-    """Return the positive label: that of a flag, or whose threshold or cost the model has; else None. CommandError if unknown."""
+    """Return the positive label: of ``--positive``, or of the model's threshold or costs; None if there is no single one.
+
+    Raises CommandError if the model has not learned the label of ``--positive``, or is a regressor.
+    """
     labels = getattr(find_learner(model), "labels", None)
     if text is not None:
         if isinstance(find_learner(model), base.Regressor):
@@ -390,36 +421,40 @@ def find_positive_label(text: str | None, model: Any, text_format: str | None) -
     return candidates[0] if len(candidates) == 1 and (not labels or candidates[0] in labels) else None
 
 
-def _replace_decision(model: Any, decide: ModelWrapper) -> Any:
+def _replace_decision(model: Any, wrap_decision: ModelWrapper) -> Any:
+    """Wrap the learner of a model anew, without the wrapper that it has, if any."""
     if isinstance(model, compose.Pipeline):
         name, last = next(reversed(model.steps.items()))
-        model.steps[name] = _replace_decision(last, decide)
+        model.steps[name] = _replace_decision(last, wrap_decision)
     elif isinstance(model, CostSensitiveClassifier | TunedThresholdClassifier):
-        return _replace_decision(model.classifier, decide)
+        return _replace_decision(model.classifier, wrap_decision)
     elif isinstance(model, ConformalClassifier):
-        model.classifier = _replace_decision(model.classifier, decide)
+        model.classifier = _replace_decision(model.classifier, wrap_decision)
     else:
-        return decide(model)
+        return wrap_decision(model)
     return model
 
 
-def make_extra_fields(model: Any, probabilities: bool, explained: int | None) -> list[ComputedFields]:
-    """Return what predictions say beside the label, as flags ask for it; a CommandError where the model has no such thing."""
+def make_extra_fields(model: Any, probabilities: bool, n_columns: int | None) -> list[ComputedFields]:
+    """Return the additional fields of predictions for ``--probabilities``, ``--explain`` and conformal models.
+
+    Raises CommandError if the model does not support a flag.
+    """
     fields = []
     last = split_pipeline(model)[1]
     if probabilities:
         if not has_probabilities(last):
             raise CommandError(f"--probabilities: a {type(last).__name__} has none")
         fields.append(PROBABILITIES)
-    if (sure := make_conformal_fields(model)) is not None:
-        fields.append(sure)
-    if explained is not None:
+    if (conformal := make_conformal_fields(model)) is not None:
+        fields.append(conformal)
+    if n_columns is not None:
         if not hasattr(find_learner(model), "explain_one"):
             raise CommandError(f"--explain: a {type(find_learner(model)).__name__} explains no decision")
 
-        def why(model: Any, x: Any) -> list[Any]:
-            parts = list(explain_one(model, x).contributions.items())[:explained]
+        def compute_why(model: Any, x: Any) -> list[Any]:
+            parts = list(explain_one(model, x).contributions.items())[:n_columns]
             return [{escape_unprintable(str(name)): float(f"{size:.6g}") for name, size in parts}]
 
-        fields.append(ComputedFields(("why",), why))
+        fields.append(ComputedFields(("why",), compute_why))
     return fields

@@ -29,7 +29,7 @@ _WINDOW = 1000
 
 
 def run_predict(arguments: argparse.Namespace) -> bool:
-    """Predict the source. Return whether the run was interrupted."""
+    """Run ``predict``. Return whether the run was interrupted."""
     job = PredictJob(**select_job_flags(PredictJob, arguments))
     with contextlib.ExitStack() as stack:
         models = _open_models(job, stack)
@@ -38,47 +38,47 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         else:
             with stop_on_signals(models.stop):
                 saved = models.wait()
-        if saved is None:  # the user does not want to wait
+        if saved is None:  # interrupted while waiting
             return True
         check_predicts(saved.model, job.model)
-        follow = models if job.follow else None
+        followed = models if job.follow else None
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
-        usual_label = None if job.text_format == "libsvm" else read_saved_label(saved)
+        default_label = None if job.text_format == "libsvm" else read_saved_label(saved)
         checkpoints = None if job.checkpoint is None else stack.enter_context(CheckpointFolder(job.checkpoint))
-        source, sink, on_error = stack.enter_context(open_streams(job, table, usual_label))
+        source, sink, on_error = stack.enter_context(open_streams(job, table, default_label))
         if not isinstance(job.model, Path) and any(map(models.reads_from, (sink, on_error))):
             raise CommandError(f"{job.model} holds models: give predictions and refused rows another topic")
-        model = apply_decision(saved.model, job.decide, job.decision.flag, job.abstain)
-        last = split_pipeline(model)[1]
-        usual = ["MAE"] if isinstance(last, base.Regressor) else ["Accuracy", *["LogLoss"] * has_probabilities(last)]
+        model = apply_decision(saved.model, job.decision_wrapper, job.decision.flag, job.abstain)
+        last_step = split_pipeline(model)[1]
+        metrics = ["MAE"] if isinstance(last_step, base.Regressor) else ["Accuracy", *["LogLoss"] * has_probabilities(last_step)]
         loop = PredictionLoop(
             drop_unlearned_columns(source, saved),
             model,
             sink,
-            follow=None if follow is None else _DecisionFollower(follow, job),
+            follow=None if followed is None else _DecisionFollower(followed, job),
             abstain=job.abstain,
-            metric=usual,
+            metric=metrics,
             window=_WINDOW,
             computed_fields=make_extra_fields(model, job.probabilities, job.explain),
-            version=saved.header["rows"] if follow is not None else 0,
+            version=saved.header["rows"] if followed is not None else 0,
             checkpoints=checkpoints,
             on_error=on_error,
             passthrough=job.passthrough,
             **job.loop_limits,
         )
-        before = loop.progress.predicted
+        n_before = loop.progress.predicted
         if loop.rows or job.reporter.json:
             text = f"continuing after row {loop.rows:,}" if loop.rows else "starting"
-            which = {"version": loop.version} if follow is not None else {}
-            job.reporter.report_event(text, "start", rows=loop.rows, source=source.name, **which)
+            version = {"version": loop.version} if followed is not None else {}
+            job.reporter.report_event(text, "start", rows=loop.rows, source=source.name, **version)
         with serve_metrics(job, loop), stop_on_signals(loop.stop):
-            end = loop.run(job.max_rows)
-    _show_end(end, before, job.reporter)
-    return end.interrupted
+            progress = loop.run(job.max_rows)
+    _report_end(progress, n_before, job.reporter)
+    return progress.interrupted
 
 
 class _DecisionFollower(NamedTuple):
-    """A source of newer models that lets each decide as the flags say."""
+    """Follows models, and wraps each new one so that it chooses labels as the flags say."""
 
     models: Any
     job: PredictJob
@@ -88,14 +88,14 @@ class _DecisionFollower(NamedTuple):
         if newest is None:
             return None
         try:
-            return newest._replace(model=apply_decision(newest.model, self.job.decide, self.job.decision.flag))
-        except CommandError as error:  # it has begun anew, perhaps, and not met the label yet
-            warn(f"what came after {newest.version:,} rows cannot be used: {error}: the model before it stays")
+            return newest._replace(model=apply_decision(newest.model, self.job.decision_wrapper, self.job.decision.flag))
+        except CommandError as error:  # perhaps the model was reset, and has not learned the label yet
+            warn(f"the model after {newest.version:,} rows cannot be used: {error}: the model before it stays")
             return None
 
 
 def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
-    """Return what gives the models, where these are in a topic or are to be followed; else None."""
+    """Open a follower of models, for a topic and with ``--follow``; None for a single file or folder."""
     if isinstance(job.model, Path):
         return FollowedFolder(job.model, job.trusted) if job.follow else None
     models = open_models(job.model, trusted=job.trusted)
@@ -103,24 +103,25 @@ def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
     return models
 
 
-def _show_end(end: Progress, before: int, reporter: Reporter) -> None:
-    facts = {"rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused), "interrupted": end.interrupted}
-    facts |= end.columns.counts
-    facts |= {"abstained": end.abstained} if end.abstained else {}
-    facts |= {"scored": end.scored, "scores": scores_to_json(end.scores)} if end.scored else {}
+def _report_end(progress: Progress, n_before: int, reporter: Reporter) -> None:
+    """Report the result of a run. ``n_before`` rows were predicted by earlier runs."""
+    n = progress.predicted
+    facts = {"rows": progress.rows, "predicted": n, "refused": dict(progress.refused), "interrupted": progress.interrupted}
+    facts |= progress.columns.counts
+    facts |= {"abstained": progress.abstained} if progress.abstained else {}
+    facts |= {"scored": progress.scored, "scores": scores_to_json(progress.scores)} if progress.scored else {}
     if reporter.quiet:
         print(json.dumps({"event": "end", **facts}))
         if not reporter.json:
             return
-    counted = "".join(f"  {count:,} {kind}" for kind, count in end.refused.items())
-    refused = f"  {sum(end.refused.values()):,} refused{counted}" if counted else ""
-    now = f", {end.predicted - before:,} of them in this run" if before else ""
-    for sentence in end.columns.messages:
-        reporter.report_event(sentence, "unfamiliar")
-    if end.scored:
-        rows = f"{end.scored:,} row{'s' * (end.scored != 1)} had a label, which was not learned"
-        reporter.report_event(
-            f"{rows}: {', '.join(format_scores(end.scores))} (more: streamsvm score)", "scored", scored=end.scored
-        )
-    unsure = f"  {end.abstained:,} of them abstained" if end.abstained else ""
-    reporter.report_event(f"{end.predicted:,} row{'s' * (end.predicted != 1)} predicted{now}{unsure}{refused}", "end", **facts)
+    refused_kinds = "".join(f"  {count:,} {kind}" for kind, count in progress.refused.items())
+    refused = f"  {sum(progress.refused.values()):,} refused{refused_kinds}" if refused_kinds else ""
+    now = f", {n - n_before:,} of them in this run" if n_before else ""
+    for message in progress.columns.messages:
+        reporter.report_event(message, "unfamiliar")
+    if progress.scored:
+        rows = f"{progress.scored:,} row{'s' * (progress.scored != 1)} had a label, which was not learned"
+        text = f"{rows}: {', '.join(format_scores(progress.scores))} (more: streamsvm score)"
+        reporter.report_event(text, "scored", scored=progress.scored)
+    unsure = f"  {progress.abstained:,} of them abstained" if progress.abstained else ""
+    reporter.report_event(f"{n:,} row{'s' * (n != 1)} predicted{now}{unsure}{refused}", "end", **facts)

@@ -1,4 +1,4 @@
-"""The source, the stream of labels and the sink of a job, and what signals do while it runs."""
+"""Opens the sources, sinks and checkpoints of a job, and handles signals while it runs."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ _SECONDS_TO_STOP = 1.0
 
 
 def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
-    """Return a source without labels and weights that are marks of missing values, where it is not read as a table."""
-    label = TableParser(missing=missing).parse_label
+    """Wrap a source that is not a table so that labels and weights among the ``missing`` texts, such as "NA", are missing."""
+    parse_label = TableParser(missing=missing).parse_label
 
     def change_row(row: Row) -> Row:
         x, y = row
-        if weight in x and label(x[weight]) is None:
+        if weight in x and parse_label(x[weight]) is None:
             x = {name: value for name, value in x.items() if name != weight}
-        return Row(x, label(y))
+        return Row(x, parse_label(y))
 
     def change_table(table: Columns) -> Columns:
         columns = list(table.columns)
         for i, values in enumerate(columns):
             if table.names[i] == weight:
                 if isinstance(values, np.ndarray):
-                    columns[i] = np.array(list(map(label, values.tolist())), np.float64)
+                    columns[i] = np.array(list(map(parse_label, values.tolist())), np.float64)
                 else:
-                    columns[i] = list(map(label, values))
-        return replace(table, columns=columns, y=None if table.y is None else list(map(label, table.y)))
+                    columns[i] = list(map(parse_label, values))
+        return replace(table, columns=columns, y=None if table.y is None else list(map(parse_label, table.y)))
 
     return WrappedSource(source, lambda chunk: chunk.with_change(change_row, change_table)) if missing else source
 
 
 def drop_unlearned_columns(source: Source, saved: Checkpoint) -> Source:
-    """Drop the columns of a source that the model of a checkpoint did not learn: join key, event time and weight."""
+    """Wrap a source so that it lacks columns that a checkpoint's model did not learn: join key, event time and weight."""
     position = saved.header.get("position")
     keys = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
     names = [name for name in (*keys, saved.header.get("weight")) if isinstance(name, str)]
@@ -83,101 +83,103 @@ def drop_unlearned_columns(source: Source, saved: Checkpoint) -> Source:
 def open_streams(
     job: StreamJob,
     table: TableOptions,
-    usual_label: str | None = None,
+    default_label: str | None = None,
     checkpoints: Checkpoints | None = None,
-    beginning: SourceSample | None = None,
+    sample: SourceSample | None = None,
 ) -> Iterator[tuple[Source, Any, str | Sink]]:
-    """Open the source, the sink, None if none is named, and what ``--on-error`` names by a URL; close all at the end.
+    """Open the streams of a job, and close them at the end of the ``with`` block.
 
-    ``usual_label`` is the name of the label where ``--label`` is not given; a source may do without it. What ``checkpoints`` can
-    commit by themselves, predictions and the offsets of a group, is theirs. ``beginning`` has the rows that were looked at.
+    Yields the source; the sink of predictions, or None; and the value of ``--on-error``, or the sink that it names by a URL.
+    ``default_label`` is the name of the label without ``--label``; the source need not have it. If ``checkpoints`` can write to
+    a sink, or commit the offsets of a group, they do it instead. ``sample`` are the first rows, if they were already read.
     """
     with contextlib.ExitStack() as stack:
-        committed = checkpoints is not None and checkpoints.group
-        more: dict[str, Any] = {"group": job.group} if isinstance(job, LearnJob) and not committed else {}
-        more |= {"label": usual_label, "label_needed": False} if job.label is None else {}
-        source = _source_of(job, table, stack, beginning, **more)
+        commits_group = checkpoints is not None and checkpoints.group
+        options: dict[str, Any] = {"group": job.group} if isinstance(job, LearnJob) and not commits_group else {}
+        options |= {"label": default_label, "label_needed": False} if job.label is None else {}
+        source = _open_job_source(job, table, stack, sample, **options)
 
-        def opened(spec: str) -> Sink:
+        def open_job_sink(spec: str) -> Sink:
             sink = None if checkpoints is None else checkpoints.try_open_sink(spec)
             return stack.enter_context(open_sink(spec) if sink is None else sink)
 
-        sink = None if job.to is None else opened(job.to)
+        sink = None if job.to is None else open_job_sink(job.to)
         if sink is not None and sink.hint:
             job.reporter.report_event(sink.hint, "hint")
-        yield source, sink, opened(job.on_error) if "://" in job.on_error else job.on_error
+        yield source, sink, open_job_sink(job.on_error) if "://" in job.on_error else job.on_error
 
 
 def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:
-    """Return where the source begins; None if that does not depend on when it is opened."""
+    """Return the first position of the source; None if it is always the same, as for a file."""
     with contextlib.ExitStack() as stack:
-        source = _source_of(job, table, stack, None)
+        source = _open_job_source(job, table, stack, None)
         return source.position if source.start_can_change else None
 
 
-def _source_of(
-    job: StreamJob, table: TableOptions, stack: contextlib.ExitStack, beginning: SourceSample | None, **more: Any
+def _open_job_source(
+    job: StreamJob, table: TableOptions, stack: contextlib.ExitStack, sample: SourceSample | None, **options: Any
 ) -> Source:
-    how: dict[str, Any] = {"format": job.text_format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label}
-    how |= more
+    """Open the source of a job, joined with its stream of labels, if it has one; ``stack`` closes it."""
+    options = {"format": job.text_format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label} | options
     if job.label_stream is not None:
-        return _open_joined(job, job.label_stream, table, how, stack, beginning)
+        return _open_joined_source(job, job.label_stream, table, options, stack, sample)
     weight = job.weight
-    read_as_table = None if job.text_format is None else weight
-    how |= table.source | {"weight": read_as_table}
-    source = stack.enter_context(_open_beginning(job.source, beginning, **how))
+    options |= table.source | {"weight": None if job.text_format is None else weight}
+    source = stack.enter_context(_open_after_sample(job.source, sample, **options))
     if job.text_format is None:
         source = drop_missing_marks(source, table.encoder.get("missing", ()), weight)
         source = source if weight is None else WeightedSource(source, weight)
     return source
 
 
-def _open_beginning(place: str | list[str], beginning: SourceSample | None, **how: Any) -> Source:
-    """Open a source that begins where its first rows were looked at."""
-    if beginning is None:
-        return open_source(place, **how)
-    source = open_source(place, stream=beginning.byte_stream, **how)
-    if beginning.start_position is not None:
-        source.seek(beginning.start_position)
+def _open_after_sample(place: str | list[str], sample: SourceSample | None, **options: Any) -> Source:
+    """Open a source. If a sample of it was read, start at the sample's first row, also if it is a pipe."""
+    if sample is None:
+        return open_source(place, **options)
+    source = open_source(place, stream=sample.byte_stream, **options)
+    if sample.start_position is not None:
+        source.seek(sample.start_position)
     return source
 
 
-def _open_joined(
+def _open_joined_source(
     job: StreamJob,
     labels: LabelStream,
     table: TableOptions,
-    how: dict[str, Any],
+    options: dict[str, Any],
     stack: contextlib.ExitStack,
-    beginning: SourceSample | None,
+    sample: SourceSample | None,
 ) -> Source:
-    # Both have their key and time, and keys stay as they are written.
-    rows, formats = dict(table.source), (job.text_format, labels.format)
-    kinds = {name: kind for name, kind in rows.get("columns", {}).items() if kind != DROP or name not in labels.columns}
-    rows["columns"] = {**dict.fromkeys(labels.columns, NUMBER), **kinds} if OTHER_COLUMNS in kinds else kinds
-    known = {"csv": ("encoding", "delimiter", "decimal"), "jsonl": ("encoding",)}.get(labels.format or "", ())
-    reading = rows, {name: rows[name] for name in known if name in rows}
-    for options, kind in zip(reading, formats, strict=True):
-        if kind == "csv":
-            options["columns"] = {**options.get("columns", {}), labels.key: CATEGORY}
-    found: list[Source] = []
-    own: tuple[dict[str, Any], ...] = ({"label_needed": False}, {})
-    for place, kind, options, more in zip((job.source, labels.place), formats, reading, own, strict=True):
+    """Open the streams of rows and of labels as one joined source."""
+    # Columns of join key and event time are kept even if other columns are dropped; keys of CSV files remain texts.
+    row_options, formats = dict(table.source), (job.text_format, labels.format)
+    kinds = {name: kind for name, kind in row_options.get("columns", {}).items() if kind != DROP or name not in labels.columns}
+    row_options["columns"] = {**dict.fromkeys(labels.columns, NUMBER), **kinds} if OTHER_COLUMNS in kinds else kinds
+    names = {"csv": ("encoding", "delimiter", "decimal"), "jsonl": ("encoding",)}.get(labels.format or "", ())
+    table_options = row_options, {name: row_options[name] for name in names if name in row_options}
+    for stream_options, text_format in zip(table_options, formats, strict=True):
+        if text_format == "csv":
+            stream_options["columns"] = {**stream_options.get("columns", {}), labels.key: CATEGORY}
+    sources: list[Source] = []
+    label_options: tuple[dict[str, Any], ...] = ({"label_needed": False}, {})
+    for place, text_format, stream_options, more in zip(
+        (job.source, labels.place), formats, table_options, label_options, strict=True
+    ):
         is_file = "://" not in place
-        each = {name: None if is_file and name in ("start", "group") else value for name, value in how.items()}
-        begin = None if found else beginning
-        each |= {"format": kind} | more | options
-        source = stack.enter_context(_open_beginning(place, begin, **each))
-        found.append(drop_missing_marks(source, table.encoder.get("missing", ()) if found else ()))
-    return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)
+        arguments = {name: None if is_file and name in ("start", "group") else value for name, value in options.items()}
+        arguments |= {"format": text_format} | more | stream_options
+        source = stack.enter_context(_open_after_sample(place, None if sources else sample, **arguments))
+        sources.append(drop_missing_marks(source, table.encoder.get("missing", ()) if sources else ()))
+    return JoinedSource(*sources, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)
 
 
 @contextlib.contextmanager
 def serve_metrics(job: StreamJob, loop: Any) -> Iterator[None]:
-    """Serve the metrics of a loop where a port is given."""
+    """Serve the metrics of a loop on ``--metrics-port`` during the ``with`` block, if the flag is given."""
     if job.metrics_port is None:
         yield
         return
-    from streamsvm.stream.monitor import Monitor, MonitorError  # noqa: PLC0415 - starts a server of HTTP, which few runs need
+    from streamsvm.stream.monitor import Monitor, MonitorError  # noqa: PLC0415 - imports an HTTP server, which few runs need
 
     with as_command_error("--metrics-port: ", MonitorError):
         monitor = Monitor(loop, job.metrics_port, job.metrics_host, job.metrics_names)
@@ -189,69 +191,71 @@ def serve_metrics(job: StreamJob, loop: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM call ``stop``, which ends the work in order; a second one ends it at once.
+    """Make the first Ctrl-C or SIGTERM call ``stop``, which ends the block in order, and a second one interrupt it.
 
-    If the end takes longer than a second, as while a learner is compiled, a hint says to press again. After the work, a signal
-    raises KeyboardInterrupt, so that all files and connections are closed.
+    If the block does not end within a second, for example while a learner is compiled, a hint asks to press again. After the
+    block, a signal raises KeyboardInterrupt, so that all files and connections are closed.
     """
-    pressed: queue.SimpleQueue[bool] = queue.SimpleQueue()  # a signal may arrive while another one is handled
-    ended = threading.Event()
+    signals: queue.SimpleQueue[bool] = queue.SimpleQueue()  # reentrant: a signal may arrive while another one is handled
+    has_ended = threading.Event()
 
     def hint_if_slow() -> None:
-        if pressed.get() and not ended.wait(_SECONDS_TO_STOP):
+        if signals.get() and not has_ended.wait(_SECONDS_TO_STOP):
             logger.warning("streamsvm: stopping after the step that is running; press Ctrl-C again to stop now")
 
-    def first(number: int, frame: object) -> None:  # noqa: ARG001
+    def handle_first_signal(number: int, frame: object) -> None:  # noqa: ARG001
         stop()
         set_signal_handlers(signal.default_int_handler)
-        pressed.put(True)
+        signals.put(True)
 
     # Not started in the handler, which may interrupt the start of another thread.
     threading.Thread(target=hint_if_slow, daemon=True).start()
-    before = set_signal_handlers(first)
+    earlier_handlers = set_signal_handlers(handle_first_signal)
     try:
         yield
     finally:
-        ended.set()
-        pressed.put(False)
-        for number, handler in before.items():
+        has_ended.set()
+        signals.put(False)  # ends the thread
+        for number, handler in earlier_handlers.items():
             signal.signal(number, signal.default_int_handler if handler is exit_at_once else handler)
 
 
-def open_checkpoint_store(place: Path | str, trusted: bool, **how: Any) -> Checkpoints:
-    """Open where checkpoints are written: a folder, or a topic, with the parameters of `open_checkpoints`."""
-    return CheckpointFolder(place, trusted) if isinstance(place, Path) else open_checkpoints(place, trusted=trusted, **how)
+def open_checkpoint_store(place: Path | str, trusted: bool, **parameters: Any) -> Checkpoints:
+    """Open a folder, or with the ``parameters`` of `open_checkpoints` a topic, to write checkpoints to it."""
+    return CheckpointFolder(place, trusted) if isinstance(place, Path) else open_checkpoints(place, trusted=trusted, **parameters)
 
 
 def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
-    """Read a file, or the newest checkpoint of a folder or a topic. Raises CheckpointError or StreamError if it is missing."""
+    """Load a file, or the newest checkpoint of a folder or a topic; CheckpointError or StreamError if that is impossible."""
     if isinstance(place, Path):
         try:
-            found = read_newest(place, trusted)
+            checkpoint = read_newest(place, trusted)
         except CheckpointError as error:
-            raise CheckpointError(f"{error}{_if_table(place)}") from error
-        if found.is_start:
-            check_has_model(place, found)
-        return found
+            raise CheckpointError(f"{error}{_hint_at_table(place)}") from error
+        if checkpoint.is_start:
+            check_has_model(place, checkpoint)
+        return checkpoint
     with contextlib.closing(open_models(place, trusted=trusted)) as models:
-        checkpoint: Checkpoint = models.read()
-    return checkpoint
+        return models.read()
 
 
-def _if_table(place: Path) -> str:
-    """Return what to do where a table stands in the place of a model; "" where none does."""
+def _hint_at_table(place: Path) -> str:
+    """Return a hint for a path that should be a model, but is a table by its name; "" for other paths."""
     try:
-        kind = detect_format(str(place)) if place.is_file() else None
+        table_format = detect_format(str(place)) if place.is_file() else None
     except StreamError:
         return ""
-    return f". By its name, it is a table ({kind}): the model goes in its place" if kind else ""
+    return f". By its name, it is a table ({table_format}): give the path of a model here" if table_format else ""
 
 
-def iter_first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
-    """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
+def iter_first_rows(place: str, checkpoint: Checkpoint, max_rows: int) -> Iterator[Row]:
+    """Yield the first rows of a table, read as ``predict`` reads it; raise a CommandError at an invalid row.
+
+    At the end, warnings about columns that the checkpoint's model does not know are printed.
+    """
     columns = ColumnMonitor(get_learned_columns(checkpoint.model), ValidatingPipeline(checkpoint.model, learns=False).encoder)
     with open_source_for_model(StreamJob(source=place), checkpoint) as source:
-        for row in itertools.islice(source, most):
+        for row in itertools.islice(source, max_rows):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
             columns.add_row(row.x)
@@ -260,28 +264,28 @@ def iter_first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[R
 
 
 def print_unfamiliar_columns(columns: ColumnMonitor) -> None:
-    """Say on standard error what rows have that their model has not met."""
-    for sentence in columns.messages:
-        print(escape_unprintable(sentence), file=sys.stderr)  # noqa: T201
+    """Print warnings about columns and values that the model does not know, on standard error."""
+    for message in columns.messages:
+        print(escape_unprintable(message), file=sys.stderr)  # noqa: T201
 
 
 @contextlib.contextmanager
 def open_source_for_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]:
-    """Open a source as the model of a checkpoint needs it, with the labels that it has learned, or those of ``--label``."""
+    """Open the source of a job with the table options, label and features of a checkpoint's model. ``--label`` has precedence."""
     table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
-    usual_label = None if job.text_format == "libsvm" else read_saved_label(saved)
-    with open_streams(job, table, usual_label) as (source, _, _):
+    default_label = None if job.text_format == "libsvm" else read_saved_label(saved)
+    with open_streams(job, table, default_label) as (source, _, _):
         yield source if job.label_stream is not None else drop_unlearned_columns(source, saved)
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt where the command has something to undo: files or processes of its own."""
-    before = [number for number in ENDING_SIGNALS if signal.getsignal(number) is exit_at_once]
-    for number in before:
+    """Make Ctrl-C and SIGTERM raise KeyboardInterrupt during a block that must clean up: delete files, or end processes."""
+    numbers = [number for number in ENDING_SIGNALS if signal.getsignal(number) is exit_at_once]
+    for number in numbers:
         signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        for number in before:
+        for number in numbers:
             signal.signal(number, exit_at_once)

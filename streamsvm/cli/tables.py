@@ -1,4 +1,4 @@
-"""The flags about a table as options of the source and of the encoder, with those that a checkpoint holds."""
+"""Converts the flags about a table to options of the source and of the encoder, combined with those of a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from streamsvm.stream.tables.table_schema import (
     resolve_table_options,
 )
 
-_ENCODING = ("when_missing", "cycles")
+_ENCODER_OPTIONS = ("when_missing", "cycles")
 
 
 def parse_table_flags(arguments: Any) -> dict[str, Any]:
-    """Return the options of a table that the flags give; a UsageError where one of them cannot be read."""
+    """Return the options of a table that flags set; raise a UsageError if a value is invalid."""
     options: dict[str, Any] = {}
     with as_usage_error("--"):
         for text in arguments.columns or ():
             options["columns"] = options.get("columns", {}) | parse_columns(text)
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
-            options[name] = parse_names(text if text != [] else "--")  # which argparse takes away
+            options[name] = parse_names(text if text != [] else "--")  # argparse removes the value --
     for name in ("when_missing", "decimal", *TEXT_OPTIONS):
         if (text := getattr(arguments, name)) is not None:
             options[name] = text
@@ -40,23 +40,23 @@ def parse_table_flags(arguments: Any) -> dict[str, Any]:
 
 
 def combine_table_options(
-    given: Mapping[str, Any], text_format: str | None, label: str | None, saved: Any = None, predict: bool = False
+    flag_options: Mapping[str, Any], text_format: str | None, label: str | None, saved: Any = None, predict: bool = False
 ) -> TableOptions:
     """Combine the options of a table from flags with those of a checkpoint.
 
     Parameters
     ----------
-    given
-        The options that flags give, as `parse_table_flags` returns them.
+    flag_options
+        The options from flags, as `parse_table_flags` returns them.
     text_format
         The format of the source; None for a URL.
     label
-        Name of the label, if flags give it.
+        Name of the label from ``--label``, or None.
     saved
-        The checkpoint that is resumed or predicts, None where there is none.
+        The checkpoint that is resumed or predicts, or None.
     predict
-        Whether rows are predicted only: another file may have another delimiter or encoding then, need not have columns that the
-        model drops, and may drop others that the model does not know.
+        Whether rows are only predicted: then the file may have another delimiter or encoding, may lack columns that the model
+        drops, and may drop columns that the model does not know.
 
     Raises
     ------
@@ -65,87 +65,90 @@ def combine_table_options(
     UsageError
         A flag has no meaning for the format, or contradicts another one.
     """
-    given = dict(given)
-    columns: dict[str, str] = given.get("columns", {})
+    options = dict(flag_options)
+    columns: dict[str, str] = options.get("columns", {})
     if not predict and label in columns:
         raise UsageError(f"--columns {format_columns(columns)}: {label} is the label, which has no kind")
-    if text_format == "libsvm" and given:
-        raise UsageError(f"{format_flags(given)} means nothing for LIBSVM text, which has numbers only")
-    possible = OPTIONS_BY_FORMAT.get(text_format or "", ())
-    if unknown := [name for name in TEXT_OPTIONS if name in given and name not in possible]:
-        raise UsageError(
-            f"{format_flags({unknown[0]: given[unknown[0]]})} means nothing for {text_format or 'a stream with a URL'}"
-        )
+    if text_format == "libsvm" and options:
+        raise UsageError(f"{format_flags(options)} means nothing for LIBSVM text, which has numbers only")
+    valid_names = OPTIONS_BY_FORMAT.get(text_format or "", ())
+    if invalid := [name for name in TEXT_OPTIONS if name in options and name not in valid_names]:
+        flag = format_flags({invalid[0]: options[invalid[0]]})
+        raise UsageError(f"{flag} means nothing for {text_format or 'a stream with a URL'}")
     dropped: dict[str, str] = {}
     if saved is not None:
-        if predict:  # other columns may be dropped than those that the model knows
+        if predict:  # the file may contain columns that the model does not know
             dropped = {name: kind for name, kind in columns.items() if kind == DROP and name != OTHER_COLUMNS}
-            given["columns"] = {name: kind for name, kind in columns.items() if name not in dropped}
-        if learned := dict.fromkeys(_learned_columns(saved.model) & dropped.keys(), DROP):
-            said = format_flags({"columns": learned})
-            raise CommandError(f"{said} contradicts the model, which has learned it. Leave the flag out")
-        own = {name: value for name, value in given.items() if predict and name in TEXT_OPTIONS}
-        options = _saved_options(saved)
-        _check_options({name: value for name, value in given.items() if name not in own}, options, predict)
-        given = options | own
+            options["columns"] = {name: kind for name, kind in columns.items() if name not in dropped}
+        if learned := dict.fromkeys(_find_learned_columns(saved.model) & dropped.keys(), DROP):
+            flag = format_flags({"columns": learned})
+            raise CommandError(f"{flag} contradicts the model, which has learned it. Leave the flag out")
+        text_options = {name: value for name, value in options.items() if predict and name in TEXT_OPTIONS}
+        saved_options = _read_saved_options(saved)
+        _check_same_options({n: value for n, value in options.items() if n not in text_options}, saved_options, predict)
+        options = saved_options | text_options
     with as_usage_error("--"):
-        table = resolve_table_options(given, text_format)
+        table = resolve_table_options(options, text_format)
     if not predict:
         return table
     kinds = {name: kind for name, kind in table.source.get("columns", {}).items() if kind != DROP}
     return table._replace(source=table.source | {"columns": kinds | dropped})
 
 
-def _check_options(given: Mapping[str, Any], saved: Mapping[str, Any], predict: bool) -> None:
-    """Raise a CommandError where options that flags give differ from those of a checkpoint."""
-    for name, value in given.items():
-        said, known = {name: value}, {name: saved[name]} if name in saved else {}
+def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, Any], predict: bool) -> None:
+    """Raise a CommandError if an option from a flag differs from that of a checkpoint."""
+    for name, value in options.items():
+        differing: Any = value
         if name == "columns":
-            kinds = saved.get(name, {})
-            usual = kinds.get(OTHER_COLUMNS, NUMBER)
-            said = {name: {column: kind for column, kind in value.items() if kinds.get(column, usual) != kind}}
-            same = not said[name]
+            saved_kinds = saved_options.get(name, {})
+            default_kind = saved_kinds.get(OTHER_COLUMNS, NUMBER)
+            differing = {column: kind for column, kind in value.items() if saved_kinds.get(column, default_kind) != kind}
+            is_same = not differing
+        elif isinstance(value, list):
+            is_same = sorted(saved_options.get(name, ())) == sorted(value)
         else:
-            same = sorted(saved.get(name, ())) == sorted(value) if isinstance(value, list) else saved.get(name) == value
-        if not same:
-            there = format_flags(known) or f"no --{name.replace('_', '-')}"
+            is_same = saved_options.get(name) == value
+        if not is_same:
+            saved_option = {name: saved_options[name]} if name in saved_options else {}
+            saved_flag = format_flags(saved_option) or f"no --{name.replace('_', '-')}"
             raise CommandError(
-                f"{format_flags(said)} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
-                + ("" if predict else ", or give another checkpoint folder to start from scratch")
+                f"{format_flags({name: differing})} contradicts the checkpoint, which was learned with {saved_flag}. Leave the "
+                "flag out" + ("" if predict else ", or give another checkpoint folder to start from scratch")
             )
 
 
 def read_saved_label(saved: Any) -> str | None:
-    """Return the name that the label had where a checkpoint, or a saved model of a table, was learned; None if it has none."""
-    label = _mapping_of(saved.header, "position").get("label")
+    """Return the name of the label that a checkpoint, or a saved model of a table, has learned; None if it has no name."""
+    label = _get_mapping(saved.header, "position").get("label")
     if isinstance(label, str):
         return label
     return saved.model.label if isinstance(saved.model, TableModel) else None
 
 
-def _mapping_of(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a mapping among the facts of a file, which may be anybody's; an empty one where it has none."""
-    value = facts.get(name)
+def _get_mapping(header: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a mapping in the header of a file, which is untrusted; an empty one if it is missing or invalid."""
+    value = header.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
-def _encoder_of(model: Any) -> TableEncoder | None:
+def _find_encoder(model: Any) -> TableEncoder | None:
     return next((step for step in split_pipeline(model)[0] if isinstance(step, TableEncoder)), None)
 
 
-def _learned_columns(model: Any) -> set[Any]:
+def _find_learned_columns(model: Any) -> set[Any]:
+    """Return the names of the columns and features that a model has learned."""
     columns = set(getattr(find_learner(model), "feature_names", ()))
-    if (encoder := _encoder_of(model)) is not None:
+    if (encoder := _find_encoder(model)) is not None:
         columns |= {name for name, kind in encoder.columns.items() if kind != DROP}
     return columns
 
 
-def _saved_options(checkpoint: Any) -> dict[str, Any]:
-    """Return the options with which the rows of a checkpoint were read."""
-    encoder = _encoder_of(checkpoint.model)
-    table = _mapping_of(_mapping_of(checkpoint.header, "position"), "table")
+def _read_saved_options(checkpoint: Any) -> dict[str, Any]:
+    """Return the table options with which the rows of a checkpoint were read."""
+    encoder = _find_encoder(checkpoint.model)
+    table = _get_mapping(_get_mapping(checkpoint.header, "position"), "table")
     options: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT_OPTIONS and isinstance(value, str)}
-    for name in (*PARSER_OPTIONS, *_ENCODING) if encoder is not None else ():
+    for name in (*PARSER_OPTIONS, *_ENCODER_OPTIONS) if encoder is not None else ():
         value = getattr(encoder, name)
         if value and not (name == "when_missing" and value == "mean"):
             options[name] = value

@@ -20,7 +20,7 @@ from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import as_command_error, as_usage_error
 from streamsvm.cli.outputs import check_output_files
 from streamsvm.cli.parsing import find_positive_label
-from streamsvm.cli.progress import format_guesses
+from streamsvm.cli.progress import format_baselines
 from streamsvm.cli.score import check_any_scored, choose_metrics, count_unscored_rows, make_labelled_job, scoring_loop
 from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest, open_source_for_model
 from streamsvm.cli.tables import read_saved_label
@@ -133,7 +133,7 @@ def _lines_for_users(about: ModelSummary) -> dict[str, str]:
 
 def _score_text(report: ScoreReport) -> str:
     last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
-    return f"{report.name} {report.value:.4f}{last}{format_guesses(report)}"
+    return f"{report.name} {report.value:.4f}{last}{format_baselines(report)}"
 
 
 def _listed_names(names: list[Any]) -> str:

@@ -135,7 +135,7 @@ def test_a_newer_model_that_does_not_know_the_label_is_passed_over():
             return FollowedModel(model, n)
 
     job = SimpleNamespace(
-        decide=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}), decision=SimpleNamespace(flag="--costs fraud=4")
+        decision_wrapper=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}), decision=SimpleNamespace(flag="--costs fraud=4")
     )
     newer = _DecisionFollower(Place(), job).newer
     assert newer().version == 20
@@ -180,7 +180,7 @@ def test_what_cannot_be_decided_so(rows, new, tmp_path, call):
     save(tree.HoeffdingTreeClassifier(), tmp_path / "tree")
     for words in (["predict", "--to", "-"], ["score", "--label", "y"]):
         words[1:1] = [new, "--model", tmp_path / "detector"]
-        call(*words, status=1, says="detector holds a OneClassBSGD, which predicts no label and no number of a row")
+        call(*words, status=1, says="detector holds a OneClassBSGD, which does not predict a label or a number for each row")
     call("predict", new, "--model", tmp_path / "tree", "--to", "-", "--explain", "2", status=1, says="--explain: a Hoeffding")
     scored = call("score", new, "--label", "y", "--model", tmp_path / "new", "--costs", "fraud=3").stdout
     assert scored.startswith("600 rows scored\nAccuracy has no value")

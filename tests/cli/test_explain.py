@@ -49,7 +49,7 @@ def test_rows_without_labels_and_what_cannot_be_explained(state, file, call, tmp
     call("explain", state, file("empty.csv", "city,size"), status=1, says="has no rows")
     call("explain", state, file("bad.csv", "city,size", "Oslo,big"), status=1, says="big")
     call("explain", state, tmp_path / "none.csv", status=1, says="none.csv")
-    call("explain", without, state, status=1, says="By its name, it is a table (csv): the model goes in its place")
+    call("explain", without, state, status=1, says="By its name, it is a table (csv): give the path of a model here")
     call("explain", without, "--model", state, status=2, says="usage: streamsvm explain PLACE ROWS [flags]")
     numbers = file("targets.csv", "a,y", *(f"{i % 10},{i % 10 * 1000}" for i in range(100)))
     call("learn", numbers, "--label", "y", "--regression", "--learner", "bsgd", "--checkpoint", tmp_path / "other", "--quiet")

@@ -15,7 +15,7 @@ from command_words import with_a_model
 from patience import PATIENCE
 from streamsvm import BSGDClassifier
 from streamsvm.cli.arguments import Reporter
-from streamsvm.cli.learn import _show_rows
+from streamsvm.cli.learn import _show_progress
 from streamsvm.cli.progress import ProgressDisplay
 from streamsvm.stream import IterableSource, LearningLoop, Progress, ScoreReport
 
@@ -68,7 +68,7 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(bananas, tmp_path,
 
 
 def test_no_figures_of_nothing(rows, tmp_path, call, monkeypatch):
-    monkeypatch.setattr("streamsvm.stream.stream_loop._PROGRESS_SECONDS", PATIENCE)  # nothing is said before the end
+    monkeypatch.setattr("streamsvm.stream.resumable_run._PROGRESS_SECONDS", PATIENCE)  # nothing is said before the end
     words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
     assert call(*words, "--max-rows", 1).last.startswith("1 row  1 support vector")
     assert "Accuracy" in (last := call(*words).last)
@@ -78,7 +78,7 @@ def test_no_figures_of_nothing(rows, tmp_path, call, monkeypatch):
 
 
 def test_the_first_line_of_progress_is_not_of_one_row(rows, monkeypatch, call):
-    monkeypatch.setattr("streamsvm.stream.stream_loop._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("streamsvm.stream.resumable_run._PROGRESS_SECONDS", 0.0)
     found = call("learn", rows, "--label", "y", "--max-rows", 3, "--quiet").rows
     assert [line["rows"] for line in found] == [3, 3]  # the first row by itself, then those that are at hand; and the end
 
@@ -101,7 +101,7 @@ def test_a_stream_that_pauses_is_said_to(capsys):
     progress = progress_of(10, 0.0, 1.0, majority=("no", 0.75))
     display = ProgressDisplay(Reporter(quiet=False, json=False))
     for seconds in range(4):
-        display._last_line = -100.0
+        display._last_line_time = -100.0
         display.show_progress(progress if seconds else replace(progress, rows=9))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["9 rows", "10 rows", "waiting for rows"]
@@ -112,7 +112,7 @@ def test_rows_a_second_are_those_since_the_line_before(capsys):
     progress = progress_of(0, 50.0, 0.0)
     display = ProgressDisplay(Reporter(quiet=False, json=False))
     for rows, seconds, shown in ((100, 1.0, True), (790, 5.75, False), (800, 6.0, True), (900, 8.0, True)):
-        display._last_line = -100.0 if shown else math.inf
+        display._last_line_time = -100.0 if shown else math.inf
         display.show_progress(replace(progress, rows=rows, seconds=seconds))
     assert [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()] == ["50 rows/s", "140 rows/s", "50 rows/s"]
 
@@ -124,7 +124,7 @@ def test_the_scores_of_each_partition(capfd, quiet):
     end = loop.run()
     accuracy, loss, matrix = end.scores
     for event in ("progress", "end"):
-        _show_rows(Reporter(quiet, json=False), 200, {3: loop}, event)
+        _show_progress(Reporter(quiet, json=False), 200, {3: loop}, event)
         out, err = capfd.readouterr()
         if quiet:
             found = json.loads(out)["partitions"]["3"]

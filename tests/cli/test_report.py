@@ -78,7 +78,7 @@ def test_labels_of_another_stream_are_scored(state, file, tmp_path, call):
     assert (found["score"]["value"], found["confusion"]) == (due["score"]["value"], due["confusion"])
     assert "10 wait for a label" in " ".join(found["notes"])
     others = file("others.csv", "id,y,t", "-1,yes,0")
-    call("report", state, bare, *words, f"{others}?key=id&time=t", status=1, says="has met its label: 100 wait for a label")
+    call("report", state, bare, *words, f"{others}?key=id&time=t", status=1, says="was joined with a label: 100 wait for a label")
 
 
 def test_without_rows_it_says_what_the_run_recorded(state, tmp_path, call):

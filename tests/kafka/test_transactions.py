@@ -151,7 +151,9 @@ def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
     held = threading.Event()
     monkeypatch.setattr(place._transaction._producer._producer, "commit_transaction", held.wait)
     monkeypatch.setattr(place._transaction, "_seconds", 0.1)
-    raises("not known whether it is committed. Start again: the newest", save, place, 2, error=CheckpointError)
+    raises(
+        "not known whether it is committed. Start again: the run continues from the newest", save, place, 2, error=CheckpointError
+    )
     raises("not known", save, place, 3, error=CheckpointError)
     held.set()
     assert opened(models).newest().header["rows"] == 1
@@ -171,7 +173,7 @@ def test_a_large_model_in_a_topic_of_small_messages(new_topic, models, opened, m
     made.save(BSGDClassifier(budget=4), None, rows=2, position={}, **facts)
     assert (made.newest().model.budget, len(made.newest().header["note"])) == (4, 32 << 20)
     small, place = opened(new_topic(**{"cleanup.policy": "compact", "max.message.bytes": "900"})), opened(models)
-    told = r"larger than its topic takes .* Raise max.message.bytes"
+    told = r"larger than the topic allows .* Raise max.message.bytes"
     raises(told, save, small, 1, error=CheckpointError)
     raises(told, partial(place.save, **facts), BSGDClassifier(), None, rows=1, position={}, error=CheckpointError)
     monkeypatch.setattr(checkpoints, "MAX_CHECKPOINT_BYTES", 900)
@@ -205,7 +207,7 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
         until(partial(deleted, admin, topic, 2))  # it, and the mark of its commit
         with pytest.warns(UserWarning, match="no checkpoint of 'rows': .* removed with all before offset 2"):
             assert place.newest() is None
-    raises("'a b' is no name", opened, made, "a b", error=CheckpointError)
+    raises("'a b' is not a valid model name", opened, made, "a b", error=CheckpointError)
     raises("no topic", FollowedTopic(bootstrap, made, "rows").read, error=StreamError)
 
 
