@@ -1,4 +1,4 @@
-"""``streamsvm export``: write a model in a form that predicts without streamsvm."""
+"""``streamsvm export``: write a model in a format that predicts without streamsvm."""
 # ruff: noqa: T201
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from streamsvm.files.messages import shorten
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.rows import find_learner
 
-_OPTIONS = sorted(frozenset().union(*FORMATS.values()))
-_SHOWN = 20  # names of columns
-_SMALLER = (
+_OPTION_NAMES = sorted(frozenset().union(*FORMATS.values()))
+_MAX_SHOWN_COLUMNS = 20
+_SIZE_ADVICE = (
     "leave out vectors with --max-bytes 16000 --bits 8, or learn a small model: streamsvm learn ... --learner bsgd,budget=60"
 )
-_SAMPLE = 10_000  # rows that are read of a sample, at most
+_MAX_SAMPLE_ROWS = 10_000
 
 
 def run_export(arguments: argparse.Namespace) -> None:
-    """Export a model, and print how it differs from the one that was read, and the files that were written, each with its size.
+    """Run ``export``: write a model to files, and print their sizes and how a smaller model differs from the original.
 
-    Raises UsageError if a flag does not belong to the form, or a sample is of no use, and CommandError if the model has no such
-    form, a file cannot be written, or a row of the sample cannot be predicted.
+    Raises UsageError if a flag does not apply to the format, or ``--sample`` has no effect, and CommandError if the model cannot
+    be exported to the format, a file cannot be written, or a row of the sample cannot be predicted.
     """
-    options = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
+    options = {name: value for name in _OPTION_NAMES if (value := getattr(arguments, name)) is not None}
     for name in options.keys() - FORMATS[arguments.form]:
         raise UsageError(f"--{name} means nothing for --to {arguments.form}: leave it out")
     bits = options.pop("bits", None) or 32
-    rounds = bits != 32
-    if arguments.sample is not None and not rounds and arguments.max_bytes is None:
-        raise UsageError("--sample: only a model of fewer bits or bytes answers otherwise: add --bits or --max-bytes")
+    is_quantised = bits != 32
+    if arguments.sample is not None and not is_quantised and arguments.max_bytes is None:
+        raise UsageError("--sample: only a model of fewer bits or bytes predicts differently: add --bits or --max-bytes")
     if arguments.sample == "-":
         raise UsageError("--sample - is standard input: give a file")
     if arguments.out.exists() and not arguments.out.is_dir():
         raise UsageError(f"--out {arguments.out} is a file: name a folder there, and the files with --name")
     decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive)
-    decide = decision.make_wrapper(None, regression=False, learns=False)
+    wrap_decision = decision.make_wrapper(None, regression=False, learns=False)
     paths = list_files(arguments.form, arguments.out, arguments.name)
     inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
     check_output_files(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = load_newest(arguments.path, arguments.trusted)
     with as_command_error(f"{arguments.path} was not exported: ", ExportError):
-        program = make_program(apply_decision(checkpoint.model, decide, decision.flag))
+        program = make_program(apply_decision(checkpoint.model, wrap_decision, decision.flag))
         header = checkpoint.header
         program.metadata |= {name: header[name] for name in ("rows", "learned") if name in header}
         program.metadata |= {"score": header["scores"][0]} if header.get("scores") else {}
@@ -69,36 +69,36 @@ def run_export(arguments: argparse.Namespace) -> None:
             reduction = reduce_program(program, arguments.max_bytes, bits=bits)
             written = reduction.program
             print(escape_unprintable(str(reduction)))
-        elif rounds:
+        elif is_quantised:
             written = quantise_program(program, bits)
-        if rounds:
-            print(escape_unprintable(_bits_of(written)))
+        if is_quantised:
+            print(escape_unprintable(_describe_bits(written)))
         with interruptible():
             paths = export(written, arguments.form, arguments.out, arguments.name, **options)
-    single = arguments.form == "c" or arguments.inputs == "float"
+    is_float32 = arguments.form == "c" or arguments.inputs == "float"
     if sample is not None:
-        _compare_answers(program, written, sample, f"of {arguments.sample}", single)
+        _compare_predictions(program, written, sample, f"of {arguments.sample}", is_float32)
     elif written is not program:
-        print("not compared with the model: --sample ROWS counts the answers that changed")
+        print("not compared with the model: --sample ROWS counts the predictions that changed")
     if arguments.form in ("c", "onnx"):
-        print(escape_unprintable(_order_of(written)))
+        print(escape_unprintable(_describe_inputs(written)))
     for path in paths:
         print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes"))
     needs = measure_needs(written) if arguments.form == "c" else None
     if needs is not None:
         print(needs)
     if needs is not None and not needs.fits_16_bits:
-        print(f"too large for a processor whose int has 16 bits, such as an AVR: {_SMALLER}")
+        print(f"too large for a processor whose int has 16 bits, such as an AVR: {_SIZE_ADVICE}")
     elif written is program and isinstance(find_learner(checkpoint.model), SVMClassifier | SVMRegressor):
         nbytes = program.nbytes if needs is None else needs.table_bytes
-        print(f"an ensemble of {nbytes:,} bytes of numbers: where that is much, {_SMALLER}")
+        print(f"an ensemble of {nbytes:,} bytes of numbers: where that is too much, {_SIZE_ADVICE}")
 
 
 def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     """Return the first rows of a table, float64 [n, columns], read as `predict` reads it."""
     predictor, rows = Predictor(program), []
     with as_command_error("--sample ", CommandError):
-        for number, row in enumerate(iter_first_rows(place, checkpoint, _SAMPLE), 1):
+        for number, row in enumerate(iter_first_rows(place, checkpoint, _MAX_SAMPLE_ROWS), 1):
             with as_command_error(f"{place}, row {number:,}: ", ValueError):
                 rows.append(predictor.encode_row(row.x))
     if not rows:
@@ -108,29 +108,32 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     return np.array(rows)
 
 
-def _order_of(program: Program) -> str:
-    """Describe the input order of a written program: the names of its columns."""
+def _describe_inputs(program: Program) -> str:
+    """Return a sentence with the inputs of a written program in their order."""
     names = [shorten(str(column.name), 40) for column in program.columns]
     n_hashed = f"{program.n_hash_columns:,} hashed ones" if program.n_hash_columns else ""
     order = describe_order(program.metadata.get("order"))
-    return f"takes numbers in {order}: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
+    return f"takes numbers in {order}: {', '.join(names[:_MAX_SHOWN_COLUMNS] or [n_hashed])}" + ", ..." * (
+        len(names) > _MAX_SHOWN_COLUMNS
+    )
 
 
-def _bits_of(program: Program) -> str:
+def _describe_bits(program: Program) -> str:
+    """Return a sentence with the bits of the support vectors' numbers."""
     dtypes = {array.dtype for step in program.steps for name, array in step.arrays.items() if name == "vectors"}
     bits = sorted({8 * kind.itemsize if kind.kind == "i" else 32 for kind in dtypes})
     if bits in ([], [32]):
-        return "no vectors have fewer bits: there are none that may"
+        return "no vectors have fewer bits: the model has no vectors that can be quantised"
     return f"vectors have {' and '.join(map(str, bits))} bits"
 
 
-def _compare_answers(program: Program, written: Program, rows: np.ndarray, which: str, single: bool) -> None:
+def _compare_predictions(program: Program, written: Program, rows: np.ndarray, description: str, is_float32: bool) -> None:
     """Compare the predictions of a written program with those of the model on rows; warn of large differences."""
     if not len(rows):
         return
     from streamsvm.export.compare import compare_programs  # noqa: PLC0415
 
-    differences = compare_programs(program, written, rows, single=single)
-    print(escape_unprintable(f"compared with the model on rows {which}: {differences}"))
+    differences = compare_programs(program, written, rows, single=is_float32)
+    print(escape_unprintable(f"compared with the model on rows {description}: {differences}"))
     if differences.is_large:
-        warnings.warn(f"{differences.warning} on rows {which}: allow more bits or bytes", stacklevel=2)
+        warnings.warn(f"{differences.warning} on rows {description}: allow more bits or bytes", stacklevel=2)

@@ -1,4 +1,4 @@
-"""The command line's parser, and what becomes of a command: its exit status, its warnings and errors as single lines."""
+"""Parses the command line, runs a command, and prints its warnings and errors as single lines."""
 # ruff: noqa: T201
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ examples:
     streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
     tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
 """
-#: The modules of commands that share one; another command has a module of its name.
+#: The modules of commands that share a module. Other commands have a module of their own name.
 _MODULES = {"merge": "learn", "compile": "learn", "inspect": "understand", "explain": "understand", "report": "understand"}
-_MAKE_ROOM = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"
+_ROOM_ADVICE = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit status.
+    """Run the command line, and return its exit status.
 
-    That is 0; 1 if the command failed (one line on standard error says why); 2 if the command line is wrong; 130 after Ctrl-C.
+    The status is 0 after success, 1 after a failure (one line on standard error gives the reason), 2 if the command line is
+    invalid, and 130 after Ctrl-C.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names and labels may not fit its encoding
+        sys.stdout.reconfigure(errors="backslashreplace")  # like standard error: its encoding may lack characters of names
     parser, commands = _make_parser()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
@@ -74,30 +75,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = parser.parse_known_args(words)
     command = commands[arguments.command]
     if unknown:
-        command.error(escape_unprintable(f"unrecognized arguments: {' '.join(unknown)}{_suggested_flag(command, unknown)}"))
+        command.error(escape_unprintable(f"unrecognized arguments: {' '.join(unknown)}{_suggest_flag(command, unknown)}"))
     try:
         return _run_command(command, arguments)
-    except KeyboardInterrupt:  # the second one, or where something had to be undone
+    except KeyboardInterrupt:  # a second Ctrl-C, or one during a block that must clean up
         print("streamsvm: interrupted", file=sys.stderr)
         return INTERRUPTED_STATUS
 
 
-def _suggested_flag(command: argparse.ArgumentParser, unknown: list[str]) -> str:
-    """Return a hint at the flag of a command that is spelt most like the first unknown one; "" if none is near."""
+def _suggest_flag(command: argparse.ArgumentParser, unknown: list[str]) -> str:
+    """Return a hint at the flag of a command that is most similar to the first unknown flag; "" if no flag is similar."""
     import difflib
 
     name = unknown[0].partition("=")[0]
-    near = difflib.get_close_matches(name, command._option_string_actions, 1) if name.startswith("--") else []
-    return f" (is it {near[0]}?)" if near else ""
+    similar = difflib.get_close_matches(name, command._option_string_actions, 1) if name.startswith("--") else []
+    return f" (is it {similar[0]}?)" if similar else ""
 
 
 def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    # Imported here and not above: --help must be quick.
+    """Run a parsed command, print its error, if any, and return the exit status."""
+    # Not imported at the top of the module, because --help must be fast.
     from streamsvm.core.memory.features import ROOM_ADVICE
     from streamsvm.stream import CheckpointError, StreamError
 
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
-        warnings.showwarning = lambda message, *_, **__: _print_problem(arguments, str(message), failed=False)
+        warnings.showwarning = lambda message, *_, **__: _print_problem(arguments, str(message), is_error=False)
         status = 1
         try:
             stack.enter_context(configure_logs(arguments))
@@ -110,31 +112,31 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
             command.error(escape_unprintable(str(error)))
         except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
             learner = getattr(arguments, "learner", "NAME").partition(",")[0]
-            _print_problem(arguments, str(error).replace(ROOM_ADVICE, _MAKE_ROOM.format(learner)))
-        except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
+            _print_problem(arguments, str(error).replace(ROOM_ADVICE, _ROOM_ADVICE.format(learner)))
+        except BrokenPipeError:  # the reader of standard output has closed it
             pass
         except OSError as error:
             _print_problem(arguments, f"{error.filename or 'standard output'}: {error.strerror}")
     try:
         print(end="", flush=True)
-    except OSError:  # the rest of the output cannot be written, and Python must not try again at exit
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+    except OSError:  # the rest of the output cannot be written, and Python must not try it again at exit
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, sys.stdout.fileno())
+        os.close(null_device)
     return status
 
 
-def _print_problem(arguments: argparse.Namespace, text: str, failed: bool = True) -> None:
+def _print_problem(arguments: argparse.Namespace, text: str, is_error: bool = True) -> None:
     if not logs_json(arguments):
-        print(f"streamsvm: {'' if failed else 'warning: '}{escape_unprintable(text)}", file=sys.stderr)
-    elif failed:
+        print(f"streamsvm: {'' if is_error else 'warning: '}{escape_unprintable(text)}", file=sys.stderr)
+    elif is_error:
         logging.getLogger("streamsvm").error("%s", text, extra={"fields": {"event": "error"}})
     else:
         logging.getLogger("streamsvm").warning("%s", text)
 
 
 class VersionAction(argparse.Action):
-    """Shows the version, and whether numba compiles."""
+    """Prints the version, and whether compiled code is used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from streamsvm.core.compiling.machine_code import describe_status
@@ -144,6 +146,7 @@ class VersionAction(argparse.Action):
 
 
 def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and the parsers of its commands by name."""
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
     parser = argparse.ArgumentParser(prog="streamsvm", description=text)
     parser.add_argument("--version", action=VersionAction, nargs=0, help="show the version, and whether machine code is in use")
@@ -241,15 +244,15 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     text = "switch to a newer model as soon as a learner writes one there; each prediction says which model made it"
     model.add_argument("--follow", action="store_true", help=text)
     add_trusted_flag(model, "the model")
-    said = predict.add_argument_group("what predictions say")
-    add_decision_flags(said, learns=False)
-    said.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
+    outputs = predict.add_argument_group("what predictions contain")
+    add_decision_flags(outputs, learns=False)
+    outputs.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
     text = "a label that is less probable than this is not predicted: null, or an empty cell"
-    said.add_argument("--abstain", type=parse_share, default=0.0, metavar="P", help=text)
+    outputs.add_argument("--abstain", type=parse_share, default=0.0, metavar="P", help=text)
     text = "also write the probabilities of all labels, as a field probabilities"
-    said.add_argument("--probabilities", action="store_true", help=text)
+    outputs.add_argument("--probabilities", action="store_true", help=text)
     text = "also write the N columns that moved each decision most, and by how much, as a field why"
-    said.add_argument("--explain", type=parse_count, metavar="N", help=text)
+    outputs.add_argument("--explain", type=parse_count, metavar="N", help=text)
     add_error_flags(predict, labels=False)
     add_table_flags(predict.add_argument_group("the table"))
     checkpoint_help = "a folder for the position of this run, from which the same command continues; not the folder of the model"

@@ -42,7 +42,7 @@ from streamsvm.stream.page import render_page
 from streamsvm.stream.rows import find_learner
 from streamsvm.stream.scores.base import ScoreReport
 
-_FIGURES = [
+_LEARNER_ATTRIBUTES = [
     "budget",
     "n_support",
     "n_merges",
@@ -53,98 +53,100 @@ _FIGURES = [
     "labels",
     "feature_names",
 ]
-_ROWS = 1000  # with which importance is measured
-_LONGEST, _MOST_NAMES, _MOST_EXPERTS = 40, 8, 4
+_MAX_ROWS = 1000  # to measure importance
+_MAX_NAME_CHARS, _MAX_NAMES, _MAX_EXPERTS = 40, 8, 4
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Print the facts of a model, and draw its learning curve and boundary to the file ``plot``.
+    """Run ``inspect``: print facts about a model, and draw its learning curve and decision boundary with ``--plot``.
 
-    Raises UsageError if no picture can be written there, and CommandError if there is nothing to draw.
+    Raises UsageError if the picture cannot be written to the path, and CommandError if there is nothing to draw.
     """
     if arguments.plot is not None:
         check_output_files("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
         with as_usage_error("--plot: ", (plots.DrawingError,)):
             plots.check_plot_path(arguments.plot)
     checkpoint = load_newest(arguments.path, arguments.trusted)
-    about = ModelSummary(checkpoint)
+    summary = ModelSummary(checkpoint)
     if arguments.json:
-        print(json.dumps(_checkpoint_facts(checkpoint), default=str, sort_keys=True))
+        print(json.dumps(_collect_facts(checkpoint), default=str, sort_keys=True))
     else:
-        _print_facts(_lines_for_users(about))
+        _print_facts(_summarise_model(summary))
         if arguments.all:
             print()
-            _print_facts(_checkpoint_facts(checkpoint))
+            _print_facts(_collect_facts(checkpoint))
     if arguments.plot is None:
         return
-    if about.curve_error:
-        raise CommandError(f"--plot: {about.curve_error}")
+    if summary.curve_error:
+        raise CommandError(f"--plot: {summary.curve_error}")
     with as_command_error("--plot: ", plots.DrawingError), interruptible():
-        left_out = plots.save_plot(arguments.plot, checkpoint.model, about.curve)
-    # Standard output may be JSON for scripts.
+        left_out = plots.save_plot(arguments.plot, checkpoint.model, summary.curve)
+    # Not on standard output, which may be JSON for scripts.
     print(escape_unprintable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 
 
 def _print_facts(facts: Mapping[str, Any]) -> None:
-    named = {escape_unprintable(str(name)): value for name, value in facts.items()}
-    width = max(map(len, named)) + 2
-    for name, value in named.items():
+    """Print facts as lines in two columns, names and values."""
+    printable_facts = {escape_unprintable(str(name)): value for name, value in facts.items()}
+    width = max(map(len, printable_facts)) + 2
+    for name, value in printable_facts.items():
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else escape_unprintable(str(value), True)
         print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
 
 
-def _lines_for_users(about: ModelSummary) -> dict[str, str]:
-    usual = "a number" if about.is_regressor else "how odd a row is" if about.is_anomaly_detector else "labels"
-    lines = {"predicts": about.label or usual}
-    if about.labels:
-        lines["labels"] = _listed_names(about.labels)
-    if about.source is not None:
-        lines["learned from"] = about.source
-    rows = [f"{about.n_learned or 0:,} learned"]
-    rows += [f"{about.n_unlabelled:,} without a label"] * bool(about.n_unlabelled)
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in about.refused.items())
-    rows.append(f"{about.n_refused:,} refused" + f" ({counts})" * bool(counts))
-    rows += [f"{about.n_drifts or 0:,} drift{'s' * (about.n_drifts != 1)}"] * (about.n_drifts is not None)
+def _summarise_model(summary: ModelSummary) -> dict[str, str]:
+    """Return the facts about a model that matter to users, as texts by name."""
+    target = "a number" if summary.is_regressor else "how odd a row is" if summary.is_anomaly_detector else "labels"
+    lines = {"predicts": summary.label or target}
+    if summary.labels:
+        lines["labels"] = _format_names(summary.labels)
+    if summary.source is not None:
+        lines["learned from"] = summary.source
+    rows = [f"{summary.n_learned or 0:,} learned"]
+    rows += [f"{summary.n_unlabelled:,} without a label"] * bool(summary.n_unlabelled)
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in summary.refused.items())
+    rows.append(f"{summary.n_refused:,} refused" + f" ({counts})" * bool(counts))
+    rows += [f"{summary.n_drifts or 0:,} drift{'s' * (summary.n_drifts != 1)}"] * (summary.n_drifts is not None)
     lines["rows"] = ", ".join(rows)
-    for number, report in enumerate(report for report in about.reports if math.isfinite(report.value)):
-        lines["score" if not number else f"score {number + 1}"] = _score_text(report)
-    columns = [column for column in about.columns if column.kind not in ("label", "target")]
+    for number, report in enumerate(report for report in summary.reports if math.isfinite(report.value)):
+        lines["score" if not number else f"score {number + 1}"] = _format_score(report)
+    columns = [column for column in summary.columns if column.kind not in ("label", "target")]
     if columns:
         kinds = Counter(column.kind for column in columns)
-        counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-        lines["columns"] = f"{counted}\n{_listed_names([column.name for column in columns if column.kind != 'dropped'])}"
-    lines["learner"] = f"{about.learner_name}: {about.learner_description[:1].lower()}{about.learner_description[1:]}"
-    if about.decision_rule:
-        lines["decides"] = about.decision_rule
-    if about.experts:
-        heard = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in about.experts[:_MOST_EXPERTS])
-        lines["listens to"] = ", ".join(heard) + (", ..." if len(about.experts) > _MOST_EXPERTS else "")
-    if about.support_vectors is not None:
-        n, budget = about.support_vectors
+        kind_counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        lines["columns"] = f"{kind_counts}\n{_format_names([column.name for column in columns if column.kind != 'dropped'])}"
+    lines["learner"] = f"{summary.learner_name}: {summary.learner_description[:1].lower()}{summary.learner_description[1:]}"
+    if summary.decision_rule:
+        lines["decides"] = summary.decision_rule
+    if summary.experts:
+        weights = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in summary.experts[:_MAX_EXPERTS])
+        lines["listens to"] = ", ".join(weights) + (", ..." if len(summary.experts) > _MAX_EXPERTS else "")
+    if summary.support_vectors is not None:
+        n, budget = summary.support_vectors
         lines["support vectors"] = f"{n:,}" + (f" of {budget:,}" if budget is not None else "")
-    if about.nbytes is not None:
-        lines["memory"] = f"{about.nbytes:,} bytes"
-    lines["export"] = about.export
-    if about.curve_error or about.curve is not None:
-        drawn = "" if about.curve is None else f"{len(about.curve.points)} points, one every {about.curve.every:,} rows"
-        lines["learning curve"] = about.curve_error or f"{drawn}; --plot draws them, and streamsvm report shows it all"
+    if summary.nbytes is not None:
+        lines["memory"] = f"{summary.nbytes:,} bytes"
+    lines["export"] = summary.export
+    if summary.curve_error or summary.curve is not None:
+        points = "" if summary.curve is None else f"{len(summary.curve.points)} points, one every {summary.curve.every:,} rows"
+        lines["learning curve"] = summary.curve_error or f"{points}; --plot draws them, and streamsvm report shows it all"
     return lines
 
 
-def _score_text(report: ScoreReport) -> str:
+def _format_score(report: ScoreReport) -> str:
     last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
     return f"{report.name} {report.value:.4f}{last}{format_baselines(report)}"
 
 
-def _listed_names(names: list[Any]) -> str:
-    shown = [shorten(str(name), _LONGEST) for name in names[:_MOST_NAMES]]
-    return ", ".join(shown) + (f", ... ({len(names):,})" if len(names) > _MOST_NAMES else "")
+def _format_names(names: list[Any]) -> str:
+    shown = [shorten(str(name), _MAX_NAME_CHARS) for name in names[:_MAX_NAMES]]
+    return ", ".join(shown) + (f", ... ({len(names):,})" if len(names) > _MAX_NAMES else "")
 
 
-def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return all that a checkpoint says, and the figures of its model."""
+def _collect_facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the header of a checkpoint, attributes of its learner, and the size of its export."""
     learner = find_learner(checkpoint.model)
-    facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
+    facts = checkpoint.header | {name: getattr(learner, name) for name in _LEARNER_ATTRIBUTES if hasattr(learner, name)}
     try:
         program = make_program(checkpoint.model)
         facts["export"] = {"columns": len(program.columns), "bytes": program.nbytes, "steps": [step.op for step in program.steps]}
@@ -152,27 +154,32 @@ def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         facts["export"] = str(error)
     experts = [report._asdict() for report in getattr(learner, "experts", [])]
     if experts:
-        del facts["follows_average"]  # each expert has two outputs, and both are asked
+        del facts["follows_average"]  # an ensemble uses both iterates of each expert
         facts |= {"effort": learner.effort, "active_combiner": learner.active_combiner, "experts": experts}
     return facts
 
 
 def run_explain(arguments: argparse.Namespace) -> None:
-    """Print the importance of each column, and explain the decisions of the first rows; CommandError without rows."""
+    """Run ``explain``: print the importance of columns, and explain predictions of the first rows.
+
+    Raises CommandError if there are no rows, or the model cannot explain them.
+    """
     checkpoint = load_newest(arguments.path, arguments.trusted)
     model: Any = checkpoint.model
-    rows = list(iter_first_rows(arguments.source, checkpoint, _ROWS))
+    rows = list(iter_first_rows(arguments.source, checkpoint, _MAX_ROWS))
     if not rows:
         raise CommandError(f"{arguments.source} has no rows to explain")
     xs, ys = [row.x for row in rows], [row.y for row in rows]
-    labelled = [i for i, y in enumerate(ys) if y is not None]
+    labelled_rows = [i for i, y in enumerate(ys) if y is not None]
     with as_command_error(f"{arguments.path} cannot explain {arguments.source}: ", ValueError):
-        if labelled:
-            ranking = importance(model, [xs[i] for i in labelled], [ys[i] for i in labelled])
+        if labelled_rows:
+            ranking = importance(model, [xs[i] for i in labelled_rows], [ys[i] for i in labelled_rows])
         else:
             ranking = importance(model, xs)
-        explained = [explain_one(model, x) for x in xs[: arguments.rows]]
-        near = [examples_one(model, x, arguments.examples) for x in xs[: arguments.rows]] if arguments.examples else []
+        explanations = [explain_one(model, x) for x in xs[: arguments.rows]]
+        nearest_examples = (
+            [examples_one(model, x, arguments.examples) for x in xs[: arguments.rows]] if arguments.examples else []
+        )
     if arguments.json:
         facts = {"sizes": ranking.mean_contributions, "losses": ranking.error_increases, "rows": ranking.n_rows}
         facts["error"] = finite_or_none(ranking.error)
@@ -183,11 +190,11 @@ def run_explain(arguments: argparse.Namespace) -> None:
                 "typical": explanation.typical,
                 "contributions": explanation.contributions,
                 "remainder": explanation.remainder,
-                **({} if examples is None else {"examples": _listed_examples(examples)}),
+                **({} if examples is None else {"examples": _examples_to_json(examples)}),
             }
-            for explanation, examples in itertools.zip_longest(explained, near)
+            for explanation, examples in itertools.zip_longest(explanations, nearest_examples)
         ]
-        print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
+        print(json.dumps({name: _to_text_keys(value) for name, value in facts.items()}, default=str))
         return
     print(escape_unprintable(f"{ranking}\n", newlines=True))
     if not ranking.error_increases and (label := read_saved_label(checkpoint)) is not None:
@@ -196,78 +203,79 @@ def run_explain(arguments: argparse.Namespace) -> None:
                 f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True
             )
         )
-    for number, (explanation, examples) in enumerate(itertools.zip_longest(explained, near), 1):
-        like = "" if examples is None else f"the nearest that it knows:\n{examples}\n"
-        print(escape_unprintable(f"row {number:,}: {explanation}\n{like}", newlines=True))
+    for number, (explanation, examples) in enumerate(itertools.zip_longest(explanations, nearest_examples), 1):
+        nearest = "" if examples is None else f"the nearest examples:\n{examples}\n"
+        print(escape_unprintable(f"row {number:,}: {explanation}\n{nearest}", newlines=True))
 
 
-def _listed_examples(examples: Examples) -> list[dict[str, Any]]:
+def _examples_to_json(examples: Examples) -> list[dict[str, Any]]:
     return [
-        {"label": label, "target": example.target, "distance": example.distance, "values": _by_text(example.values)}
+        {"label": label, "target": example.target, "distance": example.distance, "values": _to_text_keys(example.values)}
         for label, nearest in examples.nearest.items()
         for example in nearest
     ]
 
 
-def _by_text(value: Any) -> Any:
-    """Return a value with the keys of its dicts as texts, as JSON has them."""
+def _to_text_keys(value: Any) -> Any:
+    """Convert the keys of dicts within a value to texts, as JSON requires."""
     if isinstance(value, dict):
-        return {str(key): _by_text(inner) for key, inner in value.items()}
-    return [_by_text(inner) for inner in value] if isinstance(value, list) else value
+        return {str(key): _to_text_keys(inner) for key, inner in value.items()}
+    return [_to_text_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
-_FORMS = {".html": render_page, ".htm": render_page, ".md": make_model_card}
+_WRITERS = {".html": render_page, ".htm": render_page, ".md": make_model_card}
 
 
 def run_report(arguments: argparse.Namespace) -> None:
-    """Write the page, and print where it is.
+    """Run ``report``: write a page about a model, and print its path and size.
 
-    Raises UsageError if the form of the file is unknown, or others wrote it, and CommandError if a row cannot be read, or the
-    file cannot be written.
+    Raises UsageError if the format of the file is unknown, or streamsvm did not write the existing file, and CommandError if a
+    row cannot be read, or the file cannot be written.
     """
     path: Path = arguments.into
-    if (write_form := _FORMS.get(path.suffix.lower())) is None:
+    if (make_page := _WRITERS.get(path.suffix.lower())) is None:
         raise UsageError(f"--to {path}: name an .html file for a page, or an .md file for a model card")
     if arguments.labels is not None and not arguments.source:
         raise UsageError(f"--labels {arguments.labels} is about ROWS: name them, too")
     rows = {f"ROWS {name}": Path(name) for name in arguments.source}
     check_output_files("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
     checkpoint = load_newest(arguments.path, arguments.trusted)
-    given = _given_rows(arguments, checkpoint) if arguments.source else None
-    facts = make_report(checkpoint, given, _file_bytes(arguments.path))
+    scored_rows = _score_rows(arguments, checkpoint) if arguments.source else None
+    report = make_report(checkpoint, scored_rows, _measure_file(arguments.path))
     with as_command_error(f"--to {path}: ", ModelFileError), interruptible():
-        write_file(path, write_form(facts).encode())
+        write_file(path, make_page(report).encode())
     print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes"))
 
 
-def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> ReportRows:
+def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> ReportRows:
+    """Return the first rows of the source, and the scores of the model on all rows if they have labels."""
     source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     job = make_labelled_job(source, arguments.label, arguments.labels)
     name = job.source if isinstance(job.source, str) else f"{len(job.source)} files"
     with open_source_for_model(job, checkpoint) as source:
-        first = [row for row in itertools.islice(source, _ROWS) if not isinstance(row, BadRow)]
-    if not first:
+        first_rows = [row for row in itertools.islice(source, _MAX_ROWS) if not isinstance(row, BadRow)]
+    if not first_rows:
         raise CommandError(f"{name} has no rows")
-    xs, ys = [row.x for row in first], [row.y for row in first]
+    xs, ys = [row.x for row in first_rows], [row.y for row in first_rows]
     model: Any = checkpoint.model
     if not isinstance(find_learner(model), base.Classifier | base.Regressor):
         return ReportRows(name, xs, ys)
     positive = find_positive_label(arguments.positive, model, job.text_format)
     with scoring_loop(job, checkpoint, model, choose_metrics(model, positive=positive), positive) as loop:
-        began = time.process_time()
+        start_time = time.process_time()
         try:
-            end = loop.run()
+            progress = loop.run()
         except StreamError:
             if loop.scored or loop.unlabelled < loop.rows:
                 raise
-            return ReportRows(name, xs, ys)  # without a label
-        check_any_scored(end, loop.source.name)
-        seconds = time.process_time() - began
-    return ReportRows(name, xs, ys, end.scored, end.scores, count_unscored_rows(end), seconds)
+            return ReportRows(name, xs, ys)  # no row has a label
+        check_any_scored(progress, loop.source.name)
+        seconds = time.process_time() - start_time
+    return ReportRows(name, xs, ys, progress.scored, progress.scores, count_unscored_rows(progress), seconds)
 
 
-def _file_bytes(place: Path | str) -> int | None:
-    """Return the size of the newest file of a model or a folder of checkpoints; None for a topic."""
+def _measure_file(place: Path | str) -> int | None:
+    """Return the size in bytes of a model's file, or of the newest checkpoint of a folder; None for a topic."""
     if not isinstance(place, Path):
         return None
     files = sorted(place.glob("checkpoint-*.ckpt")) if place.is_dir() else [place]

@@ -135,9 +135,10 @@ def test_a_newer_model_that_does_not_know_the_label_is_passed_over():
             return FollowedModel(model, n)
 
     job = SimpleNamespace(
-        decision_wrapper=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}), decision=SimpleNamespace(flag="--costs fraud=4")
+        decision_wrapper=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}),
+        decision=SimpleNamespace(flag="--costs fraud=4"),
     )
-    newer = _DecisionFollower(Place(), job).newer
+    newer = _DecisionFollower(Place(), job).read_newer
     assert newer().version == 20
     with pytest.warns(UserWarning, match="3 rows cannot be used: --costs fraud=4: the model has not learned the label 'fraud'"):
         assert newer() is None

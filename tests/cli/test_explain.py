@@ -33,7 +33,7 @@ def test_columns_and_rows_are_explained(state, call):
     assert total == pytest.approx(row["decision"])
     assert "examples" not in row
     said = call("explain", state, state.parent / "rows.csv", "--rows", 2, "--examples", 1).stdout
-    assert said.count("the nearest that it knows:\n'no': 1 of ") == 2
+    assert said.count("the nearest examples:\n'no': 1 of ") == 2
     assert said.count(" support vectors\n  distance ") == 4
     found = json.loads(call("explain", state, state.parent / "rows.csv", "--examples", 2, "--json").stdout)
     assert [each["label"] for each in found["explained"][0]["examples"]] == ["no", "no", "yes", "yes"]

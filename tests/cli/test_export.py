@@ -50,7 +50,7 @@ def test_fewer_bits_are_compared_with_the_model(saved, file, tmp_path, call):
     words = "export", saved, "--to", "c", "--out", tmp_path, "--bits", "8"
     [bits, compared, order, *files, needs] = call(*words).stdout.splitlines()
     assert bits == "vectors have 8 bits"
-    assert compared == "not compared with the model: --sample ROWS counts the answers that changed"
+    assert compared == "not compared with the model: --sample ROWS counts the predictions that changed"
     assert order == f"{NATURAL}: 1, 2"
     assert len(files) == 2
     assert re.match(r"on a device: \d+ bytes of flash for tables, .*; of RAM, up to \d+ bytes of stack", needs)
@@ -141,7 +141,7 @@ def test_checkpoints_are_exported(bananas, tmp_path, call):
     ("words", "status", "reason"),
     [
         (["--to", "c", "--inputs", "float"], 2, "--inputs means nothing for --to c: leave it out"),
-        (["--to", "numpy", "--sample", "rows.csv"], 2, "only a model of fewer bits or bytes answers otherwise: add --bits"),
+        (["--to", "numpy", "--sample", "rows.csv"], 2, "only a model of fewer bits or bytes predicts differently: add --bits"),
         (["--to", "pickle"], 2, "invalid choice: 'pickle'"),
         ([], 2, "required: --to"),
         (["--to", "numpy", "--name", "a/b"], 1, "was not exported: invalid file name 'a/b'"),

@@ -95,4 +95,11 @@ def test_a_model_of_many_columns_is_told_from_files_that_others_wrote(file, tmp_
 
 
 def test_formats_that_no_sink_writes(rows, tmp_path, call):
-    call(*LEARN, rows, "--to", tmp_path / "out.parquet", status=2, says="are written as CSV or JSON lines: name a .csv or .jsonl file")
+    call(
+        *LEARN,
+        rows,
+        "--to",
+        tmp_path / "out.parquet",
+        status=2,
+        says="are written as CSV or JSON lines: name a .csv or .jsonl file",
+    )

@@ -119,7 +119,16 @@ def test_a_file_without_a_model_is_told(rows, tmp_path, call):
     raises("seven holds a int, which is not a model: name the file", load, tmp_path / "seven", error=CheckpointError)
     raises("a int is not a model", save, 7, tmp_path / "eight", error=ModelFileError)
     save(StandardScaler(), tmp_path / "scaler")
-    call("predict", rows, "--model", tmp_path / "scaler", "--to", "-", status=1, says="a StandardScaler, which does not predict a label")
+    call(
+        "predict",
+        rows,
+        "--model",
+        tmp_path / "scaler",
+        "--to",
+        "-",
+        status=1,
+        says="a StandardScaler, which does not predict a label",
+    )
 
 
 @pytest.mark.parametrize("sink", ["--to", "--on-error"])
