@@ -6,9 +6,9 @@ import pytest
 from river import checks
 
 from streamsvm import learners
-from streamsvm.learners.classifier import Baseline
+from streamsvm.learners.classifier import ReferenceClassifier
 
-BASELINES = [name for name in learners.__all__ if issubclass(getattr(learners, name), Baseline)]
+BASELINES = [name for name in learners.__all__ if issubclass(getattr(learners, name), ReferenceClassifier)]
 
 
 def first(n, values, others=pytest.mark.thorough):

@@ -1,6 +1,6 @@
 """The bases of online classifiers, which encode labels and turn decision values into labels and probabilities.
 
-`Baseline` is the base of the algorithms that budgeted SVMs are compared with.
+`ReferenceClassifier` is the base of the algorithms that budgeted SVMs are compared with.
 """
 
 from __future__ import annotations
@@ -437,13 +437,13 @@ MAX_COEFFICIENT = 1e30
 
 
 @compiled
-def add_bounded(block: np.ndarray, slot: int, step: float) -> None:
+def add_clipped(block: np.ndarray, slot: int, step: float) -> None:
     """Add ``step`` to a support vector's coefficient, and clip it to +-`MAX_COEFFICIENT`."""
     a = get_common_state(block)["scale"] * views(block).coefficients[0, slot]
     add_to_coefficient(block, slot, min(max(a + step, -MAX_COEFFICIENT), MAX_COEFFICIENT) - a)
 
 
-class Baseline(BudgetedClassifier):
+class ReferenceClassifier(BudgetedClassifier):
     """The base of algorithms from the literature that budgeted SVMs are compared with, for two classes.
 
     Averaging is only available in algorithms that never remove a support vector.
@@ -460,7 +460,7 @@ class Baseline(BudgetedClassifier):
 
 
 @learner
-class Reference(Baseline):
+class UnbudgetedClassifier(ReferenceClassifier):
     """The base of algorithms without budget maintenance. They refuse a row that would exceed the budget."""
 
     budget: int = field(default=10_000, kw_only=False)

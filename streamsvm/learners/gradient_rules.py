@@ -15,13 +15,13 @@ from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, draw_slot
 from streamsvm.learners.bsgd import Descent
-from streamsvm.learners.classifier import MAX_COEFFICIENT, Baseline, Reference
+from streamsvm.learners.classifier import MAX_COEFFICIENT, ReferenceClassifier, UnbudgetedClassifier
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
 
 @learner
-class KernelOGD(Reference, Descent):
+class KernelOGD(UnbudgetedClassifier, Descent):
     """Online gradient descent in the kernel's space (NORMA).
 
     Each row inside the margin becomes a support vector, and all coefficients shrink with each row. Without budget maintenance, it
@@ -51,7 +51,7 @@ class KernelOGD(Reference, Descent):
 
 
 @learner
-class KernelPegasos(Reference, Descent):
+class KernelPegasos(UnbudgetedClassifier, Descent):
     """Kernel Pegasos: `BSGDClassifier` without budget maintenance and averaging, as a reference for learners that have both.
 
     References
@@ -92,7 +92,7 @@ def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
 
 
 @learner
-class BOGD(Baseline, MergeableExpansion):
+class BOGD(ReferenceClassifier, MergeableExpansion):
     """Bounded online gradient descent: a random support vector is removed when the budget is full.
 
     The other coefficients are enlarged, so that the expected model does not change.
@@ -162,7 +162,7 @@ def bpas_step(block: np.ndarray, row: CurrentRow) -> None:
 
 
 @learner
-class BPAS(Baseline, MergeableExpansion):
+class BPAS(ReferenceClassifier, MergeableExpansion):
     """Budget passive-aggressive learning, the simple variant (BPA-S).
 
     When the budget is full, the support vector that the new one represents best is removed, and projected onto the new one.

@@ -16,7 +16,7 @@ from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.rule import get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow
-from streamsvm.learners.classifier import Baseline, add_bounded
+from streamsvm.learners.classifier import ReferenceClassifier, add_clipped
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
@@ -57,7 +57,7 @@ def fogd_step(block: np.ndarray, row: CurrentRow) -> None:
 
 
 @learner
-class FOGD(Baseline):
+class FOGD(ReferenceClassifier):
     """Online gradient descent on random Fourier features of the Gaussian kernel.
 
     Parameters
@@ -159,7 +159,7 @@ def nogd_step(block: np.ndarray, row: CurrentRow) -> None:
     n = h["n_support"]
     if n < h["budget"]:
         if row.self_kernel >= LEAST_SELF_KERNEL:
-            add_bounded(block, append_vector(block, v.rows[0], row.norm, row.weight), size)
+            add_clipped(block, append_vector(block, v.rows[0], row.norm, row.weight), size)
     elif size != 0.0:
         if s["gamma"] != h["gamma"]:
             _invert_gram(block)
@@ -167,11 +167,11 @@ def nogd_step(block: np.ndarray, row: CurrentRow) -> None:
             total = 0.0
             for j in range(n):
                 total += v.gram[i, j] * np.float64(v.kernel_rows[0, j])
-            add_bounded(block, i, size * total)
+            add_clipped(block, i, size * total)
 
 
 @learner
-class NOGD(Baseline, MergeableExpansion):
+class NOGD(ReferenceClassifier, MergeableExpansion):
     """Online gradient descent on Nystroem features.
 
     The first rows become landmarks, and the model stays in their span. If ``gamma="scale"`` changes after the landmarks are

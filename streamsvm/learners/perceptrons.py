@@ -13,7 +13,7 @@ from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, add_to_coefficient, draw_slot
-from streamsvm.learners.classifier import Baseline, Reference
+from streamsvm.learners.classifier import ReferenceClassifier, UnbudgetedClassifier
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import MergeSource
 from streamsvm.learners.merging import MergeableExpansion
@@ -33,7 +33,7 @@ def rbp_step(block: np.ndarray, row: CurrentRow) -> None:
 
 
 @learner
-class RBP(Baseline, MergeableExpansion):
+class RBP(ReferenceClassifier, MergeableExpansion):
     """The randomised budget perceptron: once the budget is full, a new support vector replaces a random one.
 
     References
@@ -66,7 +66,7 @@ def stoptron_step(block: np.ndarray, row: CurrentRow) -> None:
 
 
 @learner
-class Stoptron(Baseline, MergeableExpansion):
+class Stoptron(ReferenceClassifier, MergeableExpansion):
     """A kernel perceptron that stops learning when its budget is full.
 
     References
@@ -94,7 +94,7 @@ def kernel_perceptron_step(block: np.ndarray, row: CurrentRow) -> None:
 
 
 @learner
-class KernelPerceptron(Reference):
+class KernelPerceptron(UnbudgetedClassifier):
     """The kernel perceptron: each misclassified row becomes a support vector.
 
     It has no budget maintenance: use it as a reference for learners that have one.
@@ -166,7 +166,7 @@ def forgetron_step(block: np.ndarray, row: CurrentRow) -> None:
 
 
 @learner
-class Forgetron(Baseline, MergeableExpansion):
+class Forgetron(ReferenceClassifier, MergeableExpansion):
     """The self-tuned Forgetron: a kernel perceptron that shrinks its coefficients and removes the oldest support vector.
 
     It does so when the budget is full. It shrinks the coefficients as little as its mistake bound allows.

@@ -15,7 +15,7 @@ from streamsvm.core.memory.slots import append_vector, compute_slot_kernels, rem
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.rule import get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, compute_scores
-from streamsvm.learners.classifier import Baseline, add_bounded
+from streamsvm.learners.classifier import ReferenceClassifier, add_clipped
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
@@ -124,18 +124,18 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
     if mistake:
         size = row.weight * y
         if n < h["budget"] and distance > s["eta"] and _grow_store(block, share, diagonal, n):
-            add_bounded(block, append_vector(block, v.rows[0], row.norm, row.weight), size)
+            add_clipped(block, append_vector(block, v.rows[0], row.norm, row.weight), size)
             return
     elif squared > 0.0:
         loss = 1.0 - y * f
         size = row.weight * y * min(max(2.0 * (loss - distance / s["eta"]), 0.0) / squared, loss / squared, 1.0)
     if size != 0.0:
         for i in range(n):
-            add_bounded(block, i, size * along[i] * math.sqrt(diagonal) * v.gram[i, -1])
+            add_clipped(block, i, size * along[i] * math.sqrt(diagonal) * v.gram[i, -1])
 
 
 @learner
-class Projectron(Baseline, MergeableExpansion):
+class Projectron(ReferenceClassifier, MergeableExpansion):
     """A kernel perceptron that projects misclassified rows onto its support vectors.
 
     A misclassified row only becomes a support vector if its distance to the span of the support vectors is above ``eta``, and the

@@ -258,7 +258,7 @@ OF_LEAST_SQUARES = {
     "301 landmarks": [of_landmarks(("n_support", 301))],
     "2 outputs": [of_landmarks(("n_outputs", 2))],
     "kernel of an expert": [of_landmarks(("kernel", 1))],
-    "the rows that it holds": [of_landmarks(("n_stored", 10**6))],
+    "its stored rows do not fit": [of_landmarks(("n_stored", 10**6))],
     "its ridge is 0": [of_landmarks(("ridge", 0.0))],
     "targets that are not labels": [of_landmarks((("window_targets", ...), 0.5))],
 }

@@ -126,7 +126,7 @@ def test_references_refuse_rows_beyond_the_budget_and_do_not_change(kind):
     X = np.array([[x["a"], x["b"]] for x, _ in rows])
     many = kind(budget=10)
     many.learn_many(X[:5], [y for _, y in rows[:5]])
-    refused("give it a larger budget", many.learn_many, X, [y for _, y in rows], error=RuntimeError)
+    refused("use a larger budget", many.learn_many, X, [y for _, y in rows], error=RuntimeError)
 
 
 @pytest.mark.once
