@@ -191,11 +191,8 @@ class Predictor:
         """
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of names to values, not a {type(x).__name__}")
-        values, columns, n_hash_columns = (
-            [math.nan] * len(self.program.columns),
-            self._number_columns,
-            self.program.n_hash_columns,
-        )
+        values, columns = [math.nan] * len(self.program.columns), self._number_columns
+        n_hash_columns = self.program.n_hash_columns
         for name, value in x.items():
             column = columns.get(name)
             if type(value) is float and column is not None and not n_hash_columns:  # the common case, without function calls

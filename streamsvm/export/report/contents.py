@@ -220,21 +220,15 @@ _EXPLANATION_SENTENCE = (
 
 def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[str, Any]:
     """Return the most important columns, and a sentence about the measure."""
-    increases, sizes = ranking.error_increases, ranking.mean_contributions
-    names = sorted(sizes, key=lambda name: -increases.get(name, 0.0)) if increases else list(sizes)
+    deltas, sizes = ranking.error_increases, ranking.mean_contributions
+    names = sorted(sizes, key=lambda name: -deltas.get(name, 0.0)) if deltas else list(sizes)
     columns = []
     for name in names[:_MAX_IMPORTANT_COLUMNS]:
-        increase = increases.get(name)
-        text = (
-            f"{sizes[name]:.3g}"
-            if increase is None
-            else f"{increase:+.3g}"
-            if summary.is_regressor
-            else f"{100.0 * increase:+.1f}"
-        )
-        columns.append([clean_text(name), to_json_number(sizes[name] if increase is None else max(increase, 0.0)), text])
+        delta = deltas.get(name)
+        text = f"{sizes[name]:.3g}" if delta is None else f"{delta:+.3g}" if summary.is_regressor else f"{100.0 * delta:+.1f}"
+        columns.append([clean_text(name), to_json_number(sizes[name] if delta is None else max(delta, 0.0)), text])
     sentence = f"How much each column moves a decision, in the mean over {ranking.n_rows:,} rows."
-    if increases:
+    if deltas:
         error = f"How much the error, now {ranking.error:.4g}," if summary.is_regressor else _POINTS.format(100.0 * ranking.error)
         sentence = f"{error} grows if the values of a column are shuffled among {ranking.n_rows:,} rows."
     n_rest = len(names) - len(columns)
