@@ -204,7 +204,7 @@ def test_message_larger_than_a_fetch_is_passed_over(new_topic, open_source, boot
 
 
 @pytest.mark.parametrize("to_topic", [False, True])
-def test_fifty_kinds_of_poison(new_topic, bootstrap, producer, tmp_path, call, to_topic):
+def test_fifty_kinds_of_invalid_rows(new_topic, bootstrap, producer, tmp_path, call, to_topic):
     order, rows = poison.mixed(poison.JSON), poison.good_rows()
     topics = {"whole": new_topic(), "good": new_topic()}
     for item in order:

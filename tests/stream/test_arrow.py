@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as sources."""
+"""The source of Parquet and Arrow files: columns and rows, resuming, and refused files."""
 
 import math
 import subprocess
@@ -42,7 +42,7 @@ def table_file(request, tmp_path):
     return path
 
 
-def test_what_a_file_refuses(table_file, tmp_path):
+def test_a_file_without_the_columns_or_of_another_format_is_refused(table_file, tmp_path):
     with open_source(str(table_file), label="y") as source:
         source.read(1)
         source.stop()
@@ -74,7 +74,7 @@ TYPES = {
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 @pytest.mark.parametrize("nulls", [False, True])
-def test_columns_say_what_rows_do(tmp_path, kind, nulls):
+def test_columns_and_rows_have_equal_values(tmp_path, kind, nulls):
     columns = {
         name: pa.array([None if nulls and i % 3 == 1 else value for i, value in enumerate(values)], pa.type_for_alias(name))
         for name, values in TYPES.items()
@@ -99,16 +99,16 @@ def test_columns_say_what_rows_do(tmp_path, kind, nulls):
             {"columns": dict.fromkeys(names[:3], "number") | {"*": "drop"}},
             {"columns": dict.fromkeys(names[4:], "drop")},
         ]
-        for how in ways:
+        for options in ways:
             for most in (3, 100):
-                with ArrowSource(path, **how) as source:
+                with ArrowSource(path, **options) as source:
                     assert sum(len(check_table(chunk)) for chunk in chunks_of(source, most)) == 8
         for label in names:
             with ArrowSource(path, label, missing="7") as source:
                 assert all(check_table(chunk).y for chunk in chunks_of(source))
 
 
-def test_large_batches_are_held_in_pieces(tmp_path):
+def test_large_batches_are_split(tmp_path):
     path = write(tmp_path / "rows.arrow", pa.table({"n": list(range(5000)), "y": [0, 1] * 2500}))
     with ArrowSource(path, "y") as source:
         assert max(batch.num_rows for batch in source._iter_batches(1500)) == 1024
@@ -116,7 +116,7 @@ def test_large_batches_are_held_in_pieces(tmp_path):
         assert next(iter(source)).x == {"n": 1500}
 
 
-def test_without_pyarrow_the_remedy_is_said(table_file, monkeypatch):
+def test_without_pyarrow_the_error_names_the_package(table_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     raises(r'pip install "streamsvm\[files\]"', ArrowSource, table_file, error=ModuleNotFoundError)
 
@@ -147,13 +147,13 @@ def test_a_corrupt_file_is_refused_before_it_is_read(tmp_path):
     assert int(done.stdout) > n / 10
 
 
-def test_a_time_beyond_the_years_of_python_is_a_bad_row(tmp_path):
+def test_a_time_that_datetime_cannot_hold_is_a_bad_row(tmp_path):
     times = pa.array([*range(499), 253_402_300_800_000, 10**17]).cast(pa.timestamp("ms"))
     parquet.write_table(pa.table({"at": times, "a": [i % 7 for i in range(501)], "y": [0, 1, 1] * 167}), tmp_path / "a.parquet")
     for reading, refused in (({"columns": "at:date"}, {"not a number": 2}), ({"columns": "at:drop"}, {})):
         with ArrowSource(tmp_path / "a.parquet", "y", **reading) as source, FileSink(tmp_path / "out.jsonl") as sink:
-            end = LearningLoop(source, BSGDClassifier(budget=5), sink=sink, passthrough=["at"], on_error="skip").run()
-        assert (end.rows, end.refused) == (501, refused)
+            progress = LearningLoop(source, BSGDClassifier(budget=5), sink=sink, passthrough=["at"], on_error="skip").run()
+        assert (progress.rows, progress.refused) == (501, refused)
 
 
 def test_decimals_are_numbers_and_structs_are_columns_by_their_path(tmp_path):

@@ -1,4 +1,4 @@
-"""Rows that are taken together leave the bytes of rows that are taken one by one."""
+"""Batches: a loop that processes many rows in one call gives the same bytes as one that processes single rows."""
 
 import inspect
 import itertools
@@ -84,7 +84,7 @@ def one_by_one(model, rows, weights=None):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", LEARNERS, ids=lambda kind: kind.__name__)
-def test_rows_that_are_predicted_and_learned_in_one_call(kind, weighted):
+def test_a_batch_gives_the_predictions_and_the_model_of_single_rows(kind, weighted):
     regression = "Regressor" in kind.__name__
     parameters = {name: value for name, value in {"budget": 20, "seed": 3}.items() if name in inspect.signature(kind).parameters}
     rows, at_once = rows_of(regression=regression), 0
@@ -92,26 +92,26 @@ def test_rows_that_are_predicted_and_learned_in_one_call(kind, weighted):
         rows[300::7] = [Row(x, None) for x, _ in rows[300::7]]
     single, many = kind(**parameters), kind(**parameters)
     weights = np.array([1.0, 0.5, 0.0, 2.0] * (N // 4)) if weighted else np.ones(N)
-    expected, found, i = one_by_one(single, rows, weights), [], 0
+    expected, results, i = one_by_one(single, rows, weights), [], 0
     while i < len(rows):
-        part = rows[i : (end := i + 1 + i % 50)]
-        how = {"weights": weights[i:end]} if weighted else {}
-        answers = many.predict_then_learn(*in_columns(part), [row.y for row in part], not regression, **how)
-        if answers is None:
+        part = rows[i : (stop := i + 1 + i % 50)]
+        options = {"weights": weights[i:stop]} if weighted else {}
+        predictions = many.predict_then_learn(*in_columns(part), [row.y for row in part], not regression, **options)
+        if predictions is None:
             part = rows[i : i + 1]
-            found += one_by_one(many, part, weights[i : i + 1])
+            results += one_by_one(many, part, weights[i : i + 1])
         else:
             at_once += len(part)
-            found += zip(answers[0], answers[1] or [None] * len(part), strict=True)
+            results += zip(predictions[0], predictions[1] or [None] * len(part), strict=True)
         i += len(part)
-    assert found == expected
+    assert results == expected
     assert dumps(many) == dumps(single)
     assert at_once > N / 2 or kind._rule is None or many._refuses_when_full
 
 
 @pytest.mark.parametrize("three", [False, True])
 @pytest.mark.parametrize("kind", [kind for kind in LEARNERS if "Regressor" not in kind.__name__], ids=lambda kind: kind.__name__)
-def test_the_probabilities_of_all_labels_in_one_call(kind, three):
+def test_a_batch_gives_the_probabilities_of_all_labels(kind, three):
     parameters = {name: value for name, value in {"budget": 20, "seed": 3}.items() if name in inspect.signature(kind).parameters}
     rows, single, many = (THREE if three else rows_of())[:200], kind(**parameters), kind(**parameters)
     for x, y in rows[:30]:
@@ -132,19 +132,19 @@ def test_the_probabilities_of_all_labels_in_one_call(kind, three):
     assert dumps(many) == dumps(single)
 
 
-def test_the_probabilities_of_all_labels_before_any_was_learned():
+def test_a_batch_gives_probabilities_before_labels_were_learned():
     for model in (BSGDClassifier(10, seed=0), BSGDClassifier(10, seed=0, max_classes=2)):
-        predictions, each = model.predict_then_learn(np.empty((2, 0)), [], [None, None], "all")
+        predictions, probabilities = model.predict_then_learn(np.empty((2, 0)), [], [None, None], "all")
         assert predictions == [model.predict_one({})] * 2
-        assert {label: column.tolist() for label, column in each.items()} == {
+        assert {label: column.tolist() for label, column in probabilities.items()} == {
             label: [p, p] for label, p in model.predict_proba_one({}).items()
         }
         model.learn_one({"a": 1.0}, "only")
-        _, each = model.predict_then_learn(np.ones((2, 1)), ["a"], [None, "only"], "all")
-        assert [{label: column[i] for label, column in each.items()} for i in (0, 1)] == [{"only": 1.0}] * 2
+        _, probabilities = model.predict_then_learn(np.ones((2, 1)), ["a"], [None, "only"], "all")
+        assert [{label: column[i] for label, column in probabilities.items()} for i in (0, 1)] == [{"only": 1.0}] * 2
 
 
-def test_rows_with_something_new_are_left_to_the_methods_for_one():
+def test_a_batch_ends_before_a_row_with_a_new_feature_or_label():
     model = BSGDClassifier(10, seed=0)
     for x, y in rows_of(50):
         model.learn_one(x, y)
@@ -164,17 +164,25 @@ def test_rows_with_something_new_are_left_to_the_methods_for_one():
     assert dumps(model) == before
 
 
-def left_by(folder, source, make, **options):
-    """What a loop leaves: counts and scores, the newest checkpoint, the model, predictions, places of refused rows, the curve."""
+def run_results(folder, source, make, **options):
+    """Run a loop; return places of refused rows, counts and scores, the checkpoint, the model, predictions, and the curve."""
     out, letters = folder / "out.jsonl", folder / "letters.jsonl"
     with CheckpointFolder(folder / "state") as checkpoints, FileSink(out) as sink:
         loop = LearningLoop(source, make(), sink=sink, checkpoints=checkpoints, on_error=str(letters), error_share=1.0, **options)
-        end = loop.run()
+        progress = loop.run()
     newest = max((folder / "state").glob("*.ckpt"))
-    found = list(map(json.loads, letters.read_text().splitlines()))
-    places = [letter["place"].rpartition(", ")[2] for letter in found]
-    reasons = [(letter["row"], letter["kind"], letter["reason"]) for letter in found]
-    counts = (end.rows, end.learned, end.unlabelled, end.empty, end.refused, end.metric, end.windowed)
+    letters_found = list(map(json.loads, letters.read_text().splitlines()))
+    places = [letter["place"].rpartition(", ")[2] for letter in letters_found]
+    reasons = [(letter["row"], letter["kind"], letter["reason"]) for letter in letters_found]
+    counts = (
+        progress.rows,
+        progress.learned,
+        progress.unlabelled,
+        progress.empty,
+        progress.refused,
+        progress.metric,
+        progress.windowed,
+    )
     return places, counts, newest.name, dumps(loop.model), out.read_bytes(), reasons, repr(loop.windowed), loop.curve.state
 
 
@@ -184,7 +192,7 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
 
 
 @pytest.mark.parametrize(
-    ("as_table", "make", "how"),
+    ("as_table", "make", "case"),
     [
         *(
             (as_table, lambda: BSGDClassifier(20, seed=0), {**MIXED, "metric": metric})
@@ -194,8 +202,8 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
             )
         ),
         *(
-            (False, lambda: BSGDClassifier(20, seed=0), {**MIXED, **how, "metric": lambda names=names: names})
-            for names, how in (
+            (False, lambda: BSGDClassifier(20, seed=0), {**MIXED, **case, "metric": lambda names=names: names})
+            for names, case in (
                 (["ROCAUC", "LogLoss"], {}),
                 (["Accuracy", "AveragePrecision", "BrierScore", "ConfusionMatrix"], {"rows": THREE, "positive": 2}),
                 ("CrossEntropy", {"rows": THREE}),
@@ -213,15 +221,15 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
         (False, lambda: KernelRLSClassifier(20), {"rows": rows_of(150), "metric": metrics.Accuracy}),  # one row at a time
     ],
 )
-def test_a_loop_over_chunks_leaves_what_a_loop_over_rows_does(tmp_path, as_table, make, how):
-    rows, metric = how["rows"], how["metric"]
-    options = {name: value for name, value in how.items() if name not in ("rows", "metric")}
-    found = []
+def test_a_loop_with_batches_gives_the_results_of_a_loop_over_rows(tmp_path, as_table, make, case):
+    rows, metric = case["rows"], case["metric"]
+    options = {name: value for name, value in case.items() if name not in ("rows", "metric")}
+    results = []
     for name, source in (("rows", IterableSource(rows, "chunks")), ("chunks", InChunks(rows, as_table))):
         (tmp_path / name).mkdir()
-        found.append(left_by(tmp_path / name, source, make, metric=metric(), **options))
-    assert found[0] == found[1]
-    _, _, unlabelled, empty, refused, *_ = found[0][1]
+        results.append(run_results(tmp_path / name, source, make, metric=metric(), **options))
+    assert results[0] == results[1]
+    _, _, unlabelled, empty, refused, *_ = results[0][1]
     assert min(sum(refused.values()), unlabelled, empty) > 0 or rows is not MIXED["rows"]
 
 
@@ -230,7 +238,7 @@ WRONG = [1e39, "inf", "text", "2024-13-01", "1_0", True, "x" * 1100, "-0.5", "",
 
 
 def people(regression):
-    """Rows with names, dates and missing values, some of them wrong."""
+    """Rows with names, dates and missing values; some are invalid."""
     rng = random.Random(5)
     for i in range(N):
         x = {
@@ -249,7 +257,7 @@ def people(regression):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "regression", "how", "reading"),
+    ("suffix", "regression", "encoder_options", "reading"),
     [
         (
             "csv",
@@ -272,30 +280,30 @@ def people(regression):
         ),
     ],
 )
-def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, how, reading):
+def test_an_encoder_encodes_batches_as_it_encodes_rows(tmp_path, regression, suffix, encoder_options, reading):
     path = write_rows(tmp_path / f"rows.{suffix}", list(people(regression)))
 
     def model():
         learner = (BSGDRegressor if regression else BSGDClassifier)(20, seed=0)
-        return TableEncoder(**how) | learner
+        return TableEncoder(**encoder_options) | learner
 
     def opened():
         return open_source(str(path), label="y", **reading)
 
     with opened() as source:
-        rows, found = list(source), []
+        rows, results = list(source), []
         by_rows = IterableSource(rows)
         by_rows.columns = source.columns
     for name, source in (("rows", by_rows), ("chunks", opened())):
         (tmp_path / name).mkdir()
-        found.append(left_by(tmp_path / name, source, model, window=50, checkpoint_every=130))
+        results.append(run_results(tmp_path / name, source, model, window=50, checkpoint_every=130))
         source.close()
-    assert found[0][1:] == found[1][1:]
+    assert results[0][1:] == results[1][1:]
     first = 1 + (suffix == "csv")
-    assert found[1][0] == [f"line {row + first:,}" for row, *_ in found[1][5]] != []
-    _, learned, unlabelled, empty, *_ = found[0][1]
+    assert results[1][0] == [f"line {row + first:,}" for row, *_ in results[1][5]] != []
+    _, learned, unlabelled, empty, *_ = results[0][1]
     assert min(learned - N // 2, unlabelled, empty) > 0
-    alone = []  # rows that are taken by themselves
+    alone = []  # rows that are processed one by one
     with opened() as source:
         loop = LearningLoop(source, model(), on_error="skip", error_share=1.0)
         take = loop._process_row
@@ -306,7 +314,7 @@ def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, 
 
 @pytest.mark.parametrize("metric", [metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.CohenKappa])
 @pytest.mark.parametrize("window", [1, 7, 40])
-def test_many_are_counted_as_one_after_the_other(metric, window):
+def test_a_score_counts_a_batch_as_it_counts_rows(metric, window):
     rng = random.Random(window)
     positive = {"positive": 1} if metric is metrics.F1 else {}
     one, many = (ScoreSet(metric(), window, multiclass=True, **positive) for _ in range(2))
@@ -319,18 +327,18 @@ def test_many_are_counted_as_one_after_the_other(metric, window):
                 one.flush()
         one.flush()
         many.update_many([*ys, None], [*predicted, 1])
-        found, expected = many.first, one.first
-        assert found.metric.cm.data == expected.metric.cm.data
-        assert list(found.metric.cm.sum_row.items()) == list(expected.metric.cm.sum_row.items())
+        score, expected_score = many.first, one.first
+        assert score.metric.cm.data == expected_score.metric.cm.data
+        assert list(score.metric.cm.sum_row.items()) == list(expected_score.metric.cm.sum_row.items())
         assert many.make_reports() == one.make_reports()
         assert many.first.state["windowed"] == one.first.state["windowed"]
         resumed = ScoreSet(metric(), window, multiclass=True, **positive)
         resumed.resume(many.state)
-        assert resumed.first.windowed_value == expected.windowed_value
+        assert resumed.first.windowed_value == expected_score.windowed_value
         assert resumed.first.state["windowed"] == one.first.state["windowed"]
 
 
-def test_the_last_rows_are_those_of_a_rolling_metric():
+def test_the_window_is_that_of_a_rolling_metric():
     rolling, score, rng = utils.Rolling(metrics.MacroF1, window_size=20), RiverScore(metrics.MacroF1(), 20), random.Random(5)
     for _ in range(300):
         y, predicted = rng.choice([0, 1, 2]), rng.choice([0, 1, 2])
@@ -340,12 +348,12 @@ def test_the_last_rows_are_those_of_a_rolling_metric():
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_many_lines_are_those_of_single_records(tmp_path, suffix):
+def test_a_sink_writes_a_batch_as_it_writes_records(tmp_path, suffix):
     labels = [0, 1, True, False, 'a, "quoted" one', "ö\ud800", None, 1.5, math.nan, np.int64(3), np.float32(0.5)]
     rows = [range(len(labels)), labels, labels[::-1], [0.1] * 5 + [None] * 6, [7] * len(labels)]
     names = ["row", "y_pred", "y_true", "probability", "model"]
-    for whole in (rows, [list(column)[:2] for column in rows], [[value] * 3 for value in (1, True, False, 0.25, 7)]):
-        columns = dict(zip(names, whole, strict=True))
+    for columns_of_rows in (rows, [list(column)[:2] for column in rows], [[value] * 3 for value in (1, True, False, 0.25, 7)]):
+        columns = dict(zip(names, columns_of_rows, strict=True))
         with FileSink(tmp_path / f"many.{suffix}") as sink:
             sink.write_many(columns)
         with FileSink(tmp_path / f"single.{suffix}") as sink:
@@ -353,14 +361,14 @@ def test_many_lines_are_those_of_single_records(tmp_path, suffix):
         text = (tmp_path / f"many.{suffix}").read_bytes()
         assert text == (tmp_path / f"single.{suffix}").read_bytes()
         if suffix == "jsonl":
-            plain = [value.item() if isinstance(value, np.generic) else value for value in whole[1]]
+            plain = [value.item() if isinstance(value, np.generic) else value for value in columns_of_rows[1]]
             expected = [None if isinstance(value, float) and math.isnan(value) else value for value in plain]
             assert [json.loads(line)["y_pred"] for line in text.splitlines()] == expected
 
 
 @pytest.mark.parametrize(("asked", "longest"), [(2.0, None), (None, 2.0)])
 def test_checkpoints_by_time(tmp_path, monkeypatch, asked, longest):
-    """As it is asked for, or as the place needs it; none before the first row."""
+    """After the requested time, or earlier if the checkpoint store needs it; never before the first row."""
     now, written = 0.0, []
     monkeypatch.setattr("time.monotonic", lambda: now)
 
@@ -379,8 +387,8 @@ def test_checkpoints_by_time(tmp_path, monkeypatch, asked, longest):
 
         monkeypatch.setattr(checkpoints, "save", noted)
         monkeypatch.setattr(CheckpointFolder, "max_seconds", longest)
-        how = {"checkpoints": checkpoints, "checkpoint_every": None, "checkpoint_seconds": asked}
-        LearningLoop(Slow(rows_of(100)), BSGDClassifier(20, seed=0), **how).run()
+        options = {"checkpoints": checkpoints, "checkpoint_every": None, "checkpoint_seconds": asked}
+        LearningLoop(Slow(rows_of(100)), BSGDClassifier(20, seed=0), **options).run()
     times = [moment for moment, _ in written]
     assert len(times) > 2
     assert all(later - earlier >= 2.0 for earlier, later in itertools.pairwise(times[:-1]))
@@ -397,9 +405,9 @@ class Counting(Chunk):
         Counting.reads += 1
         return super().read_row(i)
 
-    def read_table(self, known):
+    def read_table(self, known_features):
         Counting.reads += len(self)
-        return super().read_table(known)
+        return super().read_table(known_features)
 
 
 @pytest.mark.parametrize(
@@ -407,18 +415,18 @@ class Counting(Chunk):
     [(BSGDClassifier(budget=20, class_weight="balanced"), metrics.Accuracy()), (KernelPerceptron(), metrics.Accuracy())],
     ids=["class weights", "no budget"],
 )
-def test_rows_that_are_always_learned_one_by_one_are_read_once(model, metric, monkeypatch):
+def test_rows_that_cannot_be_learned_in_batches_are_read_once(model, metric, monkeypatch):
     monkeypatch.setattr(Counting, "reads", 0)
     assert LearningLoop(InChunks(rows_of(4000), kind=Counting), model, metric).run().rows == Counting.reads == 4000
 
 
-def test_a_model_that_learns_rows_one_by_one_predicts_many_at_once():
+def test_a_model_that_learns_single_rows_predicts_in_batches():
     model, rows = BSGDClassifier(budget=20, class_weight="balanced"), rows_of()
     for x, y in rows:
         model.learn_one(x, y)
     X = in_columns(rows)
-    found = [list(model.predict_proba_one(x).values()) for x, _ in rows]
+    results = [list(model.predict_proba_one(x).values()) for x, _ in rows]
     before = dumps(model)
     assert model.predict_then_learn(*X, [row.y for row in rows], True) is None
-    assert model.predict_then_learn(*X, [None] * N, True) == ([model.predict_one(x) for x, _ in rows], list(map(max, found)))
+    assert model.predict_then_learn(*X, [None] * N, True) == ([model.predict_one(x) for x, _ in rows], list(map(max, results)))
     assert dumps(model) == before

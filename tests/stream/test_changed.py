@@ -1,4 +1,4 @@
-"""Columns that have changed since the checkpoint from which a run continues: one warning."""
+"""The warning of columns that have changed since the checkpoint."""
 
 import warnings
 
@@ -20,15 +20,15 @@ def changed(rows):
 
 def warned(rows, folder, **options):
     model = TableEncoder("city:category") | BSGDClassifier(budget=10)
-    with CheckpointFolder(folder) as checkpoints, warnings.catch_warnings(record=True) as found:
+    with CheckpointFolder(folder) as checkpoints, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         loop = LearningLoop(IterableSource(rows), model, checkpoints=checkpoints, **options)
         loop.run()
-    return [str(each.message) for each in found]
+    return [str(warning.message) for warning in caught]
 
 
-@pytest.mark.parametrize("n", [60, 300])  # fewer than are looked at, and more
-def test_what_has_changed_is_told_once(tmp_path, n):
+@pytest.mark.parametrize("n", [60, 300])  # fewer rows than are compared, and more
+def test_changed_columns_are_reported_once(tmp_path, n):
     limits = {"on_error": "skip", "error_share": 1.0}
     assert warned(OLD, tmp_path) == []
     assert warned([*OLD, *[(x, y) for x, y in OLD if "rare" not in x]], tmp_path) == []  # a rare column is not missed
@@ -37,13 +37,13 @@ def test_what_has_changed_is_told_once(tmp_path, n):
     assert said.endswith("since the checkpoint, 'age' is gone (it counts as missing), 'height' is new. This is said once")
 
 
-def test_sparse_rows_have_always_new_columns(tmp_path):
+def test_sparse_rows_with_ever_new_columns_are_not_reported(tmp_path):
     rows = [({f"word{i * j % 997}": 1.0 for j in range(1, 6)}, i % 2) for i in range(600)]
     for n in (300, 600):
         with CheckpointFolder(tmp_path) as checkpoints:
             LearningLoop(IterableSource(rows[:n]), BSGDClassifier(budget=10), checkpoints=checkpoints).run()
 
 
-def test_a_few_rows_say_nothing(tmp_path):
+def test_changes_are_not_reported_after_a_few_rows(tmp_path):
     assert warned(OLD, tmp_path) == []
     assert warned([*OLD, *changed(OLD[:5])], tmp_path, on_error="skip") == []

@@ -1,4 +1,4 @@
-"""Checkpoint files: whole or not at all, the same bytes for the same model, and nothing run that is not ours."""
+"""Checkpoint files: atomic writes, pruning, damage, locks, and files of other programs."""
 
 import random
 from pathlib import Path
@@ -21,31 +21,31 @@ def test_round_trip_and_the_newest_two_are_kept(folder, model):
         "checkpoint-000000000040.ckpt",
         "checkpoint-000000000300.ckpt",
     ]
-    found = folder.newest()
-    assert found.header["rows"] == 300
-    assert found.header["position"] == {"rows": 300}
+    checkpoint_read = folder.newest()
+    assert checkpoint_read.header["rows"] == 300
+    assert checkpoint_read.header["position"] == {"rows": 300}
     x = {"1": 0.3, "2": -0.4}
-    for other in (found.model, load(path), load(str(folder.path)), streamsvm.load(folder.path)):
-        assert other.predict_proba_one(x) == model.predict_proba_one(x)
-    assert read_header(path) == found.header
+    for other_model in (checkpoint_read.model, load(path), load(str(folder.path)), streamsvm.load(folder.path)):
+        assert other_model.predict_proba_one(x) == model.predict_proba_one(x)
+    assert read_header(path) == checkpoint_read.header
 
 
-def test_damage_anywhere_is_noticed(folder, model):
+def test_damage_at_any_byte_is_detected(folder, model):
     save(folder, model, 1)
     path = save(folder, model, 2)
-    whole = path.read_bytes()
+    data_written = path.read_bytes()
     rng = random.Random(0)
-    cuts = [0, 1, 7, 8, 15, 16, 17, 100, len(whole) // 2, len(whole) - 1]
-    flips = [rng.randrange(len(whole)) for _ in range(150)] + list(range(24))
+    cuts = [0, 1, 7, 8, 15, 16, 17, 100, len(data_written) // 2, len(data_written) - 1]
+    flips = [rng.randrange(len(data_written)) for _ in range(150)] + list(range(24))
     for cut in cuts:
-        path.write_bytes(whole[:cut])
+        path.write_bytes(data_written[:cut])
         raises(path.name, read, path, error=CheckpointError)
     for place in flips:
-        data = bytearray(whole)
+        data = bytearray(data_written)
         data[place] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
         raises(rf"{path.name} is corrupt.*Remove it", read, path, error=CheckpointError)
-    path.write_bytes(whole[:-1])
+    path.write_bytes(data_written[:-1])
     with pytest.warns(UserWarning, match="Continuing from checkpoint-000000000001"):
         assert folder.newest().header["rows"] == 1
     for file in folder.path.glob("*.ckpt"):
@@ -78,9 +78,9 @@ def test_corrupt_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
     assert names_of(path) == [260, 270]
 
 
-def test_files_that_nobody_has_changed_are_not_read_again(folder, model, monkeypatch):
-    found, looked = checkpoint._is_corrupt, []
-    monkeypatch.setattr(checkpoint, "_is_corrupt", lambda file: looked.append(file.name) or found(file))
+def test_unchanged_files_are_not_read_again(folder, model, monkeypatch):
+    is_corrupt, looked = checkpoint._is_corrupt, []
+    monkeypatch.setattr(checkpoint, "_is_corrupt", lambda file: looked.append(file.name) or is_corrupt(file))
     for rows in (100, 200, 300):
         path = save(folder, model, rows)
     assert looked == []
@@ -96,7 +96,7 @@ def names_of(path):
     return sorted(int(file.stem.rpartition("-")[2]) for file in path.glob("checkpoint-0*.ckpt"))
 
 
-def test_only_damage_is_a_reason_to_go_back(folder, model, monkeypatch):
+def test_only_a_damaged_checkpoint_is_skipped(folder, model, monkeypatch):
     save(folder, model, 1)
     with monkeypatch.context() as patch:
         patch.setattr(container, "VERSION", 9)
@@ -108,7 +108,7 @@ def test_only_damage_is_a_reason_to_go_back(folder, model, monkeypatch):
     assert CheckpointFolder.read_newest_in(str(folder.path)).header["rows"] == 3
 
 
-def test_a_checkpoint_that_is_pruned_while_it_is_looked_for(folder, model, monkeypatch):
+def test_a_checkpoint_that_is_pruned_while_it_is_read(folder, model, monkeypatch):
     save(folder, model, 1)
 
     def read_late(path, trusted, read=read):
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_is_pruned_while_it_is_looked_for(folder, model, monke
     assert CheckpointFolder.read_newest_in(folder.path).header["rows"] == 3
 
 
-def test_nothing_is_written_after_the_end(folder, model):
+def test_nothing_is_written_after_close(folder, model):
     folder.close()
     raises("closed", save, folder, model, 1, error=CheckpointError)
 
@@ -149,7 +149,7 @@ def test_foreign_files(folder, model, tmp_path):
         raises(reason, load, tmp_path / name, error=CheckpointError)
 
 
-def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_raises_an_error(tmp_path, monkeypatch):
     def fails(*_):
         raise portalocker.exceptions.LockException("No locks available")
 
@@ -158,7 +158,7 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
     raises("a.csv: its file system has no locks", FileSink, tmp_path / "a.csv", error=StreamError)
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path):
+def test_partial_files_of_a_killed_writer_are_removed(tmp_path):
     (tmp_path / "checkpoint-000000000009.ckpt.part").write_bytes(b"half")
     with CheckpointFolder(tmp_path) as folder:
         assert folder.newest() is None
@@ -166,20 +166,20 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
 
 
 def test_a_folder_that_is_taken_over_while_a_checkpoint_is_written(tmp_path, monkeypatch):
-    first, others, replace = CheckpointFolder(tmp_path), [], Path.replace
+    first, new_owners, replace = CheckpointFolder(tmp_path), [], Path.replace
 
     def late(part, target):
-        others.append(CheckpointFolder(tmp_path, take_over=True))
+        new_owners.append(CheckpointFolder(tmp_path, take_over=True))
         return replace(part, target)
 
     monkeypatch.setattr(Path, "replace", late)
     raises("another process has taken over the folder", first.save, "model", None, rows=1, position={}, error=TakenOverError)
     assert not list(tmp_path.glob("*.ckpt*"))
-    for folder in (first, *others):
+    for folder in (first, *new_owners):
         folder.close()
 
 
-def test_a_folder_that_is_taken_over_is_not_written_by_the_other(tmp_path):
+def test_the_former_owner_cannot_write_to_a_folder_that_was_taken_over(tmp_path):
     first = CheckpointFolder(tmp_path)
     first.save("model", None, rows=1, position={})
     raises("another process", CheckpointFolder, tmp_path, error=FolderLockedError)

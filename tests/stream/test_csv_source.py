@@ -1,4 +1,4 @@
-"""Rows of CSV text: whatever the cells hold, quotes that are not closed, and the options of tables."""
+"""The source of CSV text: any cells, unclosed quotes, rows of several lines, headers, encodings and parser options."""
 
 import bz2
 import csv
@@ -22,7 +22,7 @@ cells = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cs"],
 
 @pytest.mark.filterwarnings("ignore:.*a line that looks like a row")
 @given(st.lists(st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n"]))
-def test_it_resumes_after_any_row_whatever_the_cells_hold(tmp_path_factory, table, newline):
+def test_it_resumes_after_any_row_with_any_cells(tmp_path_factory, table, newline):
     text = io.StringIO()
     writer = csv.writer(text, lineterminator=newline, quoting=csv.QUOTE_ALL)
     writer.writerow(["a", "b", "y"])
@@ -68,7 +68,7 @@ GOOD = "3,0\n" * 9
     ],
     ids=["never closed", "a stray one"],
 )
-def test_a_quote_that_is_not_closed_costs_its_own_line(tmp_path, text, bad, reason, last):
+def test_an_unclosed_quote_makes_only_its_own_line_a_bad_row(tmp_path, text, bad, reason, last):
     (tmp_path / "rows.csv").write_text("a,y\n" + text)
     rows, _ = read(tmp_path / "rows.csv")
     assert [i for i, row in enumerate(rows) if isinstance(row, BadRow)] == bad
@@ -76,7 +76,7 @@ def test_a_quote_that_is_not_closed_costs_its_own_line(tmp_path, text, bad, reas
     assert rows[-1] == last
 
 
-def test_a_row_of_several_lines_is_no_longer_than_a_line(tmp_path):
+def test_the_length_of_a_row_of_several_lines_is_limited(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('a,y\n"' + ("x" * 100_000 + '\n","') * 400 + "\n1,2\n")  # each line ends within the quotes of a cell
     tracemalloc.start()
@@ -89,18 +89,18 @@ def test_a_row_of_several_lines_is_no_longer_than_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("most", [1, 1000])
-def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path, most):
+def test_a_cell_of_several_lines_may_look_like_rows(tmp_path, most):
     notes = [*["a note"] * 9, *(f"ticket\nhello,{i},1\nthanks" for i in range(20))]
     rows = [{"note": note, "a": float(i % 7), "y": int(i % 7 > 3)} for i, note in enumerate(notes)]
     path = write_text(tmp_path / "rows.csv", text_of(rows, "csv"))
     with pytest.warns(UserWarning, match="lines 11 to 13:") as said, CSVSource(path, "y", columns="note:category") as source:
-        found = [chunk.row(i) for chunk in chunks_of(source, most) for i in range(len(chunk))]
-    assert found == [({"note": row["note"], "a": row["a"]}, row["y"]) for row in rows]
+        rows_read = [chunk.row(i) for chunk in chunks_of(source, most) for i in range(len(chunk))]
+    assert rows_read == [({"note": row["note"], "a": row["a"]}, row["y"]) for row in rows]
     assert len(said) == 1
 
 
 @pytest.mark.parametrize("share", [1, 4], ids=["all", "one in four"])
-def test_rows_of_several_lines_come_together(tmp_path, share):
+def test_rows_of_several_lines_are_read_in_chunks(tmp_path, share):
     path = tmp_path / "rows.csv"
     notes = [f'"note\n{i}\nends"' if i % share == 0 else "short" for i in range(1000)]
     path.write_text("a,note,y\n" + "".join(f"{i},{note},1\n" for i, note in enumerate(notes)))
@@ -113,15 +113,15 @@ def test_rows_of_several_lines_come_together(tmp_path, share):
 
 
 @pytest.mark.parametrize("most", [2, 7, 1000])
-@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("last_newline", ["", "\n"])
 @pytest.mark.parametrize("options", [{}, {"columns": "on:date"}, {"delimiter": ";"}, {"encoding": "shift_jis"}], ids=str)
-def test_chunks_of_rows_of_several_lines_are_their_rows(tmp_path, most, end, options):
+def test_chunks_with_rows_of_several_lines_have_the_same_rows(tmp_path, most, last_newline, options):
     good = ['1,"p\nq",2024-01-02,0', "2,p,2024-01-03,1", '3,"p\n5,p,2024-01-03,1\n",2024-01-03,1'] * 8
     odd = ['4,"p\nq",never,1', '5,"p\nq",2024-01-04', '6,"p""\n\n\n""q",2024-01-04,"1"', '7,"p"q\nr",2024-01-04,0']
     more = ["", "8,p", '9,5" p,2024-01-05,1', 'a,note,"on",y', '"a\n",note,on,y', '9,"p\n\xff",2024-01-05,1']
     last = ['9," p\r\n\rq",2024-01-05,1', '8,"p\nq",2024-01-02,"0\n"', '9,"p\nq\nr",2024-01-05,1']
     path, mark = tmp_path / "rows.csv", options.get("delimiter", ",")
-    text = "\n".join(["a,note,on,y", *good, *odd, *more, *last]) + end
+    text = "\n".join(["a,note,on,y", *good, *odd, *more, *last]) + last_newline
     path.write_bytes(text.replace(",", mark).encode("latin-1"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -130,7 +130,7 @@ def test_chunks_of_rows_of_several_lines_are_their_rows(tmp_path, most, end, opt
 
 
 @pytest.mark.parametrize("most", [1, 1000])
-def test_the_line_that_names_the_columns_stands_once(tmp_path, most):
+def test_a_repeated_header_is_a_bad_row(tmp_path, most):
     path, good = tmp_path / "rows.csv", "1,2,1\n" * 20
     again = ["a,b c,y\n", ' "a",b c, "y"\n', '"a\t",b c,y\n']  # in a file that others were appended to
     path.write_text("".join([again[0], *(good + line for line in again), good]))
@@ -157,7 +157,7 @@ def test_encodings(tmp_path):
         raises(reason, read, path, error=StreamError, **options)
 
 
-def test_what_a_table_lacks_is_said(tmp_path):
+def test_missing_columns_are_named(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(CSV)
     for options, reason in (
@@ -168,10 +168,10 @@ def test_what_a_table_lacks_is_said(tmp_path):
         raises(reason, read, path, error=StreamError, **options)
 
 
-def test_a_position_is_of_the_text_that_was_read(tmp_path):
+def test_a_position_fits_only_the_same_parser_options(tmp_path):
     path = write_text(tmp_path / "rows.csv", CSV)
     options = {"delimiter": ";", "encoding": "latin-1", "columns": {"since": "date"}}
     position = read(path, **options)[1][1]
     for name in options:
-        others = {key: value for key, value in options.items() if key != name}
-        raises(rf"read with .*{name}=.*Ask for the same", read, path, position, error=StreamError, **others)
+        remaining = {key: value for key, value in options.items() if key != name}
+        raises(rf"read with .*{name}=.*Ask for the same", read, path, position, error=StreamError, **remaining)

@@ -1,4 +1,4 @@
-"""The learning curve: bounded, the same for the same rows, and checked where it comes from a file."""
+"""The learning curve: bounded, equal for equal rows, and validated when it is read from a file."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ from streamsvm.stream import (
 
 
 def curve_of(rows, first=1):
-    """A curve of so many rows, of which those before the first were not scored."""
+    """A curve of ``rows`` rows that are scored from number ``first`` on."""
     curve, due = LearningCurve("Accuracy", 1000), 1
     for row in range(1, rows + 1):
         if row == due:
@@ -33,7 +33,7 @@ def curve_of(rows, first=1):
 
 
 @given(st.integers(0, 5000), st.integers(1, 5000))
-def test_points_lie_evenly_and_are_bounded(rows, first):
+def test_points_are_evenly_spaced_and_limited(rows, first):
     curve = curve_of(rows, first)
     assert curve.every.bit_count() == 1
     assert len(curve.points) < 200
@@ -43,7 +43,7 @@ def test_points_lie_evenly_and_are_bounded(rows, first):
 
 
 @given(st.integers(0, 2000), st.integers(0, 2000))
-def test_a_saved_curve_goes_on_as_if_it_had_never_been_saved(before, after):
+def test_a_saved_curve_continues_as_one_that_was_not_saved(before, after):
     curve = curve_of(before)
     resumed = LearningCurve.from_state(json.loads(json.dumps(curve.state)), before)
     assert resumed.state == curve.state
@@ -53,7 +53,7 @@ def test_a_saved_curve_goes_on_as_if_it_had_never_been_saved(before, after):
     assert resumed.state == curve_of(before + after).state
 
 
-def test_what_has_no_value_is_none_in_the_file():
+def test_nan_is_none_in_the_file():
     curve = LearningCurve("F1", 10)
     for rows, value in enumerate([math.nan, math.inf, -math.inf, 1e300, 0.123456789], 1):
         curve.add(rows, value, 0.5)
@@ -87,7 +87,7 @@ def test_a_corrupt_curve_is_refused(place, value):
 
 
 @pytest.mark.parametrize(("state", "rows"), [(None, 40), ({}, 40), (curve_of(40).state, 39), (curve_of(40).state, "40")])
-def test_what_is_no_curve_of_these_rows_is_refused(state, rows):
+def test_a_curve_of_other_rows_is_refused(state, rows):
     raises("the learning curve is corrupt", LearningCurve.from_state, state, rows)
 
 
@@ -97,8 +97,8 @@ def make_loop(folder=None):
     return LearningLoop(IterableSource(data), model, checkpoints=folder, window=100)
 
 
-def test_the_loop_keeps_the_scores_of_its_points(tmp_path):
-    """From the first row that was scored on: the model predicts None before its first row."""
+def test_the_loop_adds_the_scores_at_the_points(tmp_path):
+    """From the second row on, because the model predicts None before its first row."""
     expected, loop = {}, make_loop()
     while loop.rows < 300:
         progress = loop.run(1)
@@ -112,7 +112,7 @@ def test_the_loop_keeps_the_scores_of_its_points(tmp_path):
     ]
 
 
-def test_points_have_the_rows_refused_and_the_drifts_until_then():
+def test_points_have_the_numbers_of_refused_rows_and_drifts():
     rows = [({"a": i % 7 / 7}, i % 7 > 3 if i < 1500 else i % 7 < 3) for i in range(3000)]
     for i in (10, 700, 701, 2500):
         rows[i] = {"a": "x"}, True
@@ -135,7 +135,7 @@ def test_points_have_the_rows_refused_and_the_drifts_until_then():
     assert numbers.curve.points[-1].baseline == pytest.approx(min(guesses.values()), rel=1e-5)
 
 
-def test_a_curve_has_a_short_name_and_values_that_a_picture_holds():
+def test_the_name_and_the_values_of_a_curve_are_limited():
     curve = LearningCurve("x" * 10**6, 5)
     curve.add(1, 1e308, -1e301)
     curve.add(2, 1e60, -1e60)

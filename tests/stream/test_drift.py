@@ -1,4 +1,4 @@
-"""Detectors of drift beside a loop: what they are fed, what is counted, the new model, and their state in checkpoints."""
+"""Drift detection in a loop: the errors, the counted drifts, the reset model, and the state in checkpoints."""
 
 import io
 import json
@@ -23,7 +23,7 @@ DETECTORS = {"ADWIN": drift.ADWIN, "PageHinkley": lambda: drift.PageHinkley(thre
 
 
 def rows_of(n=3000):
-    """Rows whose labels are flipped half way."""
+    """Rows whose labels are flipped in the second half."""
     return [(x, bool(y) ^ (i >= n // 2)) for i, (x, y) in enumerate(synth.Sine(seed=1).take(n))]
 
 
@@ -32,7 +32,7 @@ def model_of():
 
 
 def twin(rows, model, detector, resets_model):
-    """The same in the plainest way: the number of drifts, and the model at the end."""
+    """A plain implementation: return the number of drifts, and the model at the end."""
     errors, drifts = [], 0
     for x, y in rows:
         predicted = model.predict_one(x)
@@ -56,41 +56,41 @@ def twin(rows, model, detector, resets_model):
 @pytest.mark.parametrize(
     ("name", "learner"), [*((name, model_of) for name in DETECTORS), ("ADWIN", linear_model.LogisticRegression)]
 )
-def test_a_twin_finds_the_same(name, learner, on_drift):
+def test_drifts_and_model_are_those_of_a_plain_implementation(name, learner, on_drift):
     rows = rows_of(2000)
-    watch, given = DriftWatch(DETECTORS[name](), on_drift), learner()
-    loop = LearningLoop(IterableSource(rows), given, drift=watch)
-    end = loop.run()
+    watch, first_model = DriftWatch(DETECTORS[name](), on_drift), learner()
+    loop = LearningLoop(IterableSource(rows), first_model, drift=watch)
+    progress = loop.run()
     drifts, model = twin(rows, learner(), DETECTORS[name](), on_drift == "reset")
-    assert end.drifts == watch.drifts == drifts
+    assert progress.drifts == watch.drifts == drifts
     assert drifts >= 1
-    assert (loop.model is given) == (on_drift == "count")
+    assert (loop.model is first_model) == (on_drift == "count")
     assert dumps(loop.model) == dumps(model)
 
 
 @pytest.mark.parametrize("on_drift", ["count", "reset"])
-def test_rows_that_are_taken_together(on_drift):
-    found = []
+def test_drifts_in_batches_are_those_of_single_rows(on_drift):
+    results = []
     for source in (IterableSource, InChunks):
         watch = DriftWatch(drift.ADWIN(), on_drift)
         loop = LearningLoop(source(rows_of()), BSGDClassifier(budget=30, seed=0), drift=watch)
         loop.run()
         assert loop._uses_batches is (on_drift == "count")
-        found.append((watch.state, dumps(loop.model), dumps(watch.detector)))
-    assert found[0] == found[1]
-    assert found[0][0]["drifts"] == 1
+        results.append((watch.state, dumps(loop.model), dumps(watch.detector)))
+    assert results[0] == results[1]
+    assert results[0][0]["drifts"] == 1
 
 
-def test_fewer_errors_are_no_drift():
+def test_a_decrease_of_errors_is_not_a_drift():
     errors = [1.0] * 300 + [0.0] * 300
-    found = DriftWatch(drift.ADWIN())
+    watch = DriftWatch(drift.ADWIN())
     for error in errors:
-        found.update(True, error == 0.0, 0)
-    assert found.state["count"] < 600  # it was told of
-    assert found.drifts == 0
+        watch.update(True, error == 0.0, 0)
+    assert watch.state["count"] < 600  # the detector has reported it
+    assert watch.drifts == 0
     for error in errors[:300]:
-        found.update(True, error == 0.0, 0)
-    assert found.drifts == 1
+        watch.update(True, error == 0.0, 0)
+    assert watch.drifts == 1
 
 
 def test_errors_of_numbers():
@@ -103,12 +103,12 @@ def test_errors_of_numbers():
 
 
 @pytest.mark.parametrize("predicted", [math.nan, math.inf, -1e308])
-def test_predictions_without_bounds_have_the_largest_error(predicted):
+def test_infinite_predictions_have_the_largest_error(predicted):
     slow = [lambda: drift.KSWIN(seed=0)] * (predicted == math.inf)
     for kind in (drift.ADWIN, drift.PageHinkley, *slow):
         watch, again = DriftWatch(kind()), DriftWatch(kind())
-        for each in (watch, again):
-            each.start(linear_model.LinearRegression(), True, "rows")
+        for some_watch in (watch, again):
+            some_watch.start(linear_model.LinearRegression(), True, "rows")
         for row in range(1000):
             watch.update(1.0, 0.5 if row < 500 else predicted, row)
         assert watch.drifts == 1
@@ -116,19 +116,19 @@ def test_predictions_without_bounds_have_the_largest_error(predicted):
         assert again.state == watch.state
 
 
-def test_rows_that_are_not_predicted_yet_are_no_errors():
+def test_rows_without_a_prediction_are_not_counted():
     watch = DriftWatch(drift.NoDrift())
     for predicted in ("b", "a", None):
         watch.update("b", predicted, 0)
     assert (watch.state["count"], watch.state["sum"]) == (2, 1.0)
 
 
-def test_a_drift_is_told_and_shown():
+def test_a_drift_is_logged_and_a_metric():
     stream = io.StringIO()
     loop = LearningLoop(IterableSource(rows_of(), "rows"), model_of(), drift=DriftWatch(drift.ADWIN(), "reset"))
     with log_as_json(stream):
         loop.run()
-    (line,) = [found for found in map(json.loads, stream.getvalue().splitlines()) if found.get("event") == "drift"]
+    (line,) = [record for record in map(json.loads, stream.getvalue().splitlines()) if record.get("event") == "drift"]
     assert line["level"] == "warning"
     assert line["drifts"] == 1
     assert line["reset"] is True
@@ -182,7 +182,7 @@ def test_corrupt_states_are_refused(facts, detector, reason):
 
 def test_a_detector_whose_compiled_code_panics_is_corrupt(monkeypatch):
     watch = DriftWatch(drift.PageHinkley())
-    panics = Failing(None, 1, BaseException("index out of bounds"))  # as a panic of Rust, which is no Exception
+    panics = Failing(None, 1, BaseException("index out of bounds"))  # a panic of Rust is not an Exception
     monkeypatch.setattr(drift.PageHinkley, "update", panics)
     raises("the checkpoint's detector is corrupt: index out of bounds", watch.restore, watch.state, drift.PageHinkley())
 
@@ -198,11 +198,11 @@ def test_a_detector_whose_compiled_code_panics_is_corrupt(monkeypatch):
         (lambda: DriftWatch(drift.ADWIN(), "stop"), "on_drift must be 'count' or 'reset', not 'stop'"),
     ],
 )
-def test_mistakes(make, reason):
+def test_invalid_parameters_are_refused(make, reason):
     raises(reason, make)
 
 
-def test_a_detector_that_fails_begins_anew(caplog):
+def test_a_detector_that_fails_is_reset(caplog):
     watch = DriftWatch(drift.binary.DDM())
     watch.update(True, True, 0)
     watch.detector._p = _Broken()
@@ -218,7 +218,7 @@ class _Broken:
         raise ValueError("math domain error")
 
 
-def test_a_model_that_cannot_begin_anew():
+def test_a_model_without_clone_cannot_be_reset():
     class Model:
         predict_one = learn_one = None
 

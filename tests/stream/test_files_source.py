@@ -1,4 +1,4 @@
-"""Several files as one source: positions, places, what must agree, and what a run that resumes needs."""
+"""Several files as one source: positions, places, equal columns, and changed files."""
 
 import pytest
 import zstandard
@@ -19,7 +19,7 @@ def write(folder, kind, parts=PARTS):
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "libsvm", "parquet", "arrow"])
-def test_it_goes_on_after_any_row(tmp_path, kind):
+def test_it_resumes_after_any_row(tmp_path, kind):
     paths = write(tmp_path / "data", kind)
     specs = [str(tmp_path / "data"), f"{tmp_path}/data/part-*.{kind}", f"{tmp_path}/**/p*", paths]
     rows, places, positions = read_chunks(open_source(specs[0], label="y"))
@@ -37,15 +37,15 @@ def test_it_goes_on_after_any_row(tmp_path, kind):
             assert (rest[0], rest[1], rest[2][-1]) == (rows[done:], places[done:], positions[-1])
 
 
-def test_files_before_the_position_stay_as_they_were(tmp_path):
+def test_changed_files_before_the_position_are_refused(tmp_path):
     folder = tmp_path / "data"
     paths = write(folder, "csv")
     positions = read_chunks(open_source(str(folder), label="y"))[2]
     part = [(folder / f"part-{i}.csv") for i in range(3)]
-    texts = [each.read_text() for each in part]
+    texts = [path_.read_text() for path_ in part]
 
-    def refused(match, position, **how):
-        with open_source(str(folder), label="y", **how) as source:
+    def refused(match, position, **options):
+        with open_source(str(folder), label="y", **options) as source:
             raises(match, source.seek, position, error=StreamError)
 
     for changed, position, match in [
@@ -64,8 +64,8 @@ def test_files_before_the_position_stay_as_they_were(tmp_path):
     (folder / "part-00.csv").write_text(texts[0])
     refused("not those of the checkpoint", positions[6])
     (folder / "part-00.csv").unlink()
-    for other in ({}, {"files_done": 1}, positions[1] | {"files_done": "x"}, positions[1] | {"files_done": -1}):
-        refused("another kind of stream", other)
+    for position_ in ({}, {"files_done": 1}, positions[1] | {"files_done": "x"}, positions[1] | {"files_done": -1}):
+        refused("another kind of stream", position_)
     refused("learned with the label|columns read with", positions[6], columns="a:drop")
     # New rows at the end of the last file, and files after it, come next.
     part[2].write_text(texts[2] + "9.0,9.5,1\n")
@@ -91,11 +91,11 @@ def test_columns_must_agree_in_any_order(tmp_path):
         assert [row.y for row in source] == [0, 1, 0, 1, None]
 
 
-def test_which_files_a_folder_has(tmp_path):
+def test_the_files_of_folders_patterns_and_lists(tmp_path):
     folder = tmp_path / "data"
     write(folder, "csv")
     for name in ("_SUCCESS", ".part.csv", "_part.csv", "README.md"):
-        (folder / name).write_text("other")
+        (folder / name).write_text("position_")
     (folder / "more.csv").mkdir()
     assert detect_format(str(folder)) == "csv"
     with open_source(str(folder), label="y") as source:
@@ -116,15 +116,15 @@ def test_which_files_a_folder_has(tmp_path):
 
 
 @pytest.mark.parametrize("frames", [1, 7])
-def test_zstandard_is_unpacked(tmp_path, frames):
+def test_zstandard_is_decompressed(tmp_path, frames):
     rows = [{"a": float(i), "b": i % 7, "y": i % 2} for i in range(10_000)]
     data = text_of(rows, "csv").encode()
     size = len(data) // frames + 1
     packed = b"".join(zstandard.compress(data[i : i + size]) for i in range(0, len(data), size))
     path = tmp_path / "rows.csv.zst"
     path.write_bytes(packed)
-    found, _, positions = read_chunks(open_source(str(path), label="y"), 1000)
-    assert [row.x["a"] for row in found] == [row["a"] for row in rows]
+    rows_read, _, positions = read_chunks(open_source(str(path), label="y"), 1000)
+    assert [row.x["a"] for row in rows_read] == [row["a"] for row in rows]
     with open_source(str(path), label="y") as source:
         source.seek(positions[7])
         assert len(list(source)) == 10_000 - positions[7]["rows"]

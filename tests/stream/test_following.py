@@ -1,4 +1,4 @@
-"""Predictions with the newest model of a learner that goes on."""
+"""Predictions with the newest model of a learner that keeps learning."""
 
 import threading
 
@@ -21,7 +21,7 @@ def rows(n):
 
 
 class Learner:
-    """A learner that goes on for some rows when it is told to."""
+    """A learner that learns some further rows on request."""
 
     def __init__(self, path):
         self._folder = CheckpointFolder(path)
@@ -45,7 +45,7 @@ def learner(tmp_path):
 
 
 class Written(list, Sink):
-    """A sink that keeps what it is given."""
+    """A sink that collects its records."""
 
     name = "list"
     write = list.append
@@ -75,7 +75,7 @@ def test_each_row_is_predicted_by_the_newest_model(tmp_path, learner):
     assert loop.version == 300
 
 
-def test_a_look_is_taken_no_more_often_than_asked(tmp_path, learner, monkeypatch):
+def test_the_folder_is_not_read_more_often_than_requested(tmp_path, learner, monkeypatch):
     learner.learn(10)
     looks = []
     monkeypatch.setattr(CheckpointFolder, "signature", staticmethod(lambda path: looks.append(path) or ()))
@@ -84,7 +84,7 @@ def test_a_look_is_taken_no_more_often_than_asked(tmp_path, learner, monkeypatch
     assert len(looks) == 1
 
 
-def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
+def test_an_unreadable_checkpoint_leaves_the_model_in_use(tmp_path, learner):
     learner.learn(10)
     follow = FollowedFolder(tmp_path / "state", seconds=0.0)
     assert follow.read_newer().version == 10
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
         file.write_bytes(b"nothing")
     with pytest.warns(UserWarning, match="the model before it stays"):
         assert follow.read_newer() is None
-    assert follow.read_newer() is None  # and it is told once
+    assert follow.read_newer() is None  # there is one warning
     learner.learn(10)
     (tmp_path / "state" / "checkpoint-000000000030.ckpt").write_bytes(b"nothing")
     with pytest.warns(UserWarning, match="Continuing from"):
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
         (lambda _, path: load(path).save(path / "checkpoint-000000000020.ckpt"), "its number of rows is missing"),
     ],
 )
-def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner, write, reason):
+def test_a_checkpoint_without_a_model_leaves_the_model_in_use(tmp_path, learner, write, reason):
     learner.learn(10)
     follow = FollowedFolder(tmp_path / "state", seconds=0.0)
     first = follow.read_newer()
@@ -123,7 +123,7 @@ def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner, write, rea
     assert [record["model"] for record in sink] == [10] * 6
 
 
-def test_a_wait_for_the_first_model(tmp_path):
+def test_it_waits_for_the_first_model(tmp_path):
     follow = FollowedFolder(tmp_path / "state", seconds=0.01)
     (tmp_path / "state").mkdir()
     threading.Timer(0.1, follow.stop).start()
@@ -136,6 +136,6 @@ def test_a_wait_for_the_first_model(tmp_path):
     assert follow.read_newer() is None
     stopped = FollowedFolder(tmp_path / "state")
     stopped.stop()
-    assert stopped.wait() is None  # although there is one
+    assert stopped.wait() is None  # although there is a checkpoint
     thread.join()
     learner.close()

@@ -1,4 +1,4 @@
-"""A table is the same in every format: what is learned of one is equal to the byte, and predicts the rows of another alike."""
+"""A table in different formats: learning from each gives the same bytes, and the same predictions of the others."""
 
 import copy
 import csv
@@ -24,11 +24,11 @@ N = 400
 
 
 def rows():
-    """Rows as Python has them: every kind of column, with gaps."""
-    draw, begin, found = random.Random(3), datetime.datetime(2025, 1, 1), []
+    """Rows as Python objects, with columns of each kind and missing values."""
+    draw, first_day, rows_made = random.Random(3), datetime.datetime(2025, 1, 1), []
     for i in range(N):
         a, code, member = draw.gauss(0.0, 1.0), draw.randrange(1, 90), draw.random() < 0.5
-        found.append(
+        rows_made.append(
             {
                 "id": f"k-{i}",
                 "a": round(a, 4),
@@ -37,18 +37,18 @@ def rows():
                 "city": None if draw.random() < 0.1 else draw.choice(["Ulm", "Köln", 'the "Loop"', "Bari, Sud"]),
                 "member": member,
                 "size": Decimal(draw.randrange(1, 9)) / 4 + Decimal("0.00"),
-                "at": begin + datetime.timedelta(minutes=37 * i),
+                "at": first_day + datetime.timedelta(minutes=37 * i),
                 "y": "yes" if (a > 0.0) ^ (member and code > 30) else "no",
             }
         )
-    return found
+    return rows_made
 
 
 ROWS = rows()
 
 
 def text_of(value, **spelling):
-    """A value as a file of text has it."""
+    """A value as text in a file."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -80,8 +80,8 @@ def table_of(rows, dictionary=False, binary=False):
     return table
 
 
-def as_arrow(path, rows, **how):
-    table = table_of(rows, **how)
+def as_arrow(path, rows, **options):
+    table = table_of(rows, **options)
     if path.suffix == ".parquet":
         parquet.write_table(table, path, row_group_size=150)
         return
@@ -89,7 +89,7 @@ def as_arrow(path, rows, **how):
         file.write_table(table, max_chunksize=150)
 
 
-#: Of each format the end of a file's name, and what writes it.
+#: The suffix of each format, and the function that writes it.
 FORMATS = {
     "csv": (".csv", as_csv),
     "csv as pandas writes gaps": (".csv", lambda path, rows: as_csv(path, rows, floats=True, bools=("False", "True"))),
@@ -106,10 +106,10 @@ FORMATS = {
 
 def opened(tmp_path, kind, rows):
     """A source of the rows in a format."""
-    end, write = FORMATS[kind]
-    if end is None:
+    suffix, write = FORMATS[kind]
+    if suffix is None:
         return IterableSource([({name: value for name, value in row.items() if name != "y"}, row["y"]) for row in rows])
-    path = tmp_path / f"{kind.replace(' ', '-').replace(',', '')}{end}"
+    path = tmp_path / f"{kind.replace(' ', '-').replace(',', '')}{suffix}"
     write(path, rows)
     return open_source(str(path), label="y", **READING)
 
@@ -126,32 +126,32 @@ def predicted(source, model, path):
 
 
 @pytest.fixture(scope="module")
-def of_dicts(tmp_path_factory):
+def model_of_dicts(tmp_path_factory):
     """The model of the rows as dicts, one after the other."""
     return learned(opened(tmp_path_factory.mktemp("dicts"), "dicts", ROWS))
 
 
 @pytest.mark.parametrize("kind", list(FORMATS))
-def test_a_table_is_the_same_in_every_format(tmp_path, of_dicts, kind):
-    source, expected = opened(tmp_path, kind, ROWS), copy.deepcopy(of_dicts)
+def test_a_table_is_the_same_in_every_format(tmp_path, model_of_dicts, kind):
+    source, expected = opened(tmp_path, kind, ROWS), copy.deepcopy(model_of_dicts)
     model = learned(source)
-    if source.columns:  # an order, which dicts have not
+    if source.columns:  # dicts have no order of columns
         expected["BSGDClassifier"].note_columns(source.columns)
     assert dumps(model) == dumps(expected)
-    assert predicted(opened(tmp_path, kind, ROWS), of_dicts, tmp_path / "out.jsonl") == [
-        of_dicts.predict_one({name: value for name, value in row.items() if name != "y"}) for row in ROWS
+    assert predicted(opened(tmp_path, kind, ROWS), model_of_dicts, tmp_path / "out.jsonl") == [
+        model_of_dicts.predict_one({name: value for name, value in row.items() if name != "y"}) for row in ROWS
     ]
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.Table.from_pylist], ids=["pandas", "polars", "pyarrow"])
-def test_frames_are_the_same_as_dicts(of_dicts, make):
+def test_frames_give_the_same_as_dicts(model_of_dicts, make):
     frame = make([{name: value for name, value in row.items() if name != "y"} for row in ROWS])
-    found = of_dicts.predict_many(frame)
-    one_by_one = [of_dicts.predict_one({name: value for name, value in row.items() if name != "y"}) for row in ROWS]
-    assert list(found.to_pylist() if hasattr(found, "to_pylist") else found) == one_by_one
-    encoder, other = (TableEncoder(**READING, max_values=20, cycles="day", when_missing="indicator") for _ in range(2))
+    predictions = model_of_dicts.predict_many(frame)
+    one_by_one = [model_of_dicts.predict_one({name: value for name, value in row.items() if name != "y"}) for row in ROWS]
+    assert list(predictions.to_pylist() if hasattr(predictions, "to_pylist") else predictions) == one_by_one
+    encoder, other_encoder = (TableEncoder(**READING, max_values=20, cycles="day", when_missing="indicator") for _ in range(2))
     encoder.learn_many(frame)
     for row in ROWS:
-        other.learn_one({name: value for name, value in row.items() if name != "y"})
-    assert dumps(encoder) == dumps(other)
+        other_encoder.learn_one({name: value for name, value in row.items() if name != "y"})
+    assert dumps(encoder) == dumps(other_encoder)
     assert type(encoder.transform_many(frame)) is type(frame)

@@ -1,4 +1,4 @@
-"""Headers of checkpoints that somebody has written: a run goes on from them, or says that they are wrong and what to do."""
+"""Forged headers of checkpoints: a run continues from them, or raises an error with a remedy."""
 
 import copy
 import json
@@ -41,7 +41,7 @@ def run_on(kind, folder, rows):
 
 @pytest.fixture(scope="module", params=["learn", "delayed"])
 def run(request, tmp_path_factory):
-    """A run of 100 rows, of which two are refused: its kind, its folder and its checkpoint."""
+    """A run of 100 rows with two refused ones: its kind, its folder and its checkpoint."""
     folder, kind = tmp_path_factory.mktemp(request.param), request.param
     rows = [f"{i % 7},{i % 5},{'yes' if i % 3 else 'no'}" if i % 50 else "x,," for i in range(1, 121)]
     if kind != "delayed":
@@ -57,10 +57,10 @@ def run(request, tmp_path_factory):
 
 
 def resumed(run, change):
-    """The error of a run that goes on from a changed header, or None."""
+    """Resume from a changed header, and return the error, or None."""
     kind, folder, path = run
-    whole = path.read_bytes()
-    container = unpack_container(whole)
+    data_written = path.read_bytes()
+    container = unpack_container(data_written)
     facts, arrays = json.loads(container.strings["metadata"]), dict(container.arrays)
     change(facts)
     written = {name: (folder / name).read_bytes() for name in (f"{kind}.csv", f"{kind}.dead")}
@@ -73,7 +73,7 @@ def resumed(run, change):
     finally:
         for file in (folder / "saved").glob("*.ckpt"):
             file.unlink()
-        path.write_bytes(whole)
+        path.write_bytes(data_written)
         for name, data in written.items():
             (folder / name).write_bytes(data)
     return None
@@ -91,7 +91,7 @@ def put(place, value):
 
 NO_COUNTS = [-1, 0.5, True, "12", None, [], 2**63, float("inf")]
 NO_MAPPINGS = [[], [1], "text", 5, True]
-#: Places in a header with values that no run has saved there.
+#: Positions in a header, with values that no run saves there.
 WRONG = [
     *(((name,), NO_COUNTS) for name in ("rows", "learned", "unlabelled", "empty", "abstained")),
     (("sink", "offset"), NO_COUNTS),
@@ -108,24 +108,24 @@ WRONG = [
 ]
 
 
-# What no count may be is asked of each count with some of them, in turns.
+# Each count is tried with some of the invalid values, in turn.
 WRONG = [(place, values[i % 3 :: 3] if values is NO_COUNTS else values) for i, (place, values) in enumerate(WRONG)]
 
 
 @pytest.mark.parametrize(("place", "values"), WRONG, ids=lambda value: ".".join(value) if isinstance(value, tuple) else "")
-def test_what_no_run_has_saved_is_refused(run, place, values):
+def test_values_that_no_run_has_saved_are_refused(run, place, values):
     inner = read_header(run[2])
     for name in place[:-1]:
         inner = inner.get(name, {}) if isinstance(inner, dict) else {}
     if not isinstance(inner, dict) or (place[-1] not in inner and place[:2] != ("refused", "counts")):
-        return  # of another kind of run
+        return  # another kind of run has this field
     for value in values:
         error = resumed(run, put(place, value))
         assert error, value
         assert "another" in error or "Remove it" in error, (value, error)
 
 
-def test_an_untouched_header_goes_on(run):
+def test_an_unchanged_header_resumes(run):
     assert resumed(run, lambda facts: None) is None
 
 

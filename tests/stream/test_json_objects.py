@@ -1,4 +1,4 @@
-"""JSON objects that are read together give what the parser gives of each."""
+"""The compiled reader of JSON objects gives the values of the JSON parser."""
 
 import json
 import random
@@ -18,7 +18,7 @@ PARSERS = {"json": json.loads, "orjson": orjson.loads}
 
 
 def expected(parse, text, label, reading=None):
-    """The values and the label of a row, with types; floats by their bits."""
+    """Parse a row; return its values with types (floats as hex), and its label."""
     row = parse(text)
     y = None if label is None else normalize_label(row.pop(label, None))
     if reading is not None:
@@ -31,32 +31,32 @@ def exact(x):
 
 
 def values(table, i):
-    """The values and the label of a row of a table, as `expected` has them."""
-    found = Table.row(table, i)
-    x = {name: table.get_column(name)[i] for name in found.x}
-    return exact({name: value.item() if isinstance(value, np.generic) else value for name, value in x.items()}), found.y
+    """Return the values and the label of a row of a table, as `expected` does."""
+    row = Table.row(table, i)
+    x = {name: table.get_column(name)[i] for name in row.x}
+    return exact({name: value.item() if isinstance(value, np.generic) else value for name, value in x.items()}), row.y
 
 
 @pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize("label", ["y", "\u00fc", None])
-@pytest.mark.parametrize("known", [[], NAMES])
-def test_rows_are_what_they_are_one_by_one(parser, label, known):
+@pytest.mark.parametrize("known_features", [[], NAMES])
+def test_a_table_has_the_values_of_single_rows(parser, label, known_features):
     rng, parse, accepted = random.Random(0), PARSERS[parser], 0
     objects = JSONObjects(label, parse)
     for _ in range(300):
         texts = [message(rng, label) for _ in range(rng.randint(1, 12))]
-        if (table := objects.parse_table(*concatenate_rows(texts), known)) is None:
+        if (table := objects.parse_table(*concatenate_rows(texts), known_features)) is None:
             continue
         for i in range(len(texts)):
             if i in table.unparsed_rows:
                 continue
             accepted += 1
             x, y = expected(parse, texts[i], label)
-            found, label_found = values(table, i)
-            if known:  # whole numbers may be floats
-                x, found = ({name: float(value[1]).hex() if value[0] is int else value for name, value in each.items()}
-                            for each in (x, found))  # fmt: skip
-            assert (found, label_found, type(label_found)) == (x, y, type(y))
+            values_read, label_read = values(table, i)
+            if known_features:  # whole numbers may be floats
+                x, values_read = ({name: float(value[1]).hex() if value[0] is int else value for name, value in values_.items()}
+                            for values_ in (x, values_read))  # fmt: skip
+            assert (values_read, label_read, type(label_read)) == (x, y, type(y))
     assert accepted > 600
 
 
@@ -98,17 +98,17 @@ def test_columns_of_each_kind_are_read(parser, escaped, options):
     texts = [json.dumps(row, ensure_ascii=escaped).encode() for row in rows_of_kinds(rng, 900)]
     n_odd = 0
     for first in range(0, 900, 300):
-        some = texts[first : first + 300]
-        table = objects.parse_table(*concatenate_rows(some), ())
+        chunk_texts = texts[first : first + 300]
+        table = objects.parse_table(*concatenate_rows(chunk_texts), ())
         n_odd += len(table.unparsed_rows)
-        for i in set(range(len(some))).difference(table.unparsed_rows):
-            x, y = expected(parse, some[i], "y", reading)
-            found, label = values(table, i)
-            assert (found, label, type(label)) == (x, y, type(y))
+        for i in set(range(len(chunk_texts))).difference(table.unparsed_rows):
+            x, y = expected(parse, chunk_texts[i], "y", reading)
+            values_read, label = values(table, i)
+            assert (values_read, label, type(label)) == (x, y, type(y))
     assert n_odd == 0
 
 
-def test_what_is_no_row_is_odd_and_costs_nobody_else():
+def test_an_invalid_row_is_unparsed_and_others_are_parsed():
     rows = [json.dumps({"a": i, "b": f"{i % 3}"}).encode() for i in range(200)]
     bad = {
         3: b"[1]", 50: b'{"a": 1, "a": 2}', 51: b'{"a": [1]}', 52: b'{"a": {"b": 1}}', 53: b'{"b": "\\q"}', 54: b'{"b": "\xff"}',
@@ -125,7 +125,7 @@ NAMED, TEXTS = b'{"id": "\xc3\xb8", "a": 1}', b'{"y": "b", "a": "c"}'
 LEFT_OUT = [b'"\xff"', b'"\\q"', b"trux", b"nul", b"1.", b'"a', b"[1]"]
 ODD = [
     *((NAMED, b'{"id": %s, "a": 1}' % value, TableParser("id:drop")) for value in LEFT_OUT),
-    *((TEXTS, row, None) for row in (b'{"y": "\xed\xa0\x80", "a": "c"}', b'{"y": 1, "a": "\xed\xa0\x80\\n"}')),  # no UTF-8
+    *((TEXTS, row, None) for row in (b'{"y": "\xed\xa0\x80", "a": "c"}', b'{"y": 1, "a": "\xed\xa0\x80\\n"}')),  # invalid UTF-8
     *((NAMED, begin + b"[" * 100_000, None) for begin in (b'{"b": ', b"")),
     (NAMED, b'{"a": ' * 50_000, None),
     (NAMED, b'{"id": "x", "\\u0061": 2}', None),
@@ -133,13 +133,13 @@ ODD = [
 
 
 @pytest.mark.parametrize(("good", "odd", "reading"), ODD)
-def test_a_row_that_is_none_is_odd_whatever_is_left_out(good, odd, reading):
+def test_an_invalid_row_is_unparsed_with_any_dropped_columns(good, odd, reading):
     objects = JSONObjects("y", json.loads, reading)
     assert objects.parse_table(*concatenate_rows([good] * 30), ()).unparsed_rows == []
     assert objects.parse_table(*concatenate_rows([*[good] * 30, odd]), ()).unparsed_rows == [30]
 
 
-def test_rows_with_ever_new_names_are_left_to_others():
+def test_rows_with_ever_new_names_are_not_parsed_into_a_table():
     rng, objects = random.Random(5), JSONObjects(None, json.loads)
     for _ in range(30):
         rows = [json.dumps({f"f{rng.randint(0, 10**6)}": 1.0 for _ in range(5)}).encode() for _ in range(200)]
@@ -148,7 +148,7 @@ def test_rows_with_ever_new_names_are_left_to_others():
 
 
 @pytest.mark.parametrize("name", ["u", "\u00fc", "\ud800"])
-def test_a_column_becomes_one_of_texts_behind_any_name(name):
+def test_a_column_of_any_name_becomes_a_column_of_texts(name):
     def rows(values):
         return [
             json.dumps({name: i + 0.5, "\u00e9": 1, "a": value}, ensure_ascii=name > "\ud7ff").encode() for i, value in values
@@ -160,13 +160,13 @@ def test_a_column_becomes_one_of_texts_behind_any_name(name):
     assert (table.unparsed_rows, table.get_column("a")[:3]) == ([], ["t0", "t1", "t2"])
 
 
-def test_one_odd_name_costs_nobody_else():
+def test_a_lone_surrogate_in_a_name_does_not_affect_other_rows():
     objects, rows = JSONObjects(None, json.loads), ['{"\u00fc": 1.5}'.encode()] * 40
     assert objects.parse_table(*concatenate_rows([*rows, b'{"\\ud800": 1.0}', *rows]), ()).unparsed_rows == []
     assert objects.parse_table(*concatenate_rows(rows), ()).unparsed_rows == []
 
 
-def test_names_that_come_later_are_found():
+def test_later_names_become_columns():
     objects = JSONObjects(None, json.loads)
     rows = [json.dumps({"a": 0.5} | ({"b": "x"} if i > 90 else {})).encode() for i in range(100)]
     table = objects.parse_table(*concatenate_rows(rows), ())
@@ -175,7 +175,7 @@ def test_names_that_come_later_are_found():
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a/b", "\t", "", "\u00fc", "\ud800"])
-def test_names_are_found_as_they_are_written(name):
+def test_names_are_found_in_each_spelling(name):
     objects = JSONObjects(None, json.loads)
     rows = [json.dumps({name: i + 0.5, "c": 1.5}).encode() for i in range(30)]
     table = objects.parse_table(*concatenate_rows(rows), ())
@@ -183,5 +183,5 @@ def test_names_are_found_as_they_are_written(name):
     assert table.columns[0].tolist() == [i + 0.5 for i in range(30)]
 
 
-def test_a_row_that_is_too_long_is_not_read():
+def test_a_row_that_is_too_long_is_not_parsed_into_a_table():
     assert JSONObjects(None, json.loads).parse_table(*concatenate_rows([b" " * 2**21 + b'{"a": 1}']), ()) is None

@@ -1,4 +1,4 @@
-"""Log records in which no secret is shown."""
+"""Log records as JSON, without secrets."""
 
 import io
 import json
@@ -23,7 +23,7 @@ SECRET = 'an "open" secret with ünicode'
     ],
 )
 @pytest.mark.parametrize("name", ["streamsvm", "streamsvm_kafka.sink", "kafka.a.logger.that.did.not.exist"])
-def test_no_line_shows_a_secret(tell, name, monkeypatch):
+def test_no_line_has_a_secret(tell, name, monkeypatch):
     monkeypatch.setattr(redacting_filter, "_secrets", set())
     stream = io.StringIO()
     with log_as_json(stream, "debug"):
@@ -34,15 +34,15 @@ def test_no_line_shows_a_secret(tell, name, monkeypatch):
     hidden, *shown = map(json.loads, stream.getvalue().splitlines())
     assert hidden["message"] == "(not shown, as it holds a secret)"
     assert list(hidden) == ["time", "level", "logger", "message"]
-    assert all("secret" in str(line) for line in shown)  # so that it would have been seen
+    assert all("secret" in str(line) for line in shown)  # the record itself was written
 
 
-def test_arguments_that_do_not_fit_are_looked_at_and_an_empty_secret_hides_nothing():
-    some = RedactingFilter()
-    some.add("")
-    some.add(SECRET)
-    record, other = (logging.makeLogRecord({"msg": "%s and %s", "args": (word,)}) for word in (SECRET, "nothing"))
+def test_wrong_arguments_are_filtered_and_an_empty_secret_is_ignored():
+    redacting = RedactingFilter()
+    redacting.add("")
+    redacting.add(SECRET)
+    record, harmless = (logging.makeLogRecord({"msg": "%s and %s", "args": (word,)}) for word in (SECRET, "nothing"))
     plain = logging.makeLogRecord({"msg": "rows"})
-    assert all(map(some.filter, (record, other, plain)))
+    assert all(map(redacting.filter, (record, harmless, plain)))
     assert record.getMessage() == "(not shown, as it holds a secret)"
     assert plain.getMessage() == "rows"

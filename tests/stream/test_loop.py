@@ -1,4 +1,4 @@
-"""The learning loop: what it learns, in which order, and that it survives everything."""
+"""The learning loop: scores, order of learning, kills, errors, and options."""
 
 import math
 
@@ -43,22 +43,22 @@ OF_NUMBERS = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler
     ],
     ids=repr,
 )
-def test_scores_as_river_does(model, metric):
+def test_scores_are_those_of_river(model, metric):
     rows = bananas() if "Classifier" in repr(model) else list(datasets.TrumpApproval())
-    end = LearningLoop(IterableSource(rows), model.clone(), metric and metric.clone()).run()
+    progress = LearningLoop(IterableSource(rows), model.clone(), metric and metric.clone()).run()
     expected = evaluate.progressive_val_score(rows, model.clone(), (metric or metrics.MAE()).clone())
-    assert end.metric == pytest.approx(expected.get(), abs=1e-12)
-    assert end.metric_name == type(expected).__name__
-    assert (end.rows, end.learned, end.ended, end.interrupted) == (len(rows), len(rows), True, False)
+    assert progress.metric == pytest.approx(expected.get(), abs=1e-12)
+    assert progress.metric_name == type(expected).__name__
+    assert (progress.rows, progress.learned, progress.ended, progress.interrupted) == (len(rows), len(rows), True, False)
 
 
 @pytest.mark.thorough
-def test_killed_at_random_rows(csv_file, tmp_path):
-    whole, killed = whole_and_killed(tmp_path, 8, 5300, str(csv_file), {"label": "y", "passthrough": ["y"]})
-    assert files(killed) == files(whole)
+def test_a_run_that_is_killed_at_random_rows_leaves_the_same_files(csv_file, tmp_path):
+    uninterrupted, killed = whole_and_killed(tmp_path, 8, 5300, str(csv_file), {"label": "y", "passthrough": ["y"]})
+    assert files(killed) == files(uninterrupted)
 
 
-def test_stop_ends_after_the_row_at_hand_with_a_checkpoint(tmp_path):
+def test_stop_ends_after_the_current_row_with_a_checkpoint(tmp_path):
     with CheckpointFolder(tmp_path) as folder:
 
         def rows():
@@ -68,8 +68,8 @@ def test_stop_ends_after_the_row_at_hand_with_a_checkpoint(tmp_path):
                 yield row
 
         loop = LearningLoop(IterableSource(rows()), make_model(), checkpoints=folder)
-        end = loop.run()
-        assert (end.rows, end.interrupted) == (501, True)
+        progress = loop.run()
+        assert (progress.rows, progress.interrupted) == (501, True)
         assert folder.newest().header["rows"] == 501
 
 
@@ -99,7 +99,7 @@ class FailsAt(base.Transformer):
 
 
 @pytest.mark.parametrize("error", [KeyError("a"), OverflowError("too large"), RuntimeError("odd"), ValueError("odd")], ids=repr)
-def test_after_an_error_there_is_no_other_run(tmp_path, monkeypatch, error):
+def test_after_an_error_the_loop_cannot_run_again(tmp_path, monkeypatch, error):
     monkeypatch.setattr(FailsAt, "error", error)
     rows = bananas(300)
     rows[150] = ({"1": 99.0, "2": 1.0}, True)
@@ -119,12 +119,12 @@ def test_after_an_error_there_is_no_other_run(tmp_path, monkeypatch, error):
         rows[150] = bananas(151)[150]
         assert loop(rows).run().rows == 300
         resumed = folder.newest()
-    with CheckpointFolder(tmp_path / "whole", trusted=True) as folder:
+    with CheckpointFolder(tmp_path / "uninterrupted", trusted=True) as folder:
         loop(rows).run()
         assert folder.newest().header == resumed.header
 
 
-def test_runs_of_one_loop():
+def test_a_loop_can_run_again():
     shown = []
     loop = LearningLoop(IterableSource(bananas(300)), make_model(), on_progress=shown.append)
     assert [loop.run(piece).rows for piece in (0, 1, 99, None, 5, None)] == [0, 1, 100, 300, 300, 300]
@@ -135,7 +135,7 @@ def test_runs_of_one_loop():
     raises("was stopped", loop.run, error=RuntimeError)
 
 
-def test_a_sink_must_say_where_it_stands(tmp_path):
+def test_a_sink_must_return_a_position(tmp_path):
     class Silent(FileSink):
         def flush(self):
             super().flush()
@@ -168,12 +168,12 @@ def test_a_sink_must_say_where_it_stands(tmp_path):
         ),
     ],
 )
-def test_what_does_not_go_together(model, options, reason):
+def test_contradictory_options_are_refused(model, options, reason):
     raises(reason, LearningLoop, IterableSource([]), model, **options)
 
 
 @pytest.mark.parametrize("model", [None, "bsgd", BSGDClassifier, preprocessing.StandardScaler(), OneClassBSGD()], ids=repr)
-def test_what_is_no_model(model):
+def test_objects_that_are_not_models_are_refused(model):
     for loop in (LearningLoop, lambda source, model: PredictionLoop(source, model, None)):
         raises("must be a classifier or a regressor, or a pipeline that ends in one, not", loop, IterableSource([]), model)
 
@@ -182,18 +182,18 @@ def labelled(*runs):
     return IterableSource([({"a": float(i % 7)}, y) for n, labels in runs for i, y in enumerate(labels * n)])
 
 
-def test_a_label_that_is_new_after_many_rows_is_warned_of_once():
+def test_a_late_new_label_gives_one_warning():
     with pytest.warns(
         UserWarning, match=r"row 1,001: the label 'maybe' is new after 1,000 rows with 'no', 'yes'\. .* LearningLoop"
     ) as caught:
         LearningLoop(labelled((500, ["no", "yes"]), (1, ["maybe", "never"])), BSGDClassifier(budget=5)).run()
     assert len(caught) == 1
-    for runs in ([(400, ["no", "yes"]), (1, ["maybe"])], [(1000, ["no", "yes"])]):  # soon enough; none
+    for runs in ([(400, ["no", "yes"]), (1, ["maybe"])], [(1000, ["no", "yes"])]):  # early enough, and no new label
         LearningLoop(labelled(*runs), BSGDClassifier(budget=5)).run()
-    LearningLoop(labelled((600, ["no"]), (1, ["yes"])), BSGDClassifier(budget=5), classes=["no", "yes"]).run()  # as declared
+    LearningLoop(labelled((600, ["no"]), (1, ["yes"])), BSGDClassifier(budget=5), classes=["no", "yes"]).run()  # declared labels
 
 
-def test_many_rows_without_a_label_are_warned_of_before_the_end():
+def test_many_rows_without_a_label_give_a_warning_during_the_run():
     with pytest.warns(UserWarning, match=r"none of the first 1,000 rows has a label, .* The last row had 'a'"):
-        end = LearningLoop(labelled((1000, [None]), (10, ["no", "yes"])), BSGDClassifier(budget=5)).run()
-    assert (end.learned, end.unlabelled) == (20, 1000)
+        progress = LearningLoop(labelled((1000, [None]), (10, ["no", "yes"])), BSGDClassifier(budget=5)).run()
+    assert (progress.learned, progress.unlabelled) == (20, 1000)

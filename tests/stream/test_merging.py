@@ -1,4 +1,4 @@
-"""Models of several partitions that become one, with the transformers before them."""
+"""Merging of the models of several partitions, with their transformers."""
 
 import hashlib
 from functools import partial
@@ -22,7 +22,7 @@ from streamsvm.stream.tables import TableEncoder
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_same_models_give_same_bytes_and_stay_as_they_are(make):
+def test_equal_models_give_equal_bytes_and_do_not_change(make):
     models = [learned(make, numbers(300, seed, far)) for seed, far in enumerate((0.0, 1.0, 3.0))]
     before = [dumps(model) for model in models]
     results = [merge_models(models) for _ in range(2)]
@@ -33,37 +33,37 @@ def test_same_models_give_same_bytes_and_stay_as_they_are(make):
         results[0].learn_one(x, y)
 
 
-def test_support_vectors_come_into_the_pooled_scale():
-    # What two models that need no maintenance say together is the mean of what they say, wherever their rows were.
+def test_support_vectors_are_converted_to_the_pooled_scale():
+    # Without budget maintenance, the merged model predicts the mean of both models, with any position of their rows.
     def make():
         return BoundedScaler(None) | BSGDClassifier(budget=500, kernel="linear", scaling=None, seed=0)
 
     models = [learned(make, numbers(150, seed, far)) for seed, far in enumerate((0.0, 5.0))]
     model = merge_models(models)
-    assert model["BSGDClassifier"].n_support == sum(each["BSGDClassifier"].n_support for each in models)
+    assert model["BSGDClassifier"].n_support == sum(one_model["BSGDClassifier"].n_support for one_model in models)
 
-    def rows_of(each):
-        scaler, learner = each["BoundedScaler"], each["BSGDClassifier"]
+    def rows_of(one_model):
+        scaler, learner = one_model["BoundedScaler"], one_model["BSGDClassifier"]
         spread = np.sqrt([scaler.vars[name] for name in learner.feature_names])
         return learner.support_vectors * spread + [scaler.means[name] for name in learner.feature_names]
 
     ours = rows_of(model)
-    for row in np.vstack([rows_of(each) for each in models]):
+    for row in np.vstack([rows_of(one_model) for one_model in models]):
         assert np.abs((ours - row) / (1.0, 1000.0)).max(axis=1).min() < 1e-4
 
 
 @pytest.mark.parametrize("make", [lambda: BoundedScaler(None), preprocessing.StandardScaler])
-def test_scalers_become_that_of_all_rows(make):
+def test_scalers_become_the_scaler_of_all_rows(make):
     streams = [list(numbers(40, 0)), list(numbers(5, 1, 4.0)), [({"a": 1.0, "other": 2.0}, 0)] * 3, []]
-    parts, whole = [make() for _ in streams], make()
+    parts, scaler_of_all = [make() for _ in streams], make()
     for part, rows in zip(parts, streams, strict=True):
         for x, _ in rows:
             part.learn_one(x)
-            whole.learn_one(x)
+            scaler_of_all.learn_one(x)
     units = merge_transformers(parts[0], parts[1:])
-    assert dict(parts[0].counts) == dict(whole.counts)
-    for found, expected in ((parts[0].means, whole.means), (parts[0].vars, whole.vars)):
-        assert dict(found) == pytest.approx(dict(expected))
+    assert dict(parts[0].counts) == dict(scaler_of_all.counts)
+    for value, expected in ((parts[0].means, scaler_of_all.means), (parts[0].vars, scaler_of_all.vars)):
+        assert dict(value) == pytest.approx(dict(expected))
     fresh = make()
     for x, _ in streams[0]:
         fresh.learn_one(x)
@@ -73,7 +73,7 @@ def test_scalers_become_that_of_all_rows(make):
         assert value * factor + shift == pytest.approx(parts[0].transform_one(x)[name])
 
 
-def test_targets_come_into_the_pooled_scale(monkeypatch):
+def test_targets_are_converted_to_the_pooled_scale(monkeypatch):
     monkeypatch.setattr(merging, "_refit_coefficients", lambda *_: None)
     models = []
     for seed, (offset, spread) in enumerate([(0.0, 1.0), (100.0, 50.0)]):
@@ -82,17 +82,17 @@ def test_targets_come_into_the_pooled_scale(monkeypatch):
         kind = partial(BSCARegressor, budget=500, scaling=None, gamma=2.0, seed=0)
         models.append(learned(lambda kind=kind: BoundedTargetScaler(kind()), rows))
     model = merge_models(models)
-    for a in (0.2, 0.5, 0.8):  # the mean of both, of which one is far from the other
-        expected = np.mean([each.predict_one({"a": a}) for each in models])
+    for a in (0.2, 0.5, 0.8):  # the mean of both models, whose targets are far apart
+        expected = np.mean([one_model.predict_one({"a": a}) for one_model in models])
         assert model.predict_one({"a": a}) == pytest.approx(expected, abs=0.01)
 
 
-def test_encoders_know_what_each_knew():
+def test_merged_encoders_know_all_names():
     def make():
         encoder = TableEncoder("city:category", scaler=BoundedScaler(), when_missing="mean")
         return encoder | BSGDClassifier(budget=60, scaling=None, seed=0)
 
-    parts = [learned(make, [(x, y) for x, y in table(600, 7) if x["city"] in known]) for known in ("ab", "bc")]
+    parts = [learned(make, [(x, y) for x, y in table(600, 7) if x["city"] in cities]) for cities in ("ab", "bc")]
     model = merge_models(parts)
     encoder = model["TableEncoder"]
     assert set(encoder.learned_columns) == {"a", "b", "city"}
@@ -118,7 +118,7 @@ def test_encoders_know_what_each_knew():
         ([lambda: compose.Pipeline(BoundedScaler(), preprocessing.StandardScaler(), BSGDClassifier())] * 2, "2 transformers"),
     ],
 )
-def test_what_cannot_become_one_is_refused(makers, reason):
+def test_models_that_cannot_be_merged_are_refused(makers, reason):
     models = [learned(make, []) for make in makers]
     raises(reason, merge_models, models)
 
@@ -132,8 +132,8 @@ def test_what_cannot_become_one_is_refused(makers, reason):
         ([{"buckets": 3}, {"buckets": 32}], "buckets=3 and 32"),
     ],
 )
-def test_encoders_that_cannot_become_one_stay_as_they_are(options, reason):
-    encoders = [TableEncoder(**{"columns": "city:category", **each}) for each in options]
+def test_encoders_that_cannot_be_merged_do_not_change(options, reason):
+    encoders = [TableEncoder(**{"columns": "city:category", **encoder_options}) for encoder_options in options]
     for encoder, cities in zip(encoders, ("ab", "bc"), strict=True):
         for x, _ in table(60):
             if x["city"] in cities:
@@ -159,13 +159,13 @@ def result(tmp_path):
         yield folder
 
 
-def test_each_change_gives_a_model_that_followers_find(parts, result):
+def test_each_change_gives_a_model_for_followers(parts, result):
     merger, follower = CheckpointMerger([parts], result), FollowedFolder(result.path, seconds=0.0)
     assert merger.step() == (200, {"partition-2": 120, "partition-10": 80})
     assert merger.step() is None
     assert follower.read_newer().version == 200
     save(parts / "partition-10", 90, 10, label="y")
-    save(parts / "partition-11", 30, 11, label="y")  # which was added while it ran
+    save(parts / "partition-11", 30, 11, label="y")  # a folder that was added meanwhile
     assert merger.step().rows == 240
     assert follower.read_newer().version == 240
     header = result.newest().header
@@ -173,7 +173,7 @@ def test_each_change_gives_a_model_that_followers_find(parts, result):
     assert header["parts"] == {"partition-2": 120, "partition-10": 90, "partition-11": 30}
 
 
-def test_a_corrupt_checkpoint_is_told_and_the_model_before_it_stays(parts, result):
+def test_a_corrupt_checkpoint_gives_a_warning_and_the_previous_model_is_used(parts, result):
     merger = CheckpointMerger([parts], result)
     merger.step()
     save(parts / "partition-2", 130, 2, label="y")
@@ -185,7 +185,7 @@ def test_a_corrupt_checkpoint_is_told_and_the_model_before_it_stays(parts, resul
 
 
 def newer(data):
-    """A checkpoint as a later version writes it."""
+    """Return a checkpoint with the number of a later version."""
     arrays, strings = unpack_container(data)
     changed = pack_container(arrays, strings).replace(b'"version":"1"', b'"version":"9"')[:-32]
     return changed + hashlib.sha256(changed).digest()
@@ -195,14 +195,14 @@ def newer(data):
     ("change", "reason"),
     [(lambda _: b"nothing", "the others are"), (newer, "version 9 of the format.*upgrade it: the others are")],
 )
-def test_a_part_that_cannot_be_read_is_left_out(parts, result, change, reason):
+def test_an_unreadable_part_is_left_out(parts, result, change, reason):
     (file,) = (parts / "partition-10").glob("*.ckpt")
     file.write_bytes(change(file.read_bytes()))
     with pytest.warns(UserWarning, match=f"{reason} merged without it"):
         assert CheckpointMerger([parts], result).step() == (120, {"partition-2": 120})
 
 
-def test_what_is_no_set_of_parts_is_refused(parts, result, tmp_path):
+def test_folders_that_do_not_fit_are_refused(parts, result, tmp_path):
     merger = CheckpointMerger([parts], result)
     merger.step()
     for file in (parts / "partition-10").glob("*.ckpt"):
@@ -217,7 +217,7 @@ def test_what_is_no_set_of_parts_is_refused(parts, result, tmp_path):
         CheckpointMerger([parts], own)
 
 
-def test_a_folder_of_something_else_is_told(result, tmp_path):
+def test_a_folder_with_another_object_gives_a_warning(result, tmp_path):
     with CheckpointFolder(tmp_path / "thing") as folder:
         folder.save({"a": 1}, None, rows=3, position={})
     merger = CheckpointMerger([tmp_path / "thing"], result)
@@ -232,10 +232,10 @@ def test_a_folder_of_something_else_is_told(result, tmp_path):
             ({"rows": rows}, "holds a model that is not a checkpoint: its number of rows is missing")
             for rows in (-1, "many", None)
         ),
-        ({}, "holds a CSMOClassifier, which is not a model"),  # that learns rows
+        ({}, "holds a CSMOClassifier, which is not a model"),  # it cannot learn from a stream
     ],
 )
-def test_a_merged_model_that_is_none_is_refused(parts, result, changes, message, monkeypatch):
+def test_an_output_with_another_checkpoint_is_refused(parts, result, changes, message, monkeypatch):
     CheckpointMerger([parts], result).step()
     newest = result.newest()
     model = newest.model if changes else CSMOClassifier()

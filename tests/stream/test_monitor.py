@@ -1,4 +1,4 @@
-"""The figures of a running loop, as a scraper and a browser see them."""
+"""The monitor: metrics, health checks and the live page of a running loop, over HTTP."""
 
 import json
 import math
@@ -35,7 +35,7 @@ from streamsvm.stream.sinks import FileSink
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """Nobody is hung up on because the machine is slow."""
+    """Do not disconnect clients because the machine is slow."""
     monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
 
 
@@ -60,16 +60,16 @@ def status(monitor, path):
 
 
 def samples(monitor):
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(got(monitor, "/metrics")):
         assert family.documentation
         for sample in family.samples:
-            found[sample.name, *sorted(sample.labels.items())] = sample.value
-    return found
+            values[sample.name, *sorted(sample.labels.items())] = sample.value
+    return values
 
 
 def run(loop):
-    """Run a loop with a monitor, and return its end, and the figures after it."""
+    """Run a loop with a monitor, and return its progress and the metrics at the end."""
     with Monitor(loop) as server:
         return loop.run(), samples(server)
 
@@ -81,47 +81,47 @@ def loop_of(source, **options):
 def test_figures_are_those_of_the_loop():
     bad = [({"a": "x"}, 0), "no row"]
     loop = loop_of([*rows(), *bad], metric=["F1", "LogLoss", "ConfusionMatrix"], on_error="skip", window=50)
-    end, found = run(loop)
-    assert found["streamsvm_rows_total",] == end.rows == 302
-    assert found["streamsvm_learned_rows_total",] == end.learned == 294
-    assert found["streamsvm_unlabelled_rows_total",] == 6
-    refused = {labels[0][1]: value for (name, *labels), value in found.items() if name == "streamsvm_refused_rows_total"}
+    progress, figures = run(loop)
+    assert figures["streamsvm_rows_total",] == progress.rows == 302
+    assert figures["streamsvm_learned_rows_total",] == progress.learned == 294
+    assert figures["streamsvm_unlabelled_rows_total",] == 6
+    refused = {labels[0][1]: value for (name, *labels), value in figures.items() if name == "streamsvm_refused_rows_total"}
     assert refused == loop.refused == {"not a number": 1, "malformed": 1}
-    for score in end.scores[:2]:
-        assert found["streamsvm_metric", ("name", score.name), ("window", "all")] == score.value
-        assert found["streamsvm_metric", ("name", score.name), ("window", "50")] == score.windowed
-    assert len([name for name, *_ in found if name == "streamsvm_metric"]) == 4
-    assert found["streamsvm_support_vectors",] == loop.model.n_support
-    assert found["streamsvm_merges_total",] == loop.model.n_merges
-    assert found["streamsvm_predict_seconds_count",] == 300
-    assert found["streamsvm_learn_seconds_count",] == 294
-    assert found["streamsvm_learn_seconds_bucket", ("le", "+Inf")] == 294
-    assert ("streamsvm_consumer_lag",) not in found
+    for score in progress.scores[:2]:
+        assert figures["streamsvm_metric", ("name", score.name), ("window", "all")] == score.value
+        assert figures["streamsvm_metric", ("name", score.name), ("window", "50")] == score.windowed
+    assert len([name for name, *_ in figures if name == "streamsvm_metric"]) == 4
+    assert figures["streamsvm_support_vectors",] == loop.model.n_support
+    assert figures["streamsvm_merges_total",] == loop.model.n_merges
+    assert figures["streamsvm_predict_seconds_count",] == 300
+    assert figures["streamsvm_learn_seconds_count",] == 294
+    assert figures["streamsvm_learn_seconds_bucket", ("le", "+Inf")] == 294
+    assert ("streamsvm_consumer_lag",) not in figures
 
 
 def test_regression_and_prediction(tmp_path):
     model = BSGDRegressor(budget=10, scaling=None)
     numbers = IterableSource((x, float(i)) for i, (x, _) in enumerate(rows(50)))
-    _, found = run(LearningLoop(numbers, model, metrics.RMSE()))
-    assert found["streamsvm_learn_seconds_count",] == 50
-    assert found["streamsvm_metric", ("name", "RMSE"), ("window", "all")] > 0.0
+    _, figures = run(LearningLoop(numbers, model, metrics.RMSE()))
+    assert figures["streamsvm_learn_seconds_count",] == 50
+    assert figures["streamsvm_metric", ("name", "RMSE"), ("window", "all")] > 0.0
     with FileSink(tmp_path / "out.csv") as sink:
         predicting = PredictionLoop(IterableSource(rows(20)), model, sink)
         with Monitor(predicting) as server:
             predicting.run()
-            found = samples(server)
+            figures = samples(server)
             state = server.make_state()
-    assert found["streamsvm_predicted_rows_total",] == 20
-    assert found["streamsvm_predict_seconds_count",] == 20
-    assert not any(name.startswith(("streamsvm_learn", "streamsvm_metric")) for name, *_ in found)
+    assert figures["streamsvm_predicted_rows_total",] == 20
+    assert figures["streamsvm_predict_seconds_count",] == 20
+    assert not any(name.startswith(("streamsvm_learn", "streamsvm_metric")) for name, *_ in figures)
     assert state["metric"] is None
 
 
-def test_health_and_the_page_while_rows_come(monkeypatch):
+def test_health_and_the_page_during_a_run(monkeypatch):
     monkeypatch.setattr(monitor, "_FIRST_INTERVAL_SECONDS", 0.001)
     ready = threading.Event()
 
-    def waits(i):  # in the middle until it was looked at, later now and then for a further point
+    def waits(i):  # wait in the middle for the checks below, and later for further points
         if i == 50:
             ready.wait()
         elif i > 50 and i % 10 == 0:
@@ -148,31 +148,31 @@ def test_health_and_the_page_while_rows_come(monkeypatch):
     assert len(points) > 10
 
 
-def test_the_page_has_the_parts_of_a_report(tmp_path):
+def test_the_page_has_the_contents_of_a_report(tmp_path):
     source = [*rows(), ({"a": "x"}, 1), *rows(1700)]
     metric = ["Accuracy", "LogLoss", "ConfusionMatrix", "Calibration"]
     with CheckpointFolder(tmp_path) as folder:
         loop = loop_of(source, metric=metric, on_error="skip", checkpoints=folder, drift=DriftWatch(drift.ADWIN()))
         with Monitor(loop) as server:
-            end = loop.run()
+            progress = loop.run()
             state = json.loads(got(server, "/state.json"))
             content = got(server, "/")
     assert content == render_page()
     assert "Content-Security-Policy" in content
-    assert state["score"]["value"] == pytest.approx(end.metric, rel=1e-5)
-    assert state["score"]["guesses"][0][1] == pytest.approx(end.majority[1], rel=1e-5)
+    assert state["score"]["value"] == pytest.approx(progress.metric, rel=1e-5)
+    assert state["score"]["guesses"][0][1] == pytest.approx(progress.majority[1], rel=1e-5)
     assert [point[:2] for point in state["curve"]["points"]] == [list(point[:2]) for point in loop.curve.points]
-    assert state["confusion"]["table"][1:] == [[str(label), *counts] for label, *counts in end.scores[2].table[1:]]
-    assert sum(rows for *_, rows in state["calibration"]["bins"]) == end.scores[3].table[-1][-1]
+    assert state["confusion"]["table"][1:] == [[str(label), *counts] for label, *counts in progress.scores[2].table[1:]]
+    assert sum(rows for *_, rows in state["calibration"]["bins"]) == progress.scores[3].table[-1][-1]
     tiles, facts = dict(state["tiles"]), dict(state["facts"])
     assert (tiles["rows"], tiles["refused"], tiles["drifts"]) == ("2,001", "1", "0")
-    assert tiles["last 1,000 rows"] == f"{100.0 * end.windowed:.1f} %"
+    assert tiles["last 1,000 rows"] == f"{100.0 * progress.windowed:.1f} %"
     assert facts["model"].startswith("after 2,001 rows, saved for ")
     assert facts["memory"] == f"{loop.model.nbytes:,} bytes"
     assert facts["to predict a row"].startswith("half within ")
 
 
-def test_the_page_of_several_loops_and_of_one_that_predicts(tmp_path):
+def test_the_page_of_several_loops_and_of_a_prediction_loop(tmp_path):
     group = SimpleNamespace(name="topic", state="running", timings=None, lag=lambda: {0: 3, 1: 4}, loops={})
     for partition in range(2):
         group.loops[partition] = loop_of(rows(), on_error="skip", window=50)
@@ -191,7 +191,7 @@ def test_the_page_of_several_loops_and_of_one_that_predicts(tmp_path):
     assert state["score"] is None
     assert state["lead"] == ["1 row", "1 predicted"]
     assert dict(state["facts"])["model"].startswith("after 300 rows, in use for ")
-    assert any("z" in each for each in state["notes"])
+    assert any("z" in note for note in state["notes"])
 
 
 def test_a_loop_that_fails_is_not_healthy():
@@ -202,7 +202,7 @@ def test_a_loop_that_fails_is_not_healthy():
         assert (status(server, "/healthz"), status(server, "/readyz")) == (503, 503)
 
 
-def test_the_history_stays_short(monkeypatch):
+def test_the_history_is_limited(monkeypatch):
     monkeypatch.setattr(monitor, "_FIRST_INTERVAL_SECONDS", 0.001)
     monkeypatch.setattr(monitor, "_MAX_POINTS", 16)
     loop = loop_of(rows())
@@ -212,17 +212,17 @@ def test_the_history_stays_short(monkeypatch):
         assert len(server.make_state()["points"]) <= 17
 
 
-def test_one_who_says_nothing_holds_nobody_up():
+def test_a_silent_client_does_not_block_others():
     loop = loop_of(rows())
-    with Monitor(loop) as server, socket.create_connection(("127.0.0.1", server.port)), socket.socket() as other:
-        other.connect(("127.0.0.1", server.port))
-        other.sendall(b"\xff\xfe" * 10)
+    with Monitor(loop) as server, socket.create_connection(("127.0.0.1", server.port)), socket.socket() as second:
+        second.connect(("127.0.0.1", server.port))
+        second.sendall(b"\xff\xfe" * 10)
         assert status(server, "/healthz") == 200
 
 
 @pytest.mark.thorough
-def test_a_probe_is_answered_whatever_others_do(monkeypatch, capfd):
-    """Many that say nothing, or half of what they want, and come again as soon as they are hung up on."""
+def test_a_probe_gets_a_response_beside_many_clients(monkeypatch, capfd):
+    """Many clients send nothing, or half a request, and reconnect as soon as they are disconnected."""
     monkeypatch.setattr(monitor, "_MAX_CLIENTS", 60)
     done = threading.Event()
 
@@ -232,7 +232,7 @@ def test_a_probe_is_answered_whatever_others_do(monkeypatch, capfd):
             for i, client in enumerate(clients):
                 client.settimeout(0.001)
                 try:
-                    client.sendall(b"G")  # never the whole of a line
+                    client.sendall(b"G")  # never a whole line
                     gone = client.recv(1) == b""
                 except TimeoutError:
                     gone = False
@@ -261,14 +261,14 @@ def test_a_probe_is_answered_whatever_others_do(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_cannot_be_answered_ends_no_server(monkeypatch, caplog):
+def test_a_failed_request_does_not_stop_the_server(monkeypatch, caplog):
     with Monitor(loop_of(rows())) as server:
         monkeypatch.setattr(server, "make_state", lambda: 1 / 0)
         assert (status(server, "/state.json"), status(server, "/healthz")) == (500, 200)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_slow_clients_are_hung_up_on(monkeypatch, capfd):
+def test_slow_clients_are_disconnected(monkeypatch, capfd):
     monkeypatch.setattr(monitor, "_REQUEST_SECONDS", 1.0)
     with Monitor(loop_of(rows())) as server, ExitStack() as stack:
         clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(3)]
@@ -277,7 +277,7 @@ def test_slow_clients_are_hung_up_on(monkeypatch, capfd):
         def all_gone():
             for i, client in enumerate(clients):
                 try:
-                    client.sendall(b"x")  # a byte now and then, so that it is never silent for long
+                    client.sendall(b"x")  # a byte now and then, so that no read times out
                     client.settimeout(0.01)
                     if client.recv(1) == b"":
                         gone.add(i)
@@ -294,13 +294,13 @@ def test_slow_clients_are_hung_up_on(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-#: Names under which somebody may ask: an address, one of a compose file, as named; without any, as HTTP/1.0, no browser does.
+#: Accepted Host headers: addresses, names without a dot, allowed names, and none (HTTP/1.0, which browsers do not send).
 OWN = ["127.0.0.1:9400", "[::1]:9400", "10.2.3.4", "localhost:9400", "learner-1:9400", "Metrics.Example.org.", None]
 STRANGE = ["evil.example", "evil.example:9400", "127.0.0.1.evil.example", "metrics.example.org.evil.example"]
 STRANGE += ["[evil.example]", "127.1"]
 
 
-def test_what_is_asked_under_a_strangers_name_is_not_served(caplog):
+def test_requests_with_a_foreign_host_name_are_rejected(caplog):
     with Monitor(loop_of(rows()), names=["metrics.example.ORG"]) as server:
         for host in (*OWN, *STRANGE):
             caplog.clear()
@@ -310,18 +310,18 @@ def test_what_is_asked_under_a_strangers_name_is_not_served(caplog):
                 answer = client.makefile("rb").read()
             served = host in OWN
             assert answer.startswith(b"HTTP/1.0 200" if served else b"HTTP/1.0 421"), host
-            assert ("was rejected: --metrics-names allows it" in caplog.text) == (host == STRANGE[0])  # is said once
+            assert ("was rejected: --metrics-names allows it" in caplog.text) == (host == STRANGE[0])  # one warning
             assert (b"--metrics-names" in answer, b'"source"' in answer) == (not served, served)
 
 
-def test_a_port_that_is_taken():
+def test_a_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MonitorError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use. Give another port"):
             Monitor(loop_of(rows()), port)
 
 
-def test_quantiles_are_ends_of_buckets():
+def test_quantiles_are_bounds_of_buckets():
     histogram = Histogram("seconds", "Times", registry=None, buckets=monitor.BUCKETS)
     assert math.isnan(monitor.find_quantile(histogram, 0.5))
     for seconds in (1e-6, 3e-6, 0.5, 7.0):
@@ -329,13 +329,13 @@ def test_quantiles_are_ends_of_buckets():
     assert [monitor.find_quantile(histogram, part) for part in (0.0, 0.25, 0.5, 0.75, 1.0)] == [1e-6, 1e-6, 5e-6, 0.5, math.inf]
 
 
-def test_figures_of_labels_from_another_stream():
+def test_figures_of_delayed_labels():
     streams = [IterableSource([({"id": i, "t": float(i), "a": 1.0}, None) for i in range(9)])]
     streams.append(IterableSource([({"id": i, "t": i + 2.5}, i % 2) for i in (-1, 0, 0, 1, 2)]))
     source = JoinedSource(*streams, key="id", time="t")
     loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(max_age=4.0))
-    _, found = run(loop)
+    _, figures = run(loop)
     expected = {"labels_total": 5, "joined_rows_total": 3, "pending_rows": 5, "early_labels": 0, "expired_labels_total": 1}
     expected |= {"duplicate_labels_total": 1, "late_labels_total": 0, "duplicate_rows_total": 0, "learned_rows_total": 3}
-    assert {name: found[f"streamsvm_{name}",] for name in expected} == expected
-    assert [found["streamsvm_expired_rows_total", ("reason", reason)] for reason in ("age", "count", "bytes")] == [1, 0, 0]
+    assert {name: figures[f"streamsvm_{name}",] for name in expected} == expected
+    assert [figures["streamsvm_expired_rows_total", ("reason", reason)] for reason in ("age", "count", "bytes")] == [1, 0, 0]

@@ -1,4 +1,4 @@
-"""Values that no table should hold are refused, or read, alike in chunks, in frames and row by row."""
+"""Unusual values are refused or read in the same way in chunks, in frames and row by row."""
 
 import datetime
 import random
@@ -14,11 +14,11 @@ from streamsvm.stream import Chunk, FileSink, IterableSource, LearningLoop, Pred
 from streamsvm.stream.tables import TableEncoder
 
 ZONES = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))
-MOMENTS = [datetime.datetime(2024, 1, 1, 12 + i, tzinfo=zone) for i, zone in enumerate(ZONES)]  # the same one
+MOMENTS = [datetime.datetime(2024, 1, 1, 12 + i, tzinfo=zone) for i, zone in enumerate(ZONES)]  # the same moment
 
 
 class AtOnce(IterableSource):
-    """Rows of which all are at hand."""
+    """A source whose rows are all available."""
 
     def read(self, most):
         rows = [chunk.row(0) for chunk in iter(lambda: super(AtOnce, self).read(1), None)]
@@ -26,12 +26,12 @@ class AtOnce(IterableSource):
 
 
 def rows(**odd):
-    draw, found = random.Random(0), []
+    draw, rows_given = random.Random(0), []
     for i in range(60):
         a, b = draw.gauss(0.0, 1.0), draw.gauss(0.0, 1.0)
-        found.append(Row({"a": a, "b": b, "c": "xy"[i % 2]} if "c" in odd else {"a": a, "b": b}, a * b > 0.0))
+        rows_given.append(Row({"a": a, "b": b, "c": "xy"[i % 2]} if "c" in odd else {"a": a, "b": b}, a * b > 0.0))
     y = [odd.pop("y")] if "y" in odd else []
-    return [Row(row.x | odd, *(y or [row.y])) if i in (30, 45) else row for i, row in enumerate(found)]
+    return [Row(row.x | odd, *(y or [row.y])) if i in (30, 45) else row for i, row in enumerate(rows_given)]
 
 
 ODD = [
@@ -50,7 +50,7 @@ def model_of(odd):
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
-def test_rows_together_are_taken_as_one_by_one(tmp_path, odd):
+def test_batches_are_processed_as_single_rows(tmp_path, odd):
     learned, predicted = [], []
     model = model_of(odd)
     LearningLoop(IterableSource(rows()), model).run()
@@ -87,12 +87,12 @@ def test_frames_are_learned_as_their_rows(columns, scaler):
     for i in range(len(frame)):
         one.learn_one({name: values.iloc[i] for name, values in frame.items()})
     assert dumps(many) == dumps(one)
-    found = many.transform_many(frame)
+    transformed = many.transform_many(frame)
     for i in range(len(frame)):
         x = one.transform_one({name: values.iloc[i] for name, values in frame.items()})
-        assert {name: value for name, value in found.iloc[i].items() if value} == {k: v for k, v in x.items() if v}
+        assert {name: value for name, value in transformed.iloc[i].items() if value} == {k: v for k, v in x.items() if v}
     if not frame.notna().to_numpy().all(axis=None):
-        assert set(found.columns) <= {
+        assert set(transformed.columns) <= {
             *one.learned_columns,
             *(f"c={text}" for text in "xyz"),
             "c=" + str(MOMENTS[0]),
@@ -103,8 +103,8 @@ def test_frames_are_learned_as_their_rows(columns, scaler):
 def test_features_that_are_hashed_are_hashed_in_predictions(tmp_path):
     learner = BSGDClassifier(10, seed=1, max_features=2, overflow="hash")
     LearningLoop(IterableSource(rows()), learner).run()
-    found = [Row(row.x | {"new": 5.0}) for row in rows()]
+    rows_given = [Row(row.x | {"new": 5.0}) for row in rows()]
     with FileSink(tmp_path / "out.jsonl") as sink:
-        PredictionLoop(AtOnce(found), learner, sink).run()
+        PredictionLoop(AtOnce(rows_given), learner, sink).run()
     labels = pd.read_json(tmp_path / "out.jsonl", lines=True)["y_pred"]
-    assert labels.tolist() == [learner.predict_one(row.x) for row in found] != [learner.predict_one(row.x) for row in rows()]
+    assert labels.tolist() == [learner.predict_one(row.x) for row in rows_given] != [learner.predict_one(row.x) for row in rows()]

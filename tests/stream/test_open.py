@@ -1,4 +1,4 @@
-"""Names of sources and sinks that say nothing, or contradict their options."""
+"""Names of sources and sinks that are unknown, or contradict the options."""
 
 import bz2
 import gzip
@@ -27,7 +27,7 @@ from streamsvm.stream import StreamError, open_sink, open_source
         ),
     ],
 )
-def test_sources_that_cannot_be(tmp_path, name, options, reason):
+def test_sources_that_cannot_be_opened(tmp_path, name, options, reason):
     raises(reason, open_source, name.format(folder=tmp_path), label="y", error=StreamError, **options)
 
 
@@ -39,12 +39,12 @@ def test_sources_that_cannot_be(tmp_path, name, options, reason):
         ("amqp://host/queue", "no installed package knows amqp"),
     ],
 )
-def test_sinks_that_cannot_be(tmp_path, name, reason):
+def test_sinks_that_cannot_be_opened(tmp_path, name, reason):
     raises(reason, open_sink, name.format(folder=tmp_path), error=StreamError)
 
 
 @pytest.mark.parametrize(("suffix", "packed"), [("GZ", gzip.compress), ("bz2", bz2.compress)])
-def test_a_packed_file_is_known_by_its_suffix(tmp_path, suffix, packed):
+def test_a_compressed_file_is_recognised_by_its_suffix(tmp_path, suffix, packed):
     (tmp_path / f"ROWS.CSV.{suffix}").write_bytes(packed(b"a,y\n1,0\n"))
     with open_source(tmp_path / f"ROWS.CSV.{suffix}", label="y") as source:
         assert [(row.x, row.y) for row in source] == [({"a": 1.0}, 0)]

@@ -1,4 +1,4 @@
-"""A run goes on from its own checkpoint alone: of another model, metric, stream, sink or options it says what differs."""
+"""Checkpoints of another run: with another model, metric, stream, sink or options, the error names the difference."""
 
 import contextlib
 import functools
@@ -35,7 +35,7 @@ def same(x):
 
 
 def imputed(budget=30):
-    """A model that shows in its repr what it has learned, and where a function is in memory."""
+    """A model whose repr has learned values, and the address of a function."""
     return preprocessing.StatImputer(("b", stats.Mean())) | compose.FuncTransformer(same) | make_model(budget=budget)
 
 
@@ -55,15 +55,15 @@ def joined(_, key="id"):
     return JoinedSource(rows, IterableSource([(x, y) for x, y in ROWS[:30]], "labels"), key=key, time="t")
 
 
-def run_of(folder, most=None, kind=LearningLoop, source=None, model=make_model, metric=None, drift=None, sink=None, **how):
-    """The rows of a run in a folder, whose options are functions that make what they are about."""
-    how |= {name: make() for name, make in (("drift", drift), ("metric", metric)) if make is not None}
-    how |= {"delayed": DelayedLabels()} if kind is DelayedLearningLoop else {}
+def run_of(folder, most=None, kind=LearningLoop, source=None, model=make_model, metric=None, drift=None, sink=None, **options):
+    """Run a loop in a folder, with options that are functions which make the objects, and return the number of rows."""
+    options |= {name: make() for name, make in (("drift", drift), ("metric", metric)) if make is not None}
+    options |= {"delayed": DelayedLabels()} if kind is DelayedLearningLoop else {}
     opened = contextlib.nullcontext() if sink is None else FileSink(folder / sink)
     with CheckpointFolder(folder / "state", trusted=True) as checkpoints, opened as out:
-        given = IterableSource(ROWS) if source is None else source(folder)
-        with given:
-            return kind(given, model(), sink=out, checkpoints=checkpoints, **how).run(most).rows
+        source_opened = IterableSource(ROWS) if source is None else source(folder)
+        with source_opened:
+            return kind(source_opened, model(), sink=out, checkpoints=checkpoints, **options).run(most).rows
 
 
 part = functools.partial
@@ -125,6 +125,6 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, then, now, reason):
     assert run_of(tmp_path, **then) == 60
 
 
-def test_a_run_of_predictions_has_no_model(tmp_path):
+def test_a_checkpoint_of_predictions_has_no_model(tmp_path):
     run_of(tmp_path, 20, **PREDICTS)
     raises("belongs to a run of predictions and holds no model", load, tmp_path / "state", error=CheckpointError)

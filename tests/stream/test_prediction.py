@@ -1,4 +1,4 @@
-"""The prediction loop: positions that are kept, rows that are refused, models that do not fit."""
+"""The prediction loop: resuming, refused rows, and models of other columns."""
 
 import warnings
 
@@ -27,15 +27,15 @@ def test_predictions_after_the_checkpoint_are_dropped_and_made_again(model, tmp_
         broken = [*rows(120), ({"1": "text"}, None), *rows(300)[120:]]
         with FileSink(tmp_path / "out.csv") as sink, pytest.raises(StreamError, match="row 121.*feature '1' is 'text'"):
             PredictionLoop(IterableSource(broken), model, sink, checkpoints=folder, checkpoint_every=50).run()
-        assert len((tmp_path / "out.csv").read_text().splitlines()) > 101  # those after the checkpoint too
+        assert len((tmp_path / "out.csv").read_text().splitlines()) > 101  # also those after the checkpoint
         with FileSink(tmp_path / "out.csv") as sink:
             loop = PredictionLoop(IterableSource(broken), model, sink, checkpoints=folder, on_error="skip")
             assert loop.rows == 100
-            end = loop.run()
-    assert (end.rows, end.predicted, end.ended, dict(end.refused)) == (301, 300, True, {"not a number": 1})
-    found = [line.split(",")[:3] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+            progress = loop.run()
+    assert (progress.rows, progress.predicted, progress.ended, dict(progress.refused)) == (301, 300, True, {"not a number": 1})
+    records = [line.split(",")[:3] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
     expected = [(i, str(model.predict_one(x)), str(y)) for i, (x, y) in enumerate(broken) if i != 120]
-    assert [(int(row), y_pred, y_true) for row, y_pred, y_true in found] == expected
+    assert [(int(row), y_pred, y_true) for row, y_pred, y_true in records] == expected
 
 
 def test_rows_without_any_known_feature(model, tmp_path):
@@ -44,7 +44,7 @@ def test_rows_without_any_known_feature(model, tmp_path):
         PredictionLoop(IterableSource(strange), model).run()
     with pytest.warns(UserWarning, match=words):
         assert PredictionLoop(IterableSource([*strange, *rows(5)]), model).run().predicted == 10
-    with CheckpointFolder(tmp_path / "state") as folder:  # what rows had is in the checkpoint
+    with CheckpointFolder(tmp_path / "state") as folder:  # the counts of columns are in the checkpoint
         with pytest.warns(UserWarning, match=words):
             PredictionLoop(IterableSource([*strange, *rows(5)]), model, checkpoints=folder).run(3)
         loop = PredictionLoop(IterableSource([*strange, *rows(5)]), model, checkpoints=folder)
@@ -58,13 +58,13 @@ def test_rows_without_any_known_feature(model, tmp_path):
 @pytest.mark.parametrize(
     ("suffix", "first"), [("csv", "0,,False,"), ("jsonl", '{"row":0,"y_pred":null,"y_true":false,"probability":null}')]
 )
-def test_a_model_that_does_not_predict_before_it_has_learned(tmp_path, suffix, first):
+def test_a_model_that_has_learned_nothing_predicts_none(tmp_path, suffix, first):
     with FileSink(path := tmp_path / f"out.{suffix}") as sink:
         assert PredictionLoop(IterableSource(rows(3)), tree.HoeffdingTreeClassifier(), sink).run().predicted == 3
     assert path.read_text().replace(" ", "").splitlines()[suffix == "csv"] == first
 
 
-def test_columns_that_were_learned_and_do_not_come_are_warned_of():
+def test_missing_learned_columns_give_a_warning():
     plain = BSGDClassifier(budget=5)
     encoded = TableEncoder("city:category") | BSGDClassifier(budget=5)
     for i in range(20):
@@ -73,11 +73,11 @@ def test_columns_that_were_learned_and_do_not_come_are_warned_of():
     for learned, x, words in (
         (plain, {"a": 1.0, "B": 2.0}, "'b' is gone (it counts as missing), 'B' is new. This is said once"),
         (encoded, {"a": 1.0, "town": "Oslo"}, "'city' is gone (it counts as missing), 'town' is new. This is said once"),
-        (preprocessing.StandardScaler() | plain, {"a": 1.0}, ""),  # which has learned nothing: no complaint
+        (preprocessing.StandardScaler() | plain, {"a": 1.0}, ""),  # it has learned nothing, so nothing is missing
         (plain, {"b": 1.0, "a": 2.0, "more": 3.0}, ""),
     ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             PredictionLoop(IterableSource([(x, None)] * 300), learned).run()
-        texts = [str(each.message).partition("that the model has learned, ")[2] for each in caught]
+        texts = [str(warning.message).partition("that the model has learned, ")[2] for warning in caught]
         assert texts == [words] * bool(words)

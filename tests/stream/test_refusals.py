@@ -1,4 +1,4 @@
-"""Rows that cannot be used: each costs that row only, and is found among the dead letters with its reason."""
+"""Refused rows: each affects only itself, and becomes a dead letter with its reason."""
 
 import base64
 import csv
@@ -16,7 +16,7 @@ from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, 
 from streamsvm.stream.refusals import MAX_RAW_BYTES, RefusedRowHandler
 
 LEARNER = "bsgd,budget=20,max_classes=2"
-#: A row that is refused.
+#: A row that every model refuses.
 BAD = ({"a": "text", "b": 1.0}, 1)
 
 
@@ -36,59 +36,61 @@ def as_line(row, kind):
 
 @pytest.fixture(params=["jsonl", "csv"])
 def streams(request, tmp_path):
-    """The file of all rows, that of the good ones, the order, and the format."""
+    """The file of all rows, the file of the valid ones, the order of both, and the format."""
     kind = request.param
     order = poison.mixed(poison.JSON if kind == "jsonl" else poison.CSV)
     rows = poison.good_rows()
     header = b"a,b,c,y\n" * (kind == "csv")
     lines = [as_line(rows[item], kind) if isinstance(item, int) else item[0] for item in order]
-    whole, good = tmp_path / f"whole.{kind}", tmp_path / f"good.{kind}"
-    whole.write_bytes(header + b"".join(line + b"\n" for line in lines))
+    all_rows, good = tmp_path / f"whole.{kind}", tmp_path / f"good.{kind}"
+    all_rows.write_bytes(header + b"".join(line + b"\n" for line in lines))
     good.write_bytes(header + b"".join(as_line(row, kind) + b"\n" for row in rows))
-    return whole, good, order, kind
+    return all_rows, good, order, kind
 
 
 @pytest.mark.parametrize("scale", ["standard", "none"])
-def test_fifty_kinds_of_poison(streams, tmp_path, scale, call):
-    whole, good, order, kind = streams
+def test_fifty_kinds_of_invalid_rows(streams, tmp_path, scale, call):
+    all_rows, good, order, kind = streams
     bad = [(number, *item) for number, item in enumerate(order) if not isinstance(item, int)]
     assert len(bad) == 50
     dead, out = tmp_path / "dead.jsonl", tmp_path / "out.jsonl"
     words = ["--label", "y", "--learner", f"{LEARNER},max_features={poison.MAX_FEATURES}", "--scale", scale]
     call("learn", good, *words, "--checkpoint", tmp_path / "good")
-    done = call("learn", whole, *words, "--on-error", dead, "--to", out, "--checkpoint", tmp_path / "whole", "--quiet")
+    done = call("learn", all_rows, *words, "--on-error", dead, "--to", out, "--checkpoint", tmp_path / "all_rows", "--quiet")
     assert done.stderr == ""
     letters = letters_of(dead)
     assert [(letter["row"], raw_of(letter).strip(b"\n")) for letter in letters] == [
         (number, raw.strip(b"\n")[:MAX_RAW_BYTES]) for number, raw, _ in bad
     ]
     wrong = [
-        (raw[:60], of, letter["kind"], letter["reason"])
-        for (_, raw, of), letter in zip(bad, letters, strict=True)
-        if letter["kind"] != of
+        (raw[:60], reason, letter["kind"], letter["reason"])
+        for (_, raw, reason), letter in zip(bad, letters, strict=True)
+        if letter["kind"] != reason
     ]
     assert wrong == []
     line = 1 + (kind == "csv")
-    assert [letter["place"] for letter in letters] == [f"{whole}, line {number + line:,}" for number, *_ in bad]
-    assert dumps(load(tmp_path / "whole")) == dumps(load(tmp_path / "good"))
-    end = done.end
-    assert (end["rows"], end["learned"], sum(end["refused"].values())) == (650, 600, 50)
-    assert end["refused"] == {of: sum(of == other for *_, other in bad) for of in dict.fromkeys(of for *_, of in bad)}
-    numbers = [number for number, item in enumerate(order) if isinstance(item, int)]  # those of the stream
+    assert [letter["place"] for letter in letters] == [f"{all_rows}, line {number + line:,}" for number, *_ in bad]
+    assert dumps(load(tmp_path / "all_rows")) == dumps(load(tmp_path / "good"))
+    facts = done.end
+    assert (facts["rows"], facts["learned"], sum(facts["refused"].values())) == (650, 600, 50)
+    assert facts["refused"] == {
+        reason: sum(reason == kind_ for *_, kind_ in bad) for reason in dict.fromkeys(reason for *_, reason in bad)
+    }
+    numbers = [number for number, item in enumerate(order) if isinstance(item, int)]  # row numbers in the stream
     assert [json.loads(line)["row"] for line in out.read_text().splitlines()] == numbers
 
 
 def test_predict_has_the_same_policy(streams, tmp_path, call):
-    whole, good, order, _ = streams
+    all_rows, good, order, _ = streams
     call("learn", good, "--label", "y", "--learner", f"{LEARNER},max_features=8", "--checkpoint", tmp_path / "good")
     dead, out = tmp_path / "dead.csv", tmp_path / "out.jsonl"
-    words = ["predict", whole, "--model", tmp_path / "good", "--label", "y", "--to", out, "--quiet"]
-    end = call(*words, "--on-error", dead).end
-    # Labels and new names are nothing to a row that is predicted only.
+    words = ["predict", all_rows, "--model", tmp_path / "good", "--label", "y", "--to", out, "--quiet"]
+    facts = call(*words, "--on-error", dead).end
+    # A prediction ignores labels and new names.
     bad = [item for item in order if not isinstance(item, int) and item[1] not in ("label", "feature name")]
     refused = [kind for _, kind in bad]
-    assert sum(end["refused"].values()) == len(refused)
-    assert end["predicted"] == end["rows"] - len(refused) == len(out.read_text().splitlines())
+    assert sum(facts["refused"].values()) == len(refused)
+    assert facts["predicted"] == facts["rows"] - len(refused) == len(out.read_text().splitlines())
     with dead.open(newline="") as file:
         letters = list(csv.DictReader(file))
     assert [letter["kind"] for letter in letters] == refused
@@ -104,9 +106,9 @@ def test_a_killed_run_has_each_refused_row_once(tmp_path):
     path.write_bytes(b"".join((as_line(rows[item], "jsonl") if isinstance(item, int) else item[0]) + b"\n" for item in order))
 
     places = whole_and_killed(tmp_path, 8, 650, str(path), {"label": "y"}, "dead.jsonl")
-    whole, killed = ([{**letter, "time": ""} for letter in letters_of(place / "dead.jsonl")] for place in places)
-    assert len(whole) > 40
-    assert killed == whole
+    uninterrupted, killed = ([{**letter, "time": ""} for letter in letters_of(place / "dead.jsonl")] for place in places)
+    assert len(uninterrupted) > 40
+    assert killed == uninterrupted
     assert dumps(load(places[1])) == dumps(load(places[0]))
 
 
@@ -120,7 +122,7 @@ def numbers(n=50):
     return [({"a": row["a"], "b": row["b"]}, row["y"]) for row in poison.good_rows()[:n]]
 
 
-def test_transformers_of_text_still_get_their_text():
+def test_transformers_still_get_text():
     rows = [({**x, "city": ("Rome", "Oslo")[i % 2]}, y) for i, (x, y) in enumerate(numbers())]
     bad = [({**rows[0][0], "a": "text"}, 1), ({**rows[0][0], "b": float("inf")}, 0), ({**rows[0][0], "city": "Paris"}, "1")]
 
@@ -135,14 +137,14 @@ def test_transformers_of_text_still_get_their_text():
     raises(r"row 1: .*\(feature 'a' is 'text'\)\. To skip such rows: --on-error skip", learn, bad, model(), error=StreamError)
 
 
-def test_rows_that_are_texts():
+def test_rows_that_are_strings():
     rows = [("good words", True), ("bad words", False), ("good", True)] * 5
     model = feature_extraction.BagOfWords() | BSGDClassifier(budget=10, seed=1)
     assert learn([*rows, (None, True)], model, on_error="skip").refused == {"malformed": 1}
     assert model[-1].n_learned == 15
 
 
-def test_a_model_of_river_is_guarded_too():
+def test_rows_are_validated_for_a_river_model():
     rows = numbers()
     bad = [({"a": float("nan"), "b": 1.0}, 1), ({"a": 1e39, "b": 1.0}, 1)]
     expected = learn(rows, linear_model.LogisticRegression())
@@ -152,13 +154,13 @@ def test_a_model_of_river_is_guarded_too():
 
 
 def test_the_suffix_names_the_feature_that_failed():
-    # The last text-like feature is not the one at fault: OneHotEncoder takes it.
+    # The last text feature is valid, because OneHotEncoder accepts it.
     x = {"bad": "text", "city": "Rome", "a": 1.0}
     model = (compose.Select("bad", "a") | preprocessing.StandardScaler()) + (
         compose.Select("city") | preprocessing.OneHotEncoder()
     )
     raises(r"\(feature 'bad' is 'text'\)", learn, [(x, 1)], model | BSGDClassifier(budget=5), error=StreamError)
-    with pytest.raises(StreamError) as caught:  # nothing is wrong with the text
+    with pytest.raises(StreamError) as caught:  # the text is valid
         learn([({"city": "Rome"}, 1)], compose.Select("gone", "city") | preprocessing.OneHotEncoder() | BSGDClassifier(budget=5))
     assert "(feature" not in str(caught.value)
 
@@ -173,7 +175,7 @@ def test_the_suffix_names_the_feature_that_failed():
         *[([0.0, 1], [2, 3.0, True], True), ([0.5, 1.5], [2.5], True), ([0.5, 1.5], ["0.5", 3], False)],
     ],
 )
-def test_the_type_of_the_first_labels_holds(first, later, taken):
+def test_labels_must_have_the_type_of_the_first_one(first, later, taken):
     for y in later:
         rows = [({"a": float(i)}, first[i % 2]) for i in range(10)]
         loop = learn([*rows, ({"a": 1.0}, y)], BSGDClassifier(budget=5, max_classes=5), on_error="skip")
@@ -181,13 +183,13 @@ def test_the_type_of_the_first_labels_holds(first, later, taken):
         assert loop.learned == 10 + taken
 
 
-def test_a_refused_label_decides_no_type():
+def test_a_refused_label_does_not_set_the_type():
     rows = [({"a": 1.0}, "x" * 2000), *(({"a": float(i)}, i % 2) for i in range(9))]
     assert learn(rows, BSGDClassifier(budget=5), on_error="skip").learned == 9
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_rows_of_a_label_too_many_are_refused_whatever_stands_before_the_learner(tmp_path, scaled):
+def test_labels_beyond_max_classes_are_refused_behind_any_transformer(tmp_path, scaled):
     def model():
         learner = BSGDClassifier(budget=5, max_classes=3, seed=0)
         return preprocessing.StandardScaler() | learner if scaled else learner
@@ -199,7 +201,7 @@ def test_rows_of_a_label_too_many_are_refused_whatever_stands_before_the_learner
     assert dumps(loop.model) == dumps(peer.model)
     with pytest.raises(StreamError, match="row 16: label 'more 0' exceeds max_classes=3.*--on-error skip"):
         learn(rows, model())
-    with CheckpointFolder(tmp_path) as folder:  # labels that are declared may still be too many, with those of an earlier run
+    with CheckpointFolder(tmp_path) as folder:  # declared labels and those of an earlier run together may be too many
         learn(good[:1], model(), checkpoints=folder)
         loop = learn(rows, model(), checkpoints=folder, classes=["spam", "eggs", "more 0"], on_error="skip")
     assert loop.refused == {"label": 15}
@@ -207,7 +209,7 @@ def test_rows_of_a_label_too_many_are_refused_whatever_stands_before_the_learner
 
 def test_declared_labels(tmp_path):
     rows = [({"a": float(i)}, ("ham", "spam")[i % 2]) for i in range(10)]
-    eggs, other = ({"a": 1.0}, "eggs"), ({"a": 1.0}, "x")
+    eggs, undeclared = ({"a": 1.0}, "eggs"), ({"a": 1.0}, "x")
     with CheckpointFolder(tmp_path) as folder:
 
         def refused(more, **options):
@@ -217,7 +219,7 @@ def test_declared_labels(tmp_path):
         assert refused([eggs], classes=["ham", "spam"], on_error="skip") == {"label": 1}
         assert refused([eggs] * 2, on_error="skip") == {"label": 2}  # the checkpoint has the classes
         with pytest.raises(StreamError, match="label 'x' is not among those declared: 'ham', 'spam', 'eggs'"):
-            refused([eggs, eggs, other], classes=["ham", "spam", "eggs"])
+            refused([eggs, eggs, undeclared], classes=["ham", "spam", "eggs"])
 
 
 def test_empty_and_unlabelled_rows_are_counted(tmp_path):
@@ -228,7 +230,7 @@ def test_empty_and_unlabelled_rows_are_counted(tmp_path):
         assert (loop.rows, loop.learned, loop.unlabelled, loop.empty) == (13, 11, 2, 2)
 
 
-def test_rows_that_were_refused_are_counted_across_runs(tmp_path):
+def test_refused_rows_are_counted_across_runs(tmp_path):
     rows = [*numbers(10), BAD, *numbers(10), BAD]
     dead = tmp_path / "dead.jsonl"
 
@@ -239,7 +241,7 @@ def test_rows_that_were_refused_are_counted_across_runs(tmp_path):
         return loop
 
     assert piece(dead, 11).refused == {"not a number": 1}
-    assert piece("skip", 5).refused == {"not a number": 1}  # another policy is for the rows to come
+    assert piece("skip", 5).refused == {"not a number": 1}  # another policy applies to the next rows
     assert piece(dead, None).refused == {"not a number": 2}
     assert [letter["row"] for letter in letters_of(dead)] == [10, 21]
     assert letters_of(dead)[0]["encoding"] == "repr"
@@ -247,7 +249,7 @@ def test_rows_that_were_refused_are_counted_across_runs(tmp_path):
     raises("cut off", piece, dead, None, error=StreamError)
 
 
-def test_a_loop_that_cannot_resume_leaves_the_dead_letters_alone(tmp_path):
+def test_a_loop_that_cannot_resume_does_not_change_dead_letters(tmp_path):
     rows = [*numbers(10), BAD]
     dead = tmp_path / "dead.jsonl"
     with CheckpointFolder(tmp_path / "state") as folder:
@@ -258,7 +260,7 @@ def test_a_loop_that_cannot_resume_leaves_the_dead_letters_alone(tmp_path):
         assert dead.read_bytes() == before != b""
         learn(rows, BSGDClassifier(budget=5), checkpoints=folder, on_error=dead)
         assert dead.read_bytes() == before
-    learn(numbers(10), BSGDClassifier(budget=5), on_error=dead)  # another run, without such rows
+    learn(numbers(10), BSGDClassifier(budget=5), on_error=dead)  # another run, without refused rows
     assert dead.read_bytes() == b""
 
 
@@ -279,7 +281,7 @@ def test_limits():
         loop = LearningLoop(IterableSource([BAD] * 1000), BSGDClassifier(budget=5), on_error="skip", error_share=share)
         raises("of the last rows 100% were refused", loop.run, error=StreamError)
         assert sum(loop.refused.values()) == refused
-    # A stream that turns bad stops soon, however long it was good.
+    # A stream that becomes bad ends soon, even after many valid rows.
     loop = LearningLoop(IterableSource([*numbers(600) * 20, *[BAD] * 5000]), BSGDClassifier(budget=5), on_error="skip")
     raises("of the last rows 50% were refused", loop.run, error=StreamError)
     assert 600 < sum(loop.refused.values()) < 800
@@ -289,7 +291,7 @@ def test_limits():
 
 
 @pytest.mark.parametrize("share", [{}, {"error_share": 1.0}])
-def test_a_stream_of_bad_rows_only_says_so(share):
+def test_a_stream_of_bad_rows_ends_with_an_error(share):
     n = 3000 if share else 9
     with pytest.raises(
         StreamError, match=f"none of its {n:,} rows was learned: 0 had no label, and refused were malformed {n:,}"

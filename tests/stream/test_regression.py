@@ -1,4 +1,4 @@
-"""Streams of numbers to predict: the loop with regressors."""
+"""The learning loop with regressors."""
 
 import math
 
@@ -39,11 +39,11 @@ def test_the_windowed_metric_forgets_an_absurd_error():
 
 def test_a_window_without_error_has_a_metric():
     rows = [({"a": 1.0}, 2.0)] * 30
-    end = LearningLoop(IterableSource(rows), dummy.StatisticRegressor(stats.Mean()), metrics.RMSE(), window=10).run()
-    assert end.windowed == 0.0
+    progress = LearningLoop(IterableSource(rows), dummy.StatisticRegressor(stats.Mean()), metrics.RMSE(), window=10).run()
+    assert progress.windowed == 0.0
 
 
-def test_targets_may_be_text_and_others_cost_their_row(tmp_path):
+def test_targets_may_be_text_and_invalid_ones_are_refused(tmp_path):
     path = tmp_path / "rows.csv"
     texts = ["1.50", "1e1", "+3", "007", "abc", "nan", "1e31", "", "-2"]
     path.write_text("a,y\n" + "".join(f"{i},{text}\n" for i, text in enumerate(texts)))
@@ -56,9 +56,9 @@ def test_targets_may_be_text_and_others_cost_their_row(tmp_path):
 
     with open_source(str(path), label="y") as source:
         loop = LearningLoop(source, Learns(stats.Mean()), on_error="skip")
-        end = loop.run()
+        progress = loop.run()
     assert learned == [1.5, 10.0, 3.0, 7.0, -2.0]
-    assert (dict(end.refused), end.unlabelled, end.learned) == ({"label": 3}, 1, 5)
+    assert (dict(progress.refused), progress.unlabelled, progress.learned) == ({"label": 3}, 1, 5)
     with open_source(str(path), label="y") as source, pytest.raises(StreamError, match="label 'abc' is not a finite"):
         LearningLoop(source, Learns(stats.Mean())).run()
 
@@ -84,7 +84,7 @@ def test_bounded_targets():
     raises("deviations must be at least 2", BoundedTargetScaler, BSCARegressor(), deviations=1.0)
     before = model.predict_one({"a": 0.5})
     for y in (math.nan, "text", 1e39, np.inf):
-        with pytest.raises(ValueError):  # noqa: PT011 - of several kinds
+        with pytest.raises(ValueError):  # noqa: PT011 - several kinds of errors
             model.learn_one({"a": 1.0}, y)
     raises("must be finite", model.learn_one, {"a": math.nan}, 1.0)
     assert model.predict_one({"a": 0.5}) == before

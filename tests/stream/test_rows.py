@@ -1,4 +1,4 @@
-"""Rows that are refused leave nothing behind in any pipeline, what was not learned yet is no bad row, and labels of text."""
+"""Validation of rows in front of any pipeline, and parsing of labels."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ PIPELINES = {
     "nested": lambda last: compose.Pipeline(preprocessing.StandardScaler(), compose.Pipeline(preprocessing.MinMaxScaler(), last)),
     "table": lambda last: TableEncoder(scaler=BoundedScaler()) | last,
 }
-#: Those without transformers of river, which note the names of the rows that they transform.
+#: Pipelines without river transformers, which remember the names of rows that they transform.
 OWN = ("nothing", "bounded", "table")
 GOOD = [({"a": float(i % 5), "b": float(i % 3) - 1.0}, bool(i % 2)) for i in range(60)]
 LAST = {
@@ -35,7 +35,7 @@ LAST = {
     "target scaler": lambda: BoundedTargetScaler(LAST["regressor"]()),
     "river's target scaler": lambda: preprocessing.TargetStandardScaler(LAST["regressor"]()),
 }
-#: Each pipeline in front of a classifier, and some in front of what else there is.
+#: Each pipeline in front of a classifier, and some in front of other learners.
 ENDS = [(name, "classifier") for name in PIPELINES] + list(
     itertools.product(("nothing", "standard", "union", "table"), [*LAST][1:])
 )
@@ -52,40 +52,40 @@ BAD = {
 
 def learned(rows, model):
     loop = LearningLoop(IterableSource(rows), model, on_error="skip", error_share=1.0)
-    end = loop.run()
-    return end, (dumps(loop.model), dumps(split_pipeline(loop.model)[1]))
+    progress = loop.run()
+    return progress, (dumps(loop.model), dumps(split_pipeline(loop.model)[1]))
 
 
 @pytest.mark.parametrize(("name", "last"), ENDS)
-def test_a_refused_row_leaves_nothing_behind(name, last):
+def test_a_refused_row_leaves_no_trace_in_any_pipeline(name, last):
     def model():
         return PIPELINES[name](LAST[last]())
 
     _, good = learned(GOOD, model())
     for bad, row in BAD.items():
-        end, mixed = learned([*GOOD[:30], row, *GOOD[30:]], model())
-        if name == "projected" and bad in ("one name too many", "a long name"):  # of any names a fixed number of features
-            assert (end.learned, end.refused) == (61, {}), bad
+        progress, mixed = learned([*GOOD[:30], row, *GOOD[30:]], model())
+        if name == "projected" and bad in ("one name too many", "a long name"):  # any names become a fixed number of features
+            assert (progress.learned, progress.refused) == (61, {}), bad
         else:
-            assert (end.learned, sum(end.refused.values())) == (60, 1), bad
+            assert (progress.learned, sum(progress.refused.values())) == (60, 1), bad
             if name in OWN:
                 assert mixed == good, bad
-            elif bad != "a text of a new name":  # which transformers of river fail to learn after the names before it
+            elif bad != "a text of a new name":  # river transformers have learned the names before it
                 assert mixed[1] == good[1], bad
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pipelines_learn_what_river_learns(name):
     rows = [*GOOD, ({"a": 1.0, "b": 2.0, "later": 3.0}, True), ({"a": 1.0, "b": 2.0, "later": 5.0}, False), *GOOD]
-    end, model = learned(rows, PIPELINES[name](BSGDClassifier(budget=5, seed=0)))
-    assert not end.refused
+    progress, model = learned(rows, PIPELINES[name](BSGDClassifier(budget=5, seed=0)))
+    assert not progress.refused
     expected = PIPELINES[name](BSGDClassifier(budget=5, seed=0))
     for x, y in rows:
         expected.learn_one(x, y)
     assert model[0] == dumps(expected)
 
 
-def test_learning_during_prediction_is_rivers():
+def test_learning_during_prediction_is_as_in_river():
     rows = GOOD * 3
     with compose.learn_during_predict():
         expected = evaluate.progressive_val_score(rows, PIPELINES["standard"](linear_model.Perceptron()), metrics.Accuracy())
@@ -110,7 +110,7 @@ def test_one_absurd_value_does_not_ruin_what_is_imputed():
     assert abs(encoder.transform_one({"b": 1.0})["a"]) < 0.01
 
 
-# Labels of text
+# Parsing of labels
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_one_absurd_value_does_not_ruin_what_is_imputed():
         ("", None),
     ],
 )
-def test_labels_of_text_print_as_they_were(text, label):
-    found = parse_label(text)
-    assert (found, type(found)) == (label, type(label))
+def test_parsed_labels_print_as_their_text(text, label):
+    label_parsed = parse_label(text)
+    assert (label_parsed, type(label_parsed)) == (label, type(label))
 
 
 def test_labels_of_libsvm_text_are_numbers(tmp_path):

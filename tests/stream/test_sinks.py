@@ -1,4 +1,4 @@
-"""Sinks: what they write, where they go on, and what they refuse."""
+"""File sinks: values, positions, pipes, and errors."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from streamsvm.stream import FileSink, StreamError
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_a_sink_goes_on_at_its_position_and_at_no_other(tmp_path, suffix):
+def test_a_sink_continues_only_at_its_own_position(tmp_path, suffix):
     path, last = tmp_path / f"out.{suffix}", prediction(200, "a,b", None, None)
     path.write_text("something old")
     with FileSink(path) as sink:
@@ -22,12 +22,12 @@ def test_a_sink_goes_on_at_its_position_and_at_no_other(tmp_path, suffix):
             sink.write(prediction(row, 1, 0, 0.5))
         position, before = sink.flush(), path.read_bytes()
         sink.write(last)
-    whole = path.read_bytes()
-    assert whole.startswith(before)
+    data_written = path.read_bytes()
+    assert data_written.startswith(before)
 
     def refused(match, name=path.name, place=position):
-        with FileSink(tmp_path / name) as other:
-            raises(match, other.seek, place, error=StreamError)
+        with FileSink(tmp_path / name) as other_sink:
+            raises(match, other_sink.seek, place, error=StreamError)
 
     refused(rf"other\.csv: what this checkpoint has written is in out\.{suffix}", "other.csv")
     assert not (tmp_path / "other.csv").exists()
@@ -41,12 +41,12 @@ def test_a_sink_goes_on_at_its_position_and_at_no_other(tmp_path, suffix):
     assert not path.exists()
     (tmp_path / "moved").mkdir()
     path = tmp_path / "moved" / path.name
-    path.write_bytes(whole + b"more")
+    path.write_bytes(data_written + b"more")
     with FileSink(path) as moved:
         moved.seek(position)
         assert path.read_bytes() == before
         moved.write(last)
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == data_written
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -81,7 +81,7 @@ def test_devices_and_pipes_as_sinks(tmp_path):
     sink.close()
 
 
-def test_a_disk_that_is_full_at_the_end_is_said(tmp_path):
+def test_a_full_disk_raises_an_error_at_the_end(tmp_path):
     sink = FileSink(tmp_path / "out.jsonl")
     sink.write(prediction(0, 1, 0, 0.5))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,4 +1,4 @@
-"""What every source of rows does: positions and places, what it refuses, rows together and one by one, copies, weights."""
+"""The contract of all sources: positions, places, bad rows, chunks, passthrough columns and weights."""
 
 import json
 import re
@@ -28,17 +28,17 @@ each_text = pytest.mark.parametrize("kind", TEXTS)
 
 
 def expected(row, kind):
-    """A row as a source gives it: in LIBSVM text, features have numbers."""
+    """A row as the source returns it: in LIBSVM text, features are numbered."""
     names = {"a": 1, "b c": 2} if "libsvm" in kind else {"a": "a", "b c": "b c"}
     return {names[name]: value for name, value in row.items() if name != "y" and value is not None}, row["y"]
 
 
 @each_source
-def test_it_goes_on_after_any_row(tmp_path, kind):
+def test_it_resumes_after_any_row(tmp_path, kind):
     rows, places, positions = read_chunks(source_of(tmp_path, kind, ROWS), 1)
-    for row, found in zip(ROWS, rows, strict=True):
+    for row, row_read in zip(ROWS, rows, strict=True):
         x, y = expected(row, kind)
-        assert ({name: value for name, value in found.x.items() if value is not None}, found.y) == (x, y)
+        assert ({name: value for name, value in row_read.x.items() if value is not None}, row_read.y) == (x, y)
     first_line = 2 if "csv" in kind else 1
     assert [re.search(r"(line|row) (\d+)$", place)[2] for place in places] == [str(i + first_line) for i in range(7)]
     for most in (1, 3, 100):
@@ -52,15 +52,15 @@ def test_it_goes_on_after_any_row(tmp_path, kind):
 
 
 @each_source
-def test_positions_that_are_none_of_its_own_are_refused(tmp_path, kind):
+def test_foreign_positions_are_refused(tmp_path, kind):
     positions = read_chunks(source_of(tmp_path, kind, ROWS), 1)[2]
 
-    def refused(match, position, rows=ROWS, **how):
-        with source_of(tmp_path, kind, rows, **how) as source:
+    def refused(match, position, rows=ROWS, **options):
+        with source_of(tmp_path, kind, rows, **options) as source:
             raises(match, source.seek, position, error=StreamError)
 
-    for other in ({"topic": 1}, positions[3] | {"rows": -1}, positions[3] | {"rows": "3"}):
-        refused("another kind of stream", other)
+    for position_ in ({"topic": 1}, positions[3] | {"rows": -1}, positions[3] | {"rows": "3"}):
+        refused("another kind of stream", position_)
     with source_of(tmp_path, kind, ROWS) as source:
         next(iter(source))
         raises("read already", source.seek, positions[1], error=RuntimeError)
@@ -97,7 +97,7 @@ def test_rows_may_be_appended_but_not_changed(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "libsvm"])
-def test_a_last_line_without_end_may_not_grow(tmp_path, kind):
+def test_a_last_line_without_a_newline_must_not_grow(tmp_path, kind):
     text, path = text_of(ROWS, kind).rstrip("\n"), tmp_path / f"rows.{kind}"
     rows, (*_, position) = read(write_text(path, text))
     for more in ("\n{}", "\r\n{}\n"):
@@ -134,7 +134,7 @@ BAD = [
 
 @pytest.mark.parametrize(("kind", "bad", "reason"), BAD, ids=lambda value: str(value)[:20])
 @pytest.mark.parametrize(("n_after", "packed"), [(0, True), (300, False)])
-def test_a_malformed_row_is_given_as_a_bad_row_and_the_next_ones_are_read(tmp_path, kind, bad, reason, n_after, packed):
+def test_a_malformed_row_is_a_bad_row_and_the_next_ones_are_read(tmp_path, kind, bad, reason, n_after, packed):
     good = GOOD[kind]
     header = b"a,y\n" * (kind == "csv")
     path = write_text(tmp_path / f"rows.{kind}{'.gz' * packed}", header + good + b"\n" + bad + good * n_after + bad + good)
@@ -176,8 +176,8 @@ PEOPLE = [
 
 @pytest.mark.parametrize("reading", [{}, {"columns": "a:number,b:number,*:drop"}])
 @pytest.mark.parametrize("kind", [kind for kind in SOURCES if "libsvm" not in kind])
-def test_weights_copies_and_rows_without_a_label(tmp_path, kind, reading):
-    """What a run leaves is what the rows say, learned by hand; resumed in the middle, too."""
+def test_weights_passthrough_columns_and_rows_without_a_label(tmp_path, kind, reading):
+    """A run learns what a plain loop over the rows learns, also if it is resumed in the middle."""
     model = BoundedScaler() | BSGDClassifier(budget=20, seed=1)
     predicted = []
     for row in PEOPLE:
@@ -185,22 +185,22 @@ def test_weights_copies_and_rows_without_a_label(tmp_path, kind, reading):
         predicted.append(model.predict_one(x))
         if row["y"] is not None and row["w"] != 0.0:
             model.learn_one(x, row["y"], w=1.0 if row["w"] is None else row["w"])
-    how = reading or {"columns": "id:drop"}
+    options = reading or {"columns": "id:drop"}
     for most in (33, None):
         if kind == "iterable":
             rows = [({name: row[name] for name in ("a", "b", "w") if row[name] is not None}, row["y"]) for row in PEOPLE]
             source, keep = WeightedSource(IterableSource(rows), "w"), ["w"]
         else:
             path, keep = write_rows(tmp_path / f"rows.{kind}", PEOPLE, 30), ["id", "w"]
-            source = open_source(str(path), label="y", weight="w", **how)
+            source = open_source(str(path), label="y", weight="w", **options)
         with source, CheckpointFolder(tmp_path / "state") as folder, FileSink(tmp_path / "out.jsonl") as sink:
             learner = BoundedScaler() | BSGDClassifier(budget=20, seed=1)
             loop = LearningLoop(source, learner, sink=sink, passthrough=keep, checkpoints=folder)
-            end = loop.run(most)
-    model["BSGDClassifier"].note_columns(source.columns)  # an order, which rows learned by hand have not
+            progress = loop.run(most)
+    model["BSGDClassifier"].note_columns(source.columns)  # rows of the plain loop have no order of columns
     assert dumps(loop.model) == dumps(model)
-    assert (end.rows, end.unlabelled, end.refused) == (100, 8, {})
-    assert loop.metric.cm.n_samples == 91  # the first row is not scored, and each other once
+    assert (progress.rows, progress.unlabelled, progress.refused) == (100, 8, {})
+    assert loop.metric.cm.n_samples == 91  # all but the first row are scored once
     lines = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
     assert [(line["y_pred"], line["y_true"]) for line in lines] == list(zip(predicted, [row["y"] for row in PEOPLE], strict=True))
     assert [line["w"] and float(line["w"]) for line in lines] == [row["w"] for row in PEOPLE]

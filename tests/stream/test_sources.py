@@ -1,4 +1,4 @@
-"""Text as it comes: from pipes and standard input, packed and damaged, lines that do not end, and what is not held; iterables."""
+"""Sources of text: pipes, standard input, compression, damage, endless lines and bounded memory; and iterables."""
 
 import os
 import queue
@@ -22,7 +22,7 @@ each_text = pytest.mark.parametrize("kind", TEXTS)
 
 
 @each_text
-def test_blank_lines_comments_and_a_mark_of_utf_8_are_no_rows(tmp_path, kind):
+def test_blank_lines_comments_and_a_byte_order_mark_are_skipped(tmp_path, kind):
     more = "\n  # a logger's\n" if kind == "libsvm" else "\n"
     rows, positions = read(path := write_text(tmp_path / f"rows.{kind}", TEXTS[kind].replace("\n", "\n" + more, 3) + more))
     assert rows == read(write_text(tmp_path / f"plain.{kind}", TEXTS[kind]))[0]
@@ -46,18 +46,18 @@ def test_standard_input_is_read_forward(tmp_path, kind, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_rows_longer_than_what_is_kept_of_the_beginning(tmp_path, suffix):
+def test_rows_longer_than_the_fingerprint(tmp_path, suffix):
     rows = [{f"feature_{i:04d}": 0.123456 for i in range(600)} | {"y": i % 2} for i in range(5)]
-    found, positions = read(path := write_text(tmp_path / f"rows.csv{suffix}", text_of(rows, "csv")))
-    assert read(path, positions[2])[0] == found[2:]
-    assert len(found) == 5
+    rows_read, positions = read(path := write_text(tmp_path / f"rows.csv{suffix}", text_of(rows, "csv")))
+    assert read(path, positions[2])[0] == rows_read[2:]
+    assert len(rows_read) == 5
 
 
 WHOLE = b"a,y\n" + b"".join(b"%d,1\n" % (i * i) for i in range(3000))
 
 
 @pytest.mark.parametrize("name", ["cut off", "not gzip", "changed", "checksum"])
-def test_damaged_gzip_is_said(tmp_path, name):
+def test_damaged_gzip_raises_an_error(tmp_path, name):
     path = write_text(tmp_path / "rows.csv.gz", WHOLE)
     data = path.read_bytes()
     damaged = {"cut off": data[:-12], "not gzip": b"a,y\n1,1\n", "changed": data[:10] + b"\xff" * 20 + data[30:]}
@@ -85,7 +85,7 @@ def test_a_line_without_end_is_refused_within_bounded_memory(tmp_path, kind, mon
 
 
 class Feeding:
-    """A FIFO, and a thread that reads rows from it as they come."""
+    """A FIFO, and a thread that reads rows from it as they arrive."""
 
     def __init__(self, path, kind):
         os.mkfifo(path)
@@ -102,14 +102,14 @@ class Feeding:
 
 
 @each_text
-def test_rows_are_given_one_by_one_and_a_wait_can_be_ended(tmp_path, kind):
+def test_rows_of_a_pipe_are_returned_at_once_and_a_wait_can_be_ended(tmp_path, kind):
     feeding = Feeding(tmp_path / "fifo", kind)
-    given, lines = [], TEXTS[kind].encode().splitlines(keepends=True)
+    rows_fed, lines = [], TEXTS[kind].encode().splitlines(keepends=True)
     for line in lines:
         feeding.writer.write(line)
         if line != b"a,b c,y\n":
-            given.append(tuple(feeding.rows.get(timeout=PATIENCE)))
-    assert given == read(write_text(tmp_path / f"rows.{kind}", TEXTS[kind]))[0]
+            rows_fed.append(tuple(feeding.rows.get(timeout=PATIENCE)))
+    assert rows_fed == read(write_text(tmp_path / f"rows.{kind}", TEXTS[kind]))[0]
     position = feeding.source.position
     assert position["offset"] == len(TEXTS[kind])
     feeding.writer.write(b'"a row that\nis not' if kind == "csv" else lines[-1][:4])
@@ -133,7 +133,7 @@ def test_a_wait_for_a_writer_can_be_ended(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "head", "line"), [(JSONLinesSource, b"", b'{"a": 1, "y": 0}\n'), (CSVSource, b"a,y\n", b"1,0\n")]
 )
-def test_rows_of_a_pipe_that_have_come_are_given_together(tmp_path, kind, head, line):
+def test_available_rows_of_a_pipe_are_returned_in_one_chunk(tmp_path, kind, head, line):
     os.mkfifo(path := tmp_path / "fifo")
     counts = []
     with kind(path, "y") as source:
@@ -152,8 +152,8 @@ BLANK = {"jsonl": ["\n", " \n"], "csv": ["\n", "\r\n"], "libsvm": ["\n", "# of a
 
 
 @pytest.mark.parametrize(("kind", "blank"), [(kind, blank) for kind, blanks in BLANK.items() for blank in blanks])
-def test_many_lines_without_rows_are_taken_in_parts_and_not_held(tmp_path, kind, blank, monkeypatch):
-    """What asks for rows gets an answer all the time; the position does not depend on how bytes came."""
+def test_many_blank_lines_are_read_in_parts_and_not_stored(tmp_path, kind, blank, monkeypatch):
+    """Each read returns soon, and the position does not depend on the sizes of the reads."""
     many, last = blank * (60_000 // len(blank)), TEXTS[kind].splitlines(keepends=True)[-1]
     path, ends = write_text(tmp_path / f"rows.{kind}", TEXTS[kind] + many + last + many), []
     for size in (2**14, 1021):
@@ -179,7 +179,7 @@ def test_many_lines_without_rows_are_taken_in_parts_and_not_held(tmp_path, kind,
 
 
 @pytest.mark.parametrize(("kind", "beginning"), [("jsonl", " "), ("libsvm", "# of a"), ("libsvm", "  ")])
-def test_a_last_line_without_a_row_is_left_until_it_ends(tmp_path, kind, beginning):
+def test_an_unfinished_last_line_is_left_for_the_next_run(tmp_path, kind, beginning):
     path = write_text(tmp_path / f"rows.{kind}", TEXTS[kind] + beginning)
     with open_source(str(path), label="y") as source:
         n, position = len(list(source)), source.position
@@ -190,7 +190,7 @@ def test_a_last_line_without_a_row_is_left_until_it_ends(tmp_path, kind, beginni
         assert len(list(source)) == (1 if beginning[0] == "#" else n)
 
 
-def test_rows_that_come_after_the_end_are_for_the_next_run(tmp_path):
+def test_rows_that_are_appended_after_the_end_are_for_the_next_run(tmp_path):
     path, line = tmp_path / "rows.jsonl", b'{"a": 1, "y": 0}\n'
     path.write_bytes(line * 3)
     with JSONLinesSource(path, "y") as source:
@@ -206,7 +206,7 @@ def test_rows_that_come_after_the_end_are_for_the_next_run(tmp_path):
         assert (len(chunk), chunk.place(0), chunk.raw(0)) == (1, f"{path}, line 4", line)
 
 
-def test_what_is_no_pair_is_a_bad_row():
-    found = list(IterableSource([({"a": 0.0}, 0), None, ({"a": 1.0}, True, 2)], "sensor"))
-    assert [type(row) for row in found] == [Row, BadRow, BadRow]
-    assert found[1] == ("sensor, row 2", None, "a row must be a pair (x, y), not None")
+def test_an_item_that_is_not_a_pair_is_a_bad_row():
+    rows_read = list(IterableSource([({"a": 0.0}, 0), None, ({"a": 1.0}, True, 2)], "sensor"))
+    assert [type(row) for row in rows_read] == [Row, BadRow, BadRow]
+    assert rows_read[1] == ("sensor, row 2", None, "a row must be a pair (x, y), not None")

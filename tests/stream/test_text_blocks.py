@@ -1,4 +1,4 @@
-"""Lines of a file that are read together give what they give one by one."""
+"""Chunks of text in columns have the values of the same lines, parsed one by one."""
 
 import pytest
 from hypothesis import given
@@ -32,19 +32,21 @@ WAYS = [
 
 @st.composite
 def csv_texts(draw):
-    """Text of CSV, the number of columns, and what stands between them."""
+    """CSV text, the number of columns, and the delimiter."""
     mark, width = draw(st.sampled_from(",;\t|")), draw(st.integers(1, 3))
     names = ["a", "b c", "d"][:width]
     usual = [st.sampled_from(draw(st.sampled_from([NUMBERS, TEXTS, DATES, ODD_CELLS]))) for _ in names]
     rows = st.tuples(*usual) | st.tuples(*usual) | st.tuples(*(st.sampled_from(ODD_CELLS) for _ in names))
-    others = st.sampled_from(["", " ", "\r", mark, mark * width, '"', mark.join(names), mark.join(f'"{name}"' for name in names)])
-    lines = draw(st.lists(rows.map(mark.join) | rows.map(mark.join) | others, min_size=1, max_size=40))
+    odd_lines = st.sampled_from(
+        ["", " ", "\r", mark, mark * width, '"', mark.join(names), mark.join(f'"{name}"' for name in names)]
+    )
+    lines = draw(st.lists(rows.map(mark.join) | rows.map(mark.join) | odd_lines, min_size=1, max_size=40))
     return draw(st.sampled_from(["\n", "\r\n"])).join([mark.join(names), *lines, ""]), names, mark
 
 
 @pytest.mark.filterwarnings("ignore:.*looks like a row")
 @given(st.data(), csv_texts(), st.sampled_from(["utf-8", "utf-8", "latin-1", "cp1252", "ascii", "shift_jis"]))
-def test_columns_of_csv_say_what_its_rows_do(tmp_path_factory, data, text, encoding):
+def test_columns_of_csv_have_the_values_of_rows(tmp_path_factory, data, text, encoding):
     text, names, mark = text
     written = text.encode(encoding, "replace")
     if data.draw(st.booleans()):
@@ -53,12 +55,14 @@ def test_columns_of_csv_say_what_its_rows_do(tmp_path_factory, data, text, encod
     path = tmp_path_factory.mktemp("csv") / "rows.csv"
     path.write_bytes(written)
     label, keep = data.draw(st.sampled_from([None, *names[1:]])), data.draw(st.sets(st.sampled_from(names)))
-    how = data.draw(
-        st.sampled_from([how for how in WAYS if "b c" not in how.get("columns", "") or ("b c" in names and label != "b c")])
+    options = data.draw(
+        st.sampled_from(
+            [options for options in WAYS if "b c" not in options.get("columns", "") or ("b c" in names and label != "b c")]
+        )
     )
 
     def opened():
-        source = CSVSource(path, label, delimiter=mark, encoding=encoding, **how)
+        source = CSVSource(path, label, delimiter=mark, encoding=encoding, **options)
         source.request_passthrough(sorted(keep))
         return source
 
@@ -72,22 +76,22 @@ FIELDS = {"a": VALUES, "b": st.sampled_from(["1", "2.5", "null"]), "\xe9": st.sa
 
 
 @given(st.data(), st.sampled_from([["a", "b", "\xe9"], ["b", "a", "none"], ["a", 1], []]), st.sampled_from(WAYS[:6]))
-def test_columns_of_json_lines_say_what_their_rows_do(tmp_path_factory, data, known, how):
+def test_columns_of_json_lines_have_the_values_of_rows(tmp_path_factory, data, known_features, options):
     rows = st.fixed_dictionaries({}, optional=FIELDS) | st.just({"a": "1", "b": "2", "\xe9": "3", "y": "0"})
     lines = rows.map(lambda row: "{" + ", ".join(f'"{name}": {value}' for name, value in row.items()) + "}")
-    others = st.sampled_from(
+    odd_lines = st.sampled_from(
         ["", " ", "{", "[1]", "{}", ' {"a": 1}', '{"a": 1}\r', '{"\\u0061": 1}', '{"a": 1, "a": 2}', '{"a": "\x80"}']
     )
-    text = "\n".join([*data.draw(st.lists(lines | lines | others, min_size=1, max_size=30)), ""])
+    text = "\n".join([*data.draw(st.lists(lines | lines | odd_lines, min_size=1, max_size=30)), ""])
     path = tmp_path_factory.mktemp("json") / "rows.jsonl"
     path.write_bytes(text.encode().replace(b"\xc2\x80", b"\xff"))
 
     def opened():
-        source = JSONLinesSource(path, "y", **how)
+        source = JSONLinesSource(path, "y", **options)
         source.request_passthrough(["a"])
         return source
 
-    check_chunks(opened, data.draw(st.sampled_from([3, 1000])), known)
+    check_chunks(opened, data.draw(st.sampled_from([3, 1000])), known_features)
 
 
 def test_libsvm_text_with_many_other_features(tmp_path):
@@ -97,23 +101,23 @@ def test_libsvm_text_with_many_other_features(tmp_path):
 
 
 @given(st.data(), st.sampled_from([[1, 2, 3], [3, 1], ["a", 2, 1.0, True], [-1], []]))
-def test_columns_of_libsvm_text_say_what_its_rows_do(tmp_path_factory, data, known):
+def test_columns_of_libsvm_text_have_the_values_of_rows(tmp_path_factory, data, known_features):
     label = st.sampled_from(["1", "-1", "+1", "1.0", "x", "\xe9", "1:2", "nan", "1_0", "a\xa0b", "\xa0"])
     pairs = st.dictionaries(st.sampled_from([1, 2, 3]), st.floats(-2, 2).map(repr) | st.sampled_from(CELLS), max_size=3)
     rows = st.tuples(label, pairs.map(lambda x: [f"{name}:{value}" for name, value in x.items()])).map(
         lambda row: " ".join([row[0], *row[1]])
     )
-    others = st.sampled_from(
+    odd_lines = st.sampled_from(
         ["", " ", "#", "# x", "\xa0", "\x1c", "\x1c# x", "1 1:1 1:1", "1 01:1", "1 1:2 # x", "1 \x1f1:2", "\ufeff1 1:2"]
     )
     path = tmp_path_factory.mktemp("libsvm") / "rows.svm"
-    path.write_bytes("\n".join([*data.draw(st.lists(rows | rows | others, min_size=1, max_size=30)), ""]).encode())
-    check_chunks(lambda: LIBSVMSource(path), data.draw(st.sampled_from([3, 1000])), known)
+    path.write_bytes("\n".join([*data.draw(st.lists(rows | rows | odd_lines, min_size=1, max_size=30)), ""]).encode())
+    check_chunks(lambda: LIBSVMSource(path), data.draw(st.sampled_from([3, 1000])), known_features)
 
 
 @pytest.mark.parametrize("weight", [None, "w"])
 @pytest.mark.parametrize("kind", [JSONLinesSource, CSVSource])
-def test_usual_lines_are_read_without_a_dict_each(tmp_path, monkeypatch, kind, weight):
+def test_usual_lines_are_read_without_a_dict_for_each(tmp_path, monkeypatch, kind, weight):
     rows = [{"a": i / 7, "b": i % 9, "w": 1 + i % 3, "y": int(i % 9 > 4)} for i in range(4000)]
     path = write_rows(tmp_path / f"rows.{'csv' if kind is CSVSource else 'jsonl'}", rows)
     parsed, read = [], kind._parse_line

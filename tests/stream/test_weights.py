@@ -1,4 +1,4 @@
-"""Weights of rows go to the model, from any source; they are no features, and the metric counts each row once."""
+"""Row weights: from any source to the model, not among the features, and ignored by metrics."""
 
 import json
 import math
@@ -36,7 +36,7 @@ WEIGHTS = [0.5, None, 0.0, 2.0, 1.0]
 
 
 def rows_of(n=100):
-    """Features with the weight among them, label, weight."""
+    """Triples of the features with the weight, the label, and the weight."""
     for i in range(n):
         x, w = {"a": (i % 7) / 4, "b": (i % 5) / 4}, WEIGHTS[i % 5]
         yield x, "yes" if i % 7 > 3 else "no", w
@@ -47,12 +47,12 @@ def model():
 
 
 def learned_by_hand():
-    found = model()
+    model_ = model()
     for x, y, w in rows_of():
-        found.predict_one(x)
+        model_.predict_one(x)
         if w != 0.0:
-            found.learn_one(x, y, w=1.0 if w is None else w)
-    return found
+            model_.learn_one(x, y, w=1.0 if w is None else w)
+    return model_
 
 
 @pytest.mark.parametrize("as_table", [False, True])
@@ -80,31 +80,31 @@ def test_tables_and_rows_without_a_label(as_table):
 
 @pytest.mark.parametrize(("regression", "encoded"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("as_table", [False, True])
-def test_rows_together_are_as_row_by_row(as_table, regression, encoded):
+def test_batches_are_as_single_rows(as_table, regression, encoded):
     rows = [({**x, "w": -1.0 if i % 50 == 7 else w}, x["a"] if regression else y) for i, (x, y, w) in enumerate(rows_of(400))]
     for x, _ in rows[::5]:
         del x["w"]
-    found = []
+    results = []
     for source in (IterableSource(rows), InChunks(rows, as_table)):
         learner = (BSGDRegressor if regression else BSGDClassifier)(budget=20, seed=1)
         learner = TableEncoder() | learner if encoded else learner
         loop = LearningLoop(WeightedSource(source, "w"), learner, on_error="skip")
-        end = loop.run()
-        found.append((dumps(loop.model), end.rows, end.learned, end.refused, end.metric, end.majority))
-    assert found[0] == found[1]
-    assert found[0][3] == {"malformed": 8}
+        progress = loop.run()
+        results.append((dumps(loop.model), progress.rows, progress.learned, progress.refused, progress.metric, progress.majority))
+    assert results[0] == results[1]
+    assert results[0][3] == {"malformed": 8}
     assert loop._uses_batches
     with pytest.raises(StreamError, match="row 8: weight -1.0 is not a finite number of at least 0"):
         LearningLoop(WeightedSource(InChunks(rows, as_table), "w"), learner.clone()).run()
 
 
 @pytest.mark.parametrize(("cell", "w"), [("", 1.0), (None, 1.0), ("1e-3", 0.001), (np.float32(2.0), 2.0), (3, 3.0), ("-0", 0.0)])
-def test_cells(cell, w):
+def test_weights_are_parsed_from_cells(cell, w):
     assert parse_weight(cell) == w
 
 
 @pytest.mark.parametrize("cell", [-1, -1e-300, math.nan, math.inf, "nan", "inf", "heavy", "1_0", True, [1.0], {}, 1e300, "-0.1"])
-def test_cells_that_are_no_weight(cell):
+def test_invalid_weights_refuse_their_row(cell):
     with pytest.raises(RowError, match="is not a finite number of at least 0"):
         parse_weight(cell)
 
@@ -129,7 +129,7 @@ def test_targets_of_a_regression():
         (BoundedTargetScaler(neighbors.KNNRegressor()), "KNNRegressor"),
     ],
 )
-def test_models_that_take_no_weights_are_refused_at_the_start(taker, refused):
+def test_models_that_do_not_accept_weights_are_refused_at_the_start(taker, refused):
     source = WeightedSource(IterableSource([({"a": float(i), "w": 2.0}, i % 2) for i in range(9)]), "w")
     if refused is None:
         assert LearningLoop(source, taker).run().learned == 9
@@ -147,16 +147,16 @@ def test_predictions_of_rows_with_weights(tmp_path):
         assert [line["y_true"] for line in lines] == [y for _, y in rows]
 
 
-def test_columns_that_are_not_there(tmp_path):
+def test_missing_columns_of_weights(tmp_path):
     path = str(write_rows(tmp_path / "rows.csv", [{"w": w, **x, "y": y} for x, y, w in rows_of()]))
     with (
         closing(open_source(path, label="y", weight="v")) as source,
         pytest.raises(StreamError, match="no column 'v' for the weight"),
     ):
         LearningLoop(source, model()).run()
-    for how in ({"label": "w"}, {"label": "y", "columns": "w:drop"}):
+    for options in ({"label": "w"}, {"label": "y", "columns": "w:drop"}):
         with pytest.raises(StreamError, match="'w' cannot hold the weight: it is the label, or dropped"):
-            open_source(path, weight="w", **how)
+            open_source(path, weight="w", **options)
     (tmp_path / "rows.svm").write_text("1 1:2\n")
     with pytest.raises(StreamError, match="no column 'w' for the weight: its rows are numbers without names"):
         open_source(str(tmp_path / "rows.svm"), weight="w")
@@ -169,13 +169,13 @@ def test_a_column_that_no_row_has(n):
         LearningLoop(WeightedSource(IterableSource(rows), "w"), model()).run()
 
 
-def test_rows_of_weight_0_teach_nothing():
+def test_rows_of_weight_0_are_not_learned():
     rows = [({**x, "w": 0}, y) for x, y, _ in rows_of(20)]
     with pytest.raises(StreamError, match="none of its 20 rows was learned: those with a label have the weight 0, in column 'w'"):
         LearningLoop(WeightedSource(IterableSource(rows), "w"), model()).run()
 
 
-def test_rows_that_wait_have_no_weights():
+def test_delayed_labels_exclude_weights():
     source = WeightedSource(IterableSource([]), "w")
     with pytest.raises(StreamError, match="rows that wait for their labels have no weights"):
         DelayedLearningLoop(JoinedSource(source, IterableSource([]), key="id", time="t"), model(), delayed=DelayedLabels())
