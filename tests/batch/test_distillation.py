@@ -1,4 +1,4 @@
-"""An exact machine within a budget: it decides alike, and goes on learning."""
+"""Distillation of exact machines into budgeted learners, which predict alike and continue learning."""
 
 import logging
 import pickle
@@ -34,7 +34,7 @@ def agreement(exact, learner, X):
 
 @pytest.mark.once
 @pytest.mark.parametrize("labels", [[0, 1], [1, 2], ["b", "a"], [False, True], ["x", "y", "z"], [3, 1, 2, 0]], ids=str)
-def test_labels_are_those_of_the_machine(labels):
+def test_learners_predict_the_labels_of_the_machine(labels):
     X, y = blobs(len(labels))
     exact = CSMOClassifier(C=2.0, gamma=0.5).fit(X, np.array(labels)[y])
     learner = exact.to_budget(30, X)
@@ -46,7 +46,7 @@ def test_labels_are_those_of_the_machine(labels):
     assert sorted(learner.labels) == sorted(labels)
 
 
-def test_a_machine_that_fits_into_the_budget_is_taken_over_as_it_is():
+def test_a_machine_within_the_budget_is_copied():
     X, y = blobs(rows=60)
     exact = CSMOClassifier(C=2.0, gamma=0.5).fit(X, y)
     learner = exact.to_budget(60, X, passes=0)
@@ -61,20 +61,20 @@ def test_other_kernels_are_projected(kernel):
     assert agreement(exact, exact.to_budget(12, X), X) > 0.95
 
 
-def test_numbers_are_those_of_the_machine():
+def test_learners_predict_the_targets_of_the_machine():
     X = np.linspace(-3.0, 3.0, ROWS)[:, np.newaxis]
     exact = CSMORegressor(C=10.0, epsilon=0.02, gamma=1.0).fit(X, np.sin(2.0 * X[:, 0]) + 5.0)
     learner = exact.to_budget(15, X)
     assert np.abs(learner.predict_many(X) - exact.predict(X)).mean() < 0.05
     assert learner.n_support <= 15
-    other = to_budget(exact, 15, X, learner="bsgd")
-    assert isinstance(other, BSGDRegressor)
-    assert np.abs(other.predict_many(X) - exact.predict(X)).mean() < 0.05
+    bsgd = to_budget(exact, 15, X, learner="bsgd")
+    assert isinstance(bsgd, BSGDRegressor)
+    assert np.abs(bsgd.predict_many(X) - exact.predict(X)).mean() < 0.05
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("learner", ["bsca", "bsgd"])
-def test_it_goes_on_learning(learner):
+def test_learners_continue_learning(learner):
     X, y = blobs()
     exact = CSMOClassifier(gamma=0.5).fit(X, y)
     model = exact.to_budget(20, X, learner=learner, seed=3)
@@ -96,19 +96,19 @@ def rugged(rows, seed=0):
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
-def test_more_vectors_are_never_much_worse_and_enough_are_exact():
+def test_larger_budgets_are_better_up_to_exact():
     X, y = rugged(2 * ROWS)
     exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X, y)
     fresh, _ = rugged(2 * ROWS, seed=1)
     m = len(exact.support_)
-    found = [agreement(exact, exact.to_budget(budget, X), fresh) for budget in (m // 16, m // 8, m // 4, m)]
-    assert all(more > less - 0.02 for less, more in pairwise(found))
-    assert found[-1] == 1.0
-    assert found[-2] > 0.97
+    agreements = [agreement(exact, exact.to_budget(budget, X), fresh) for budget in (m // 16, m // 8, m // 4, m)]
+    assert all(more > less - 0.02 for less, more in pairwise(agreements))
+    assert agreements[-1] == 1.0
+    assert agreements[-2] > 0.97
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
-def test_vectors_that_move_beat_those_that_stay_and_rows_between_stand_in_for_rows():
+def test_moved_vectors_and_interpolated_rows_help():
     X, y = rugged(2 * ROWS)
     exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X, y)
     fresh, _ = rugged(2 * ROWS, seed=1)
@@ -121,13 +121,13 @@ def test_vectors_that_move_beat_those_that_stay_and_rows_between_stand_in_for_ro
 
 
 def tried(caplog):
-    """The budgets of a search, and what each lost."""
+    """Return the budgets that a search tried, and their losses."""
     return {record.args[0]: record.args[2] for record in caplog.records if record.name == "streamsvm.batch.distillation"}
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
 @pytest.mark.parametrize("labelled", [False, True])
-def test_a_budget_is_found_for_a_loss(labelled, caplog):
+def test_a_budget_is_searched_for_a_loss(labelled, caplog):
     X, y = rugged(3 * ROWS)
     exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X, y)
     with caplog.at_level(logging.INFO, "streamsvm"):
@@ -144,7 +144,7 @@ def test_a_budget_is_found_for_a_loss(labelled, caplog):
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
-def test_a_loss_that_needs_the_whole_machine_gets_it():
+def test_a_tiny_loss_copies_the_machine():
     X, y = blobs()
     exact = CSMOClassifier(C=2.0, gamma=20.0).fit(X, y)
     learner = to_budget(exact, X=X, loss=1e-9, passes=0)
@@ -153,7 +153,7 @@ def test_a_loss_that_needs_the_whole_machine_gets_it():
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
-def test_labels_say_what_is_lost():
+def test_loss_with_labels_is_the_decrease_in_accuracy():
     X, y = blobs()
     exact = CSMOClassifier(C=2.0, gamma=20.0).fit(X, y)  # it follows each row
     decided = exact.predict(X)
@@ -163,7 +163,7 @@ def test_labels_say_what_is_lost():
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
-def test_the_loss_of_numbers_is_relative_to_their_spread(caplog):
+def test_the_loss_of_regressors_is_relative_to_the_deviation(caplog):
     X = np.linspace(-3.0, 3.0, ROWS)[:, np.newaxis]
     lost = []
     for scale in (1.0, 1024.0):  # a power of two, so that the two machines are the same
@@ -179,7 +179,7 @@ def test_the_loss_of_numbers_is_relative_to_their_spread(caplog):
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
-def test_machines_that_vote_are_searched_and_never_taken_as_they_are():
+def test_voting_machines_are_searched_and_never_copied():
     X, y = blobs(3)
     exact = CSMOClassifier(C=2.0, gamma=0.5).fit(X, y)
     assert agreement(exact, exact.to_budget(X=X, loss=10.0, passes=4), X) > 0.85
@@ -189,7 +189,7 @@ def test_machines_that_vote_are_searched_and_never_taken_as_they_are():
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
-def test_rows_that_are_learned_next_do_no_harm():
+def test_further_rows_do_no_harm():
     gains = []
     for seed in range(6):
         X, y = rugged(12 * ROWS, seed)
@@ -219,12 +219,12 @@ def test_a_constant_needs_no_vectors():
 def test_the_same_seed_gives_the_same_learner():
     X, y = blobs()
     exact = CSMOClassifier(gamma=0.5).fit(X, y)
-    one, two, other = (snapshot(exact.to_budget(10, X, seed=seed)) for seed in (1, 1, 2))
-    assert one == two != other
+    one, two, different = (snapshot(exact.to_budget(10, X, seed=seed)) for seed in (1, 1, 2))
+    assert one == two != different
 
 
 @pytest.mark.once
-def test_names_and_parameters_are_carried_over():
+def test_names_and_parameters_are_passed_on():
     X, y = blobs()
     frame = pd.DataFrame(X, columns=["width", "height"])
     exact = CSMOClassifier(C=0.2, gamma=0.5).fit(frame, y)
@@ -259,7 +259,7 @@ def test_sparse_rows_are_never_dense_all_at_once():
     assert peak < 0.5 * 8 * ROWS * 20_000
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_arguments_are_refused():
     X, y = blobs(rows=60)
     exact = CSMOClassifier(gamma=0.5).fit(X, y)
     with pytest.raises(NotFittedError):
@@ -290,14 +290,14 @@ def test_what_does_not_fit_is_refused():
 
 @pytest.mark.once
 @pytest.mark.parametrize("standardize", [True, False])
-def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
+def test_an_adapter_becomes_a_pipeline_that_continues_learning(standardize):
     X, y = blobs()
     X = X * [30.0, 0.1] + [100.0, 0.0] if standardize else X
     labels = np.where(y == 1, "in", "out").tolist()
     rows = [({"width": a, "height": b}, label) for (a, b), label in zip(X.tolist(), labels, strict=True)]
     adapter = fitted(batch_adapter(CSMOClassifier(gamma=0.5), refit_every=None, standardize=standardize), rows)
     model = adapter.to_budget(20)
-    assert (type(model) is BSCAClassifier) != standardize  # a pipeline is an instance of what it ends with
+    assert (type(model) is BSCAClassifier) != standardize  # river's pipelines are instances of their last step's class
     assert np.mean([model.predict_one(x) == adapter.predict_one(x) for x, _ in rows]) > 0.95
     learned_by(model, rows[:20])
     assert model.predict_one(rows[0][0]) in ("in", "out")
@@ -315,7 +315,7 @@ def test_an_adapter_finds_a_budget_on_its_window_and_a_machine_on_a_frame():
 
 @pytest.mark.once
 @pytest.mark.parametrize("learner", ["bsca", "bsgd"])
-def test_what_an_adapter_accepts_its_learner_accepts(learner):
+def test_learners_accept_the_rows_that_their_adapter_accepts(learner):
     X, y = blobs(rows=80)
     adapter = batch_adapter(CSMOClassifier(gamma=0.5), refit_every=None, max_features=4, max_classes=3, overflow="ignore")
     model = fitted(adapter, X, y).to_budget(20, learner=learner)
@@ -341,7 +341,7 @@ def test_names_that_were_hashed_find_their_columns():
         fitted(batch_adapter(CSMOClassifier(gamma=0.5), **options), rows).to_budget(30)
 
 
-def test_adapters_that_have_nothing_to_distil_say_so():
+def test_adapters_without_a_suitable_model_are_refused():
     adapter = batch_adapter(CSMOClassifier(), refit_every=None)
     refused("no fitted model yet", adapter.to_budget, 10)
     fitted(adapter, [({"a": 1.0}, 0), ({"a": 2.0}, "x"), ({"a": 3.0}, 0)])

@@ -1,4 +1,4 @@
-"""Forests of compositional kernels: against their twin, the exact solvers and scikit-learn's checks."""
+"""Forests of compositional kernels: against a reference implementation, the exact solvers and scikit-learn's checks."""
 
 import pickle
 import threading
@@ -72,7 +72,7 @@ class Small:
 @pytest.mark.once
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize("passes", [0, 1, 3])
-def test_a_walk_is_that_of_the_twin(regression, passes):
+def test_a_walk_matches_the_reference(regression, passes):
     p = Small(regression)
     b = np.clip(np.random.default_rng(2).normal(size=60), p.bounds.lower, p.bounds.upper)
     expected, start = b.copy(), b.copy()
@@ -94,23 +94,23 @@ def test_a_walk_is_that_of_the_twin(regression, passes):
 
 
 @pytest.mark.parametrize("regression", [False, True])
-def test_a_descent_ends_where_the_exact_solver_of_the_same_matrix_does(regression):
+def test_a_descent_reaches_the_exact_solution_of_its_matrix(regression):
     p = Small(regression)
-    found = descend_tree(p.cuts, p.matrix, p.loss, p.bounds, None, 1e-6, 3000, threading.Event())
+    solution = descend_tree(p.cuts, p.matrix, p.loss, p.bounds, None, 1e-6, 3000, threading.Event())
     if regression:
         b, _ = naive_batch.regress(p.K, p.y, p.C, p.loss.epsilon, 1e-8)
     else:
         b, _ = naive_batch.classify(p.K, p.y, p.C, 1e-8)
-    assert found.gap <= 1e-6
-    assert p.dual(found.b) == pytest.approx(p.dual(b), rel=1e-5)
-    assert found.b.sum() == pytest.approx(0.0, abs=1e-4)
-    assert found.objective == pytest.approx(p.dual(b), rel=1e-5)
-    np.testing.assert_allclose(p.K @ found.b, p.K @ b, atol=0.01)
-    assert descend_tree(p.cuts, p.matrix, p.loss, p.bounds, found, 1e-5, 3000, threading.Event()).n_iter <= 2
+    assert solution.gap <= 1e-6
+    assert p.dual(solution.b) == pytest.approx(p.dual(b), rel=1e-5)
+    assert solution.b.sum() == pytest.approx(0.0, abs=1e-4)
+    assert solution.objective == pytest.approx(p.dual(b), rel=1e-5)
+    np.testing.assert_allclose(p.K @ solution.b, p.K @ b, atol=0.01)
+    assert descend_tree(p.cuts, p.matrix, p.loss, p.bounds, solution, 1e-5, 3000, threading.Event()).n_iter <= 2
 
 
 @pytest.mark.parametrize(("gamma", "rank"), [(0.5, 5), (0.001, 12)])  # of the latter, inverses of skeletons' matrices are large
-def test_weights_of_leaves_give_the_values_that_the_matrix_has(gamma, rank):
+def test_leaf_weights_reproduce_the_matrix(gamma, rank):
     p = Small(False, gamma, 30, rank)
     b, near = 10.0 * np.random.default_rng(2).normal(size=60), np.zeros(60)
     up, down = np.zeros(len(p.matrix.skeletons)), np.zeros(len(p.matrix.skeletons))
@@ -124,7 +124,7 @@ def test_weights_of_leaves_give_the_values_that_the_matrix_has(gamma, rank):
 
 @pytest.mark.once
 @pytest.mark.parametrize("C", [0.1, 10.0])
-def test_rows_of_one_leaf_have_the_exact_machine(C):
+def test_a_single_leaf_gives_the_exact_machine(C):
     n = 40 if SLOW else 150
     X, y = two_classes(n)
     exact = CSMOClassifier(C=C, gamma=0.5, tol=1e-6, class_weight={1: 2.0}).fit(X, y)
@@ -139,7 +139,7 @@ def test_rows_of_one_leaf_have_the_exact_machine(C):
 
 @pytest.mark.once
 @pytest.mark.parametrize(("kernel", "parameters"), [("rbf", {"gamma": 0.5}), ("poly", {"gamma": 0.3, "coef0": 1.0})])
-def test_a_forest_comes_near_the_exact_machine(kernel, parameters):
+def test_a_forest_is_close_to_the_exact_machine(kernel, parameters):
     X, y = two_classes(60 if SLOW else 300, noise=0.2)
     exact = CSMOClassifier(kernel=kernel, **parameters).fit(X, y)
     trees = 2 if SLOW else 8
@@ -152,7 +152,7 @@ def test_a_forest_comes_near_the_exact_machine(kernel, parameters):
     assert model.score(X, y) > 0.9
 
 
-def test_training_rows_are_predicted_as_they_were_learned():
+def test_training_rows_have_their_fitted_values():
     X, y = two_classes()
     model = HierarchicalSVC(gamma=0.5, n_trees=1, tol=1e-3, max_iter=2000, **SMALL).fit(X, y)
     b = np.zeros(N)
@@ -163,14 +163,14 @@ def test_training_rows_are_predicted_as_they_were_learned():
 
 
 @pytest.mark.once
-def test_threads_change_nothing_and_seeds_do():
+def test_results_depend_on_seeds_but_not_on_threads():
     X, y = two_classes()
-    one, two, other = (
+    one, two, different = (
         HierarchicalSVC(gamma=0.5, n_trees=3, n_jobs=jobs, random_state=seed, **SMALL).fit(X, y)
         for jobs, seed in ((1, 0), (2, 0), (1, 1))
     )
     np.testing.assert_array_equal(one.decision_function(X), two.decision_function(X))
-    assert np.abs(one.decision_function(X) - other.decision_function(X)).max() > 1e-3
+    assert np.abs(one.decision_function(X) - different.decision_function(X)).max() > 1e-3
 
 
 @pytest.mark.once
@@ -203,7 +203,7 @@ def test_three_classes_and_a_path_share_the_trees(monkeypatch):
     seed=st.integers(0, 1000),
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_no_rows_and_no_setting_break_it(n, log_gamma, log_C, repeats, sorted_, constant, seed):
+def test_unusual_rows_and_parameters_work(n, log_gamma, log_C, repeats, sorted_, constant, seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3))
     X = np.round(X) if repeats else X
@@ -217,7 +217,7 @@ def test_no_rows_and_no_setting_break_it(n, log_gamma, log_C, repeats, sorted_, 
 
 
 @pytest.mark.once
-def test_equal_rows_of_different_targets_are_no_reason_to_stop():
+def test_equal_rows_with_different_targets_converge():
     X = np.repeat([[0.0], [1.0]], 100, axis=0)
     y = np.linspace(0.0, 1.0, 200)
     model = HierarchicalSVR(leaf_size=8, rank=3, max_iter=50, C=0.1).fit(X, y)
@@ -225,15 +225,15 @@ def test_equal_rows_of_different_targets_are_no_reason_to_stop():
 
 
 @pytest.mark.once
-def test_sparse_rows_are_those_of_an_array():
+def test_sparse_rows_give_the_model_of_dense_ones():
     X, y = two_classes(200)
     X[np.abs(X) < 0.5] = 0.0
-    dense, other = (HierarchicalSVC(gamma=0.5, **SMALL).fit(rows, y) for rows in (X, sparse.csr_array(X)))
-    assert (dense.predict(X) == other.predict(sparse.csr_array(X))).mean() > 0.95  # equal rows are not one variable
-    np.testing.assert_array_equal(other.decision_function(X), other.decision_function(sparse.csr_array(X)))
+    dense, from_sparse = (HierarchicalSVC(gamma=0.5, **SMALL).fit(rows, y) for rows in (X, sparse.csr_array(X)))
+    assert (dense.predict(X) == from_sparse.predict(sparse.csr_array(X))).mean() > 0.95  # equal rows are not one variable
+    np.testing.assert_array_equal(from_sparse.decision_function(X), from_sparse.decision_function(sparse.csr_array(X)))
 
 
-def test_a_number_of_threads_that_is_none():
+def test_invalid_numbers_of_threads_are_refused():
     X, y = two_classes(60)
     model = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
     before = model.decision_function(X)
@@ -253,7 +253,7 @@ def test_rows_that_cannot_be_learned():
 @pytest.mark.once
 @pytest.mark.parametrize("scale", [1e-150, 1e-30, 1e30, 1e90])
 def test_units_do_not_matter(scale):
-    """Also where distances leave float32, in which rows are kept otherwise."""
+    """Units do not matter, even if distances exceed float32, the usual type of the rows."""
     X, y = two_classes()
     model = HierarchicalSVC(n_trees=2, **SMALL).fit(scale * X, y)
     assert model.score(scale * X, y) > 0.7
@@ -262,13 +262,13 @@ def test_units_do_not_matter(scale):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kernel", ["linear", "poly"])
-def test_kernel_values_that_float32_does_not_hold_count_as_0(kernel):
+def test_kernel_values_too_small_for_float32_count_as_0(kernel):
     X, y = two_classes()
     model = HierarchicalSVC(kernel=kernel, gamma=1.0, max_iter=20, n_trees=2, **SMALL).fit(1e-50 * X, y)
     assert np.isfinite(model.decision_function(1e-50 * X)).all()
 
 
-def test_too_few_walks_are_warned_of():
+def test_too_few_walks_cause_a_warning():
     X, y = two_classes()
     with pytest.warns(
         ConvergenceWarning, match=r"ended for C=100 after 2 walks with a relative gap of .* above tol=0.05"
@@ -278,7 +278,7 @@ def test_too_few_walks_are_warned_of():
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupt_leaves_the_last_walk(jobs, monkeypatch):
+def test_an_interrupt_keeps_the_last_walk(jobs, monkeypatch):
     X, y = two_classes()
     monkeypatch.setattr(tree_descent, "walk_tree", Failing(walk_tree, 12, of_compiled_code()))
     model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, n_jobs=jobs, **SMALL)
@@ -288,8 +288,8 @@ def test_an_interrupt_leaves_the_last_walk(jobs, monkeypatch):
     assert model.gap_ > 0.0
 
 
-def test_an_interrupt_before_the_first_walk_of_one_tree_leaves_the_others(monkeypatch):
-    """Also at once: the tree that walks already does not go on to its last walk."""
+def test_an_interrupt_before_the_first_walk_of_a_tree_keeps_the_others(monkeypatch):
+    """The other trees stop soon, too: the tree that is already walking does not complete all its walks."""
     X, y = two_classes()
     walked, threads = threading.Event(), []
 
@@ -319,7 +319,7 @@ def test_an_interrupt_before_all_walks_leaves_no_model(jobs, monkeypatch):
     assert not hasattr(model, "n_trees_")
 
 
-def test_an_interrupt_of_the_last_step_leaves_its_walk(monkeypatch):
+def test_an_interrupt_of_the_last_step_keeps_its_walk(monkeypatch):
     X, y = two_classes()
     monkeypatch.setattr(tree_descent, "add_skeleton_weights", Failing(add_skeleton_weights))
     one, model = (HierarchicalSVC(gamma=0.5, n_trees=n, **SMALL) for n in (1, 8))
@@ -327,7 +327,7 @@ def test_an_interrupt_of_the_last_step_leaves_its_walk(monkeypatch):
     np.testing.assert_array_equal(model.decision_function(X), one.fit(X, y).decision_function(X))
 
 
-def test_an_interrupt_after_some_trees_leaves_these(monkeypatch):
+def test_an_interrupt_keeps_finished_trees(monkeypatch):
     X, y = two_classes()
     two = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
     monkeypatch.setattr(hierarchical, "grow_tree", Failing(grow_tree, 3))
@@ -346,7 +346,7 @@ def test_saved_and_distilled_models():
     model = HierarchicalSVC(gamma=0.5, **SMALL).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
-    for budget in (60, n):  # also one into which all rows fit: the model is no expansion over them
+    for budget in (60, n):  # also a budget for all rows, because the model is not an expansion over them
         learner = model.to_budget(budget, X)
         assert (learner.predict_many(X) == model.predict(X)).mean() > 0.93
     X, y = curve(n)
@@ -354,7 +354,7 @@ def test_saved_and_distilled_models():
     assert np.abs(model.to_budget(60, X).predict_many(X) - model.predict(X)).mean() < 0.1
 
 
-#: What is done to the arrays of a forest.
+#: Corruptions of the arrays of a forest.
 CHANGES = {
     "roots": [lambda a: a + 10_000, lambda a: a - 1, lambda a: a[:0]],
     "right": [lambda a: np.where(a >= 0, a + 10_000, a), lambda a: np.where(a >= 0, 0, a), lambda a: np.append(a[:-1], len(a))],

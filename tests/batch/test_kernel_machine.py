@@ -1,4 +1,4 @@
-"""Exact machines: saved ones that are corrupt are refused, and support vectors are stored once."""
+"""Exact machines: corrupt files are refused, and support vectors are converted once."""
 
 import pickle
 
@@ -69,7 +69,7 @@ WRONG = {
 
 @pytest.mark.once
 @pytest.mark.parametrize("make", WRONG)
-def test_a_machine_that_was_changed_is_refused(make):
+def test_corrupt_machines_are_refused(make):
     machine = make()
     X, state = np.random.default_rng(1).normal(size=(6, machine.n_features_in_)), machine.__getstate__()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(machine)).predict(X), machine.predict(X))
@@ -87,7 +87,7 @@ def test_a_regressor_is_one_machine():
 
 
 @pytest.mark.once
-def test_support_vectors_are_laid_out_once(monkeypatch):
+def test_support_vectors_are_converted_once(monkeypatch):
     X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3
     solver = CSMOClassifier().fit(X, y)
     for model in (solver, pickle.loads(pickle.dumps(solver)), CSMOClassifier().fit(-X, y).fit(X, y)):
@@ -101,7 +101,7 @@ def test_support_vectors_are_laid_out_once(monkeypatch):
     assert set(model.decision_function_one({0: 1.0})) == {0, 1, 2}
 
 
-def test_compiled_code_is_not_compiled_anew_for_arrays_that_cannot_be_written():
+def test_read_only_arrays_need_no_compilation():
     X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
     model = CSMOClassifier().fit(X, y)
     expected = model.predict(X)

@@ -18,7 +18,7 @@ def dense(rng, n, d):
 
 
 def rare(rng, n, d):
-    """Rows of which most features have a usual value, which is not 0."""
+    """Rows where most features have a usual value other than 0."""
     return np.where(rng.random((n, d)) < 0.1, rng.normal(size=(n, d)), 0.0) + np.linspace(-3.0, 900.0, d)
 
 
@@ -50,10 +50,10 @@ def test_sums(m, n, d, form, machines):
     expected, size = naive_batch.kernel_matrix(array(X), array(S), gamma=0.3 / d) @ coefficients.T, np.abs(coefficients).sum()
     for rows in (X, sparse.csr_matrix(X), array(X)):
         np.testing.assert_allclose(sums.compute_exact(rows), expected, rtol=0, atol=1e-10 * (size + 1.0))
-        found = sums.compute_float32(rows)
-        if found is not None:
-            assert (np.abs(found[0] - expected) <= found[1]).all()
-            assert found[1].max() < 3e-3 * size or n == 0
+        rough_sums = sums.compute_float32(rows)
+        if rough_sums is not None:
+            assert (np.abs(rough_sums[0] - expected) <= rough_sums[1]).all()
+            assert rough_sums[1].max() < 3e-3 * size or n == 0
     assert m <= kernel_sums.MIN_CHUNK_ROWS or sums.compute_float32(array(X)) is not None
 
 
@@ -73,9 +73,9 @@ def test_other_kernels(form, kernel):
 
 def test_exponentials():
     values = np.concatenate([np.linspace(-1022.0, 0.1, 99_991), [-1e4, -np.inf]])
-    found = np.empty_like(values)
-    exp2d(values, 1.0, len(values), found)
-    np.testing.assert_allclose(found, np.exp2(np.maximum(values, -1022.0)), rtol=2e-15)
+    computed = np.empty_like(values)
+    exp2d(values, 1.0, len(values), computed)
+    np.testing.assert_allclose(computed, np.exp2(np.maximum(values, -1022.0)), rtol=2e-15)
 
 
 def problem(n=900, d=6, classes=2):
@@ -162,8 +162,8 @@ def test_like_scikit_learn(ours, theirs, classes):
     ours.fit(X[:300], y[:300]), theirs.fit(X[:300], y[:300])
     X = X[300:]  # support vectors are at the boundary
     for n in (len(X), 3):  # by tiles, and by columns
-        some = getattr(ours, "decision_function", ours.predict), getattr(theirs, "decision_function", theirs.predict)
-        np.testing.assert_allclose(some[0](X[:n]), some[1](X[:n]), atol=1e-4)
+        functions = getattr(ours, "decision_function", ours.predict), getattr(theirs, "decision_function", theirs.predict)
+        np.testing.assert_allclose(functions[0](X[:n]), functions[1](X[:n]), atol=1e-4)
     if not isinstance(ours, CSMORegressor):
         assert (ours.predict(X) != theirs.predict(X)).sum() <= 1
     many = np.tile(X, (20, 1))
@@ -200,8 +200,8 @@ def test_coefficients_of_any_size():
     for scale in (1e-300, 1e-42, 1e36, 1e300):
         coefficients = scale * np.random.default_rng(0).normal(size=(1, 100))
         sums = KernelSums(X[:100], coefficients, Kernel(0, 0.2, 0.0, 1))
-        expected, (found, error) = sums.compute_exact(X), sums.compute_float32(X)
-        assert (np.abs(found - expected) <= error).all()
+        expected, (rough, error) = sums.compute_exact(X), sums.compute_float32(X)
+        assert (np.abs(rough - expected) <= error).all()
 
 
 def test_no_support_vector():

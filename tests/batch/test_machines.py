@@ -1,4 +1,4 @@
-"""What is asked of every machine that is fitted to all rows: scikit-learn's conventions, weights, and what is refused."""
+"""Requirements of all batch machines: scikit-learn's conventions, weights, and invalid input."""
 
 import inspect
 
@@ -37,7 +37,7 @@ def name(machine):
     return type(machine).__name__
 
 
-def test_all_are_found():
+def test_all_machines_are_tested():
     assert {CSMOClassifier, CSMOOneClass, HierarchicalSVC, OutOfCoreLinearSVR} < set(map(type, MACHINES))
     assert len(MACHINES) == 8
 
@@ -45,8 +45,8 @@ def test_all_are_found():
 @pytest.mark.parametrize(
     "machine",
     [
-        pytest.param(each, marks=pytest.mark.thorough if each.__module__.startswith(linear.__name__) else pytest.mark.once)
-        for each in (*MACHINES, OutOfCoreLinearSVC(loss="squared_hinge"))
+        pytest.param(machine, marks=pytest.mark.thorough if machine.__module__.startswith(linear.__name__) else pytest.mark.once)
+        for machine in (*MACHINES, OutOfCoreLinearSVC(loss="squared_hinge"))
     ],
     ids=name,
 )
@@ -54,10 +54,10 @@ def test_all_are_found():
 def test_conventions_of_scikit_learn(machine):
     linear_one = isinstance(machine, OutOfCoreLinearSVC | OutOfCoreLinearSVR)
     for model, check in estimator_checks_generator(machine):
-        what = getattr(check, "func", check).__name__
-        if linear_one and what.startswith("check_sample_weight_equivalence"):
+        check_name = getattr(check, "func", check).__name__
+        if linear_one and check_name.startswith("check_sample_weight_equivalence"):
             model.set_params(tol=1e-8)  # it compares to that many digits, and rows come in another order
-        if what != "check_array_api_input":  # skipped unless an environment variable is set
+        if check_name != "check_array_api_input":  # skipped unless an environment variable is set
             check(model)
 
 
@@ -76,8 +76,8 @@ def test_weights_are_repetitions_and_zero_is_absence(machine, weight, close):
     X, y = problem(150)
     weights = np.random.default_rng(1).integers(0, 4, len(y))
     often = np.repeat(np.arange(len(y)), weights)
-    one, other = clone(machine).fit(X, y, sample_weight=weights), clone(machine).fit(X[often], y[often])
-    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), rtol=1e-9, atol=close)
+    one, repeated = clone(machine).fit(X, y, sample_weight=weights), clone(machine).fit(X[often], y[often])
+    np.testing.assert_allclose(one.decision_function(X), repeated.decision_function(X), rtol=1e-9, atol=close)
     assert (weights[one.support_] > 0).all()
     if weight:
         heavy = clone(machine).set_params(class_weight=weight).fit(X, y)
@@ -93,12 +93,12 @@ SVC = OutOfCoreLinearSVC()
 @pytest.mark.parametrize(
     ("machine", "parameters", "message"),
     [
-        *((each, {"C": 0.0}, "C must be") for each in (CSMO, CSMORegressor(), HSS, FOREST, SVC)),
+        *((machine, {"C": 0.0}, "C must be") for machine in (CSMO, CSMORegressor(), HSS, FOREST, SVC)),
         *(
-            (each, {"class_weight": {7: 1.0}}, "class_weight has labels|labels that y does not have")
-            for each in (CSMO, HSS, FOREST)
+            (machine, {"class_weight": {7: 1.0}}, "class_weight has labels|labels that y does not have")
+            for machine in (CSMO, HSS, FOREST)
         ),
-        *((each, {"epsilon": -1.0}, "epsilon must be") for each in (CSMORegressor(), OutOfCoreLinearSVR())),
+        *((machine, {"epsilon": -1.0}, "epsilon must be") for machine in (CSMORegressor(), OutOfCoreLinearSVR())),
         (CSMO, {"C": np.nan}, "C must be a finite number above 0"),
         (CSMO, {"coef0": np.inf}, "coef0 must be a finite number"),
         (CSMO, {"decision_function_shape": "one"}, "decision_function_shape must be one of"),
@@ -117,7 +117,7 @@ SVC = OutOfCoreLinearSVC()
         (HSS, {"relaxation": 2.0}, "relaxation must be below 2"),
         (HSS, {"max_iter": 0}, "max_iter must be"),
         (HSS, {"rel_tol": 0.0}, "rel_tol or abs_tol"),
-        *((each, {"random_state": "a"}, "cannot be used to seed") for each in (HSS, FOREST)),
+        *((machine, {"random_state": "a"}, "cannot be used to seed") for machine in (HSS, FOREST)),
         *(
             (HSS, {name: value}, f"{name} must be")
             for name in ("max_rank", "leaf_size", "n_neighbors", "tol")
@@ -137,7 +137,7 @@ SVC = OutOfCoreLinearSVC()
     ],
     ids=lambda value: name(value) if isinstance(value, BaseEstimator) else str(value).partition(" at 0x")[0],
 )
-def test_bad_parameters_leave_the_model_as_it_was(machine, parameters, message):
+def test_bad_parameters_do_not_change_the_model(machine, parameters, message):
     X, y = problem()
     model = clone(machine).fit(X, y)
     model.set_params(**parameters)
@@ -145,7 +145,7 @@ def test_bad_parameters_leave_the_model_as_it_was(machine, parameters, message):
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=name)
-def test_rows_that_cannot_be_learned_leave_the_model_as_it_was(machine):
+def test_invalid_rows_do_not_change_the_model(machine):
     X, y = problem()
     model = clone(machine).fit(X, y)
     refused("NaN", model.fit, np.where(X > 1.0, np.nan, X), y)

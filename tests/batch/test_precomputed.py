@@ -1,4 +1,4 @@
-"""Kernel values that are given: Gram matrices, and functions of rows of any form."""
+"""Precomputed kernels: Gram matrices, and kernel functions of rows of any type."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def values(model, X):
 @pytest.mark.once
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass])
-def test_given_values_are_computed_ones(kind, kernel, monkeypatch):
+def test_precomputed_kernels_give_the_same_model(kind, kernel, monkeypatch):
     monkeypatch.setattr(solver, "_STEPS_BETWEEN_SHRINKS", 20)
     X, y = problem(kind)
     K = naive_batch.kernel_matrix(X, X, **kernel)
@@ -57,7 +57,7 @@ def test_given_values_are_computed_ones(kind, kernel, monkeypatch):
 
 @pytest.mark.parametrize("coef0", [0.5, -1.0])
 @pytest.mark.parametrize("C", [1.0, 1000.0])
-def test_a_kernel_that_is_not_positive_definite_ends_at_an_optimum(C, coef0):
+def test_an_indefinite_kernel_ends_at_a_local_optimum(C, coef0):
     X, y = sine_classes(N, 4, 0.5)
     kernel = {"kernel": "sigmoid", "gamma": 0.5, "coef0": coef0}
     K = naive_batch.kernel_matrix(X, X, **kernel)
@@ -68,9 +68,9 @@ def test_a_kernel_that_is_not_positive_definite_ends_at_an_optimum(C, coef0):
     assert naive_batch.gap(K, b, np.minimum(C * y, 0.0), np.maximum(C * y, 0.0), y) <= 1e-3 * (1.0 + 1e-9) + 1e-12 * C
     assert model.fit_status_ == 0
     _, objective = naive_batch.classify(K, y, C, 1e-3)
-    found = naive_batch.classification_objective(K, y, b)
-    assert found < 0.0
-    assert found <= 0.5 * objective  # other starts, other local minima
+    own_objective = naive_batch.classification_objective(K, y, b)
+    assert own_objective < 0.0
+    assert own_objective <= 0.5 * objective  # other starts, other local minima
 
 
 def test_a_fit_calls_the_function_once():
@@ -137,7 +137,7 @@ def test_predictions_in_chunks(monkeypatch):
         (lambda A, B: 1 / 0, "division"),
     ],
 )
-def test_a_function_that_fails_leaves_the_model_as_it_was(function, message):
+def test_a_failing_kernel_function_does_not_change_the_model(function, message):
     X, y = sine_classes(N, 3, 0.5)
     model = CSMOClassifier(gamma=0.5).fit(X, y)
     before = model.decision_function(X)
@@ -159,24 +159,24 @@ def test_refused_matrices():
 
 
 @pytest.mark.parametrize("kernel", ["sigmoid", "precomputed", np.dot], ids=str)
-def test_no_learner_has_these_kernels(kernel):
+def test_machines_with_unsupported_kernels_cannot_be_distilled(kernel):
     X, y = sine_classes(20, 3, 0.5)
     model = CSMOClassifier(kernel=(lambda A, B: A @ B.T) if kernel is np.dot else kernel).fit(X @ X.T, y)
     refused("no learner supports the kernel", model.to_budget, 5)
 
 
-def test_no_learner_has_a_coef0_below_zero():
+def test_machines_with_negative_coef0_cannot_be_distilled():
     X, y = sine_classes(20, 3, 0.5)
     refused("coef0 must be at least 0", CSMOClassifier(kernel="poly", coef0=-0.5).fit(X, y).to_budget, 5)
 
 
-def test_rows_by_their_values():
+def test_selected_rows_have_their_kernel_values():
     K = np.arange(36.0).reshape(6, 6)
     K = K + K.T
-    whole = PrecomputedRows.from_matrix(K)
-    assert whole.matrix is K  # read where it lies
-    np.testing.assert_array_equal(whole.gather_values(np.arange(6), np.arange(6)), K)
-    rows = whole[np.array([1, 2, 5])]
+    all_rows = PrecomputedRows.from_matrix(K)
+    assert all_rows.matrix is K  # read where it lies
+    np.testing.assert_array_equal(all_rows.gather_values(np.arange(6), np.arange(6)), K)
+    rows = all_rows[np.array([1, 2, 5])]
     assert len(rows) == 3
     np.testing.assert_array_equal(rows.gather_values(np.array([2]), np.arange(3)), K[[5]][:, [1, 2, 5]])
     np.testing.assert_array_equal(rows.diagonal(), K.diagonal()[[1, 2, 5]])
@@ -186,7 +186,7 @@ def test_rows_by_their_values():
 
 
 def test_a_kernel_that_is_not_symmetric_is_refused():
-    """Steps would go round in circles."""
+    """Otherwise, the steps might never converge."""
     X, y = problem(CSMOClassifier)
     K = X @ X.T
     noise = 1e-7 * np.abs(K).max() * np.random.default_rng(0).normal(size=K.shape)

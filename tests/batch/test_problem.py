@@ -1,4 +1,4 @@
-"""Equal rows, against an obvious twin."""
+"""Groups of equal rows, against an obvious reference implementation."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from streamsvm.batch import problem
 N = 70
 
 
-def test_equal_rows_have_one_number_whatever_their_order():
+def test_groups_of_equal_rows_do_not_depend_on_their_order():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 3, size=(N, 3)).astype(float)
     y = rng.integers(0, 2, N).astype(float)

@@ -1,4 +1,4 @@
-"""Few vectors for a function: their choice, coefficients against a slow twin, gradients against differences."""
+"""Reduced sets: the choice of vectors, coefficients against a reference implementation, gradients against differences."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def error(reduced, vectors):
 
 
 @pytest.mark.parametrize("kernel", [GAUSS, Kernel(LINEAR, 1.0, 0.0, 1), Kernel(POLY, 0.5, 1.0, 2)], ids=["rbf", "linear", "poly"])
-def test_coefficients_are_those_of_a_slow_twin(kernel):
+def test_coefficients_match_the_reference(kernel):
     reduced, vectors = problem(kernel)
     K = np.array([[value(kernel, x, s) for s in vectors] for x in reduced.rows])
     roots = np.sqrt(reduced.weights)[:, np.newaxis]
@@ -42,12 +42,12 @@ def test_coefficients_are_those_of_a_slow_twin(kernel):
     A = np.vstack([roots * K, math.sqrt(ridge) * np.eye(len(vectors))])
     b = np.vstack([roots * reduced.targets, np.zeros((len(vectors), 2))])
     expected = np.linalg.lstsq(A, b, rcond=None)[0]
-    found = reduced.solve_coefficients(vectors)
-    np.testing.assert_allclose(K @ found, K @ expected, atol=1e-6)
+    coefficients = reduced.solve_coefficients(vectors)
+    np.testing.assert_allclose(K @ coefficients, K @ expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch):
+def test_a_step_solves_the_damped_reference_equations(outputs, monkeypatch):
     monkeypatch.setattr("streamsvm.batch.reduced_set._MAX_CG_STEPS", 60)
     monkeypatch.setattr("streamsvm.batch.reduced_set._CG_TOLERANCE", 1e-20)
     reduced, vectors = problem(outputs=outputs)
@@ -56,7 +56,7 @@ def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch)
     roots, h = np.sqrt(reduced.weights)[:, np.newaxis], 1e-6
 
     def errors(Z):
-        """With the coefficients that are best for the first vectors."""
+        """Return the errors with the best coefficients for the first vectors."""
         return (roots * (compute_kernel_matrix(*GAUSS, reduced.rows, Z) @ fit.coefficients - reduced.targets)).T.ravel()
 
     moves = h * np.eye(vectors.size).reshape(-1, *vectors.shape)
@@ -70,12 +70,12 @@ def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch)
     assert promised == pytest.approx(-gradient @ expected - 0.5 * expected @ P.T @ P @ expected, rel=1e-3)
 
 
-def test_kernel_values_that_are_not_held_give_the_same(monkeypatch):
+def test_uncached_kernel_values_give_the_same_result(monkeypatch):
     reduced, vectors = problem(n=1500)
-    held = reduced.move_vectors(vectors, 3)
+    cached = reduced.move_vectors(vectors, 3)
     monkeypatch.setattr("streamsvm.batch.reduced_set._MAX_CACHED_VALUES", 0)
     reduced._cached_rows.clear()
-    np.testing.assert_allclose(reduced.move_vectors(vectors, 3), held, rtol=1e-12)
+    np.testing.assert_allclose(reduced.move_vectors(vectors, 3), cached, rtol=1e-12)
 
 
 @pytest.mark.parametrize("far", [0.0, 1e4])
@@ -89,7 +89,7 @@ def test_moved_vectors_are_better(far):
     assert after[1] < 0.3 * before
 
 
-def test_it_stops_where_the_values_are_enough():
+def test_moving_stops_when_values_are_good_enough():
     reduced, vectors = problem()
     seen = []
     moved = reduced.move_vectors(vectors, 40, lambda values: seen.append(values) or len(seen) == 2)
@@ -110,7 +110,7 @@ def test_vectors_stay_where_they_cannot_move(monkeypatch):
     assert reduced.move_vectors(vectors, 5) is vectors
 
 
-def test_vectors_that_no_row_is_near_stay_finite():
+def test_vectors_far_from_all_rows_stay_finite():
     for gamma, size in itertools.product((1e-30, 50.0, 1e37), (1, 8)):
         reduced, vectors = problem(Kernel(RBF, gamma, 0.0, 3), outputs=3)
         moved = reduced.move_vectors(vectors[:size] + 10.0, 40)
@@ -119,7 +119,7 @@ def test_vectors_that_no_row_is_near_stay_finite():
 
 
 @pytest.mark.parametrize("kernel", [GAUSS, Kernel(LINEAR, 1.0, 0.0, 1)], ids=["moves", "stays"])
-def test_votes_are_followed(kernel):
+def test_largest_outputs_match_votes(kernel):
     reduced, vectors = problem(kernel, n=400, outputs=3)
     labels = reduced.targets.argmax(axis=1)
     reduced.targets = np.eye(3)[labels]
@@ -136,17 +136,17 @@ def test_votes_are_followed(kernel):
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_the_worst_rows_are_where_the_expansion_is_far_off(form):
+def test_the_worst_rows_have_large_errors(form):
     reduced, vectors = problem(n=200)
     reduced.rows[150:] += 20.0  # out of reach of the vectors
     reduced.targets[:150] = compute_kernel_matrix(*GAUSS, reduced.rows[:150], vectors) @ np.ones((8, 2))
     np.testing.assert_allclose(reduced.compute_values(vectors, np.ones((8, 2)))[:150], reduced.targets[:150], atol=1e-4)
     reduced.rows = form(reduced.rows)
     reduced.weights[190:] = 0.0
-    found = reduced.find_worst_rows(vectors, 12, np.random.default_rng(0))
-    assert found.shape == (12, 3)
+    worst_rows = reduced.find_worst_rows(vectors, 12, np.random.default_rng(0))
+    assert worst_rows.shape == (12, 3)
     dense = reduced.rows.toarray() if sparse.issparse(reduced.rows) else reduced.rows
-    numbers = [int(np.flatnonzero((dense == row).all(axis=1))[0]) for row in found]
+    numbers = [int(np.flatnonzero((dense == row).all(axis=1))[0]) for row in worst_rows]
     assert len(set(numbers)) == 12
     assert min(numbers) >= 150
     assert max(numbers) < 190
@@ -156,18 +156,18 @@ def test_chosen_vectors_are_far_from_each_other():
     rng = np.random.default_rng(0)
     clusters = np.repeat(10.0 * np.eye(4), 25, axis=0)
     S = clusters + 0.01 * rng.normal(size=clusters.shape)
-    for given in (S, sparse.csr_array(S)):
-        chosen = choose_vectors(GAUSS, given, np.ones(100), 4, np.random.default_rng(1))
+    for vectors in (S, sparse.csr_array(S)):
+        chosen = choose_vectors(GAUSS, vectors, np.ones(100), 4, np.random.default_rng(1))
         assert sorted(chosen // 25) == [0, 1, 2, 3]
     weights = np.where(np.arange(100) < 50, 1.0, 0.0)
-    some = choose_vectors(GAUSS, S, weights, 80, rng)
-    assert len(set(some.tolist())) == len(some) == 50
-    assert some.max() < 50
+    chosen = choose_vectors(GAUSS, S, weights, 80, rng)
+    assert len(set(chosen.tolist())) == len(chosen) == 50
+    assert chosen.max() < 50
     assert len(choose_vectors(GAUSS, np.ones((9, 2)), np.ones(9), 5, rng)) == 1  # equal rows
     assert len(choose_vectors(GAUSS, np.ones((0, 2)), np.ones(0), 5, rng)) == 0
 
 
-def test_rows_between_are_within_and_keep_values():
+def test_interpolated_rows_are_within_the_range_of_values():
     rng = np.random.default_rng(0)
     X = rng.integers(2, size=(200, 6)).astype(np.float32)
     rows = interpolate_rows(X, 1000, rng)

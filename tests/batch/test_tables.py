@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn for frames as they are: its tools, what it expects of an estimator, and what a model would do."""
+"""Estimators for raw data frames: scikit-learn's tools and conventions, and the same results as table models."""
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ def table():
 
 @pytest.mark.parametrize("kind", ["text", "texts of numbers", "numbers", "bools", "three"])
 @pytest.mark.parametrize("convert", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas])
-def test_labels_of_every_kind_come_back(table, kind, convert):
+def test_labels_of_all_types_are_predicted(table, kind, convert):
     frame, warm = table
     labels = {"text": ("a", "b"), "texts of numbers": ("1", "02"), "numbers": (3, 7), "bools": (False, True)}.get(
         kind, ("a", "b")
@@ -39,15 +39,15 @@ def test_labels_of_every_kind_come_back(table, kind, convert):
         y = np.where(frame["age"] > 60, "old", y)
     model = TableClassifier(BSGDClassifier(budget=50, seed=0), random_state=0).fit(convert(frame), y)
     assert model.classes_.tolist() == sorted(set(y.tolist()))
-    found, probabilities = model.predict(convert(frame)), model.predict_proba(convert(frame))
-    assert found.dtype == y.dtype
-    assert (found == y).mean() > 0.85
+    predictions, probabilities = model.predict(convert(frame)), model.predict_proba(convert(frame))
+    assert predictions.dtype == y.dtype
+    assert (predictions == y).mean() > 0.85
     assert probabilities.sum(1) == pytest.approx(1.0)
-    assert (model.classes_[probabilities.argmax(1)] == found).mean() > 0.99
-    assert model.score(convert(frame), y) == (found == y).mean()
+    assert (model.classes_[probabilities.argmax(1)] == predictions).mean() > 0.99
+    assert model.score(convert(frame), y) == (predictions == y).mean()
 
 
-def test_the_tools_of_scikit_learn_take_the_frame(table):
+def test_scikit_learns_tools_accept_frames(table):
     frame, warm = table
     model = TableClassifier(random_state=0)
     assert cross_val_score(model, frame, warm, cv=3).min() > 0.85
@@ -68,20 +68,20 @@ def test_the_tools_of_scikit_learn_take_the_frame(table):
     )
 
 
-def test_its_model_is_that_of_the_table(table, tmp_path):
+def test_the_model_equals_that_of_table_model(table, tmp_path):
     frame, warm = table
     y = np.where(warm, "yes", "no")
-    found = TableClassifier(shuffle=False).fit(frame, y)
-    other = table_model(frame.assign(label=y), "label")
-    other.learn_many(frame, y.tolist())
-    assert found.predict(frame).tolist() == list(other.predict_many(frame))
-    assert found.model_.schema.columns == other.schema.columns
+    classifier = TableClassifier(shuffle=False).fit(frame, y)
+    direct = table_model(frame.assign(label=y), "label")
+    direct.learn_many(frame, y.tolist())
+    assert classifier.predict(frame).tolist() == list(direct.predict_many(frame))
+    assert classifier.model_.schema.columns == direct.schema.columns
     x = frame.iloc[1].to_dict()
-    assert explain_one(found.model_, x).contributions == explain_one(other, x).contributions
-    save(found.model_, tmp_path / "model")
-    assert load(tmp_path / "model").predict_one(x) == other.predict_one(x)
+    assert explain_one(classifier.model_, x).contributions == explain_one(direct, x).contributions
+    save(classifier.model_, tmp_path / "model")
+    assert load(tmp_path / "model").predict_one(x) == direct.predict_one(x)
     again = TableClassifier(shuffle=False).fit(frame[:300], y[:300]).partial_fit(frame[300:], y[300:])
-    assert again.model_.predict_proba_one(x) == pytest.approx(other.predict_proba_one(x), abs=0.2)
+    assert again.model_.predict_proba_one(x) == pytest.approx(direct.predict_proba_one(x), abs=0.2)
     assert TableClassifier().partial_fit(frame, y).partial_fit(frame[:40], np.full(40, "new")).classes_.tolist() == [
         "new",
         "no",
@@ -91,7 +91,7 @@ def test_its_model_is_that_of_the_table(table, tmp_path):
     assert half.model_["SVMClassifier"].n_learned == 200
 
 
-def test_what_is_refused(table):
+def test_invalid_frames_are_refused(table):
     frame, warm = table
     model = TableClassifier(random_state=0)
     raises("not fitted", model.predict, frame, error=NotFittedError)

@@ -1,4 +1,4 @@
-"""What several files of tests ask for."""
+"""Fixtures for the tests of batch adapters."""
 
 import pytest
 

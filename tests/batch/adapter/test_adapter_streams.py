@@ -1,4 +1,4 @@
-"""Batch solvers on streams: pipelines, probabilities, labels."""
+"""Batch adapters on streams: pipelines, probabilities, labels."""
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ def test_frames_and_rows_give_the_same_model(like):
     assert decisions(fitted(adapter(refit_every=None), frame, labels)) == decisions(fitted(adapter(refit_every=None), ROWS[:30]))
 
 
-def test_the_last_rows_stay_in_the_window():
+def test_the_window_holds_the_last_rows():
     model = fitted(adapter(window=30, refit_every=None), ROWS)
     assert (model.n_learned, model.n_window) == (N, 30)
     assert decisions(model) == decisions(fitted(adapter(window=30, refit_every=None), ROWS[-30:]))
@@ -93,7 +93,7 @@ def test_labels_of_any_kind(kind):
         assert model.predict_proba_one(x)[kind(True)] == pytest.approx(twin.predict_proba_one(x)[True], abs=1e-3)
 
 
-def test_weights_of_classes_are_not_taken_for_others():
+def test_class_weights_require_labels_of_one_type():
     model = batch_adapter(CSMOClassifier(class_weight={1: 3.0, 0: 1.0}), refit_every=None)
     with pytest.raises(ValueError, match="class_weight can be a dictionary only if labels have one type"):
         fitted(model, [({"a": 1.0}, "x"), ({"a": 2.0}, ("y",))])
@@ -119,40 +119,40 @@ def test_three_classes():
     assert model.classes[-1] == "new"
 
 
-def test_probabilities_are_calibrated_on_rows_held_out():
+def test_probabilities_are_calibrated_on_held_out_rows():
     n = 60 if SLOW else 600
     rows = list(stream(n, noise=3.0))
-    held = list(stream(n, seed=9, noise=3.0))
+    held_out = list(stream(n, seed=9, noise=3.0))
     losses = []
     for folds in (0, 5):
         model = fitted(batch_adapter(CSMOClassifier(C=10.0), refit_every=None, calibration_folds=folds), rows)
-        f = np.array([model.decision_function_one(x) for x, _ in held])
-        p = np.array([model.predict_proba_one(x)[True] for x, _ in held])
+        f = np.array([model.decision_function_one(x) for x, _ in held_out])
+        p = np.array([model.predict_proba_one(x)[True] for x, _ in held_out])
         assert ((p > 0.5) == (f > 0.0)).all()
         if folds == 0:
             np.testing.assert_allclose(p, expit(f), atol=1e-12)
         losses.append(metrics.LogLoss())
-        for (_, y), q in zip(held, p.tolist(), strict=True):
+        for (_, y), q in zip(held_out, p.tolist(), strict=True):
             losses[-1].update(y, {True: q, False: 1.0 - q})
     assert losses[1].get() < losses[0].get()
 
 
-def test_the_factor():
+def test_calibration_factor_is_fitted():
     assert assign_folds(np.array([0, 1, 0, 0, 2, 1]), 2).tolist() == [0, 0, 1, 0, -1, 1]
     rng = np.random.default_rng(0)
     f = rng.normal(size=4000) * 2.0
     labels = (rng.random(4000) < expit(3.0 * f)).astype(int)
     scores = {"two": f, "three": np.column_stack((np.zeros(4000), f, np.full(4000, -5.0)))}
     for values in scores.values():
-        log_factor = fit_log_factor(labels, np.ones(4000), 4, lambda train, held, values=values: values[held])
+        log_factor = fit_log_factor(labels, np.ones(4000), 4, lambda train, test, values=values: values[test])
         assert np.exp(log_factor) == pytest.approx(3.0, rel=0.15)
-    assert fit_log_factor(labels, np.ones(4000), 4, lambda train, held: -f[held]) < -15.0
+    assert fit_log_factor(labels, np.ones(4000), 4, lambda train, test: -f[test]) < -15.0
     assert fit_log_factor(np.arange(3), np.ones(3), 3, lambda *_: None) == 0.0
     p = calibrate_probabilities(-20.0, np.array([-1e-30, 0.0, 1e-30]))
     assert p[:, 1].tolist() == [0.5, 0.5, 0.5 + 2.0**-52]
 
 
-def test_memory_is_bounded_whatever_arrives():
+def test_memory_is_bounded_for_any_stream():
     for overflow in ("hash", "ignore"):
         model = adapter(max_features=4, overflow=overflow, max_classes=2)
         size = model.nbytes
@@ -165,7 +165,7 @@ def test_memory_is_bounded_whatever_arrives():
         assert model.predict_many(frame).tolist() == [model.predict_one({**x, "n5": 2.0}) for x, _ in ROWS[:9]]
 
 
-def test_hashed_values_that_add_up_to_too_much():
+def test_hashed_values_whose_sum_overflows_are_refused():
     model = batch_adapter(CSMORegressor(), max_features=1, overflow="hash")
     model.learn_one({"a": 1.0}, 1.0)
     before = dumps(model)
@@ -175,7 +175,7 @@ def test_hashed_values_that_add_up_to_too_much():
         assert dumps(model) == before
 
 
-def test_a_name_counts_from_the_fit_that_has_seen_it_on():
+def test_new_features_count_after_the_next_fit():
     model = fitted(adapter(refit_every=None), [(x, y) for x, y in ROWS[:30]])
     before = model.predict_proba_one(ROWS[0][0])
     model.learn_one({"a": 0.0, "new": 5.0}, True)

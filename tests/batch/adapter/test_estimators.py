@@ -1,4 +1,4 @@
-"""Batch solvers behind river's protocol: river's checks, the window, the schedule, and input that is refused."""
+"""Batch models behind river's protocol: river's checks, the window, the schedule, and invalid input."""
 
 import functools
 import inspect
@@ -24,8 +24,8 @@ from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSM
 
 
 def estimators():
-    found = [kind for _, kind in inspect.getmembers(batch, inspect.isclass) if hasattr(kind, "learn_one")]
-    return [kind for kind in found if issubclass(kind, base.Classifier | base.Regressor)]
+    classes = [kind for _, kind in inspect.getmembers(batch, inspect.isclass) if hasattr(kind, "learn_one")]
+    return [kind for kind in classes if issubclass(kind, base.Classifier | base.Regressor)]
 
 
 MODELS = [kind(**parameters) for kind in estimators() for parameters in kind._unit_test_params()]
@@ -36,7 +36,7 @@ def name(value):
     return value.__name__ if hasattr(value, "__name__") else type(value).__name__
 
 
-def test_there_are_both_and_none_asks_for_exceptions():
+def test_both_adapters_pass_rivers_checks_without_exceptions():
     assert estimators() == [BatchClassifier, BatchRegressor]
     assert all(not model._unit_test_skips() for model in MODELS)
 
@@ -44,7 +44,7 @@ def test_there_are_both_and_none_asks_for_exceptions():
 @pytest.mark.once
 @pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize(("model", "checks"), CASES, ids=name)
-def test_river(model, checks):
+def test_rivers_checks(model, checks):
     for check in checks:
         if hasattr(check, "keywords") and "memory" not in check.__name__:  # two fits are as good as four
             check = functools.partial(check.func, dataset=list(itertools.islice(check.keywords["dataset"], 110)))
@@ -66,7 +66,7 @@ def snapshot(model):
 
 
 @pytest.mark.parametrize("standardize", [True, False])
-def test_classifier_is_that_of_a_direct_fit(standardize):
+def test_classifier_equals_a_direct_fit(standardize):
     X, y, _ = rows(90)
     X = X * np.float32(3.0) + np.float32(1.0)
     model = batch_adapter(CSMOClassifier(C=2.0), window=60, refit_every=30, standardize=standardize)
@@ -90,7 +90,7 @@ def test_classifier_is_that_of_a_direct_fit(standardize):
     assert (model.n_fits, model.n_window, model.n_learned, model.feature_names) == (3, 60, 90, ["a", "b", "c"])
 
 
-def test_regressor_is_that_of_a_direct_fit():
+def test_regressor_equals_a_direct_fit():
     X, _, y = rows(60)
     model = batch_adapter(CSMORegressor(epsilon=0.05), window=40, refit_every=20)
     model.learn_many(X, y)
@@ -105,7 +105,7 @@ class Rounding(DummyRegressor):
         return super().predict(X).round().astype(int)
 
 
-def test_a_target_is_a_float_whatever_the_model_predicts():
+def test_predicted_targets_are_floats():
     X, _, number = rows(60)
     model = learned_by(BatchRegressor(Rounding(), window=60, refit_every=60), zip(dicts(X), number.tolist(), strict=True))
     assert type(model.predict_one(dicts(X)[0])) is float
@@ -127,21 +127,21 @@ def test_schedule_and_window(majority):
 
 
 @pytest.mark.parametrize("sizes", [[23], [1] * 23, [4, 0, 19], [11, 12]])
-def test_many_rows_are_fitted_where_single_ones_are(majority, sizes):
+def test_learn_many_fits_after_the_same_rows_as_learn_one(majority, sizes):
     X, y, _ = rows(23)
     y[:7] = 0  # a fit that waits
     one, many = majority.clone(), majority.clone()
     learned_by(one, zip(problems.dicts(X), y.tolist(), strict=True))
-    begin = 0
+    start = 0
     for size in sizes:
-        many.learn_many(X[begin : begin + size], y[begin : begin + size])
-        begin += size
+        many.learn_many(X[start : start + size], y[start : start + size])
+        start += size
     assert one.n_fits == many.n_fits > 2
     np.testing.assert_array_equal(one.fitted_.X_, many.fitted_.X_)
     assert snapshot(one) == snapshot(many)
 
 
-def test_without_a_schedule_only_fit_fits(majority):
+def test_without_a_schedule_only_explicit_fits_happen(majority):
     model = majority.clone({"refit_every": None})
     X, y, _ = rows(30)
     model.learn_many(X, y)
@@ -195,7 +195,7 @@ def test_one_class_waits_for_the_second_and_keeps_the_model(majority):
     assert majority.predict_proba_one({}) == {"x": 1.0, "z": 0.0, "y": 0.0}
 
 
-def test_a_fit_that_waits_warns_once_whatever_came_before(majority):
+def test_a_waiting_fit_warns_once(majority):
     majority.learn_one({"a": 0.0}, "x")
     majority.learn_one({"a": 1.0}, "y")
     majority.fit()
@@ -208,7 +208,7 @@ def test_a_fit_that_waits_warns_once_whatever_came_before(majority):
     assert majority.n_fits == 3
 
 
-def test_a_fit_that_fails_keeps_the_last_model(majority, monkeypatch):
+def test_a_failed_fit_keeps_the_last_model(majority, monkeypatch):
     monkeypatch.setattr(Majority, "failures", ((2, ValueError("no luck")), (3, ValueError("nor now"))))
     X, y, _ = rows(20)
     majority.learn_many(X[:9], y[:9])
@@ -224,7 +224,7 @@ def test_a_fit_that_fails_keeps_the_last_model(majority, monkeypatch):
     np.testing.assert_array_equal(majority.fitted_.X_, X[10:])
 
 
-def test_a_first_fit_that_fails_is_raised_and_loses_no_row(majority, monkeypatch):
+def test_a_failed_first_fit_is_raised_and_loses_no_row(majority, monkeypatch):
     monkeypatch.setattr(Majority, "failures", ((1, ValueError("no luck")),))
     X, y, _ = rows(12)
     raises("no luck", majority.learn_many, X[:8], y[:8])
@@ -273,7 +273,7 @@ def test_weights():
 
 
 @pytest.mark.parametrize("learned", [0, 6])
-def test_what_is_refused_leaves_no_trace(learned):
+def test_refused_rows_change_nothing(learned):
     X, y, _ = rows(6)
     model = batch_adapter(CSMOClassifier(), max_features=3, window=20, refit_every=5, max_classes=2)
     learned_by(model, zip(dicts(X)[:learned], y.tolist(), strict=False))
@@ -322,19 +322,19 @@ def test_parameters_are_checked(parameters):
 
 
 class Pairs(SVC):
-    """Gives a value for each pair of classes."""
+    """Returns a decision value for each pair of classes."""
 
     def decision_function(self, X):
         return np.ones((len(X), 1))
 
 
-def test_a_decision_value_for_each_class_is_needed():
+def test_models_need_a_decision_value_for_each_class():
     with pytest.raises(ValueError, match=r"Pairs returns decision values of shape \[1, 1\] for 1 rows of 2 classes"):
         fitted(batch_adapter(Pairs()), [({"a": 1.0}, 0), ({"a": 2.0}, 1)])
 
 
 @pytest.mark.parametrize("solver", [CSMOClassifier(), SVC(), Majority(), CSMORegressor(), LinearSVR()], ids=name)
-def test_no_rows_have_no_predictions(solver):
+def test_predictions_of_zero_rows_are_empty(solver):
     model = batch_adapter(solver, refit_every=None)
     frames = [pd.DataFrame({"a": [], "b": []}, dtype=float), np.empty((0, 2))]
     for classes in (0, 2):

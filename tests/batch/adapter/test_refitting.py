@@ -1,4 +1,4 @@
-"""Fits in the background: the stream goes on, models are swapped between calls, and nothing is left running."""
+"""Background fits: learning continues, models change between calls, and no thread remains."""
 
 import copy
 import functools
@@ -28,7 +28,7 @@ from streamsvm.stream import CheckpointFolder, load
 
 
 class Gate(ClassifierMixin, BaseEstimator):
-    """A classifier whose fits wait until they may go on, and then do as they are told."""
+    """A classifier whose fits wait for a signal, and then succeed, fail or stop as the test wants."""
 
     opened = threading.Event()
     begun = threading.Semaphore(0)
@@ -74,15 +74,15 @@ def gated(**parameters):
     return batch_adapter(Gate(), **{"window": 10, "refit_every": 5, "standardize": False, "background": True, **parameters})
 
 
-def learn(model, begin, end):
-    learned_by(model, ROWS[begin:end])
+def learn(model, start, stop):
+    learned_by(model, ROWS[start:stop])
 
 
-def values(begin, end):
-    return np.array([list(x.values()) for x, _ in ROWS[begin:end]])
+def values(start, stop):
+    return np.array([list(x.values()) for x, _ in ROWS[start:stop]])
 
 
-def test_the_stream_goes_on_and_the_model_is_swapped_between_calls(gate):
+def test_learning_continues_during_a_fit_and_the_model_changes_between_calls(gate):
     model = gated()
     learn(model, 0, 8)
     assert gate.begun.acquire(timeout=PATIENCE)
@@ -99,7 +99,7 @@ def test_the_stream_goes_on_and_the_model_is_swapped_between_calls(gate):
     assert model.wait() is True
 
 
-def test_a_fit_that_is_due_meanwhile_begins_next_with_the_last_rows(gate):
+def test_a_fit_due_during_another_starts_next_with_the_last_rows(gate):
     model = gated()
     learn(model, 0, 23)
     assert len(fits()) == 1
@@ -114,18 +114,18 @@ def test_a_fit_that_is_due_meanwhile_begins_next_with_the_last_rows(gate):
 
 @pytest.mark.parametrize("sizes", [[23], [12, 11]])
 def test_many_rows_at_once(gate, sizes):
-    model, begin = gated(), 0
+    model, start = gated(), 0
     for size in sizes:
-        rows = ROWS[begin : begin + size]
-        model.learn_many(values(begin, begin + size), [y for _, y in rows])
-        begin += size
+        rows = ROWS[start : start + size]
+        model.learn_many(values(start, start + size), [y for _, y in rows])
+        start += size
     assert (len(fits()), model.n_learned) == (1, 23)
     gate.opened.set()
     assert model.wait()
     np.testing.assert_array_equal(gate.seen[0], values(0, 5))
 
 
-def test_a_fit_that_fails_leaves_the_last_model(gate):
+def test_a_failed_background_fit_keeps_the_last_model(gate):
     gate.opened.set()
     gate.outcomes = (None, ValueError("no luck"), None)
     model = gated()
@@ -142,7 +142,7 @@ def test_a_fit_that_fails_leaves_the_last_model(gate):
     assert (model.n_fits, model.fitted_.number_) == (2, 3)
 
 
-def test_a_first_fit_that_fails_is_raised_and_loses_no_row(gate):
+def test_a_failed_first_fit_is_raised_and_loses_no_row(gate):
     gate.opened.set()
     gate.outcomes = (ValueError("no luck"),) * 2
     model = gated()
@@ -157,7 +157,7 @@ def test_a_first_fit_that_fails_is_raised_and_loses_no_row(gate):
     assert model.n_fits == 1
 
 
-def test_one_class_waits_as_without_a_background(gate):
+def test_one_class_waits_in_the_background_too(gate):
     model = gated()
     for _ in range(7):
         model.learn_one({"a": 1.0}, True)
@@ -167,7 +167,7 @@ def test_one_class_waits_as_without_a_background(gate):
 
 
 @pytest.mark.parametrize("copied", ["pickle", "deepcopy", "clone"])
-def test_copies_in_the_middle_of_a_fit_have_the_rows_and_fit_again(gate, copied):
+def test_copies_made_during_a_fit_keep_the_rows_and_fit_again(gate, copied):
     gate.opened.set()
     model = gated()
     learn(model, 0, 5)
@@ -191,7 +191,7 @@ def test_copies_in_the_middle_of_a_fit_have_the_rows_and_fit_again(gate, copied)
     assert (twin.n_fits, model.n_fits) == (2, 2)
 
 
-def test_what_has_ended_is_saved(gate):
+def test_a_finished_background_fit_is_saved(gate):
     gate.opened.set()
     model = gated()
     learn(model, 0, 5)
@@ -206,7 +206,7 @@ def test_what_has_ended_is_saved(gate):
         model.wait()
 
 
-def test_fit_fits_at_once_and_stops_the_fit_that_runs(gate):
+def test_explicit_fit_stops_the_background_fit(gate):
     model = gated()
     learn(model, 0, 6)
     (thread,) = fits()
@@ -222,7 +222,7 @@ def test_fit_fits_at_once_and_stops_the_fit_that_runs(gate):
     np.testing.assert_array_equal(gate.seen[1], values(0, 6))
 
 
-def test_an_adapter_that_is_gone_stops_its_fit(gate):
+def test_a_deleted_adapter_stops_its_fit(gate):
     model = gated()
     learn(model, 0, 5)
     (thread,) = fits()
@@ -233,7 +233,7 @@ def test_an_adapter_that_is_gone_stops_its_fit(gate):
     assert not gate.opened.is_set()
 
 
-def test_a_fit_that_was_stopped_is_due_again(gate):
+def test_a_stopped_fit_is_due_again(gate):
     model = gated()
     learn(model, 0, 6)
     model._background_fit.stop()
@@ -245,7 +245,7 @@ def test_a_fit_that_was_stopped_is_due_again(gate):
     assert (model.n_fits, model.n_since_fit) == (1, 0)
 
 
-def test_no_thread_is_left(gate, monkeypatch):
+def test_no_thread_remains(gate, monkeypatch):
     def refuse(_):
         raise RuntimeError("can't start new thread")
 
@@ -269,7 +269,7 @@ def test_parameters_are_checked():
 
 
 @pytest.mark.parametrize("solver", [CSMOClassifier, CSMORegressor])
-def test_the_model_is_that_of_a_fit_in_the_foreground(solver):
+def test_background_and_foreground_fits_give_equal_models(solver):
     models = [batch_adapter(solver(), window=30, refit_every=20, background=background) for background in (False, True)]
     for x, y in ROWS[:35]:
         for model in models:
@@ -290,7 +290,7 @@ def test_warnings_of_the_fit_come_with_the_next_call():
     assert model.n_fits == 1
 
 
-def test_stops_are_asked_for_in_a_thread_only():
+def test_stop_requests_reach_only_their_thread():
     asked = threading.Event()
     asked.set()
     raise_if_stopped()
@@ -314,7 +314,7 @@ SOLVERS = [
 @pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
-def test_every_solver_stops_where_it_is_asked(solver):
+def test_every_solver_stops_on_request(solver):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 2))
     y = X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=100)
@@ -354,7 +354,7 @@ print("ends", flush=True)
 @pytest.mark.once
 @pytest.mark.skipif(config.DISABLE_JIT, reason="compiled loops are what must stop")
 @pytest.mark.parametrize(("classes", "jobs"), [(3, 2)])
-def test_the_program_ends_in_the_middle_of_a_fit(classes, jobs):
+def test_the_program_can_end_during_a_fit(classes, jobs):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(classes), str(jobs)], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
@@ -374,15 +374,15 @@ def test_solvers_of_the_package_need_no_trust_and_become_learners(tmp_path, solv
     predict_finite_rows = [model.predict_one(x) for x, _ in ROWS[:30]]
     assert [loaded.predict_one(x) for x, _ in ROWS[:30]] == predict_finite_rows
     learner = loaded.to_budget(20, passes=5)
-    found = [learner.predict_one(x) for x, _ in ROWS[:30]]
+    learner_predictions = [learner.predict_one(x) for x, _ in ROWS[:30]]
     if classifier:
-        assert np.mean([a == b for a, b in zip(found, predict_finite_rows, strict=True)]) > 0.9
+        assert np.mean([a == b for a, b in zip(learner_predictions, predict_finite_rows, strict=True)]) > 0.9
     else:
-        assert np.corrcoef(found, predict_finite_rows)[0, 1] > 0.95
+        assert np.corrcoef(learner_predictions, predict_finite_rows)[0, 1] > 0.95
     refused("no fitted model yet", adapter().to_budget, 20)
 
 
-def test_the_number_of_blas_threads_is_what_it_was():
+def test_the_number_of_blas_threads_is_restored():
     from threadpoolctl import threadpool_info
 
     def threads():
@@ -400,7 +400,7 @@ def test_the_number_of_blas_threads_is_what_it_was():
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4])  # on the way in, and on the way out
-def test_an_interrupt_lifts_the_limit_of_blas(at, monkeypatch):
+def test_an_interrupt_restores_the_number_of_blas_threads(at, monkeypatch):
     libraries = [SimpleNamespace(num_threads=number) for number in (2, 3)]
     set_threads = Failing(lambda library, number: setattr(library, "num_threads", number), at)
     for library in libraries:

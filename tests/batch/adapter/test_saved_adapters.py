@@ -1,4 +1,4 @@
-"""Saved adapters: they go on as if nothing had happened, and corrupt ones are refused."""
+"""Saved adapters continue exactly where they were saved, and corrupt ones are refused."""
 
 import pickle
 
@@ -27,10 +27,10 @@ def test_resumed_runs_end_with_the_same_bytes(tmp_path, kind):
             rows = [(x, float(y)) for x, y in ROWS[:n]] if kind == "regressor" else ROWS[:n]
             metric = metrics.MAE() if kind == "regressor" else metrics.LogLoss()
             with CheckpointFolder(tmp_path / folder) as checkpoints:
-                if kind == "regressor":  # the loop scores classifiers: this is what it does
-                    found = checkpoints.newest()
-                    model, begin = (model, 0) if found is None else (found.model, found.header["rows"])
-                    for x, y in rows[begin:stop]:
+                if kind == "regressor":  # the learning loop scores classifiers: this does the same for regressors
+                    checkpoint = checkpoints.newest()
+                    model, start = (model, 0) if checkpoint is None else (checkpoint.model, checkpoint.header["rows"])
+                    for x, y in rows[start:stop]:
                         model.predict_one(x)
                         model.learn_one(x, y)
                     checkpoints.save(model, metric, rows=len(rows[:stop]), position={})
@@ -44,7 +44,7 @@ def test_resumed_runs_end_with_the_same_bytes(tmp_path, kind):
     assert model.predict_one(ROWS[0][0]) == load(tmp_path / "whole").predict_one(ROWS[0][0])
 
 
-def test_a_solver_of_others_needs_trust(tmp_path):
+def test_foreign_models_need_trust(tmp_path):
     model = batch_adapter(SVC(), refit_every=20)
     learned_by(model, ROWS[:20])
     with CheckpointFolder(tmp_path / "state") as folder, pytest.raises(CheckpointError, match="SVC.*trusted=True"):
@@ -63,7 +63,7 @@ def test_a_solver_of_others_needs_trust(tmp_path):
         ("features does not match", lambda s: {**s, "fit": (*s["fit"][:2], np.ones(9), *s["fit"][3:])}),
     ],
 )
-def test_an_adapter_that_was_changed_is_refused(match, change):
+def test_corrupt_adapters_are_refused(match, change):
     model = fitted(adapter(), ROWS[:30])
     fresh = BatchClassifier.__new__(BatchClassifier)
     fresh.__setstate__(model.__getstate__())
@@ -71,7 +71,7 @@ def test_an_adapter_that_was_changed_is_refused(match, change):
     refused(match, BatchClassifier.__new__(BatchClassifier).__setstate__, change(model.__getstate__()))
 
 
-def test_a_solver_that_does_not_count_its_features():
+def test_a_model_without_n_features_in_is_restored():
     model = fitted(batch_adapter(Majority(), refit_every=None), ROWS[:20])
     assert not hasattr(model.fitted_, "n_features_in_")
     copies = model.clone(include_attributes=True), pickle.loads(pickle.dumps(model))

@@ -1,4 +1,4 @@
-"""The window of an adapter: what it holds is counted, not looked for."""
+"""The window of an adapter: labels and rows are counted when they arrive, not searched for."""
 
 import pickle
 import timeit
@@ -13,7 +13,7 @@ from streamsvm.batch import batch_adapter
 @pytest.mark.parametrize(
     "ask", [lambda model: model.predict_one({0: 1.0}), lambda model: model.learn_one({0: 1.0}, "x")], ids=["predict", "learn"]
 )
-def test_a_window_is_known_without_a_look_at_its_rows(ask):
+def test_checking_the_window_reads_no_rows(ask):
     times = []
     for window in (10, 500_000):
         model = batch_adapter(Majority(), window=window, refit_every=1, max_features=1)
@@ -26,11 +26,11 @@ def test_a_window_is_known_without_a_look_at_its_rows(ask):
 def test_labels_of_the_window_are_counted(majority, sizes):
     model = majority.clone({"refit_every": None})
     labels = np.random.default_rng(0).integers(3, size=sum(sizes)).tolist()
-    begin = 0
+    start = 0
     for size in sizes:
-        model.learn_many(np.ones((size, 1)), labels[begin : begin + size])
-        begin += size
-        last = labels[max(begin - 10, 0) : begin]
+        model.learn_many(np.ones((size, 1)), labels[start : start + size])
+        start += size
+        last = labels[max(start - 10, 0) : start]
         for one in (model, pickle.loads(pickle.dumps(model))):
             p = one.predict_proba_one({})
             shares = {label: last.count(label) + 1.0 for label in p}

@@ -1,4 +1,4 @@
-"""Conjugate SMO against its slow twin, scikit-learn and the conditions of optimality."""
+"""Conjugate SMO against a slow reference implementation, scikit-learn and the optimality conditions."""
 
 import pickle
 import tracemalloc
@@ -52,7 +52,7 @@ KERNELS = [*naive_batch.KERNELS, {"kernel": "sigmoid", "gamma": 0.02, "coef0": 0
 @pytest.mark.once
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
-def test_classifier_is_as_good_as_its_twin(kernel, form):
+def test_classifier_objective_matches_the_reference(kernel, form):
     X, y = two_classes()
     if form == "sparse":
         X = np.where(np.abs(X) > 1.0, X, 0.0)
@@ -77,7 +77,7 @@ def test_classifier_is_as_good_as_its_twin(kernel, form):
 @pytest.mark.once
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("conjugate", [True, False])
-def test_regressor_is_as_good_as_its_twin(conjugate, epsilon):
+def test_regressor_objective_matches_the_reference(conjugate, epsilon):
     X, y = curve()
     K = naive_batch.kernel_matrix(X, X, gamma=0.7)
     _, objective = naive_batch.regress(K, y, 3.0, epsilon, 1e-3)
@@ -95,25 +95,25 @@ def test_regressor_is_as_good_as_its_twin(conjugate, epsilon):
 
 @pytest.mark.once
 @pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
-def test_objective_of_scikit_learn(C):
+def test_objective_matches_scikit_learn(C):
     X, y = cancer()
     K = naive_batch.kernel_matrix(X, X, gamma=0.05)
     signs = np.where(y == 1, 1.0, -1.0)
     ours, peer = CSMOClassifier(C=C, gamma=0.05).fit(X, y), SVC(C=C, gamma=0.05).fit(X, y)
-    found, expected = (naive_batch.classification_objective(K, signs, coefficients(model, len(y))) for model in (ours, peer))
-    assert found <= expected + 1e-5 * abs(expected)
+    objective, expected = (naive_batch.classification_objective(K, signs, coefficients(model, len(y))) for model in (ours, peer))
+    assert objective <= expected + 1e-5 * abs(expected)
     assert np.array_equal(ours.predict(X), peer.predict(X)) or np.mean(ours.predict(X) != peer.predict(X)) <= 0.002
     X, t = load_diabetes(return_X_y=True)
     X, t = X[:N], t[:N]
     ours, peer = CSMORegressor(C=C, gamma=20.0).fit(X, t), SVR(C=C, gamma=20.0).fit(X, t)
     K = naive_batch.kernel_matrix(X, X, gamma=20.0)
-    found, expected = (naive_batch.regression_objective(K, t, 0.1, coefficients(model, len(t))) for model in (ours, peer))
-    assert found <= expected + 1e-5 * abs(expected)
+    objective, expected = (naive_batch.regression_objective(K, t, 0.1, coefficients(model, len(t))) for model in (ours, peer))
+    assert objective <= expected + 1e-5 * abs(expected)
     assert ours.score(X, t) == pytest.approx(peer.score(X, t), abs=1e-3)
 
 
 @pytest.mark.skipif(SLOW, reason="minutes without compilation")
-def test_two_valued_features_are_packed_and_equal_rows_merged():
+def test_two_valued_features_become_indicators_and_equal_rows_merge():
     X, y = load_digits(return_X_y=True)
     X, y = (X[:900] > 8.0).astype(float), y[:900] >= 5
     X = np.vstack([X, X[:150]])
@@ -125,9 +125,9 @@ def test_two_valued_features_are_packed_and_equal_rows_merged():
     assert (b * signs >= 0.0).all()
     assert np.abs(b).max() <= 2.0
     assert np.sum(b != 0.0) <= 1.05 * np.sum(b_peer != 0.0)  # equal rows are support vectors one after the other
-    found, expected = (naive_batch.classification_objective(K, signs, b) for b in (b, b_peer))
-    assert found <= expected + 1e-5 * abs(expected)
-    assert ours.objective_ == pytest.approx(found, rel=1e-5)
+    objective, expected = (naive_batch.classification_objective(K, signs, b) for b in (b, b_peer))
+    assert objective <= expected + 1e-5 * abs(expected)
+    assert ours.objective_ == pytest.approx(objective, rel=1e-5)
     ours.set_params(tol=1e-7).fit(X, y)
     shifted = CSMOClassifier(C=2.0, gamma=0.05 / 9.0, tol=1e-7).fit(3.0 * X - 7.0, y)  # other values, same distances
     assert np.allclose(shifted.decision_function(3.0 * X - 7.0), ours.decision_function(X), atol=1e-6)
@@ -135,7 +135,7 @@ def test_two_valued_features_are_packed_and_equal_rows_merged():
 
 @pytest.mark.once
 @pytest.mark.parametrize("conjugate", [True, False])
-def test_shrinking_changes_nothing_but_time(conjugate, monkeypatch):
+def test_shrinking_does_not_change_the_solution(conjugate, monkeypatch):
     monkeypatch.setattr(solver, "_STEPS_BETWEEN_SHRINKS", 20)
     monkeypatch.setattr(solver, "MAX_UNINTERRUPTED_OPERATIONS", 1.0)  # the least number of steps at a time
     for model, (X, y) in ((CSMOClassifier, two_classes(noise=1.0)), (CSMORegressor, curve())):
@@ -164,7 +164,7 @@ def test_conjugate_directions_save_steps():
     C=st.sampled_from([0.01, 1.0, 100.0]),
     regression=st.booleans(),
 )
-def test_optimal_on_rows_that_repeat(seed, n, levels, C, regression):
+def test_repeated_rows_reach_the_optimum(seed, n, levels, C, regression):
     rng = np.random.default_rng(seed)
     X = rng.integers(0, levels, size=(n, 2)).astype(float)
     y = rng.integers(0, 2, n) * 2 - 1
@@ -201,7 +201,7 @@ def test_warm_start_needs_fewer_steps():
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
-def test_sparse_rows_are_dense_rows(kernel):
+def test_sparse_and_dense_rows_give_equal_models(kernel):
     rng = np.random.default_rng(3)
     n, d = (40, 400) if SLOW else (150, 4000)  # so wide that they stay sparse
     X = sparse.random_array((n, d), density=0.005, rng=rng, format="csr")
@@ -216,7 +216,7 @@ def test_sparse_rows_are_dense_rows(kernel):
 
 
 @pytest.mark.once
-def test_cache_keeps_its_limit_and_its_size_does_not_matter(monkeypatch):
+def test_the_cache_respects_its_limit_without_changing_results(monkeypatch):
     X, y = two_classes()
     sizes = []
     monkeypatch.setattr(machine, "allocate_buffer", lambda *args: sizes.append(buffer := solver.allocate_buffer(*args)) or buffer)
@@ -232,7 +232,7 @@ def test_cache_keeps_its_limit_and_its_size_does_not_matter(monkeypatch):
 
 @pytest.mark.skipif(SLOW, reason="minutes without compilation")
 @pytest.mark.parametrize(("kind", "form"), [(CSMOClassifier, "dense"), (CSMORegressor, "dense"), (CSMOClassifier, "sparse")])
-def test_no_more_memory_than_is_stated(kind, form):
+def test_memory_stays_below_the_documented_bound(kind, form):
     rng, n = np.random.default_rng(0), 4000
     X, stated = rng.normal(size=(n, 30)), 40 * n * 30
     if form == "sparse":
@@ -250,11 +250,11 @@ def test_no_more_memory_than_is_stated(kind, form):
     assert peak <= 1.05 * 3.0 * 2**20 + stated + 400 * n + 2**20 < 0.25 * 4 * n * n
 
 
-def test_no_order_no_matter():
+def test_the_order_of_rows_does_not_matter():
     X, y = curve(50)
     order = np.random.default_rng(0).permutation(50)
-    one, other = CSMORegressor(C=10.0).fit(X, y), CSMORegressor(C=10.0).fit(X[order], y[order])
-    assert np.allclose(one.predict(X), other.predict(X), rtol=1e-9)
+    one, reordered = CSMORegressor(C=10.0).fit(X, y), CSMORegressor(C=10.0).fit(X[order], y[order])
+    assert np.allclose(one.predict(X), reordered.predict(X), rtol=1e-9)
     assert np.array_equal(pickle.loads(pickle.dumps(one)).predict(X), one.predict(X))
 
 
@@ -269,7 +269,7 @@ def test_refused_rows():
         refused("too large for this kernel", CSMOClassifier(kernel=kernel, gamma=1.0).fit, 1e18 * X, y)
 
 
-def test_odd_rows_that_can_be_learned():
+def test_unusual_but_valid_rows_are_learned():
     X, y = two_classes(20)
     flat = CSMOClassifier().fit(np.ones((20, 3)), y)  # nothing tells rows apart
     assert len(set(flat.predict(np.ones((4, 3))))) == 1
@@ -286,7 +286,7 @@ def test_odd_rows_that_can_be_learned():
 
 
 @pytest.mark.once
-def test_tolerance_out_of_reach_warns_with_the_gap():
+def test_an_unreachable_tolerance_warns_with_the_gap():
     X, y = two_classes()
     with pytest.warns(ConvergenceWarning, match=r"^Solver terminated early \(max_iter=30\)\..* ended with a gap of"):
         model = CSMOClassifier(C=10.0, gamma=0.5, max_iter=30).fit(X, y)
@@ -328,22 +328,22 @@ def test_progress_is_shown(capsys):
 @pytest.mark.once
 @pytest.mark.parametrize("megabytes", [0.3, 200.0])  # no room for all kernel values, and room for them twice
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor])
-def test_a_path_has_the_models_of_fits(kind, megabytes, monkeypatch):
+def test_path_models_equal_single_fits(kind, megabytes, monkeypatch):
     monkeypatch.setattr(solver, "_MAX_SMALL_ROWS", 0)
     X, y = two_classes() if kind is CSMOClassifier else curve()
     weights, model = np.random.default_rng(0).integers(0, 3, len(y)) / 2.0, kind(gamma=0.5, tol=1e-5, cache_size=megabytes)
     path = model.fit_path(X, y, [0.1, 1.0, 1000.0, 2.0], sample_weight=weights)
     assert not hasattr(model, "support_")
-    for C, found in zip([0.1, 1.0, 1000.0, 2.0], path, strict=True):
+    for C, model_of_path in zip([0.1, 1.0, 1000.0, 2.0], path, strict=True):
         one = clone(model).set_params(C=C).fit(X, y, sample_weight=weights)
-        assert found.C == C
-        assert found.gap_ <= 1e-5
-        assert found.objective_ == pytest.approx(one.objective_, rel=1e-6)
-        np.testing.assert_allclose(found._compute_decisions(X), one._compute_decisions(X), atol=1e-3)
+        assert model_of_path.C == C
+        assert model_of_path.gap_ <= 1e-5
+        assert model_of_path.objective_ == pytest.approx(one.objective_, rel=1e-6)
+        np.testing.assert_allclose(model_of_path._compute_decisions(X), one._compute_decisions(X), atol=1e-3)
 
 
 @pytest.mark.once
-def test_kernel_values_are_shared_where_fits_begin_with_all_of_them():
+def test_small_fits_of_a_path_share_kernel_values():
     assert solver.allocate_gram(2000, 200.0).values.shape == (2000, 2000)
     assert solver.allocate_gram(2001, 200.0) is None
     assert solver.allocate_gram(2000, 30.0) is None  # no room beside as many columns
@@ -351,7 +351,7 @@ def test_kernel_values_are_shared_where_fits_begin_with_all_of_them():
 
 def test_a_path_of_few_rows_and_three_classes():
     X, y = load_iris(return_X_y=True)
-    for C, found in zip([1.0, 10.0], CSMOClassifier().fit_path(X, y, [1.0, 10.0]), strict=True):
-        np.testing.assert_array_equal(found._compute_decisions(X), CSMOClassifier(C=C).fit(X, y)._compute_decisions(X))
+    for C, model_of_path in zip([1.0, 10.0], CSMOClassifier().fit_path(X, y, [1.0, 10.0]), strict=True):
+        np.testing.assert_array_equal(model_of_path._compute_decisions(X), CSMOClassifier(C=C).fit(X, y)._compute_decisions(X))
     refused("Cs must be numbers", CSMOClassifier().fit_path, X, y, [])
     refused("C must be", CSMOClassifier().fit_path, X, y, [1.0, 0.0])

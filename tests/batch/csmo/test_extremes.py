@@ -1,4 +1,4 @@
-"""Exact fits where numbers are large: far bounds, far data, kernels of any size. Gaps are worked out anew in float64."""
+"""Exact fits with large numbers: bounds, features and kernels of any size. Gaps are recomputed in float64."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def kernel_of(model, X):
 
 
 def true_gap(model, X, y):
-    """The largest violation of optimality, of all rows."""
+    """Return the largest violation of optimality over all rows."""
     b = np.zeros(len(y))
     b[model.support_] = model._coefficients[0]
     K = kernel_of(model, X)
@@ -33,7 +33,7 @@ def true_gap(model, X, y):
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 @pytest.mark.parametrize("C", [1e4, 1e12])
-def test_bounds_far_away_take_no_support_vector(C, scale):
+def test_large_bounds_lose_no_support_vector(C, scale):
     X, y = make_blobs(50, centers=2, random_state=0, cluster_std=0.6)
     model = CSMOClassifier(kernel="linear", C=C).fit(X * scale, y)
     assert model.score(X * scale, y) == 1.0
@@ -44,7 +44,7 @@ def test_bounds_far_away_take_no_support_vector(C, scale):
 
 @pytest.mark.once
 @pytest.mark.parametrize("C", [1.0, 100.0])
-def test_features_that_are_not_scaled_are_fitted_to_the_tolerance(C):
+def test_unscaled_features_reach_the_tolerance(C):
     X, y = load_breast_cancer(return_X_y=True)  # kernel values up to 2e7, which float32 rounds to 1
     model = CSMOClassifier(kernel="linear", C=C).fit(X, y)
     assert true_gap(model, X, y) <= 1e-3
@@ -53,7 +53,7 @@ def test_features_that_are_not_scaled_are_fitted_to_the_tolerance(C):
 
 @pytest.mark.parametrize("C", [1e8, 1e12])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_regression_with_bounds_far_away(C):
+def test_regression_with_large_bounds(C):
     X = np.linspace(-3.0, 3.0, 60)[:, None]
     model = CSMORegressor(C=C, epsilon=0.01, gamma=0.5).fit(X, np.sin(X[:, 0]))
     assert model.score(X, np.sin(X[:, 0])) > 0.999
@@ -61,7 +61,7 @@ def test_regression_with_bounds_far_away(C):
 
 @pytest.mark.once
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
+def test_the_gap_is_exact_for_kernels_of_any_size():
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         n, d = int(rng.integers(8, 30)), int(rng.integers(1, 4))
@@ -85,7 +85,7 @@ def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
     seed=st.integers(0, 10_000),
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_gap_is_the_true_one_of_any_problem(kernel, coef0, model, log_scale, log_C, thin, seed):
+def test_the_gap_is_exact_for_random_problems(kernel, coef0, model, log_scale, log_C, thin, seed):
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(4, 30)), int(rng.integers(1, 9))
     X = rng.normal(size=(n, d)) * 10.0**log_scale
@@ -107,7 +107,7 @@ def test_the_gap_is_the_true_one_of_any_problem(kernel, coef0, model, log_scale,
 
 @pytest.mark.once
 @pytest.mark.parametrize("offset", [1e4, 1e8, 1.7e9])
-def test_rows_far_from_the_origin_are_as_near_to_each_other(offset):
+def test_a_shift_of_all_rows_does_not_matter(offset):
     rng = np.random.default_rng(0)
     X = np.sort(rng.uniform(0.0, 3600.0, size=(120, 1)), axis=0)
     X = np.round(X * 16.0) / 16.0  # so that adding the offset loses nothing
@@ -117,7 +117,7 @@ def test_rows_far_from_the_origin_are_as_near_to_each_other(offset):
     assert true_gap(far, X, y) <= 1.1e-3
 
 
-def test_a_fit_that_is_refused_leaves_the_model_as_it_was():
+def test_a_refused_fit_does_not_change_the_model():
     X, y = make_blobs(50, centers=2, random_state=0)
     model = CSMOClassifier(gamma=0.5).fit(X, y)
     before = model.decision_function(X)
@@ -139,14 +139,14 @@ def test_sparse_rows_with_large_indices():
     )
 
 
-def test_units_that_float32_cannot_take():
+def test_units_too_large_for_float32_are_refused():
     X, y = make_blobs(50, centers=2, random_state=0)
     for model in (CSMOClassifier(), CSMOClassifier(kernel="poly"), CSMOClassifier(gamma=1e40)):
         refused("gamma is .*, which is too large for float32: scale the features", model.fit, X * 1e-20, y)
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="minutes without compilation")
-def test_large_bounds_have_columns_that_are_exact_enough():
+def test_large_bounds_use_float64_columns():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.8, 2.8, (900, 2))
     y = np.where(rng.random(900) < 0.1, -1.0, 1.0) * np.sin(2.0 * X[:, 0] + X[:, 1]) > 0.0

@@ -1,4 +1,4 @@
-"""Small problems are solved to the last digits, whichever form their rows have and whichever steps were made."""
+"""Small problems are solved to the last digits, for all forms of rows and all kinds of steps."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def function(kernel, gamma=1.0, coef0=0.0, degree=1):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass])
-def test_all_forms_of_rows_have_one_solution(kind, kernel):
+def test_all_forms_of_rows_give_the_same_solution(kind, kernel):
     X, y = rows_of(kind)
     if kind is CSMOOneClass:
         X = X + 2.0  # with a plane, usual rows are those far from the origin
@@ -59,7 +59,7 @@ def test_all_forms_of_rows_have_one_solution(kind, kernel):
 )
 @pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor])
-def test_it_is_kept_where_it_is_better(kind, C, kernel, monkeypatch):
+def test_the_exact_solution_is_kept_if_better(kind, C, kernel, monkeypatch):
     X, y = rows_of(kind)
     finished = kind(C=C, **kernel).fit(X, y)
     monkeypatch.setattr(solver, "_MAX_POLISHED_VARIABLES", 0)
@@ -70,7 +70,7 @@ def test_it_is_kept_where_it_is_better(kind, C, kernel, monkeypatch):
     assert np.sum(finished.n_iter_) <= 1.1 * np.sum(plain.n_iter_)  # tries on the way change what steps follow
 
 
-def test_it_is_given_up_where_variables_would_leave_their_bounds():
+def test_the_exact_solution_is_rejected_outside_the_bounds():
     X, y = make_classification(150, 10, n_informative=3, random_state=5, flip_y=0.1)
     model = CSMOClassifier(kernel="linear", C=10.0).fit((X - X.mean(axis=0)) / X.std(axis=0), y)
     assert 1e-8 < model.gap_ <= 1e-3
@@ -87,7 +87,7 @@ def test_an_interrupt_keeps_the_last_iterate(monkeypatch):
         assert np.isfinite(model.decision_function(X)).all()
 
 
-def test_large_problems_are_left_as_they_are(monkeypatch):
+def test_large_problems_are_not_polished(monkeypatch):
     X, y = rows_of(CSMOClassifier)
     for name in ("_MAX_SMALL_ROWS", "_MAX_POLISHED_VARIABLES"):
         with monkeypatch.context() as patch:
@@ -96,22 +96,22 @@ def test_large_problems_are_left_as_they_are(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass])
-def test_one_call_finds_what_steps_on_large_problems_find(kind, monkeypatch):
+def test_the_compiled_small_solver_matches_the_general_one(kind, monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.integers(0, 3, (N, 3)).astype(float), rng.integers(0, 3, N)  # equal rows of all classes, and of two weights
-    weights, given = rng.integers(0, 3, N) / 2.0, {"kernel": "rbf", "gamma": 0.7, "tol": 1e-6}
-    found = kind(**given).fit(X, y, sample_weight=weights)
+    weights, parameters = rng.integers(0, 3, N) / 2.0, {"kernel": "rbf", "gamma": 0.7, "tol": 1e-6}
+    solved_at_once = kind(**parameters).fit(X, y, sample_weight=weights)
     monkeypatch.setattr(solver, "_MAX_SMALL_ROWS", 0)
-    other = kind(**given).fit(X, y, sample_weight=weights)
-    assert found.gap_ <= 1e-6
-    assert found.objective_ == pytest.approx(other.objective_, rel=1e-6)
-    np.testing.assert_allclose(found._compute_decisions(X), other._compute_decisions(X), atol=1e-5)
-    assert not np.isin(found.support_, np.flatnonzero(weights == 0.0)).any()
-    most = (1.0 if kind is CSMOOneClass else found.C) * weights[found.support_]
-    assert (np.abs(found._coefficients) <= most * (1.0 + 1e-9)).all()
+    solved_by_steps = kind(**parameters).fit(X, y, sample_weight=weights)
+    assert solved_at_once.gap_ <= 1e-6
+    assert solved_at_once.objective_ == pytest.approx(solved_by_steps.objective_, rel=1e-6)
+    np.testing.assert_allclose(solved_at_once._compute_decisions(X), solved_by_steps._compute_decisions(X), atol=1e-5)
+    assert not np.isin(solved_at_once.support_, np.flatnonzero(weights == 0.0)).any()
+    most = (1.0 if kind is CSMOOneClass else solved_at_once.C) * weights[solved_at_once.support_]
+    assert (np.abs(solved_at_once._coefficients) <= most * (1.0 + 1e-9)).all()
 
 
-def test_other_forms_of_arrays_are_not_compiled_for():
+def test_other_array_layouts_need_no_compilation():
     X, targets = rows_of(CSMOClassifier)[0], np.arange(N) % 3
     CSMOClassifier().fit(X, targets)
     CSMOClassifier(kernel="precomputed").fit(X @ X.T, targets)

@@ -28,18 +28,18 @@ def plain(values):
 def test_attributes(ours, peer, classes, form):
     rows, labels = (X[TWO], y[TWO]) if classes == 2 else (X, y)
     rows, labels = form(rows), labels if ours is CSMOClassifier else labels + 0.1 * X[: len(labels), 0]
-    one, other = (kind(kernel="linear", tol=1e-5).fit(rows, labels) for kind in (ours, peer))
+    one, theirs = (kind(kernel="linear", tol=1e-5).fit(rows, labels) for kind in (ours, peer))
     for name in ("dual_coef_", "coef_", "intercept_", "n_support_", "support_vectors_"):
-        assert plain(getattr(one, name)).shape[0] == plain(getattr(other, name)).shape[0], name
-        assert sparse.issparse(getattr(one, name)) == sparse.issparse(getattr(other, name)), name
+        assert plain(getattr(one, name)).shape[0] == plain(getattr(theirs, name)).shape[0], name
+        assert sparse.issparse(getattr(one, name)) == sparse.issparse(getattr(theirs, name)), name
     for name in ("coef_", "intercept_"):  # the coefficients of equal rows, and of rows on a line, are not unique
-        np.testing.assert_allclose(plain(getattr(one, name)), plain(getattr(other, name)), atol=3e-3, err_msg=name)
-    assert one.n_support_.dtype == other.n_support_.dtype == np.int32
+        np.testing.assert_allclose(plain(getattr(one, name)), plain(getattr(theirs, name)), atol=3e-3, err_msg=name)
+    assert one.n_support_.dtype == theirs.n_support_.dtype == np.int32
     assert one.n_support_.sum() == len(one.support_) == one.dual_coef_.shape[1]
-    assert one.shape_fit_ == other.shape_fit_
-    assert one.fit_status_ == other.fit_status_ == 0
-    assert np.shape(one.n_iter_) == np.shape(other.n_iter_)
-    assert type(one.n_iter_) is type(other.n_iter_)
+    assert one.shape_fit_ == theirs.shape_fit_
+    assert one.fit_status_ == theirs.fit_status_ == 0
+    assert np.shape(one.n_iter_) == np.shape(theirs.n_iter_)
+    assert type(one.n_iter_) is type(theirs.n_iter_)
     coef = one.coef_.data if form is sparse.csr_array else one.coef_
     with pytest.raises(ValueError, match="read-only"):
         coef[:1] = 1.0
@@ -76,7 +76,7 @@ def test_decision_values(shape):
 
 
 def test_ties():
-    """Where votes are equal, the first of the classes wins, or the one whose pairs sum up to more."""
+    """If votes are equal, the first class wins, or with break_ties the one with the larger sum of decision values."""
     model = CSMOClassifier().fit(X, y)
     f = np.array([[1.0, -0.2, 0.5], [1.0, -3.0, 0.5], [0.0, 0.0, 0.0]])  # a cycle twice, and no pair decides
     np.testing.assert_array_equal(model._count_votes(f[:2] > 0.0), np.ones((2, 3)))
@@ -95,7 +95,7 @@ def test_class_weights():
 
 
 @pytest.mark.parametrize(("ours", "peer"), [(CSMOClassifier, SVC), (CSMORegressor, SVR), (CSMOOneClass, OneClassSVM)])
-def test_rows_without_a_weight_above_0_are_left_out(ours, peer):
+def test_rows_without_positive_weight_are_left_out(ours, peer):
     ask = "decision_function" if ours is CSMOOneClass else "predict"  # many rows lie on its boundary
     weights = np.where(np.arange(len(y)) % 4 == 0, -0.5, 1.0)
     left = weights > 0.0
@@ -103,8 +103,8 @@ def test_rows_without_a_weight_above_0_are_left_out(ours, peer):
     with pytest.warns(UserWarning, match=message) as caught:
         one = ours(gamma=0.5).fit(X, y, sample_weight=weights)
     assert caught[0].filename == __file__
-    other = ours(gamma=0.5).fit(X, y, sample_weight=np.maximum(weights, 0.0))
-    np.testing.assert_array_equal(one.predict(X), other.predict(X))
+    clipped = ours(gamma=0.5).fit(X, y, sample_weight=np.maximum(weights, 0.0))
+    np.testing.assert_array_equal(one.predict(X), clipped.predict(X))
     assert left[one.support_].all()
     expected = getattr(peer(gamma=0.5).fit(X, y, sample_weight=weights), ask)(X)
     assert np.mean(np.abs(getattr(one, ask)(X) - expected) < 0.01) > 0.95
@@ -115,7 +115,7 @@ def test_rows_without_a_weight_above_0_are_left_out(ours, peer):
     refused("NaN", ours().fit, X, y, sample_weight=np.where(left, np.nan, 1.0))
 
 
-def test_one_class_is_left():
+def test_only_one_class_with_weight_is_refused():
     refused("all samples with positive weights belong to the same class: class 0", CSMOClassifier().fit, X, y, y == 2)
     refused("^class 0 has no row whose sample_weight", CSMOClassifier().fit, X, y, y > 0)
 
@@ -126,8 +126,8 @@ def test_the_status_says_whether_a_fit_ended_early():
         assert [kind(max_iter=2).fit(X, y).fit_status_ for kind in (ours, peer)] == [1, 1]
 
 
-def test_no_bound():
-    """C of infinity is none: all rows are outside the margin, or within epsilon, if the kernel allows it."""
+def test_infinite_bound():
+    """An infinite C does not bound coefficients: all rows are outside the margin, or within epsilon, if the kernel allows it."""
     rows, labels = X[TWO], y[TWO]
     machine = CSMOClassifier(C=np.inf, kernel="linear").fit(rows, labels)
     assert (np.where(labels == 1, 1.0, -1.0) * machine.decision_function(rows)).min() >= 1.0 - 1e-3
@@ -147,10 +147,10 @@ def test_no_bound():
     ],
     ids=str,
 )
-def test_kernels_that_are_constant(kernel):
-    """A gamma of 0 and a degree of 0 are taken as scikit-learn takes them."""
-    some = slice(len(y) // 12, -(len(y) // 6))  # no two classes have as many rows: then any intercept would do
-    ours, peer = (kind(**kernel).fit(X[some], y[some]) for kind in (CSMOClassifier, SVC))
+def test_constant_kernels(kernel):
+    """A gamma of 0 and a degree of 0 have the same meaning as in scikit-learn."""
+    part = slice(len(y) // 12, -(len(y) // 6))  # no two classes have as many rows: then any intercept would do
+    ours, peer = (kind(**kernel).fit(X[part], y[part]) for kind in (CSMOClassifier, SVC))
     np.testing.assert_allclose(ours.decision_function(X), peer.decision_function(X), atol=2e-3)
     copy = pickle.loads(pickle.dumps(ours))
     np.testing.assert_array_equal(copy.decision_function(X), ours.decision_function(X))

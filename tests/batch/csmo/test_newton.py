@@ -1,4 +1,4 @@
-"""Newton steps end where their slow twin does, and fits with them where fits without them do."""
+"""Newton steps match a slow reference implementation, and fits with and without them have the same solution."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ KERNELS = [*naive_batch.KERNELS, {"kernel": "sigmoid", "gamma": 0.1, "coef0": 0.
 
 
 def twin(H, slopes, down, up):
-    """The same way to the minimum, by the equations of all variables that are left, from scratch at each bound."""
+    """The same path to the minimum: at each bound, the equations of the remaining variables are solved from scratch."""
     x, left = np.zeros(len(slopes)), np.ones(len(slopes), bool)
     while left.sum() > 1:
         m = int(left.sum())
@@ -42,7 +42,7 @@ def twin(H, slopes, down, up):
 
 
 @given(st.integers(2, 12), st.floats(0.01, 3.0), st.integers(0, 2**32 - 1))
-def test_the_way_is_that_of_the_twin(m, width, seed):
+def test_newton_changes_match_the_reference(m, width, seed):
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(m, m + 2))
     H, slopes = A @ A.T + 0.1 * np.eye(m), rng.normal(size=m)
@@ -62,10 +62,10 @@ def test_stops_are_bounded(monkeypatch):
     A = rng.normal(size=(40, 40))
     room = newton._MovableVariables(np.arange(40), rng.normal(size=40), np.full(40, -0.01), np.full(40, 0.01))
     x = newton._minimise_model(cho_factor(A @ A.T + np.eye(40), lower=True), room)
-    assert 1 <= (np.abs(x) == 0.01).sum() <= 4  # the last of which ends the way
+    assert 1 <= (np.abs(x) == 0.01).sum() <= 4  # the last one ends the path
 
 
-def test_the_sum_stays_where_equations_are_ill_conditioned():
+def test_ill_conditioned_equations_keep_the_sum():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 1))
     K = naive_batch.kernel_matrix(X, X, "rbf", 0.5) + 1e-10 * np.eye(150)
@@ -76,11 +76,11 @@ def test_the_sum_stays_where_equations_are_ill_conditioned():
 
 
 def always(monkeypatch):
-    """Newton steps after all other steps, which are few."""
+    """Let a Newton step follow each short series of other steps."""
     done = []
 
-    def counted(*given, original=newton.run_newton_step, **more):
-        done.append(original(*given, **more))
+    def counted(*arguments, original=newton.run_newton_step, **more):
+        done.append(original(*arguments, **more))
         return done[-1]
 
     for name, value in (("_MAX_GAP_FACTOR", 1e9), ("_PATIENCE", 0.0), ("_MEMORY_SHARE", 1e9)):
@@ -104,12 +104,12 @@ def objective(model, X, y, **kernel):
 @pytest.mark.parametrize("C", [1.0, 1000.0])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass])
-def test_solutions_are_the_same(kind, kernel, C, monkeypatch):
+def test_newton_steps_do_not_change_the_solution(kind, kernel, C, monkeypatch):
     X, y = sine_curve(N, 3, 0.2) if kind is CSMORegressor else sine_classes(N, 3, 0.5)
-    y, given = (None, {}) if kind is CSMOOneClass else (y, {"C": C})
-    plain = kind(**given, **kernel).fit(X, y)
+    y, parameters = (None, {}) if kind is CSMOOneClass else (y, {"C": C})
+    plain = kind(**parameters, **kernel).fit(X, y)
     done = always(monkeypatch)
-    model = kind(**given, **kernel).fit(X, y)
+    model = kind(**parameters, **kernel).fit(X, y)
     assert model.gap_ <= 1e-3
     if kernel["kernel"] == "sigmoid":  # there are several minima
         return
@@ -120,7 +120,7 @@ def test_solutions_are_the_same(kind, kernel, C, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse", "bits", "given"])
-def test_kernel_values_are_exact_in_all_forms(form):
+def test_kernel_matrices_are_exact_for_all_forms_of_rows(form):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 4))
     if form == "sparse":
@@ -135,12 +135,12 @@ def test_kernel_values_are_exact_in_all_forms(form):
     groups = RowGroups(rows, np.arange(N))
     problem = make_problem(groups, groups.compute_bounds(np.ones(N), np.arange(N) % 2 == 0), Kernel(RBF, 0.3, 0.0, 3), None)
     of = state.SolverState(problem, np.zeros(len(groups)), solver.allocate_buffer(10.0, N))
-    some = rng.permutation(len(groups))[:20]
-    first = groups.row_of_group[some] if form != "given" else some
-    np.testing.assert_allclose(newton.compute_kernel_matrix(of, some), expected[np.ix_(first, first)], rtol=1e-12)
+    variables = rng.permutation(len(groups))[:20]
+    first = groups.row_of_group[variables] if form != "given" else variables
+    np.testing.assert_allclose(newton.compute_kernel_matrix(of, variables), expected[np.ix_(first, first)], rtol=1e-12)
 
 
-def test_variables_at_kinks_and_bounds_get_there_exactly(monkeypatch):
+def test_variables_land_exactly_on_kinks_and_bounds(monkeypatch):
     # Equal rows of both classes are one variable, with a kink between its bounds.
     rng = np.random.default_rng(0)
     X = rng.integers(0, 4, size=(2 * N, 2)).astype(float)
@@ -156,7 +156,7 @@ def test_variables_at_kinks_and_bounds_get_there_exactly(monkeypatch):
     assert (sizes == 30.0).sum() > 0.7 * N  # of equal rows, all but one are at a bound
 
 
-def test_they_are_due_after_other_steps_only(monkeypatch):
+def test_newton_steps_are_due_only_after_smo_steps(monkeypatch):
     X, y = sine_classes(N, 3, 0.5)
     done = always(monkeypatch)
     monkeypatch.setattr(newton, "_PATIENCE", 1e9)

@@ -1,4 +1,4 @@
-"""One-class machines against a slow twin, scikit-learn's OneClassSVM and the conditions of optimality."""
+"""One-class machines against a slow reference implementation, scikit-learn's OneClassSVM and the optimality conditions."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def gap_of(K, a, bounds):
 
 @pytest.mark.parametrize("nu", [0.05, 0.5])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
-def test_as_good_as_the_twin_and_scikit_learn(kernel, nu):
+def test_objective_matches_the_reference_and_scikit_learn(kernel, nu):
     X = rows()
     weights = np.random.default_rng(1).uniform(0.2, 2.0, N)
     K = naive_batch.kernel_matrix(X, X, **kernel)
@@ -52,8 +52,8 @@ def test_as_good_as_the_twin_and_scikit_learn(kernel, nu):
     assert a.sum() == pytest.approx(nu * weights.sum(), rel=1e-12)
     assert ours.objective_ == pytest.approx(0.5 * a @ K @ a, rel=1e-5)
     if kernel["kernel"] != "sigmoid":  # whose problem has several local minima
-        for other in (objective, 0.5 * b @ K @ b):
-            assert ours.objective_ <= other + 1e-5 * abs(other)
+        for other_objective in (objective, 0.5 * b @ K @ b):
+            assert ours.objective_ <= other_objective + 1e-5 * abs(other_objective)
         assert 0.0 <= ours.duality_gap_ <= 1e-4 * weights.sum()
         np.testing.assert_allclose(ours.decision_function(X), peer.decision_function(X), atol=2e-3)
     assert ours.gap_ == pytest.approx(max(gap_of(K, a, weights), 0.0), abs=1e-9)
@@ -63,7 +63,7 @@ def test_as_good_as_the_twin_and_scikit_learn(kernel, nu):
 
 @settings(max_examples=5 if config.DISABLE_JIT else 40)
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 25), levels=st.integers(1, 4), nu=st.sampled_from([0.01, 0.3, 0.9, 1.0]))
-def test_optimal_on_rows_that_repeat(seed, n, levels, nu):
+def test_repeated_rows_reach_the_optimum(seed, n, levels, nu):
     rng = np.random.default_rng(seed)
     X = rng.integers(0, levels, size=(n, 2)).astype(float)
     weights = rng.uniform(0.1, 2.0, n)
@@ -81,7 +81,7 @@ def test_optimal_on_rows_that_repeat(seed, n, levels, nu):
 
 
 @pytest.mark.parametrize("nu", [0.02, 0.2, 0.7])
-def test_nu_bounds_what_is_outside(nu):
+def test_nu_bounds_the_share_of_outliers(nu):
     X = rows()
     model = CSMOOneClass(nu=nu, gamma=0.3, tol=1e-6).fit(X)
     values = model.decision_function(X)

@@ -1,4 +1,4 @@
-"""Probabilities of CSMOClassifier: sigmoids fitted to rows that are held out, and their coupling for several classes."""
+"""Probabilities of CSMOClassifier: sigmoids fitted to held-out rows, and pairwise coupling for several classes."""
 
 import pickle
 import warnings
@@ -33,17 +33,17 @@ def model(**parameters):
     return CSMOClassifier(**{"gamma": 0.5, "probability": True, "random_state": 0, **parameters})
 
 
-def test_two_classes_as_scikit_learn_calibrates_them():
+def test_two_class_probabilities_match_scikit_learn():
     X, y = two_classes()
     weights = np.random.default_rng(0).uniform(0.5, 2.0, N)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     peer = CalibratedClassifierCV(CSMOClassifier(gamma=0.5), ensemble=False, cv=folds).fit(X, y, weights)
-    found = model().fit(X, y, weights).predict_proba(X)
-    np.testing.assert_allclose(found, peer.predict_proba(X), atol=1e-3)
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    probabilities = model().fit(X, y, weights).predict_proba(X)
+    np.testing.assert_allclose(probabilities, peer.predict_proba(X), atol=1e-3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
 
-def test_three_classes_are_about_as_probable_as_scikit_learn_says():
+def test_three_class_probabilities_are_close_to_scikit_learn():
     X, y = IRIS
     ours = model(gamma="scale").fit(X, y)
     p = ours.predict_proba(X)
@@ -57,7 +57,7 @@ def test_three_classes_are_about_as_probable_as_scikit_learn_says():
 
 
 @pytest.mark.parametrize("classes", [3, 7])
-def test_pairs_that_agree_are_coupled_to_what_they_agree_on(classes, monkeypatch):
+def test_consistent_pairs_are_coupled_exactly(classes, monkeypatch):
     monkeypatch.setattr(estimators, "_MAX_SYSTEM_VALUES", 5 * (classes + 1) ** 2)  # five rows at a time
     p = np.random.default_rng(0).dirichlet(np.ones(classes), size=23)
     i, j = np.triu_indices(classes, 1)
@@ -66,7 +66,7 @@ def test_pairs_that_agree_are_coupled_to_what_they_agree_on(classes, monkeypatch
     np.testing.assert_allclose(estimators.compute_class_probabilities(f, sigmoids, classes), p, atol=1e-6)
 
 
-def test_pairs_that_disagree_are_coupled_by_least_squares():
+def test_inconsistent_pairs_are_coupled_by_least_squares():
     rng, classes = np.random.default_rng(1), 4
     i, j = np.triu_indices(classes, 1)
     f = rng.normal(size=(30, len(i)))
@@ -77,8 +77,8 @@ def test_pairs_that_disagree_are_coupled_by_least_squares():
         return np.square(r * p[:, i] - (1.0 - r) * p[:, j]).sum(axis=1)
 
     for _ in range(50):
-        other = p + 1e-3 * rng.normal(size=p.shape)
-        assert (loss(other / other.sum(axis=1, keepdims=True)) >= loss(p)).all()
+        perturbed = p + 1e-3 * rng.normal(size=p.shape)
+        assert (loss(perturbed / perturbed.sum(axis=1, keepdims=True)) >= loss(p)).all()
 
 
 def test_all_forms_of_rows_have_probabilities():
@@ -112,8 +112,8 @@ def test_class_weights_move_the_boundary_and_not_the_probabilities():
     X, y = X[rare], y[rare]
     plain, balanced = (model(class_weight=weight).fit(X, y) for weight in (None, "balanced"))
     assert (balanced.predict(X) == "yes").sum() > (plain.predict(X) == "yes").sum()
-    for each in (plain, balanced):
-        assert each.predict_proba(X)[:, 1].mean() == pytest.approx((y == "yes").mean(), abs=0.05)
+    for classifier in (plain, balanced):
+        assert classifier.predict_proba(X)[:, 1].mean() == pytest.approx((y == "yes").mean(), abs=0.05)
 
 
 def test_few_rows():
@@ -124,7 +124,7 @@ def test_few_rows():
     assert np.isfinite(model(gamma=0.0).fit(X, y).predict_proba(X)).all()  # all decision values are the same
 
 
-def test_the_methods_exist_only_if_asked_for():
+def test_probability_methods_exist_only_with_probability_true():
     X, y = two_classes()
     ours = CSMOClassifier().fit(X, y)
     assert not hasattr(ours, "predict_proba")
@@ -141,14 +141,14 @@ def test_the_methods_exist_only_if_asked_for():
     raises("not available when fitted with probability=False", ours.predict_proba, X, error=NotFittedError)
 
 
-def test_saved_models_keep_them():
+def test_saved_models_keep_probabilities():
     for X, y in (two_classes(), IRIS):
         ours = model().fit(X, y)
         for copy in (pickle.loads(pickle.dumps(ours)), loads(dumps(ours))):
             np.testing.assert_array_equal(copy.predict_proba(X), ours.predict_proba(X))
 
 
-def test_what_others_make_of_them():
+def test_other_tools_use_the_probabilities():
     X, y = two_classes()
     search = GridSearchCV(model(), {"C": [0.1, 1.0]}, scoring="neg_log_loss", cv=2).fit(X, y)
     assert np.isfinite(search.best_score_)

@@ -1,6 +1,6 @@
-"""scikit-learn's own tests of SVC, SVR and OneClassSVM, of the installed version, with our estimators in their place.
+"""scikit-learn's own tests of SVC, SVR and OneClassSVM, from the installed version, run with our estimators instead.
 
-Those that name none of the three are left out, and of parametrised ones the cases of other estimators.
+Tests that use none of the three are left out, and so are parametrised cases of other estimators.
 """
 
 import ast
@@ -42,7 +42,7 @@ DIFFERENT = {
 
 
 def substituted():
-    """The module of tests, once more, as if scikit-learn had our estimators."""
+    """Import the module of tests again, with our estimators in place of scikit-learn's."""
     spec = importlib.util.spec_from_file_location("test_svm_with_csmo", original.__file__)
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +54,7 @@ def substituted():
 
 
 def without_others(test):
-    """A test without the cases of estimators that are not ours."""
+    """Return a test without the cases of other estimators."""
     marks = []
     for mark in getattr(test, "pytestmark", []):
         if mark.name == "parametrize":

@@ -1,4 +1,4 @@
-"""Blocks of many variables before single steps, and rows that leave the working set and come back."""
+"""Blocks of many variables before single steps, and rows that leave the working set and return."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ CASES = [(0.3, False), (0.3, True), (3.0, False), (3.0, True), pytest.param(100.
 
 @pytest.mark.once
 @pytest.mark.parametrize(("C", "shrinking"), CASES)
-def test_solutions_are_those_of_libsvm(C, shrinking):
+def test_solutions_match_libsvm(C, shrinking):
     X, y = rows()
     for ours, theirs, target in ((CSMOClassifier, SVC, y > 0.0), (CSMORegressor, SVR, y)):
         model = ours(C=C, gamma=0.5, tol=1e-4, shrinking=shrinking).fit(X, target)
@@ -51,7 +51,7 @@ def test_solutions_are_those_of_libsvm(C, shrinking):
 
 @pytest.mark.once
 @pytest.mark.parametrize("seed", range(4))
-def test_blocks_leave_gradient_and_sum_right(seed):
+def test_blocks_keep_gradient_and_sum_consistent(seed):
     X, y = rows(seed)
     of, _ = state_of(X, y > 0.0)
     solver.solve_blocks(of, solver.SolverOptions(1e-3, True, True, 10**6, False), 1e-3)
@@ -88,7 +88,7 @@ def test_each_block_lowers_the_objective():
     assert (np.diff(objectives) < 0.0).all()
 
 
-def test_a_block_is_free_variables_and_violators_from_all_over():
+def test_a_block_has_free_variables_and_spread_violators():
     rng = np.random.default_rng(0)
     n, largest = 2000, 200
     ascents, descents = rng.normal(size=n), np.full(n, -np.inf)
@@ -111,7 +111,7 @@ def test_a_block_is_free_variables_and_violators_from_all_over():
 
 
 @pytest.mark.parametrize("largest", [2, 3, 5])
-def test_a_block_of_few_variables_keeps_its_limit(largest):
+def test_a_small_block_respects_its_limit(largest):
     for seed in range(20):
         ascents, descents = np.random.default_rng(seed).normal(size=(2, 6))
         assert 2 <= len(solver._choose_block(ascents, descents, np.arange(6), largest, seed)) <= largest
@@ -130,7 +130,7 @@ def test_a_block_takes_a_part_of_very_many_free_variables():
 
 @pytest.mark.once
 @pytest.mark.parametrize("size", [1e-9, 0.001, 0.01])
-def test_more_free_variables_than_a_block_has_room_for(size):
+def test_more_free_variables_than_fit_into_a_block(size):
     X, _ = rows()
     target = np.sin(X).sum(axis=1)
     model = CSMORegressor(C=100.0, gamma=1.0, epsilon=1e-3, tol=1e-4, cache_size=size).fit(X, target)
@@ -140,19 +140,19 @@ def test_more_free_variables_than_a_block_has_room_for(size):
     np.testing.assert_allclose(model.predict(X), peer.predict(X), atol=1e-3)
 
 
-def test_the_matrix_of_variables_that_stay_is_kept():
+def test_shrinking_compacts_the_kernel_matrix():
     X, y = rows()
     of, _ = state_of(X, y > 0.0)
-    whole = of.fill_matrix().copy()
+    full_matrix = of.fill_matrix().copy()
     keep = np.arange(0, N, 3)
     slopes = np.where(np.isin(np.arange(N), keep), 0.0, np.nan)
     of.compute_slopes = lambda: (np.where(np.isnan(slopes), 1.0, 0.0), np.where(np.isnan(slopes), -1.0, 0.0), 1.0)
     of.shrink_rows(0.9)
-    assert np.array_equal(of.values, whole[np.ix_(keep, keep)])
+    assert np.array_equal(of.values, full_matrix[np.ix_(keep, keep)])
     assert of.fill_matrix() is of.values
 
 
-def test_a_block_has_no_more_variables_than_there_is_room_for():
+def test_a_block_fits_into_the_buffer():
     X, y = rows()
     of, _ = state_of(X, y > 0.0)
     of.buffer = np.empty(60 * 60, np.float32)
@@ -163,7 +163,7 @@ def test_a_block_has_no_more_variables_than_there_is_room_for():
     assert 0 < max(sizes) <= 60
 
 
-def test_an_interrupt_leaves_the_block_before(monkeypatch):
+def test_an_interrupt_keeps_the_previous_block(monkeypatch):
     X, y = rows()
     of, _ = state_of(X, y > 0.0)
     add = Failing(state.add_kernel_products, 3)
@@ -181,7 +181,7 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
     np.testing.assert_allclose(np.abs(model.dual_coef_).sum(), np.abs(of.working.b).sum(), rtol=1e-6)  # float32 kernel values
 
 
-def test_rows_that_come_back_take_what_changed_since_they_left():
+def test_restored_rows_catch_up_with_changes():
     X, y = rows()
     of, _ = state_of(X, y > 0.0)
     rng = np.random.default_rng(0)

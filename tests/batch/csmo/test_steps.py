@@ -1,4 +1,4 @@
-"""Compiled steps against a slow, obvious twin, in both precisions, and steps that go on once a column is there."""
+"""Compiled steps against a slow, obvious reference implementation, in both precisions."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def columns_of(K):
 
 
 def twin(K, targets, lower, upper, kink, epsilon, b, count):
-    """Conjugate SMO by the definition: one step after the other on vectors of all rows, float64."""
+    """Conjugate SMO by its definition: one step after the other on float64 vectors of all rows."""
     b, direction, follow = b.copy(), np.zeros(N), False
     for _ in range(count):
         gradient = K @ b - targets
@@ -63,12 +63,12 @@ def twin(K, targets, lower, upper, kink, epsilon, b, count):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_steps_are_those_of_the_twin(seed, regression, dtype):
+def test_steps_match_the_reference(seed, regression, dtype):
     K, targets, lower, upper, kink, epsilon = problem(seed, 2.0, regression)
     for count in (1, 2, 5, 12):
         a = working_set(K, targets, lower, upper, kink, np.zeros(N))
-        found = run_steps(a, Scratch.allocate(N, dtype), columns_of(K), epsilon, 1e-6, True, count)
-        assert found == (RUNNING, count)
+        result = run_steps(a, Scratch.allocate(N, dtype), columns_of(K), epsilon, 1e-6, True, count)
+        assert result == (RUNNING, count)
         expected = twin(K, targets, lower, upper, kink, epsilon, np.zeros(N), count)
         np.testing.assert_allclose(a.b, expected, atol=2e-5)
         np.testing.assert_allclose(a.gradient, K @ a.b - targets, atol=1e-5)
@@ -77,7 +77,7 @@ def test_steps_are_those_of_the_twin(seed, regression, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("conjugate", [False, True])
 @pytest.mark.parametrize("regression", [False, True])
-def test_they_end_where_no_pair_violates_optimality(regression, conjugate, dtype):
+def test_steps_end_at_the_optimum(regression, conjugate, dtype):
     K, targets, lower, upper, kink, epsilon = problem(0, 10.0, regression)
     a = working_set(K, targets, lower, upper, kink, np.zeros(N))
     status, done = run_steps(a, Scratch.allocate(N, dtype), columns_of(K), epsilon, 1e-4, conjugate, 10**6)
@@ -93,7 +93,7 @@ def test_they_end_where_no_pair_violates_optimality(regression, conjugate, dtype
     assert run_steps(a, Scratch.allocate(N, dtype), columns_of(K), epsilon, 1.0, conjugate, 10) == (CONVERGED, 0)
 
 
-def test_equal_rows_are_no_pair():
+def test_equal_rows_form_no_pair():
     K = np.ones((N, N))
     lower, upper = np.where(np.arange(N) % 2, 0.0, -1.0), np.where(np.arange(N) % 2, 1.0, 0.0)
     a = working_set(K, np.zeros(N), lower, upper, lower + upper, np.zeros(N))
@@ -103,7 +103,7 @@ def test_equal_rows_are_no_pair():
     assert np.array_equal(np.abs(a.b), np.ones(N))
 
 
-def test_a_step_that_rounding_takes_to_a_bound_has_no_room_there():
+def test_a_step_rounded_onto_a_bound_stops_there():
     room = 2.0**-20
     a = WorkingSet(*np.array([[1.0 - room], [0.0], [0.0], [1.0], [0.0]]), np.ones(1, np.float32))
     s = Scratch.allocate(1, np.float64)

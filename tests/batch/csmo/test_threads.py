@@ -1,4 +1,4 @@
-"""Threads of fits and predictions: the same bits however many there are."""
+"""Fits and predictions give the same bits with any number of threads."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -49,13 +49,13 @@ def fitted(make, X, y, jobs):
 
 
 CASES = {
-    "classes": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "dense", "two"),
-    "bits": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "bits", "two"),
-    "sparse": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "sparse", "two"),
-    "pairs": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "dense", "four"),
-    "poly": (lambda **given: CSMOClassifier(kernel="poly", degree=2, gamma=0.2, coef0=1.0, **given), "dense", "two"),
-    "targets": (lambda **given: CSMORegressor(C=3.0, gamma=0.5, **given), "dense", "targets"),
-    "one class": (lambda **given: CSMOOneClass(nu=0.3, gamma=0.5, **given), "dense", "two"),
+    "classes": (lambda **parameters: CSMOClassifier(C=3.0, gamma=0.5, **parameters), "dense", "two"),
+    "bits": (lambda **parameters: CSMOClassifier(C=3.0, gamma=0.5, **parameters), "bits", "two"),
+    "sparse": (lambda **parameters: CSMOClassifier(C=3.0, gamma=0.5, **parameters), "sparse", "two"),
+    "pairs": (lambda **parameters: CSMOClassifier(C=3.0, gamma=0.5, **parameters), "dense", "four"),
+    "poly": (lambda **parameters: CSMOClassifier(kernel="poly", degree=2, gamma=0.2, coef0=1.0, **parameters), "dense", "two"),
+    "targets": (lambda **parameters: CSMORegressor(C=3.0, gamma=0.5, **parameters), "dense", "targets"),
+    "one class": (lambda **parameters: CSMOOneClass(nu=0.3, gamma=0.5, **parameters), "dense", "two"),
 }
 
 
@@ -73,11 +73,11 @@ def test_results_do_not_depend_on_the_number_of_threads(case):
 
 
 @pytest.mark.skipif(SLOW, reason="only compiled steps run at the same time")
-def test_fits_at_the_same_time_do_not_disturb_each_other():
+def test_concurrent_fits_are_independent():
     X, values = rows()
 
     def fit(seed):
-        return fitted(lambda **given: CSMOClassifier(C=1e3, gamma=0.5, **given), X, np.roll(values, seed) > 0.0, None)
+        return fitted(lambda **parameters: CSMOClassifier(C=1e3, gamma=0.5, **parameters), X, np.roll(values, seed) > 0.0, None)
 
     alone = [fit(seed) for seed in range(2)]
     with ThreadPoolExecutor(4) as pool:
@@ -85,16 +85,16 @@ def test_fits_at_the_same_time_do_not_disturb_each_other():
             assert all(map(np.array_equal, alone[seed % 2], together))
 
 
-def test_tiles_share_their_rows():
+def test_threads_share_the_rows_of_tiles():
     X, _ = rows()
     of = tiles.check_float32_rows(X, Kernel(RBF, 0.5, 0.0, 3)).rows
-    asked, both = set(), threading.Barrier(2)
+    asked, barrier = set(), threading.Barrier(2)
 
     def waiting(do, items):
         def noted(item):
             asked.add(threading.get_ident())
             if item in (0, 16):
-                both.wait(PATIENCE)
+                barrier.wait(PATIENCE)
             do(item)
 
         workers.for_each(noted, items)
@@ -133,7 +133,7 @@ def test_an_interrupt_stops_all_threads(case, monkeypatch):
     assert threading.active_count() == before
 
 
-def test_an_error_of_one_thread_ends_the_others():
+def test_an_error_in_one_thread_stops_the_others():
     done = []
 
     def do(item):
@@ -143,12 +143,12 @@ def test_an_error_of_one_thread_ends_the_others():
 
     for threads in (1, 2):
         stop = threading.Event()
-        with Workers(threads) as some, pytest.raises(ValueError, match="three"):
-            some.for_each(do, range(4), stop)
+        with Workers(threads) as workers, pytest.raises(ValueError, match="three"):
+            workers.for_each(do, range(4), stop)
         assert stop.is_set() == (threads > 1)
 
 
-def test_the_first_error_is_raised_and_asks_the_others_to_stop():
+def test_the_first_error_is_raised_and_stops_the_others():
     stop, begun = threading.Event(), threading.Barrier(2)
 
     def do(item):
@@ -158,8 +158,8 @@ def test_the_first_error_is_raised_and_asks_the_others_to_stop():
         assert stop.wait(PATIENCE)
         raise KeyboardInterrupt  # as `stop_if_asked` does
 
-    with Workers(2) as some, pytest.raises(ValueError, match="one"):
-        some.for_each(do, range(2), stop)
+    with Workers(2) as workers, pytest.raises(ValueError, match="one"):
+        workers.for_each(do, range(2), stop)
 
 
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (1, 1), (3, 3), (-1000, 1)])

@@ -34,10 +34,10 @@ def test_values(name, gamma, tile, monkeypatch):
     X, Z, S, T, dense_S, dense_T = (values.NormedRows(rows) for rows in (X, Z, S, T, array(S), array(T)))
     for A, B in ((X, Z), (X, X), (Z, X), (S, T), (S, S), (dense_S, T), (S, dense_T), (X[:1], X[:0])):
         expected = naive_batch.kernel_matrix(array(A.X), array(B.X), name, gamma, kernel.coef0)
-        found = values.compute_kernel_values(A, B, kernel)
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-13)
+        computed = values.compute_kernel_values(A, B, kernel)
+        np.testing.assert_allclose(computed, expected, rtol=1e-9, atol=1e-13)
         if A is B:
-            np.testing.assert_array_equal(found, found.T)
+            np.testing.assert_array_equal(computed, computed.T)
             np.testing.assert_allclose(values.compute_self_kernels(A, kernel), np.diag(expected), rtol=1e-9)
         c, size = rng.normal(size=(len(B), 2)), max(np.abs(expected).max(initial=1.0), 1.0)
         for threads in (1, 2):

@@ -1,4 +1,4 @@
-"""Trees of cuts, and the matrices of compositional kernels on them: against their definition."""
+"""Partition trees, and matrices of compositional kernels on them, against their definition."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def leaves_of(cuts, X):
 @given(
     n=st.integers(1, 200), d=st.integers(1, 4), leaf_size=st.integers(2, 40), levels=st.integers(1, 5), seed=st.integers(0, 99)
 )
-def test_a_tree_parts_the_rows_and_finds_them_again(n, d, leaf_size, levels, seed):
+def test_a_tree_partitions_the_rows_and_finds_their_leaves(n, d, leaf_size, levels, seed):
     X = np.random.default_rng(seed).integers(0, levels, size=(n, d)).astype(float)  # many equal values
     cuts = grow_tree(X, leaf_size, seed)
     assert sorted(cuts.order.tolist()) == list(range(n))
@@ -56,22 +56,22 @@ def test_different_rows_find_their_leaves():
     assert leaves_of(cuts, X[cuts.order]) == expected.tolist()
 
 
-def test_seeds_give_other_trees_and_the_same_again():
+def test_trees_depend_on_the_seed_only():
     X = np.random.default_rng(0).normal(size=(100, 3))
-    first, again, other = grow_tree(X, 10, 1), grow_tree(X, 10, 1), grow_tree(X, 10, 2)
+    first, again, different = grow_tree(X, 10, 1), grow_tree(X, 10, 1), grow_tree(X, 10, 2)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert np.abs(np.sum(first.axes[0] * other.axes[0])) < 1.0 - 1e-6
+    assert np.abs(np.sum(first.axes[0] * different.axes[0])) < 1.0 - 1e-6
 
 
 def parts(matrix, cuts):
-    """The skeletons of all nodes, and the matrix's product with the unit vectors, by its own blocks."""
+    """Return the skeletons of all nodes, and the dense matrix that the blocks and interpolations represent."""
     skeletons = [matrix.skeletons[p : p + r] for p, r in zip(matrix.skeleton_starts, matrix.ranks, strict=True)]
 
     def block(flat, place, rows, columns):
         return flat[place : place + rows * columns].reshape(rows, columns).astype(float)
 
     def build(node):
-        """The node's block, and its interpolation from the skeleton."""
+        """Return the matrix of the node's rows, and their interpolation from its skeleton."""
         rank = int(matrix.ranks[node])
         if cuts.right[node] < 0:
             m = int(cuts.stops[node] - cuts.starts[node])
@@ -87,24 +87,24 @@ def parts(matrix, cuts):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_matrix_is_that_of_the_definition(name):
+def test_the_matrix_matches_its_definition(name):
     X = np.random.default_rng(0).normal(size=(60, 2))
     cuts = grow_tree(X, 16, 3)
     X = X[cuts.order]
     matrix = compose_matrix(X, cuts, Kernel(KERNELS[name], 0.4, 1.0, 2), 5, 7)
-    skeletons, found = parts(matrix, cuts)
+    skeletons, product = parts(matrix, cuts)
     for node, skeleton in enumerate(skeletons):
         assert len(skeleton) == (min(5, cuts.stops[node] - cuts.starts[node]) if node else 0)
         assert len(set(skeleton.tolist())) == len(skeleton)
         assert ((skeleton >= cuts.starts[node]) & (skeleton < cuts.stops[node])).all()
     expected = naive_batch.compositional(X, cuts, skeletons, RIDGE, kernel=name, gamma=0.4, coef0=1.0, degree=2)
-    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
-    assert np.linalg.eigvalsh(found).min() > -1e-5 * np.abs(found).max()
+    np.testing.assert_allclose(product, expected, atol=2e-5 * np.abs(expected).max())
+    assert np.linalg.eigvalsh(product).min() > -1e-5 * np.abs(product).max()
 
 
 @pytest.mark.parametrize("gamma", [1e-12, 1e12])
 def test_kernels_of_all_ones_and_of_the_identity(gamma):
     X = np.random.default_rng(0).normal(size=(60, 2))
     cuts = grow_tree(X, 16, 3)
-    _, found = parts(compose_matrix(X[cuts.order], cuts, Kernel(KERNELS["rbf"], gamma, 0.0, 3), 5, 7), cuts)
-    np.testing.assert_allclose(found, np.ones((60, 60)) if gamma < 1.0 else np.eye(60), atol=1e-3)
+    _, product = parts(compose_matrix(X[cuts.order], cuts, Kernel(KERNELS["rbf"], gamma, 0.0, 3), 5, 7), cuts)
+    np.testing.assert_allclose(product, np.ones((60, 60)) if gamma < 1.0 else np.eye(60), atol=1e-3)

@@ -30,7 +30,7 @@ def dense_error(K, exact):
 
 @pytest.mark.once
 @pytest.mark.parametrize(("gamma", "tolerance"), [(0.5, 0.3), (50.0, 0.03), (0.005, 0.03), (0.5, 0.003)])
-def test_error_is_what_was_asked_for(gamma, tolerance):
+def test_the_error_is_within_the_tolerance(gamma, tolerance):
     X = blobs()
     K = HSSMatrix.compress(X, gamma=gamma, rel_tol=tolerance, leaf_size=64)
     error = dense_error(K, naive_batch.kernel_matrix(X, X, gamma=gamma))
@@ -70,8 +70,8 @@ def test_no_negative_eigenvalue_and_solves_are_exact(n, d, levels, gamma, tolera
     assert K.ranks.max(initial=0) <= rank
     A[np.diag_indices(n)] += shift
     factorization, B = K.factorize(shift), rng.normal(size=(n, 3))
-    found = factorization.solve(B)
-    np.testing.assert_allclose(A @ found, B, rtol=0.0, atol=1e-10 * np.linalg.norm(A) * np.abs(found).max())
+    solution = factorization.solve(B)
+    np.testing.assert_allclose(A @ solution, B, rtol=0.0, atol=1e-10 * np.linalg.norm(A) * np.abs(solution).max())
     assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-6 * n)
 
 
@@ -120,7 +120,7 @@ def test_values_near_each_other_and_far_from_the_rest_are_exact():
     np.testing.assert_allclose(diagonal, np.eye(n), atol=1e-12)
 
 
-def test_nothing_to_be_compressed():
+def test_matrices_too_small_to_compress():
     zeros = HSSMatrix.compress(np.zeros((9, 2)), kernel="linear", rel_tol=0.0, abs_tol=0.1)
     assert zeros.error == 0.0
     nearly_constant = HSSMatrix.compress(blobs(), gamma=1e-12, zero_sum=True)
@@ -171,7 +171,7 @@ def test_memory_does_not_grow_with_the_square():
     assert K.factorize(1.0).nbytes > 0
 
 
-def test_a_rank_that_is_too_small_is_told_with_the_error():
+def test_too_small_a_rank_warns_with_the_error():
     with pytest.warns(RuntimeWarning, match=r"an error of about 0\.\d+, above 0.001: raise max_rank=3"):
         HSSMatrix.compress(blobs(), gamma=0.5, rel_tol=1e-3, max_rank=3, leaf_size=64)
 
@@ -205,10 +205,10 @@ def test_a_shift_must_be_above_zero():
 
 @pytest.mark.once
 def test_same_seed_same_matrix():
-    X = blobs(max(N, 220))  # of fewer rows all are looked at, whatever the seed
-    first, again, other = (HSSMatrix.compress(X, gamma=0.5, seed=seed, leaf_size=50).to_array() for seed in (0, 0, 1))
+    X = blobs(max(N, 220))  # with fewer rows, all are sampled for any seed
+    first, again, different = (HSSMatrix.compress(X, gamma=0.5, seed=seed, leaf_size=50).to_array() for seed in (0, 0, 1))
     assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, different)
 
 
 def test_progress_is_shown(capsys):
@@ -218,7 +218,7 @@ def test_progress_is_shown(capsys):
 
 
 @pytest.mark.once
-def test_a_compression_at_a_rank_has_that_rank_and_no_tolerance():
+def test_compression_with_a_given_rank():
     X = blobs()
     K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, max_rank=10, leaf_size=40)  # and does not warn of its error
     assert (K.ranks == 10).all()

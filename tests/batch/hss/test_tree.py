@@ -26,11 +26,11 @@ def test_every_row_is_in_one_leaf(n):
             assert tree.level[left] == tree.level[right] == tree.level[number] + 1
 
 
-def test_the_other_halves_are_all_that_is_outside():
+def test_outside_ranges_are_all_other_rows():
     tree = ClusterTree.grow(np.random.default_rng(0).normal(size=(100, 3)), leaf_size=16)
-    for begin, end, level, outside in zip(tree.starts, tree.stops, tree.level, tree.list_outside_ranges(), strict=True):
+    for start, stop, level, outside in zip(tree.starts, tree.stops, tree.level, tree.list_outside_ranges(), strict=True):
         assert len(outside) == level
-        rows = np.concatenate([np.arange(begin, end), *(np.arange(*part) for part in outside)])
+        rows = np.concatenate([np.arange(start, stop), *(np.arange(*part) for part in outside)])
         assert sorted(rows.tolist()) == list(range(100))
 
 
@@ -39,7 +39,7 @@ def test_equal_rows_are_cut_too():
     assert (tree.stops - tree.starts)[tree.leaves].max() <= 10
 
 
-def test_leaves_hold_what_is_near():
+def test_leaves_contain_nearby_rows():
     rng = np.random.default_rng(0)
     X = rng.permutation(np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 7.0], [9.0, 7.0]], 32, axis=0)) + 0.1 * rng.normal(size=(128, 2))
     tree = ClusterTree.grow(X, leaf_size=32)
@@ -48,14 +48,14 @@ def test_leaves_hold_what_is_near():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("d", "found"), [(2, 0.95), (10, 0.5)])
-def test_most_neighbours_are_found(d, found):
+@pytest.mark.parametrize(("d", "min_recall"), [(2, 0.95), (10, 0.5)])
+def test_most_neighbours_are_found(d, min_recall):
     X = np.random.default_rng(0).normal(size=(2000, d)).astype(np.float32)
     near = find_approximate_neighbors(X, 40, trees=4)
     assert near.shape == (2000, 40)
     distances = np.square(X[:, None] - X[None]).sum(axis=2)
     true = np.argsort(distances, axis=1)[:, :5]
-    assert np.mean([np.isin(true[i], near[i]).mean() for i in range(2000)]) > found
+    assert np.mean([np.isin(true[i], near[i]).mean() for i in range(2000)]) > min_recall
 
 
 @pytest.mark.parametrize("n", [1, 3, 50, 97, 400])
@@ -67,7 +67,7 @@ def test_neighbours_of_few_rows(n):
 
 
 def test_neighbours_of_rows_without_order():
-    X = np.full((1000, 2), np.nan, np.float32)  # compiled code writes within bounds, whatever it is given
+    X = np.full((1000, 2), np.nan, np.float32)  # compiled code must write within bounds for any input
     near = find_approximate_neighbors(X, 16)
     assert near.min() >= 0
     assert near.max() < 1000

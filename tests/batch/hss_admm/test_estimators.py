@@ -1,4 +1,4 @@
-"""ADMM on compressed kernel matrices: against its twin, the exact solver and scikit-learn's checks."""
+"""ADMM on compressed kernel matrices: against a reference implementation, the exact solver and scikit-learn's checks."""
 
 import pickle
 import warnings
@@ -30,7 +30,7 @@ def two_classes(n=N):
 
 
 def small_problem():
-    """A compressed matrix, y, C and bounds of 90 rows."""
+    """Return a compressed matrix, y, C and the bounds of 90 rows."""
     X, y = two_classes(90)
     C = np.random.default_rng(1).uniform(0.2, 3.0, 90)
     side = np.where(y > 0, C, 0.0)
@@ -39,7 +39,7 @@ def small_problem():
 
 @pytest.mark.once
 @pytest.mark.parametrize(("beta", "relaxation"), [(100.0, 1.0), (3.0, 1.6), (0.2, 1.9)])
-def test_steps_are_those_of_the_twin(beta, relaxation):
+def test_steps_match_the_reference(beta, relaxation):
     K, _, _, bounds = small_problem()
     b, bias = naive_batch.run_admm(K.to_array(), np.zeros(90), *bounds, 1.0, beta, relaxation, 12)
     columns = Bounds(*(np.column_stack([side, 2.0 * side]) for side in bounds))  # with another problem beside it
@@ -51,7 +51,7 @@ def test_steps_are_those_of_the_twin(beta, relaxation):
 
 @pytest.mark.once
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
-def test_classifier_is_nearly_the_exact_one(C):
+def test_classifier_is_close_to_the_exact_one(C):
     X, y = load_breast_cancer(return_X_y=True)
     X = ((X - X.mean(axis=0)) / X.std(axis=0))[:N]
     y = y[:N]
@@ -67,7 +67,7 @@ def test_classifier_is_nearly_the_exact_one(C):
     assert ours.value_error_ == pytest.approx(np.sqrt(np.mean(apart[ours.support_] ** 2)), rel=0.5)
 
 
-def test_the_gap_is_that_of_the_twin():
+def test_the_gap_matches_the_reference():
     K, y, C, bounds = small_problem()
     columns = Bounds(*(side[:, np.newaxis] for side in bounds))
     solution = run_admm(K, columns, ADMMOptions(3.0, False, 1.6, 0.0, 15, False))
@@ -75,12 +75,12 @@ def test_the_gap_is_that_of_the_twin():
     primal = 0.5 * z @ quadratic @ z + C @ np.maximum(1.0 - y * (quadratic @ z + bias), 0.0)
     dual = y @ z - 0.5 * z @ quadratic @ z - bias * z.sum()  # as if the sum were zero
     assert solution.gap[0] == pytest.approx((primal - dual) / primal, rel=1e-6)
-    found = find_max_residual(solution.primal, solution.dual, solution.gap)
-    assert found[0] == max(solution.primal[0], solution.dual[0], 0.1 * solution.gap[0])
+    residual = find_max_residual(solution.primal, solution.dual, solution.gap)
+    assert residual[0] == max(solution.primal[0], solution.dual[0], 0.1 * solution.gap[0])
 
 
 class Apart:
-    """A compressed matrix whose values differ from exact ones by what is given."""
+    """A compressed matrix whose values differ from the exact ones by a given array."""
 
     def __init__(self, exact, difference):
         self.exact, self.difference = exact, difference
@@ -176,7 +176,7 @@ def test_setting_of_the_paper():
 
 
 @pytest.mark.once
-def test_values_that_the_compression_takes_apart_are_warned_of():
+def test_large_value_errors_cause_a_warning():
     X, y = two_classes()
     coarse = HSSADMMClassifier(gamma=0.1, leaf_size=64, rel_tol=0.3, max_iter=5000)
     message = r"values of the model for C=50 are .* margins from those .*: lower rel_tol=0.3, or use CSMOClassifier"
@@ -189,7 +189,7 @@ def test_values_that_the_compression_takes_apart_are_warned_of():
     assert errors[1] < 0.5 * errors[0]
 
 
-def test_too_few_iterations_are_warned_of():
+def test_too_few_iterations_cause_a_warning():
     X, y = two_classes()
     message = r"after 3 iterations with .* above tol=1e-08, or .*: raise max_iter or tol, or use CSMOClassifier"
     with pytest.warns(ConvergenceWarning, match=message):
@@ -218,13 +218,13 @@ def test_models_of_a_path_share_nothing():
 def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
     X, y = two_classes()
     model = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64)
-    monkeypatch.setattr(iteration, "_compute_relative_size", Failing(lambda part, whole: np.ones_like(part), 11))
+    monkeypatch.setattr(iteration, "_compute_relative_size", Failing(lambda part, total: np.ones_like(part), 11))
     interrupts(model.fit, X, y)
     assert model.score(X, y) > 0.6
 
 
 @pytest.mark.parametrize("where", ["hss.HSSMatrix.compress", "hss.HSSMatrix.factorize", "hss_admm.estimators.measure_errors"])
-def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, monkeypatch):
+def test_an_early_interrupt_does_not_change_the_model(where, monkeypatch):
     X, y = two_classes(60)
     model = HSSADMMClassifier(gamma=0.5).fit(X, y)
     monkeypatch.setattr(f"streamsvm.batch.{where}", interrupted)
@@ -232,7 +232,7 @@ def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, m
         refused(None, model.fit, rows, labels, error=KeyboardInterrupt)
 
 
-def test_an_interrupt_of_compiled_code_is_none_of_the_system(monkeypatch):
+def test_an_interrupt_of_compiled_code_is_a_keyboard_interrupt(monkeypatch):
     X, y = two_classes()
     model = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64)
     monkeypatch.setattr(iteration, "_advance_iterate", Failing(iteration._advance_iterate, 21, of_compiled_code()))
