@@ -278,7 +278,7 @@ class KernelClassifier(SklearnClassifier):
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
         labels = self._index_classes(training.y, training.used_rows)
-        self.class_weight_: np.ndarray = self._class_weights(labels, training.weights)
+        self.class_weight_: np.ndarray = self._compute_class_weights(labels, training.weights)
         return training._replace(labels=labels, weights=training.weights * self.class_weight_[labels])
 
     def _count_machines(self, classes: int) -> int:

@@ -17,7 +17,7 @@ from streamsvm.core.kernels import (
     Kernel,
     compute_exponentials,
     compute_kernel_matrix,
-    convert_products,
+    convert_to_kernel_values,
 )
 
 _CHUNK_ROWS, _CHUNK_VALUES = 1000, 1_000_000  # limits of the rows whose kernel values are computed at a time
@@ -53,7 +53,7 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
     norms = np.ascontiguousarray((S.multiply(S) if sparse.issparse(S) else np.square(S)).sum(axis=1)).ravel()
 
     def convert_to_values(products: np.ndarray, norm: np.ndarray) -> np.ndarray:
-        convert_products(products[np.newaxis], norm, norms, kernel)
+        convert_to_kernel_values(products[np.newaxis], norm, norms, kernel)
         return np.clip(products, -LARGEST_KERNEL, LARGEST_KERNEL, out=products)
 
     self_kernels = np.ones_like(norms) if kernel.kind == RBF else convert_to_values(norms.copy(), norms)

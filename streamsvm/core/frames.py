@@ -14,7 +14,7 @@ from streamsvm.core.sparse import Matrix, convert_pandas, convert_scipy, find_sp
 
 
 def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], Any]:
-    """Convert a frame or array of features to a matrix [n, features]. Return it with the feature names and the narwhals frame.
+    """Convert a frame or array of features. Return a matrix [n, features], the feature names, and a narwhals frame or None.
 
     X is an eager frame that narwhals supports, a 2-D numpy array of numbers, or a scipy sparse matrix or array; the features of
     arrays are named 0, 1, ... The matrix is sparse for scipy matrices, and for pandas frames with sparse columns. The frame, None

@@ -162,7 +162,7 @@ def compute_cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.
 
 @compiled(fastmath=FAST)
 def add_squared_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
-    """Add the squared distances between a row and n vectors, feature-major [``used`` or more, n or more], to ``out``."""
+    """Add the squared distances over the first ``used`` features between a row and n feature-major vectors to ``out``."""
     # Four features in one pass, so that the sums are loaded and stored a quarter as often.
     j = 0
     while j + 4 <= used:
@@ -260,7 +260,10 @@ def compute_kernel_row(
 
 @compiled(inline=True)
 def compare_with_vectors(v: Any, row: int, n_active: int, norm: float, distances: np.ndarray, out: np.ndarray) -> None:
-    """Call `compute_kernel_row` for ``rows[row]`` of the views v of a block and all its vectors, with results of `scan_row`."""
+    """Write the kernel values between ``rows[row]`` of an opened block ``v`` and all its vectors into ``out``.
+
+    This calls `compute_kernel_row`. ``n_active`` and ``norm`` are the results of `scan_row` for the row.
+    """
     h = v.header[0]
     compute_kernel_row(
         h["kernel"],
@@ -304,7 +307,7 @@ def compute_kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, 
 
 
 @compiled(nogil=True, inline=True)
-def compute_from_product(kernel: Kernel, product: float) -> float:
+def compute_kernel_value(kernel: Kernel, product: float) -> float:
     """Return the kernel value of two rows from their dot product, for kernels other than the Gaussian one."""
     if kernel.kind == LINEAR:
         return product
@@ -323,7 +326,7 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @compiled(nogil=True)
-def convert_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
+def convert_to_kernel_values(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
     """Convert dot products [n, m] of rows to kernel values, in place.
 
     The Gaussian kernel needs the squared norms of both sets of rows, ``row_squares`` [n] and ``column_squares`` [m].
@@ -335,7 +338,7 @@ def convert_products(products: np.ndarray, row_squares: np.ndarray, column_squar
             if kernel.kind == RBF:
                 distances[j] = max(row_squares[i] + column_squares[j] - 2.0 * products[i, j], 0.0)
             else:
-                products[i, j] = compute_from_product(kernel, np.float64(products[i, j]))
+                products[i, j] = compute_kernel_value(kernel, np.float64(products[i, j]))
         if kernel.kind == RBF:
             compute_exponentials(distances, kernel.gamma, m, products[i])
 

@@ -205,7 +205,7 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         self.classes_ = classes
         return labels
 
-    def _class_weights(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def _compute_class_weights(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the weight of each class, float64 [classes], from ``class_weight`` and the rows' labels and weights."""
         class_weight, classes = self.class_weight, self.classes_
         if class_weight is None:

@@ -52,10 +52,10 @@ def merge_transformers(transformer: Any, sources: Sequence[Any]) -> list[Units]:
     return units
 
 
-def compute_units(before: _Scale, after: _Scale) -> Units:
+def compute_unit_conversion(before: _Scale, after: _Scale) -> Units:
     """Return the factors and shifts that convert values from one scale to another. Both map features to location and spread.
 
-    >>> compute_units({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
+    >>> compute_unit_conversion({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
     {'a': (0.5, -0.5)}
     """
     units = {}
@@ -89,4 +89,4 @@ def _pool_scalers(target: preprocessing.StandardScaler, sources: Iterable[prepro
         if target.with_std:
             target.vars[name] = variance
     after = _get_scale(target)
-    return [compute_units(scale, after) for scale in scales]
+    return [compute_unit_conversion(scale, after) for scale in scales]

@@ -11,7 +11,7 @@ import numpy as np
 from river import compose
 
 from streamsvm.core.checks import to_python_scalar
-from streamsvm.core.memory.features import make_natural_key
+from streamsvm.core.memory.features import make_natural_sort_key
 from streamsvm.edge.program import Answer, Column, ExportError, Program
 from streamsvm.edge.step import Step
 from streamsvm.export.pipelines import add_scalings, fold_transformers, get_river_name
@@ -237,7 +237,7 @@ def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | Non
         column = columns[number]
         encodings = [encoding is not None for encoding in column[2:]]  # a number comes before the encodings of the same field
         rank = ranks.get(column.name, ranks.get(column.field, len(ranks)))
-        return rank, make_natural_key(column.field), encodings, make_natural_key(column.name)
+        return rank, make_natural_sort_key(column.field), encodings, make_natural_sort_key(column.name)
 
     return np.array(sorted(range(len(columns)), key=make_key), np.int64)
 

@@ -282,7 +282,7 @@ def _count_array_values(number: Any, arrays: Sequence[np.ndarray]) -> int:
 
 
 def check_hash_collisions(keys: Iterable[Hashable]) -> None:
-    """Raise ModelFileError if more than 100 keys have the same hash, because adding n of them to a dict takes O(n^2).
+    """Raise ModelFileError if more than 100 keys have the same hash, because a dict of n colliding keys takes O(n^2) time.
 
     >>> check_hash_collisions(range(10**4))
     >>> check_hash_collisions((2**61 - 1) * n for n in range(10**4))

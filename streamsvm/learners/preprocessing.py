@@ -22,7 +22,7 @@ from streamsvm.core.frames import to_frame, to_matrix
 from streamsvm.core.memory.features import FINITE_ADVICE
 from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, learn_value, pool_moments
 from streamsvm.core.sparse import to_dense
-from streamsvm.core.transformers import Units, compute_units
+from streamsvm.core.transformers import Units, compute_unit_conversion
 from streamsvm.files.container import check_hash_collisions
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.wrapping import RegressorWrapper
@@ -212,7 +212,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._moments, self._first = moments[:, :3].copy(), first
         self._make_arrays(max(len(columns), 8))
         merged_scale = self._read_scale()
-        return [compute_units(scale, merged_scale) for scale in scales]
+        return [compute_unit_conversion(scale, merged_scale) for scale in scales]
 
     def _read_scale(self) -> dict[Hashable, tuple[float, float]]:
         """Return a dict of feature name to mean and standard deviation."""

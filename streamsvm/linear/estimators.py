@@ -113,7 +113,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
         self._positive_label, self._label_weights = labels[1], np.array([sums[label] for label in labels], np.float64)
 
     def _make_loss(self, C: float, file: BlockFile) -> LinearLoss:
-        weights = self._class_weights(np.arange(2), self._label_weights)
+        weights = self._compute_class_weights(np.arange(2), self._label_weights)
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bounds(C * weight, f"C times the weight of class {label!r}", file)
         negative, positive = (float(C * weight) for weight in weights)

@@ -9,7 +9,7 @@ from numba import config
 from adapters import ROWS, adapter, fitted
 from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, batch_adapter
-from streamsvm.core.kernels import convert_products
+from streamsvm.core.kernels import convert_to_kernel_values
 from streamsvm.core.sklearn_base import SklearnEstimator
 
 
@@ -105,10 +105,10 @@ def test_read_only_arrays_need_no_compilation():
     X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
     model = CSMOClassifier().fit(X, y)
     expected = model.predict(X)
-    compiled = len(convert_products.signatures) if not config.DISABLE_JIT else 0
+    compiled = len(convert_to_kernel_values.signatures) if not config.DISABLE_JIT else 0
     Z = np.asfortranarray(X)
     for array in (Z, model._coefficients):
         array.flags.writeable = False
     np.testing.assert_array_equal(model.predict(Z), expected)
     if not config.DISABLE_JIT:
-        assert len(convert_products.signatures) == compiled
+        assert len(convert_to_kernel_values.signatures) == compiled

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from streamsvm.batch.csmo.values import compute_squared_norms, to_dense
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, compute_from_product, exp2
+from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, compute_kernel_value, exp2
 from streamsvm.core.threads import ForEach, call_for_each
 
 ROWS, COLUMNS = 512, 256  # of a tile, which stays in the second-level cache
@@ -331,7 +331,7 @@ def _add_tile_products(kernel: Kernel, products: np.ndarray, coefficients: np.nd
                 total += exp2(scale * row[j]) * coefficients[j]
         else:
             for j in range(n):
-                total += np.float32(compute_from_product(kernel, np.float64(row[j]))) * coefficients[j]
+                total += np.float32(compute_kernel_value(kernel, np.float64(row[j]))) * coefficients[j]
         out[i] += total
 
 
@@ -346,4 +346,4 @@ def _write_tile_values(kernel: Kernel, products: np.ndarray, n: int, start: int,
                 to[j] = exp2(np.float32(scale * row[j]))
         else:
             for j in range(n):
-                to[j] = compute_from_product(kernel, np.float64(row[j]))
+                to[j] = compute_kernel_value(kernel, np.float64(row[j]))

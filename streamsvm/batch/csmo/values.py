@@ -15,8 +15,8 @@ from streamsvm.core.kernels import (
     RBF,
     Kernel,
     add_squared_differences,
-    compute_from_product,
-    convert_products,
+    compute_kernel_value,
+    convert_to_kernel_values,
     exp2,
     exp2d,
 )
@@ -82,7 +82,7 @@ def compute_self_kernels(rows: NormedRows, kernel: Kernel) -> np.ndarray:
     if kernel.kind == RBF:
         return np.ones(len(rows))
     values, unused = rows.squares[np.newaxis].copy(), np.empty(0)
-    convert_products(values, unused, unused, kernel)
+    convert_to_kernel_values(values, unused, unused, kernel)
     return values[0]
 
 
@@ -96,7 +96,7 @@ def compute_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: 
     if len(far) == len(A) > 0:
         return _compute_from_differences(A, B, kernel.gamma)
     values = _compute_products(A, B, memory)
-    convert_products(values, A.squares, B.squares, kernel)
+    convert_to_kernel_values(values, A.squares, B.squares, kernel)
     if len(far):
         values[far] = _compute_from_differences(A[far], B, kernel.gamma)
     return values
@@ -194,7 +194,7 @@ def _write_tile(
                 to[j] = exp2(np.float32(scale * ((square + other_squares[j]) - 2.0 * row[j])))
         else:
             for j in range(n):
-                to[j] = compute_from_product(kernel, row[j])
+                to[j] = compute_kernel_value(kernel, row[j])
 
 
 def add_kernel_sums(

@@ -27,7 +27,7 @@ from scipy.linalg import lapack
 from streamsvm.batch.hss.trees import ClusterTree
 from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import RBF, Kernel, compute_exponentials, convert_products
+from streamsvm.core.kernels import RBF, Kernel, compute_exponentials, convert_to_kernel_values
 from streamsvm.core.threads import raise_if_stopped
 
 #: Maximum number of kernel values or distances in memory at a time.
@@ -118,7 +118,7 @@ def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) ->
     if kernel.kind != RBF:
         unused = np.empty(0)
         np.dot(A, B.T, out)
-        convert_products(out, unused, unused, kernel)
+        convert_to_kernel_values(out, unused, unused, kernel)
         return
     d = A.shape[1]
     centre, a_squares, b_squares, largest = np.zeros(d), np.zeros(len(A)), np.zeros(len(B)), 0.0
@@ -139,7 +139,7 @@ def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) ->
         _fill_from_differences(A, B, kernel, out)
         return
     np.dot(A, B.T, out)
-    convert_products(out, a_squares, b_squares, kernel)
+    convert_to_kernel_values(out, a_squares, b_squares, kernel)
 
 
 _MIN_PIVOT = 1e-10  # of the Cholesky factor of K_JJ, relative to the largest diagonal value

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import RBF, Kernel, compute_exponentials, compute_from_product, dot
+from streamsvm.core.kernels import RBF, Kernel, compute_exponentials, compute_kernel_value, dot
 
 _SAMPLE_ROWS = 256  # rows of a node from which its axis is computed
 _POWER_STEPS = 1  # steps of the power method after the random combination, which amounts to half a step
@@ -380,7 +380,7 @@ def _write_leaf_values(kernel: Kernel, x: np.ndarray, rows: np.ndarray, m: int, 
         compute_exponentials(sums, kernel.gamma, m, values)
     else:
         for i in range(m):
-            values[i] = compute_from_product(kernel, sums[i])
+            values[i] = compute_kernel_value(kernel, sums[i])
 
 
 _AXIS_POWER_STEPS = 10  # after that many steps of the power method, the axis is close to the direction of largest variance

@@ -26,7 +26,7 @@ _tables = Intrinsic(
 
 
 @compiled
-def _find_first(block: np.ndarray) -> int:
+def _select_vector_to_merge(block: np.ndarray) -> int:
     """Return the slot of the support vector to merge, and write its kernel values and distances to ``kernel_rows[2:]``."""
     slot = find_smallest_coefficient(block)
     compute_slot_kernels(block, slot)
@@ -39,7 +39,7 @@ def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 
     Returns 1 after a merge. If no other coefficient has the same sign, projects it onto the nearest vector and returns 0.
     """
-    v, first = views(block), _find_first(block)
+    v, first = views(block), _select_vector_to_merge(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
     partner = find_partner(block, search, tables, first)
     if partner < 0:
@@ -51,8 +51,11 @@ def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 
 @compiled
 def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """`merge_smallest` for several outputs. O(B (d + outputs))."""
-    v, first = views(block), _find_first(block)
+    """Merge the support vector with the shortest coefficient vector, for several outputs; see `merge_smallest`.
+
+    O(B (d + outputs)).
+    """
+    v, first = views(block), _select_vector_to_merge(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
     partner = find_shared_partner(block, search, tables, first)
     if partner < 0:

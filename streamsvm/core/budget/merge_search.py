@@ -105,7 +105,8 @@ def _compute_degradation_at(m: float, one_minus_m: float, q: float, h: float) ->
 def _compute_scaled_distances(
     coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> int:
-    """Write u^2 = (q / (1 + q))^2 of each candidate into ``out``, and return the index of the minimum.
+    """Write the scaled squared distance u^2 = (q / (1 + q))^2 of each candidate into ``out``, and return the index of the
+    minimum.
 
     It is infinite for the vector in slot ``first`` itself, and for those with a coefficient of another sign.
     """
@@ -126,7 +127,7 @@ def _compute_scaled_distances(
 
 @compiled
 def _find_distance_limit(ratios: np.ndarray, degradation: float) -> np.float32:
-    """Return the largest u^2 of candidates that can have at most this degradation.
+    """Return the largest scaled squared distance u^2 at which a candidate can have at most this degradation.
 
     The smallest degradation for any u is that of m = 1/2, which grows with u.
     """
@@ -143,7 +144,7 @@ def _find_distance_limit(ratios: np.ndarray, degradation: float) -> np.float32:
 
 
 @compiled
-def _drop_beyond(values: np.ndarray, limit: np.float32, n: int) -> int:
+def _drop_above(values: np.ndarray, limit: np.float32, n: int) -> int:
     """Set values above the limit to infinity, and return the number of the others."""
     n_left = 0
     for k in range(n):
@@ -154,7 +155,10 @@ def _drop_beyond(values: np.ndarray, limit: np.float32, n: int) -> int:
 
 @compiled
 def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) -> int:
-    """`find_partner` by the tables. Most candidates are too far away to be better than the nearest one, and are not looked up."""
+    """Return the slot of the best merge partner by interpolating the tables, or -1 without candidates; see `find_partner`.
+
+    Most candidates are too far away to be better than the nearest one, and are not looked up.
+    """
     v, positions, ratios = views(block), tables[0], tables[1]
     n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
     coefficients, stamps, out = v.coefficients[0], v.stamps, v.degradations
@@ -167,7 +171,7 @@ def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) ->
     limit = _find_distance_limit(
         ratios, out[nearest] * interpolate_table(ratios, larger / (larger + smallest), gamma * distances[nearest])
     )
-    if _drop_beyond(out, limit, n) == 1:
+    if _drop_above(out, limit, n) == 1:
         return nearest
     for k in range(n):
         if out[k] < np.float32(np.inf):
@@ -175,7 +179,7 @@ def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) ->
             out[k] *= np.float32(interpolate_table(ratios, larger / (larger + smallest), gamma * distances[k]))
     # Compute those degradations that are equal within the error of the interpolation, as with data of few distinct distances.
     best = find_oldest_minimum(out, stamps, n)
-    if _drop_beyond(out, out[best] * (np.float32(1.0) + _TABLE_ERROR), n) == 1:
+    if _drop_above(out, out[best] * (np.float32(1.0) + _TABLE_ERROR), n) == 1:
         return best
     for k in range(n):
         if out[k] < np.float32(np.inf):
@@ -329,7 +333,7 @@ def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, indices: np.n
 
 @compiled
 def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the slot of the best merge partner for several outputs: least summed degradation, oldest of ties.
+    """Return the slot of the best merge partner for several outputs (classes): least summed degradation, oldest of ties.
 
     Returns -1 if the coefficients of no other vector have a positive product with those of the first one. `LOOKUP_WD` ranks the
     candidates by an estimate and computes the degradation of the best few, O(n outputs); other searches compute all.

@@ -49,17 +49,17 @@ def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
     """
     m, q = np.broadcast_arrays(m, q)
 
-    def s(h: np.ndarray) -> np.ndarray:
+    def objective(h: np.ndarray) -> np.ndarray:
         return m * np.exp(-((1.0 - h) ** 2) * q) + (1.0 - m) * np.exp(-(h**2) * q)
 
     low, high = np.full(m.shape, 0.5), np.ones(m.shape)
     left, right = high - _INVERSE_GOLDEN * (high - low), low + _INVERSE_GOLDEN * (high - low)
-    s_left, s_right = s(left), s(right)
+    s_left, s_right = objective(left), objective(right)
     for _ in range(48):
         keep_left = s_left > s_right
         high, low = np.where(keep_left, right, high), np.where(keep_left, low, left)
         probe = np.where(keep_left, high - _INVERSE_GOLDEN * (high - low), low + _INVERSE_GOLDEN * (high - low))
-        s_probe = s(probe)
+        s_probe = objective(probe)
         left, right = np.where(keep_left, probe, right), np.where(keep_left, left, probe)
         s_left, s_right = np.where(keep_left, s_probe, s_right), np.where(keep_left, s_left, s_probe)
     return (low + high) / 2.0

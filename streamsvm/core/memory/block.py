@@ -79,12 +79,12 @@ def view_array(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.
     return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
-def _record_at(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
+def _view_record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
     """Return a view of the record that begins at byte ``start`` of a block, in Python and in compiled code."""
     return view_array(block, start, (1,), dtype)[0]
 
 
-view_record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.implement_record(_record_at), _record_at)
+view_record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.implement_record(_view_record), _view_record)
 
 
 V = TypeVar("V", bound=NamedTuple)
@@ -129,7 +129,7 @@ class Layout(Generic[V]):
 
         @lru_cache(maxsize=256)  # an ensemble has hundreds of stores with the same sizes
         def compute_offsets(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:
-            # Return the shape, dtype and offset of each array, the end of the last saved array, and the end of the block.
+            """Return the shape, dtype and offset of each array, the end of the last saved array, and the end of the block."""
             size_of, offset, saved_end, entries = dict(zip(self.sizes, sizes, strict=True)), STATE_END, STATE_END, []
             for array in self.arrays.values():
                 shape = tuple(size_of[n] if isinstance(n, str) else n for n in array.shape)
@@ -140,6 +140,7 @@ class Layout(Generic[V]):
             return entries, saved_end, offset
 
         def views(block: np.ndarray) -> V:
+            """Return views of all arrays in a block."""
             header = view_array(block, 0, (1,), self.header)
             entries = compute_offsets(*(int(header[0][name]) for name in self.sizes))[0]
             return table(header, *(np.ndarray(shape, dtype, block, at) for shape, dtype, at in entries))  # type: ignore[call-overload]

@@ -176,7 +176,7 @@ class FeatureSpace:
         self._last_order = names
         if not all(type(name) is int for name in names):
             order = [_to_plain_name(name) for name in names]
-            if order != sorted(order, key=make_natural_key) and not _are_invalid_names(order):
+            if order != sorted(order, key=make_natural_sort_key) and not _are_invalid_names(order):
                 self.order = order
 
     def forget_names(self, n_known: int) -> None:
@@ -192,9 +192,11 @@ class FeatureSpace:
             self._pick = None
 
     def _check_new_names(self, x: Mapping[Any, Any]) -> list[Hashable]:
-        """Return the new names that get a column, in order; others are ignored or hashed. Raises ValueError as `fill_row` does.
+        """Check the new names of ``x``, and return those that get a column, in order. Raises ValueError as `fill_row` does.
 
-        They are sorted, so that columns, and with them the order of sums, do not depend on the order of a row's keys.
+        Other new names are ignored or hashed.
+
+            They are sorted, so that columns, and with them the order of sums, do not depend on the order of a row's keys.
         """
         new = _sort_names([plain for name in x if (plain := _to_plain_name(name)) not in self._columns])
         room = self.max_features - len(self._columns)
@@ -264,10 +266,10 @@ class FeatureSpace:
         self.order, self._last_order = order, None
 
 
-def make_natural_key(name: Hashable) -> tuple[Any, ...]:
+def make_natural_sort_key(name: Hashable) -> tuple[Any, ...]:
     """Return the sort key of a name for natural order: numbers before texts, and f2 before f10.
 
-    >>> sorted(["f10", "f2", 3, "f", "f02"], key=make_natural_key)
+    >>> sorted(["f10", "f2", 3, "f", "f02"], key=make_natural_sort_key)
     [3, 'f', 'f2', 'f02', 'f10']
     """
     if isinstance(name, int | float):

@@ -153,7 +153,7 @@ def count_used_columns(used: int, extra_columns: int, row_width: int) -> int:
 
 
 def _array_sizes(columns: int, rows: int, labels: int) -> dict[str, int]:
-    """Return the sizes of the layout; ``labels`` is 0 for regression."""
+    """Return the sizes of the store's dimensions by name, except the number of columns; ``labels`` is 0 for regression."""
     is_regression = labels == 0
     row_width = min(columns, MAX_COLUMNS) + (N_EXTRA_COLUMNS if is_regression else 0)
     capacity = min(int(rows), max(MAX_CELLS // row_width, 1))

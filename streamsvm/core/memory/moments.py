@@ -98,7 +98,7 @@ def convert_moments(
 
 @compiled
 def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float) -> bool:
-    """Update the moments of a feature with a finite value. After `N_FIRST` values, outliers are clipped; return whether it was.
+    """Update the moments of a feature with a finite value. Return whether it was clipped as an outlier, after `N_FIRST` values.
 
     Outliers deviate from the mean by more than ``bound`` standard deviations. ``moments``, float64 [3 or more], are the number of
     values, their mean, and the sum of squared deviations; ``first``, float64 or float32 [N_FIRST], are the first values, sorted.
@@ -118,7 +118,7 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
 
 @compiled
 def learn_stream_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
-    """Update the moments of a feature with a finite value. They describe about the last ``horizon`` values.
+    """Update the moments of a feature whose level can change, with a finite value. They describe the last ``horizon`` values.
 
     Consecutive outliers are stored. If a value within the bound comes next, they are learned, but clipped. If `N_FIRST` of them
     come (8 for a target), all above the mean or all below it, they are a new level, and the moments are reset to these values.

@@ -76,7 +76,7 @@ def compute_stride(cells: int, rows: int, row_width: int) -> int:
 
 
 def _array_sizes(columns: int, rows: int) -> dict[str, int]:
-    """Return the sizes of the layout."""
+    """Return the sizes of the store's dimensions by name, except the number of columns."""
     rows = round_up_to_lines(int(rows))
     return {"rows": rows, "cells": min(rows * columns, MAX_CELLS)}
 

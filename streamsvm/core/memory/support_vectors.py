@@ -120,7 +120,7 @@ def round_up_to_odd_lines(n: int) -> int:
 def _array_sizes(
     columns: int, budget: int, outputs: int, gram: bool = False, window: int = 0, scaled: bool = False
 ) -> dict[str, int]:
-    """Return the sizes of the layout."""
+    """Return the sizes of the store's dimensions by name, except the number of columns."""
     stride = round_up_to_odd_lines(int(budget) + 1)  # slots of support vectors: one more than the budget
     sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
     return {**{name: int(size) for name, size in sizes.items()}, "scaled": columns if scaled else 0}

@@ -41,7 +41,7 @@ weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 
 
 def _array_sizes(columns: int, takes_rows: bool = True) -> dict[str, int]:
-    """Return the sizes of the layout."""
+    """Return the sizes of the store's dimensions by name, except the number of columns."""
     return {"row_columns": columns if takes_rows else 0}
 
 
