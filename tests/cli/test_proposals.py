@@ -17,7 +17,7 @@ from streamsvm.cli.arguments import add_table_flags
 from streamsvm.cli.tables import combine_table_options, parse_table_flags
 from streamsvm.files.messages import quote_name
 from streamsvm.stream import open_source
-from streamsvm.stream.schema.schema_inference import NoFeatureColumnsError, find_unlearnable_columns, propose_options
+from streamsvm.stream.schema.schema_inference import NoFeatureColumnsError, find_bad_columns, propose_options
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.schema.table_inference import infer_columns
 from streamsvm.stream.tables import TableEncoder
@@ -159,7 +159,7 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
         beginning = sample_files(path, "jsonl")
         try:
             found = propose_options(
-                infer_columns(beginning, "y", table)[1], table, False, partial(find_unlearnable_columns, beginning, "y", table)
+                infer_columns(beginning, "y", table)[1], table, False, partial(find_bad_columns, beginning, "y", table)
             )
         except NoFeatureColumnsError as error:
             return table, str(error)

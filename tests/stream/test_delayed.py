@@ -146,7 +146,7 @@ def test_expired_rows_are_dead_letters(tmp_path):
     assert (letter["row"], letter["kind"], letter["raw"]) == (0, "expired", "{'key': 'a', 'x': {'a': 1.0}}")
     assert letter["place"] == "rows with labels from labels: row 0, key 'a'"
     assert (end.refused, end.delayed["expired_rows"], end.learned) == ({}, 1, 1)
-    with pytest.raises(ValueError, match="needs a file or topic for the dead letters"):
+    with pytest.raises(ValueError, match="needs a file or topic for these"):
         DelayedLearningLoop(joined([], []), make_model(), delayed=DelayedLabels(expired="dead-letter"), on_error="skip")
 
 

@@ -120,9 +120,8 @@ class DelayedLabels(Resumable):
         self.negative: Any = None if negative is None else validate_label(negative)
         self._rows: OrderedDict[str, PendingRow] = OrderedDict()
         self._early: OrderedDict[str, tuple[float, Any]] = OrderedDict()
-        self._settled: OrderedDict[str, tuple[float, bool]] = (
-            OrderedDict()
-        )  # the time when it was settled, and whether its row expired
+        # For each settled key, the time when it was settled, and whether its row expired.
+        self._settled: OrderedDict[str, tuple[float, bool]] = OrderedDict()
         self.nbytes: int = 0
         self.clock: float = -math.inf
         self._counts = Counter(dict.fromkeys(_COUNTS, 0))

@@ -113,9 +113,7 @@ def validate_label(y: Any) -> Any:
         raise RowError("label", "the message of a label has no label")
     is_valid = abs(y) < _MAX_INT if type(y) in (int, float) else type(y) is bool or (type(y) is str and len(y) <= _MAX_KEY_LENGTH)
     if not is_valid:
-        requirement = (
-            f"a label that comes by itself is a bool, a number below 2**63, or a text of at most {_MAX_KEY_LENGTH} characters"
-        )
+        requirement = f"a delayed label is a bool, a number below 2**63, or a text of at most {_MAX_KEY_LENGTH} characters"
         raise RowError("label", f"label {short_repr(y)} is invalid: {requirement}")
     return y
 
@@ -158,10 +156,8 @@ def pack_prediction(label: Any, probabilities: Mapping[Any, float] | None) -> st
     >>> pack_prediction(True, None), pack_prediction(1, {0: 0.25, 1: 0.75})
     ('[true]', '[1,[0,1],[0.25,0.75]]')
     """
-    columns = (
-        [] if probabilities is None else [list(map(_to_json_value, probabilities)), list(map(float, probabilities.values()))]
-    )
-    return as_json([_to_json_value(label), *columns])
+    columns = [] if probabilities is None else [list(map(_to_plain, probabilities)), list(map(float, probabilities.values()))]
+    return as_json([_to_plain(label), *columns])
 
 
 def unpack_prediction(text: str) -> tuple[Any, dict[Any, float] | None]:
@@ -174,7 +170,7 @@ _NAMES = frozenset((str, int))
 _VALUES = frozenset((float, int, bool, str))
 
 
-def _to_json_value(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return a predicted label as a plain Python value; raise RowError if it cannot be serialised."""
     value = to_python_scalar(value)
     if value is not None and type(value) not in _VALUES:

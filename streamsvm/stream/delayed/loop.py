@@ -95,9 +95,7 @@ class DelayedLearningLoop(LearningLoop):
         **options: Unpack[LearningOptions],
     ) -> None:
         if delayed.expired == "dead-letter" and options.get("on_error", "stop") in ("stop", "skip"):
-            raise ValueError(
-                "expired='dead-letter' needs a file or topic for the dead letters: give on_error=PATH (--on-error PATH)"
-            )
+            raise ValueError("expired='dead-letter' needs a file or topic for these: give on_error=PATH (--on-error PATH)")
         self.delayed: DelayedLabels = delayed
         self._learns = learns
         self._has_warned_of_expired = False
@@ -198,11 +196,8 @@ class DelayedLearningLoop(LearningLoop):
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
         counts = self.delayed.counts
         if counts["features"] and counts["labels"] and not counts["joined"]:
-            rows, labels = (f"{counts[name]:,} {name}" for name in ("features", "labels"))
-            warn(
-                f"{self.source.name}: of {rows.replace('features', 'rows')} and {labels}, none have the same key. "
-                "Is the key right?"
-            )
+            rows, labels = f"{counts['features']:,} rows", f"{counts['labels']:,} labels"
+            warn(f"{self.source.name}: of {rows} and {labels}, none have the same key. Is the key right?")
 
     def _resume_delayed(self, folder: Path | str, facts: Any, parts: Mapping[str, Any]) -> None:
         if facts is None:
@@ -220,8 +215,4 @@ class DelayedLearningLoop(LearningLoop):
 
 #: If one message expires at least this many rows and labels, and half of all that are waiting, a clock is probably wrong.
 _MIN_EXPIRED_TO_WARN = 20
-_EXPIRY_REASONS = {
-    "age": "too long",
-    "count": "too many rows are waiting",
-    "bytes": "the waiting rows take too many bytes",
-}
+_EXPIRY_REASONS = {"age": "too long", "count": "too many rows are waiting", "bytes": "the waiting rows take too many bytes"}

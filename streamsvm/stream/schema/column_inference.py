@@ -33,7 +33,7 @@ _MAX_MARKER_LENGTH = 40  # characters
 _USUAL_MARKERS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"}
 _SMALL, _THOUSANDS = re.compile(r"[-+]?\d{1,3}"), re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _POINTED = re.compile(r"\d[.,]\d")
-_PARSERS_BY_DECIMAL_MARK = {mark: TableParser(decimal=mark) for mark in (".", ",")}
+_PARSERS = {mark: TableParser(decimal=mark) for mark in (".", ",")}
 _EPOCH_RANGE = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970: the years 2001 to 2033
 
 
@@ -98,7 +98,7 @@ def infer_column(
             n_empty = n_values - len(values)
             options = {} if rows_may_fail and len(numbers) >= _MAJORITY_RATIO * n_empty else as_number
             return InferredColumn(name, "number", _format_range(numbers), f"empty text in {_format_row_count(n_empty)}", options)
-        note, suggested, alternative = _interpret_numbers(name, numbers, len(set(numbers)))
+        note, suggested, alternative = _interpret_numbers(name, numbers)
         is_code = suggested == make_kind_option(name, CATEGORY)
         examples = format_most_common(list(map(int, numbers))) if is_code else _format_range(numbers)
         return InferredColumn(name, "number", examples, note, suggested_options=suggested, alternative=alternative)
@@ -177,7 +177,7 @@ def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[A
     unreadable: set[str] = set()
     unusual = [text for text in texts if text not in markers]
     for text in [] if find_date_formats(unusual) else unusual:  # if all are dates, which is a quick check, none is a marker
-        if any(_parse_formatted(mark, text) is not None for mark in _PARSERS_BY_DECIMAL_MARK) or find_date_formats([text]):
+        if any(_parse_formatted(mark, text) is not None for mark in _PARSERS) or find_date_formats([text]):
             n_readable += texts[text]
         else:
             unreadable.add(text)
@@ -197,9 +197,7 @@ def _fits_into_flag(text: str) -> bool:
 
 def _parse_formatted(decimal_mark: str, text: str) -> float | None:
     """Parse a number that is formatted for people, with a decimal mark; None if the text is not such a number."""
-    value: float | None = _call_or_none(
-        parse_number, _call_or_none(_PARSERS_BY_DECIMAL_MARK[decimal_mark].normalize_number, text)
-    )
+    value: float | None = _call_or_none(parse_number, _call_or_none(_PARSERS[decimal_mark].normalize_number, text))
     return value
 
 
@@ -211,7 +209,7 @@ def _resemble_numbers(values: Sequence[Any]) -> bool:
 
 def _describe_units(texts: Sequence[str]) -> str:
     """Return a remark on numbers in text with different currencies, or with a unit that is not parsed; empty otherwise."""
-    if any(all(_parse_formatted(mark, text) is not None for text in texts) for mark in _PARSERS_BY_DECIMAL_MARK):
+    if any(all(_parse_formatted(mark, text) is not None for text in texts) for mark in _PARSERS):
         currencies = find_currencies(texts)
         return f"numbers in several units: {shorten(', '.join(currencies), _MAX_VALUE_LENGTH)}" if len(currencies) > 1 else ""
     unit = find_common_unit(texts)
@@ -238,7 +236,7 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
     if not texts or len(find_currencies(texts)) > 1 or all(is_number(text) for text in texts):
         return []
     values_by_mark: dict[str, list[float | None]] = {}
-    for mark in _PARSERS_BY_DECIMAL_MARK:
+    for mark in _PARSERS:
         fits_numbers = mark == "." or all(map(_may_be_thousands, numbers))
         values = [_parse_formatted(mark, text) for text in texts]
         if fits_numbers and None not in values and values not in values_by_mark.values():
@@ -264,11 +262,10 @@ def _may_be_thousands(value: float) -> bool:
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
-def _interpret_numbers(
-    name: str, numbers: Sequence[float], n_distinct: int
-) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
+def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
     """Return a note on what a numeric column may mean (id, code, date, constant), suggested options, and alternative options."""
     are_whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
+    n_distinct = len(set(numbers))
     as_id = "looks like an id", make_kind_option(name, DROP), None
     if len(numbers) < MIN_ROWS_TO_JUDGE:
         return as_id if are_whole and ID_NAME.search(name) else ("", {}, None)
@@ -371,9 +368,7 @@ def format_most_common(values: Sequence[Any], limit: int = 3) -> str:
 
 _CURRENCY_CODES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
 _CURRENCY_OR_PERCENT = re.compile(r"%|[$€£¥₹]|[^\W\d_]{2,}")
-_NUMBER_WITH_UNIT = re.compile(
-    r"[-+\u2212]?[\d.,'\u2019\u00a0\u2009\u202f ]*\d\s?((?:[^\W\d_]|[°%‰\u2032\u2033])[^\d\s,;:]{0,7})"
-)
+_UNIT_AFTER = re.compile(r"[-+\u2212]?[\d.,'\u2019\u00a0\u2009\u202f ]*\d\s?((?:[^\W\d_]|[°%‰\u2032\u2033])[^\d\s,;:]{0,7})")
 
 
 def find_currencies(texts: Iterable[str]) -> list[str]:
@@ -396,7 +391,7 @@ def find_common_unit(texts: Iterable[str]) -> str | None:
     """
     units: set[str | None] = set()
     for text in texts:
-        units.add(match[1] if (match := _NUMBER_WITH_UNIT.fullmatch(text)) else None)
+        units.add(match[1] if (match := _UNIT_AFTER.fullmatch(text)) else None)
         if len(units) > 1:
             return None
     return units.pop() if units else None

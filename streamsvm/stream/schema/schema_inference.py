@@ -56,9 +56,8 @@ class ProposedOptions(NamedTuple):
         """The problem that names these columns, and the options that may solve it."""
         names = [column.name for column in self.columns]
         if unwritable := [name for name in names if not name.isprintable() or name == OTHER_COLUMNS]:
-            return SchemaProblem(
-                f"column {unwritable[0]!r} needs an answer, and its name cannot be written in one: give it another name"
-            )
+            text = f"column {unwritable[0]!r} needs an answer, and its name cannot be written in one: give it another name"
+            return SchemaProblem(text)
         notes = ", ".join(f"{column.name} ({column.note or column.kind})" for column in self.columns[:10])
         count = "1 column needs an answer" if len(self.columns) == 1 else f"{len(self.columns)} columns need an answer"
         return SchemaProblem(f"{count}: {notes}{', ...' * (len(self.columns) > 10)}", self.options)
@@ -80,11 +79,8 @@ def propose_options(
     kinds = {name: ColumnKind.parse(kind).kind for name, kind in table.columns.items()}
     columns = [_declare_number(column) if kinds.get(column.name) == NUMBER else column for column in columns]
     optional = {"missing"} if rows_may_fail else set()
-    suggested = [
-        column._replace(required_options=column.suggested_options)
-        for column in columns
-        if column.suggested_options and kinds.get(column.name) != NUMBER
-    ]
+    undeclared = [column for column in columns if kinds.get(column.name) != NUMBER]
+    suggested = [column._replace(required_options=column.suggested_options) for column in undeclared if column.suggested_options]
     undecided = [*suggested, *(column for column in columns if column.required_options.keys() - optional)]
     if not undecided:
         return None
@@ -102,22 +98,17 @@ def propose_options(
                 with_decimal_mark = {column.name for column in features if "decimal" in column.required_options}
                 if with_decimal_mark and other_names:  # the decimal mark does not suit the other columns
                     unlearnable = with_decimal_mark
-                by_name = {column.name: column for column in columns}
-                dropped_columns = [
-                    by_name[name]._replace(required_options=make_kind_option(name, DROP))
-                    for name in unlearnable
-                    if name in by_name
-                ]
-                undecided = [column for column in undecided if column.name not in unlearnable] + dropped_columns
+                unsuitable = [column for column in columns if column.name in unlearnable]
+                as_dropped = [column._replace(required_options=make_kind_option(column.name, DROP)) for column in unsuitable]
+                undecided = [column for column in undecided if column.name not in unlearnable] + as_dropped
             options = _merge_column_options(undecided, table)
         dropped = _find_dropped(options)
         if all(column.kind in ("label", "target", "dropped") or column.name in dropped for column in columns):
             if suggested:  # learning from an id is better than from nothing
                 columns = [column._replace(suggested_options={}) for column in columns]
                 return propose_options(columns, table, rows_may_fail, find_unlearnable)
-            notes = ", ".join(
-                f"{column.name} ({column.note or column.kind})" for column in columns if column.kind not in ("label", "target")
-            )
+            features = [column for column in columns if column.kind not in ("label", "target")]
+            notes = ", ".join(f"{column.name} ({column.note or column.kind})" for column in features)
             raise NoFeatureColumnsError(f"no column is left to learn from: {shorten(notes, 400)}")
     return ProposedOptions(undecided, options)
 
@@ -148,9 +139,7 @@ def _merge_column_options(columns: Sequence[InferredColumn], table: TableOptions
     return merge_options({name: options[name] for name in required if options.get(name)}, required)
 
 
-def find_unlearnable_columns(
-    sample: SourceSample, label: str | None, table: TableOptions, options: Mapping[str, Any]
-) -> set[str]:
+def find_bad_columns(sample: SourceSample, label: str | None, table: TableOptions, options: Mapping[str, Any]) -> set[str]:
     """Return the names of the columns with values that cannot be learned when the sample is read with some options.
 
     Rows that cannot be read at all are ignored.
@@ -227,7 +216,7 @@ def infer_schema(
     is_target = any(column.note == TARGET_NOTE for column in columns)
     proposal, problem = None, None
     try:
-        find_unlearnable = partial(find_unlearnable_columns, sample, label, table) if columns else None
+        find_unlearnable = partial(find_bad_columns, sample, label, table) if columns else None
         proposal = propose_options(columns, table, rows_may_fail, find_unlearnable)
     except NoFeatureColumnsError as error:
         problem = SchemaProblem(str(error))

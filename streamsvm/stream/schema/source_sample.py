@@ -53,7 +53,7 @@ def sample_files(place: str | list[str], text_format: str | None) -> SourceSampl
         with contextlib.suppress(StreamError), contextlib.closing(ByteStream(first)) as stream:
             head = stream.peek(_HEAD_BYTES, 0, _HEAD_BYTES, 0.0, bool)
     open_rows = partial(open_source, place, format=text_format)
-    open_parts = _PART_OPENERS.get(text_format) if place == first else None
+    open_parts = _OPENERS.get(text_format) if place == first else None
     open_later_parts = open_parts and partial(open_parts, first, open_rows, head)
     return SourceSample(format_source_name(place), text_format, open_rows, head, open_later_parts=open_later_parts)
 
@@ -136,15 +136,13 @@ class _MemorySource(Source):
         self._next = int(position["rows"])
 
 
-def _open_later_lines(
-    path: str, open_rows: Callable[..., Source], head: bytes, position: Position, **options: Any
-) -> Iterator[Source]:
+def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start: Position, **options: Any) -> Iterator[Source]:
     """Open lines in the middle and at the end of a text file, with the header line of a CSV file put before them.
 
     Parts with an unpaired quote are skipped: a cell may span lines there, so that it is unclear where rows begin.
     """
     header = head[: head.find(b"\n") + 1]
-    read_bytes, size = position["offset"], Path(path).stat().st_size
+    read_bytes, size = start["offset"], Path(path).stat().st_size
     with contextlib.closing(ByteStream(path)) as stream:
         for offset in (size // 2, size - _TAIL_BYTES) if stream.can_skip_to(size) else ():
             if offset <= read_bytes:
@@ -157,9 +155,7 @@ def _open_later_lines(
                 yield open_rows(stream=BytesInMemory(path, lines), **options)
 
 
-def _open_later_row_groups(
-    path: str, open_rows: Callable[..., Source], _: bytes, position: Position, **options: Any
-) -> Iterator[Source]:
+def _open_row_groups(path: str, open_rows: Callable[..., Source], _: bytes, start: Position, **options: Any) -> Iterator[Source]:
     """Open a Parquet file at a row group in the middle, and at the last one."""
     from pyarrow import parquet  # noqa: PLC0415 - an optional dependency
 
@@ -168,14 +164,10 @@ def _open_later_row_groups(
     sizes = [metadata.row_group(group).num_rows for group in range(n)]
     first_rows = list(itertools.accumulate(sizes, initial=0))
     for group in sorted({n // 2, n - 1}):
-        if first_rows[group] >= position["rows"]:
+        if first_rows[group] >= start["rows"]:
             source = open_rows(**options)
-            source.seek({**position, "rows": first_rows[group]})
+            source.seek({**start, "rows": first_rows[group]})
             yield source
 
 
-_PART_OPENERS: dict[str, Callable[..., Iterator[Source]]] = {
-    "csv": _open_later_lines,
-    "jsonl": _open_later_lines,
-    "parquet": _open_later_row_groups,
-}
+_OPENERS: dict[str, Callable[..., Iterator[Source]]] = {"csv": _open_lines, "jsonl": _open_lines, "parquet": _open_row_groups}

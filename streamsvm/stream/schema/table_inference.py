@@ -47,9 +47,8 @@ _MAX_CODE_LENGTH = 6  # letters of a code such as a region's
 _MAX_READ_SECONDS = 0.9  # time to read a file from its beginning
 _CHUNK_ROWS, _ROWS_PER_CHUNK = 1000, 5  # rows read together beyond the sample, and how many of them are examined
 _CHUNKS_PER_PART = 4  # chunks read in the middle, and at the end of a file
-_MAX_EXCEPTIONS = (
-    20  # rows of a chunk examined because they are not in its table, and chunks in which a column's first text is examined
-)
+#: Of a chunk, the number of rows to examine that are not in its table; of a column, of chunks whose first text to examine.
+_MAX_EXCEPTIONS = 20
 _SAMPLE_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # options with which the sample is read
 
 
@@ -146,10 +145,7 @@ def _add_note(column: InferredColumn, note: str) -> InferredColumn:
 
 
 def _examine_rows(
-    source: Source,
-    label: str | None,
-    excluded: Collection[str | None],
-    open_later: Callable[[Position], Iterator[Source]] | None,
+    source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
     """Return rows to examine, with their labels, and the possible formats of ambiguous date columns that are not ``excluded``.
 
@@ -170,9 +166,7 @@ def _examine_rows(
     return rows, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats
 
 
-def _read_chunks(
-    source: Source, rows: Sequence[Mapping[Any, Any]], open_later: Callable[[Position], Iterator[Source]] | None
-) -> Iterator[Chunk]:
+def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position], Iterator[Source]] | None) -> Iterator[Chunk]:
     """Yield chunks of a source for about a second, and until there are rows; then some chunks of its later parts."""
     deadline = time.monotonic() + _MAX_READ_SECONDS
     while not rows or time.monotonic() < deadline:
@@ -240,11 +234,8 @@ def _infer_all(
     columns = []
     labels = {str(row[label]).strip().lower() for row in rows if row.get(label) is not None}
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
-        values = [
-            to_plain_value(value)
-            for row in rows
-            if (value := row.get(name)) is not None and not (encoder_options and value != value)
-        ]
+        values = [value for row in rows if (value := row.get(name)) is not None and not (encoder_options and value != value)]
+        values = list(map(to_plain_value, values))
         if name == label:
             options = _infer_label_decimal(values) if "decimal" not in encoder_options else {}
             if options and not all(is_number(TableParser(**options).parse_label(str(y))) for y in values):

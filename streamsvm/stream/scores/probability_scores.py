@@ -99,10 +99,8 @@ class RankScore(ProbabilityScore):
     def windowed_value(self) -> float:
         probabilities, positive = list(self._last), list(self._last_positive)
         n = min(len(probabilities), len(positive))  # they may differ while another thread adds rows
-        is_positive, p = (
-            np.array(positive[len(positive) - n :], bool),
-            np.array(probabilities[len(probabilities) - n :], np.float64),
-        )
+        is_positive = np.array(positive[len(positive) - n :], bool)
+        p = np.array(probabilities[len(probabilities) - n :], np.float64)
         return self._compute_score(count_exactly(is_positive, p))
 
 

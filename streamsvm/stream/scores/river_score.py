@@ -65,9 +65,8 @@ class LabelFrequencyBaseline(Resumable):
         losses = compute_losses((n_earlier + 1) / total, (squares[:-1] + (2 * n + k)) / (total * total))
         self.loss = float(np.cumsum(np.concatenate(([self.loss], losses)))[-1])
         self._rows, self._squares = self._rows + len(ys), float(squares[-1])
-        dict.update(
-            counts, zip(tuple(counts), (earlier_counts + new_counts).tolist(), strict=True)
-        )  # Counter.update would add the counts
+        # Counter.update would add the counts.
+        dict.update(counts, zip(tuple(counts), (earlier_counts + new_counts).tolist(), strict=True))
 
 
 #: Regression metrics with baselines.
@@ -119,7 +118,7 @@ class TargetBaselines(Resumable):
         return tuple(values)
 
 
-_METRIC_HINTS = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
+_HINTS = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
 
 
 class RiverScore(Score):
@@ -144,8 +143,7 @@ class RiverScore(Score):
         expected = metrics.base.RegressionMetric if regression else metrics.base.ClassificationMetric
         if not isinstance(metric, expected):
             raise ValueError(
-                f"{self.name} is not a metric of river for {'regressors' if regression else 'classifiers'}; "
-                f"{_METRIC_HINTS[regression]}"
+                f"{self.name} is not a metric of river for {'regressors' if regression else 'classifiers'}; {_HINTS[regression]}"
             )
         if getattr(metric, "pos_val", True) != True:  # noqa: E712
             raise ValueError(f"{self.name}: river's pos_val works for True only; leave it out, {POSITIVE_LABEL_HINT}")
@@ -169,9 +167,7 @@ class RiverScore(Score):
                 else _make_rolling_metric(kind, window, parameters)
             )
         except (NotImplementedError, TypeError):
-            raise ValueError(
-                f"{self.name} does not give one number over any window of rows; {_METRIC_HINTS[regression]}"
-            ) from None
+            raise ValueError(f"{self.name} does not give one number over any window of rows; {_HINTS[regression]}") from None
         self.metric: Any = metric
         self.window: int = window
         self.windowed: Any = windowed
@@ -247,11 +243,8 @@ class RiverScore(Score):
         baseline = type(self.metric)(**self._parameters)
         rows = list(self.metric.cm.sum_row.items())
         count_pairs(baseline.cm, {(y, label): int(count) for y, count in rows if count}, 1)
-        name = (
-            "the positive label"
-            if self.is_binary and self._positive is None
-            else repr(self._positive if self.is_binary else label)
-        )
+        predicted = self._positive if self.is_binary else label
+        name = "the positive label" if self.is_binary and predicted is None else repr(predicted)
         return ((f"always {name}", _get_value(baseline)),)
 
 

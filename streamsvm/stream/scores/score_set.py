@@ -31,9 +31,8 @@ class LabelTable(TableScore):
 
     def __init__(self, window: int) -> None:
         super().__init__(window)
-        self._pairs: Counter[tuple[int, int]] = (
-            Counter()
-        )  # by the numbers of the true and the predicted label; 0 stands for further labels
+        # By the numbers of the true and the predicted label; 0 stands for further labels.
+        self._pairs: Counter[tuple[int, int]] = Counter()
         self._labels: dict[Any, int] = {}
 
     def _number_label(self, label: Any) -> int:
@@ -230,10 +229,8 @@ class ScoreSet:
     @property
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint: that of each score, and of the baselines."""
-        return {
-            "scores": [score.state for score in self.scores],
-            "guesses": None if self._baselines is None else self._baselines.state,
-        }
+        baselines = None if self._baselines is None else self._baselines.state
+        return {"scores": [score.state for score in self.scores], "guesses": baselines}
 
     def resume(self, state: Any) -> None:
         """Resume from a saved `state`; raise CheckpointError if it is invalid or of other scores."""

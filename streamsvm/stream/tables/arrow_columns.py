@@ -121,9 +121,7 @@ class ArrowColumnReader:
         return values
 
 
-def _share_memory(dictionary: Any, previous: Any) -> bool:
+def _share_memory(first: Any, second: Any) -> bool:
     """Return whether two dictionaries are the same memory."""
-    keys = [
-        (array.offset, len(array), [buffer and buffer.address for buffer in array.buffers()]) for array in (dictionary, previous)
-    ]
+    keys = [(array.offset, len(array), [buffer and buffer.address for buffer in array.buffers()]) for array in (first, second)]
     return bool(keys[0] == keys[1])

@@ -313,10 +313,7 @@ class Chunk:
         return None, None
 
     def with_change(
-        self,
-        change_row: Callable[[Row], Row],
-        change_table: Callable[[Table], Table],
-        names: Iterable[Hashable] = (),
+        self, change_row: Callable[[Row], Row], change_table: Callable[[Table], Table], names: Iterable[Hashable] = ()
     ) -> Self:
         """Return the chunk with changed rows; both functions make the same change, one to a row and one to the table.
 
@@ -324,8 +321,10 @@ class Chunk:
         model does not know them.
         """
         changed = copy.copy(self)
-        changed._changes = (*self._changes, _ChunkChange(change_row, change_table, frozenset(names)))
-        changed._unchanged_table = None
+        changed._changes, changed._unchanged_table = (
+            (*self._changes, _ChunkChange(change_row, change_table, frozenset(names))),
+            None,
+        )
         return changed
 
 

@@ -57,9 +57,8 @@ class ColumnState:
         #: For each learned categorical column, the one-hot feature of each category; empty if it does not have one yet.
         self.categories: dict[Hashable, dict[str, str]] = {}
         #: The target encoding of the categories; None if there are hash buckets instead, or no categorical columns.
-        self.target_encoding: TargetEncoding | None = (
-            TargetEncoding() if buckets is None and parser.columns_of_kind(CATEGORY) else None
-        )
+        is_needed = buckets is None and parser.columns_of_kind(CATEGORY)
+        self.target_encoding: TargetEncoding | None = TargetEncoding() if is_needed else None
 
     @property
     def columns(self) -> list[Hashable]:
@@ -175,9 +174,8 @@ class ColumnState:
     def learn(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
         """Learn the numbers and category names of a row, and its label ``y`` with weight ``w``."""
         if self.target_encoding is not None and y is not None:
-            self.target_encoding.learn_row(
-                [compute_name_key(compute_column_seed(name), text) for name, text in names.items()], y, w
-            )
+            keys = [compute_name_key(compute_column_seed(name), text) for name, text in names.items()]
+            self.target_encoding.learn_row(keys, y, w)
         for name, value in numbers.items():
             column = to_python_scalar(name)
             count, mean = self.means.get(column, (0, 0.0))

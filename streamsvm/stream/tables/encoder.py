@@ -130,7 +130,7 @@ class TableEncoder(base.MiniBatchTransformer):
             raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {short_repr(scaler)}")
         self._scaler: Any = import_standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
         self._state = ColumnState(self._parser, when_missing, self.cycles, max_values, buckets, max_columns)
-        self._parsed_table: ParsedTable | None = None
+        self._parsed: ParsedTable | None = None
 
     @property
     def _supervised(self) -> bool:  # river passes labels to a transformer only if this is true
@@ -265,9 +265,9 @@ class TableEncoder(base.MiniBatchTransformer):
         The encoder must not have a scaler. `streamsvm.stream.tables.batch_encoding.encode_batch` describes the parameters, and
         which rows must be encoded singly.
         """
-        if self._parsed_table is None or self._parsed_table.table is not table:  # batches of one table come in a row
-            self._parsed_table = ParsedTable(table, self._parser)
-        return encode_batch(self._state, self._parsed_table, first, stop, is_learned, features, y, weights)
+        if self._parsed is None or self._parsed.table is not table:  # batches of one table come in a row
+            self._parsed = ParsedTable(table, self._parser)
+        return encode_batch(self._state, self._parsed, first, stop, is_learned, features, y, weights)
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None) -> None:
         """Learn the rows of a frame in order, with their labels and weights, as `learn_one` does.
@@ -303,9 +303,8 @@ class TableEncoder(base.MiniBatchTransformer):
         table, n = Table(tuple(names), columns), len(frame)
         features = self._transform_table(table, n) if self._scaler is None else self._transform_singly(table, n)
         if n and not features:  # some kinds of frames cannot have rows without a column
-            candidates = itertools.chain(
-                self._state.means, *(filter(None, values.values()) for values in self._state.categories.values()), names
-            )
+            one_hot = (filter(None, values.values()) for values in self._state.categories.values())
+            candidates = itertools.chain(self._state.means, *one_hot, names)
             features = dict.fromkeys(itertools.islice(candidates, 1), np.zeros(n))
         return to_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, frame)
 
@@ -368,9 +367,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
-        return {
-            name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed_table", "_state")
-        } | learned
+        return {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state")} | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = {name: value for name, value in state.items() if not name.startswith("_")}

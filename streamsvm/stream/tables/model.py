@@ -86,7 +86,7 @@ class TableModel(compose.Pipeline):
             A row is refused (the message begins with its index, and the rows before it were learned), or labels are neither in
             ``y`` nor in ``X``.
         """
-        encoder, *_, last = self.steps.values()
+        last = self._last_step
         if len(self.steps) != 2 or params or not hasattr(last, "learn_one"):
             super().learn_many(X, y, **params, **({} if w is None else {"w": w}))
             return
@@ -100,7 +100,7 @@ class TableModel(compose.Pipeline):
         _warn_if_sorted(labels)
 
         def learn_batch(first: int, stop: int) -> int:
-            return self._learn_batch(encoder, last, table, first, labels[first:stop], weights[first:stop], w is not None)
+            return self._learn_batch(table, first, labels[first:stop], weights[first:stop], w is not None)
 
         def learn_one(i: int) -> None:
             with add_row_number(i):
@@ -226,10 +226,9 @@ class TableModel(compose.Pipeline):
             parsed_labels.append(y)
         return parsed_labels
 
-    def _learn_batch(
-        self, encoder: Any, last: Any, table: Table, first: int, y: list[Any], w: np.ndarray, is_weighted: bool
-    ) -> int:
+    def _learn_batch(self, table: Table, first: int, y: list[Any], w: np.ndarray, is_weighted: bool) -> int:
         """Learn rows of a table from ``first`` on in one call; return their number, 0 if they must be learned singly."""
+        encoder, last = self.steps.values()
         if not hasattr(last, "predict_then_learn") or encoder.learned_scaler is not None or None in y:
             return 0
         batch = encoder.encode_batch(table, first, first + len(y), w > 0.0, set(last.feature_names), y, w)

@@ -45,11 +45,8 @@ def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -
     has_only_numbers = set(columns.values()) == {NUMBER} and encoder.keys() == {"columns"}
     if text_format == "csv" and has_only_numbers:  # the default for CSV
         encoder = {}
-    source = {
-        name: options[name]
-        for name in OPTIONS_BY_FORMAT.get(text_format or "", ())
-        if name in options and (name in TEXT_OPTIONS or name in encoder)
-    }
+    applicable = OPTIONS_BY_FORMAT.get(text_format or "", ())
+    source = {name: options[name] for name in applicable if name in options and (name in TEXT_OPTIONS or name in encoder)}
     return TableOptions(source, encoder, columns)
 
 
@@ -158,9 +155,8 @@ class TableSchema:
 
     def __str__(self) -> str:
         arguments = ", ".join(filter(None, ("regression=True" * self.regression, format_arguments(self.options))))
-        return format_schema(self.name, self.n_rows, self.columns, format_arguments) + (
-            f"\nread with {arguments}" if arguments else ""
-        )
+        last_line = f"\nread with {arguments}" if arguments else ""
+        return format_schema(self.name, self.n_rows, self.columns, format_arguments) + last_line
 
     @property
     def source_options(self) -> dict[str, Any]:
@@ -210,14 +206,12 @@ def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> 
     return changed
 
 
-def format_schema(
-    name: str, n_rows: int, columns: Sequence[ColumnSchema], format_options: Callable[[Mapping[str, Any]], str]
-) -> str:
-    """Format a schema as a table for the user; ``format_options`` formats alternative options as flags or as arguments."""
+def format_schema(name: str, n_rows: int, columns: Sequence[ColumnSchema], formatter: Callable[[Mapping[str, Any]], str]) -> str:
+    """Format a schema as a table for the user; ``formatter`` formats alternative options as flags or as arguments."""
     lines = [f"first look at {name}" + (f", {n_rows:,} rows" if n_rows > 1 else "")]
     rows = [("column", "kind", "values", "")]
     for column in columns[:_MAX_SHOWN_COLUMNS]:
-        note = column.note + (f" ({format_options(column.alternative)})" if column.alternative else "")
+        note = column.note + (f" ({formatter(column.alternative)})" if column.alternative else "")
         rows.append((shorten(column.name, _MAX_NAME_LENGTH), column.kind, column.values, note))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for *cells, note in rows:

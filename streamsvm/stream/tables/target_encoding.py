@@ -159,18 +159,16 @@ class TargetEncoding:
         while self._n_free < 0:
             self._grow_table()
 
-    def encode_rows(
-        self, row_keys: np.ndarray, requested_keys: np.ndarray, y: np.ndarray, w: np.ndarray
-    ) -> tuple[np.ndarray, int]:
+    def encode_rows(self, row_keys: np.ndarray, requested: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
         """Encode rows, each as if the rows before it were learned; nothing is learned.
 
-        ``requested_keys``, uint32 [rows, columns], are the categories to encode, 0 for missing; the other parameters are those of
+        ``requested``, uint32 [rows, columns], are the categories to encode, 0 for missing; the other parameters are those of
         `learn_rows`. Returns the encodings, float64 [rows, columns, suffixes], and how many rows can be learned at once.
         """
-        out = np.zeros((*requested_keys.shape, len(self.suffixes)))
+        out = np.zeros((*requested.shape, len(self.suffixes)))
         table = self._keys, self._last_rows, self._counts, self._totals
         w, is_regression = np.minimum(w, _MAX_WEIGHT), bool(self.is_regression)
-        rows = self._n_rows, self._n_free, row_keys, requested_keys, y, w
+        rows = self._n_rows, self._n_free, row_keys, requested, y, w
         n_together = encode_rows_in_order(*table, *rows, self._positive_index, is_regression, out)
         return out, int(n_together)
 
