@@ -265,7 +265,7 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
 
 
 def _add_constants(program: Program, value: int, numbers: np.ndarray) -> int:
-    """Add numbers that are the same for all rows."""
+    """Add a value that is the same for all rows, and return its index."""
     return program.add("linear", value, weights=np.zeros((len(numbers), program.widths[value])), biases=numbers)
 
 
@@ -284,7 +284,7 @@ def _predict_from_last_label(model: Any) -> np.ndarray:
 
 
 def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -> int:
-    """Add the predictions of the nearest neighbours among the rows that an expert stores (instance memory)."""
+    """Add the predictions of nearest neighbours among the rows that an expert stores, and return their index."""
     views, n_outputs = model._store.views, model._n_outputs
     h, n = store.views.header[0], store.n_rows
     width, is_classifier = int(h["row_width"]), isinstance(model, SVMClassifier)
@@ -310,7 +310,10 @@ def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -
 
 
 def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
-    """Add the shrinking of features for kernel machines by ``damping``, float64 [2, columns]; no step if it is all 0."""
+    """Add the shrinking of features by ``damping``, float64 [2, columns], and return the index of the value.
+
+    It is for kernel machines. Without damping, no step is added.
+    """
     if not damping.any():
         return value
     factors = 1.0 - damping[0, : program.widths[value]]
@@ -318,7 +321,10 @@ def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
 
 
 def _add_forest_shift(program: Program, value: int, model: Any) -> int:
-    """Add the subtraction of a forest's anchors from the features; no step without a forest, or if its anchors are all 0."""
+    """Add the subtraction of a forest's anchors from the features, and return the index of the value.
+
+    Without a forest, or if its anchors are all 0, no step is added.
+    """
     for expert, stores in zip(model._expert_specs, model._store.stores, strict=True):
         if isinstance(expert, Forest) and stores[0].views.anchors.any():
             width, forest_anchors = program.widths[value], stores[0].views.anchors
@@ -330,7 +336,7 @@ def _add_forest_shift(program: Program, value: int, model: Any) -> int:
 
 
 def _add_classification_forest(program: Program, value: int, model: Any, store: Any) -> int:
-    """Add the outputs of a forest: for each output a number from the share of its votes, then one from the logarithm."""
+    """Add the outputs of a forest, and return their index: numbers from the shares of the votes, then from their logarithms."""
     n_outputs = model._n_outputs
     if store.n_learned == 0:
         return _add_constants(program, value, np.zeros(2 * n_outputs))
@@ -346,7 +352,9 @@ def _add_classification_forest(program: Program, value: int, model: Any, store: 
 
 
 def _add_regression_forest(program: Program, value: int, outputs: list[int], corrects: np.ndarray, model: Any, store: Any) -> int:
-    """Add the two outputs of a regression forest: a prediction of the target, and the other experts' one plus their residual.
+    """Add the two predictions of a regression forest, and return their index.
+
+    One is its own prediction of the target, the other that of the experts before it, corrected by their predicted residual.
 
     ``value`` is the index of the features, ``outputs`` those of the experts before the forest. For each number of these
     experts, ``corrects`` has the index of the number that it corrects, or -1.
@@ -408,7 +416,7 @@ def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray
 
 
 def _add_second_order(program: Program, value: int, model: Any, entry: Any) -> int:
-    """Add the outputs of an expert that learns by second-order (Newton) steps, from its entry among the experts."""
+    """Add the outputs of an expert that learns by second-order (Newton) steps, and return their index."""
     v, n_outputs = model._store.views, model._n_outputs
     side, used = int(v.header[0]["side"]), int(v.header[0]["used"])
     features = min(used, side - 1)

@@ -125,7 +125,10 @@ def _to_float32(array: np.ndarray) -> np.ndarray:
 
 
 def _subtract_location(graph: Graph, x: str, location: np.ndarray) -> str:
-    """Return x - location. In float32, the location is split into two terms, so that its rounding is not lost."""
+    """Add nodes for x - location, and return the name of the result.
+
+    In float32, the location is split into two terms, so that its rounding error is not lost.
+    """
     if graph.real is np.float64:
         return graph.op("Sub", x, location)
     first = _to_float32(location)
@@ -133,18 +136,18 @@ def _subtract_location(graph: Graph, x: str, location: np.ndarray) -> str:
 
 
 def _clip(graph: Graph, x: str, bound: float) -> str:
-    """Add the clipping of x to +- bound."""
+    """Add a node that clips x to +- bound, and return the name of its output."""
     return graph.op("Clip", x, -bound, bound)
 
 
 def _add_impute(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
-    """Add the replacement of missing numbers by 0, and clip the others."""
+    """Add nodes that replace missing numbers by 0 and clip the others; return the name of the result."""
     # Products and squares of larger numbers would be infinite, and differences of these NaN.
     return _clip(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _MAX_INPUT)
 
 
 def _add_scale(graph: Graph, step: Step, x: str) -> str:
-    """Add (x - location) / spread, clipped to the bound; missing numbers stay NaN."""
+    """Add nodes for (x - location) / spread, clipped to the bound, where NaN stays NaN; return the name of the result."""
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
     factor = np.minimum(factor, np.finfo(graph.real).max)
@@ -156,7 +159,7 @@ def _add_scale(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_hinges(graph: Graph, step: Step, x: str) -> str:
-    """Add the piecewise linear functions of each number."""
+    """Add nodes for the piecewise linear functions of each number, and return the name of the result."""
     knot = step.options["knot"]
     functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
     if step.options["functions"] == 4:
@@ -168,7 +171,7 @@ def _add_hinges(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_kernel(graph: Graph, step: Step, x: str) -> str:
-    """Add the kernel values with the vectors of a step."""
+    """Add nodes for the kernel values with the vectors of a step, and return the name of the result [rows, vectors]."""
     vectors, kind, gamma = dequantise_vectors(step), step.options["kind"], step.options["gamma"]
     if kind == "rbf":
         values = graph.op("Exp", graph.op("Mul", _add_squared_distances(graph, vectors, gamma, x), -gamma))
@@ -183,7 +186,10 @@ def _add_kernel(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
-    """Add the squared distances of x to vectors: from differences, or, if float32 is precise enough for that, from products."""
+    """Add nodes for the squared distances of x to vectors, and return the name of the result [rows, vectors].
+
+    They are computed from products if float32 is precise enough for that, else from differences.
+    """
     mean = vectors.mean(axis=0) if len(vectors) else np.zeros(vectors.shape[1])
     x, vectors = _subtract_location(graph, x, mean), vectors - mean
     last, squares = graph.add_constant(np.array([1])), np.square(vectors).sum(axis=1)
@@ -196,7 +202,7 @@ def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: s
 
 
 def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
-    """Add the votes of the k nearest neighbours, or the mean of their targets."""
+    """Add nodes for the votes of the k nearest neighbours, or the mean of their targets; return the name of the result."""
     vectors, labels, axis_1 = dequantise_vectors(step), step.options["labels"], graph.add_constant(np.array([1]))
     differences = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
     differences = graph.op("Min", differences, step.options["max_difference"])  # [rows, features, vectors]
@@ -219,7 +225,7 @@ def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_forest(graph: Graph, step: Step, x: str) -> str:
-    """Add the votes of the trees, or the mean of their leaves."""
+    """Add nodes for the votes of the trees, or the mean of their leaves; return the name of the result."""
     arrays, labels, axis_1 = step.arrays, step.options["labels"], graph.add_constant(np.array([1]))
     is_inner, nodes = arrays["left"] >= 0, np.arange(len(arrays["left"]))
     # ONNX has no loop that ends early. So a leaf is its own child, and all rows take as many steps as the deepest tree has.
@@ -252,13 +258,13 @@ def _add_forest(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_fourier(graph: Graph, step: Step, x: str) -> str:
-    """Add random Fourier features."""
+    """Add nodes for random Fourier features, and return the name of the result."""
     angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * dequantise_vectors(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
 def _add_linear(graph: Graph, step: Step, x: str) -> str:
-    """Add weights x + biases."""
+    """Add nodes for weights x + biases, and return the name of the result."""
     return graph.op("Add", graph.op("MatMul", x, _to_float32(step.arrays["weights"].T)), _to_float32(step.arrays["biases"]))
 
 
@@ -271,14 +277,17 @@ def _make_pair_matrix(classes: int) -> np.ndarray:
 
 
 def _add_pair_votes(graph: Graph, step: Step, x: str, comparison: str) -> str:
-    """Add the number of votes of each class; a pair votes for its second class if its number passes the comparison with 0."""
+    """Add nodes that count the votes for each class, and return the name of the result [rows, classes].
+
+    A pair of classes votes for the second one if its number passes the ``comparison`` with 0.
+    """
     classes = step.options["classes"]
     votes = graph.op("Where", graph.op(comparison, x, 0.0), 0.5, -0.5)
     return graph.op("Add", graph.op("MatMul", votes, _make_pair_matrix(classes)), 0.5 * (classes - 1))
 
 
 def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
-    """Add the votes for each class, plus less than half a vote by the sum of its numbers."""
+    """Add nodes for the votes for each class, plus up to half a vote by the sum of its numbers; return the name of the result."""
     sums = graph.op("MatMul", x, _make_pair_matrix(step.options["classes"]))
     divisors = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), 3.0), 3.0)
     return graph.op("Add", _add_pair_votes(graph, step, x, "Greater"), graph.op("Div", sums, divisors))
@@ -288,7 +297,7 @@ def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_experts(graph: Graph, step: Step, x: str) -> str:
-    """Add the log odds of an ensemble from the predictions of its experts, or its predicted number."""
+    """Add nodes that combine the predictions x of an ensemble's experts; return the name of its log odds or predicted number."""
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes = votes / votes.sum()
     if step.options["task"] == "regression":
@@ -316,13 +325,13 @@ def _add_experts(graph: Graph, step: Step, x: str) -> str:
 
 
 def _find_first_largest(graph: Graph, values: str, tolerance: float) -> str:
-    """Add the first index along axis 1 whose number is the largest, or smaller by at most ``tolerance``."""
+    """Add nodes for the first index along axis 1 of the largest number, up to ``tolerance``; return the name of the result."""
     bound = graph.op("Sub", graph.op("ReduceMax", values, np.array([1]), keepdims=1), tolerance)
     return graph.op("ArgMax", graph.op("Where", graph.op("GreaterOrEqual", values, bound), 1.0, 0.0), axis=1, keepdims=1)
 
 
 def _add_one_hot(graph: Graph, indices: str, outputs: int) -> str:
-    """Add the one-hot encoding of indices [rows, 1, ...] along axis 1, float32 [rows, outputs, ...]."""
+    """Add the one-hot encoding of indices [rows, 1, ...] along axis 1; return its name, of a value [rows, outputs, ...]."""
     shape = graph.op("Shape", indices)
     ranks = graph.op("Reshape", np.arange(outputs), np.array([1, outputs]))
     # Broadcasting compares [rows, 1] with [1, outputs], and [rows, 1, experts] with [1, outputs, 1].
@@ -333,7 +342,10 @@ def _add_one_hot(graph: Graph, indices: str, outputs: int) -> str:
 
 
 def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> str:
-    """Add the log odds of an ensemble with two labels, which agree with the predicted label (``is_positive``)."""
+    """Add nodes for the log odds of an ensemble with two labels, and return the name of the result.
+
+    ``is_positive`` is the name of the predicted label, true for the second one. The log odds agree with it.
+    """
     prior, share = step.options["prior"], step.options["share"]
     agree = graph.op("Equal", is_positive, graph.op("Greater", stacked, 0.0))
     log_odds = _clip(graph, stacked, 30.0)
@@ -348,7 +360,7 @@ def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> s
 
 
 def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
-    """Add the predicted number of an ensemble from those of its experts; ``votes`` sum to 1."""
+    """Add nodes that combine the numbers x of an ensemble's experts, and return the name of the result; ``votes`` sum to 1."""
     corrects, n = step.arrays["corrects"], len(votes)
     if (corrects >= 0).any():
         # Corrected experts correct no others themselves, so that one product adds all of their clipped predictions.
@@ -430,7 +442,7 @@ def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: st
 
 
 def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
-    """Add the anomaly score, from 0 to 1, of decision values with a usual center and size."""
+    """Add nodes for the anomaly score, from 0 to 1, of decision values f, and return the name of the result."""
     if size == 0.0:
         return graph.op("Mul", f, 0.0)
     z = graph.op("Div", graph.op("Sub", f, center), size)
@@ -440,7 +452,7 @@ def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
 
 
 def _add_probabilities(graph: Graph, calibration: MarginCalibration | LogOddsCalibration, f: str, has_many_labels: bool) -> str:
-    """Add the probabilities of a calibration from decision values f, float32 [rows, labels]."""
+    """Add nodes for the probabilities of decision values f, and return the name of the result [rows, labels]."""
     prior = calibration.prior
     f = graph.op("Mul", f, calibration.factor if isinstance(calibration, MarginCalibration) else 1.0)
     if has_many_labels:
@@ -459,7 +471,10 @@ def _add_probabilities(graph: Graph, calibration: MarginCalibration | LogOddsCal
 
 
 def _lift_winner(graph: Graph, p: str, is_winner: str) -> str:
-    """Lift the probability of the predicted label (1 in ``is_winner``) above the others, which the mixing may have lifted."""
+    """Add nodes that lift the probability of the predicted label above all others, and return the name of the result.
+
+    ``is_winner`` is 1 for the predicted label, else 0. Mixing with frequencies may have lifted another label.
+    """
     rivals = graph.op("ReduceMax", graph.op("Sub", p, is_winner), np.array([1]), keepdims=1)
     own = graph.op("ReduceSum", graph.op("Mul", p, is_winner), np.array([1]), keepdims=1)
     missing = graph.op("Max", graph.op("Sub", graph.op("Mul", rivals, 1.0 + _WINNER_LEAD), own), 0.0)
