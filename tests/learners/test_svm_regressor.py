@@ -170,9 +170,9 @@ class NaiveLeastSquares(naive.NaiveNewton):
 
 @pytest.mark.once
 def test_experts_equal_separate_learners():
-    # On scaled targets; those that correct another learn what that has left.
+    # Targets are scaled; boosting experts learn the residuals of another expert.
     model = SVMRegressor("low" if config.DISABLE_JIT else "normal", scaling=None, max_features=3, seed=3)
-    model._features.columns_of(list(next(iter(rows(1)))[0]), True)
+    model._features.find_columns(list(next(iter(rows(1)))[0]), True)
     model._grow_columns()
     team, stores, v = model._expert_specs, model._store.stores, model._store.views
     peers, twins = [], []
