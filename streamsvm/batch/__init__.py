@@ -1,4 +1,4 @@
-"""Exact fits of kernel machines to all rows at once, and adapters that refit them on a stream.
+"""Batch kernel machines, which are fitted to all rows at once, and adapters that refit them on a stream.
 
 The estimators follow scikit-learn's conventions. They need the extra ``batch``.
 """

@@ -291,6 +291,7 @@ def _search_budget(distillation: _Distillation, hold_out: _HoldOut, passes: int)
     best_loss = math.inf
 
     def fit_and_test(budget: int) -> tuple[bool, _Expansion]:
+        """Return whether the loss of an expansion with this budget is small enough, and the expansion."""
         nonlocal best_loss
         expansion = distillation.fit_expansion(budget, passes)
         loss = hold_out.measure_loss(expansion)
@@ -358,6 +359,7 @@ class _Distillation:
             return _Expansion(vectors, coefficients.T, intercept)
 
         def is_loss_negligible(values: np.ndarray) -> bool:
+            """Return whether these output values lose hardly any accuracy."""
             return self._estimate_accuracy_loss(values + intercept, targets) < _NEGLIGIBLE_LOSS
 
         vectors = problem.move_vectors(vectors, passes, None if margins is None else is_loss_negligible)

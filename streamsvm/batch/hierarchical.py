@@ -139,6 +139,7 @@ class HierarchicalMachine(PathMachine):
     _is_expansion = False  # decision values are those of ``_forest``
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+        """Fit the models, one for each C, with the same trees; return them."""
         Cs = [model.C for model in models]
         with self._rollback_on_error():
             prepared = self._prepare_path(Cs, X, y, sample_weight)
@@ -186,6 +187,7 @@ class HierarchicalMachine(PathMachine):
         trees, threads = list[_SolvedTree](), min(resolve_n_jobs(self.n_jobs), len(seeds))
 
         def solve_one(seed: int) -> None:
+            """Solve the problems with one tree, and report progress."""
             if (tree := problems.try_solve_tree(seed)) is not None:
                 trees.append(tree)
                 show(len(trees))
@@ -243,12 +245,15 @@ class HierarchicalMachine(PathMachine):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _prepare_predictor(self) -> None:
+        """Set ``_predictor``: the trees with the rows of their leaves."""
         self._predictor = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - always fast
+        """Return the machines' decision values, float64 [n, machines], averaged over the trees."""
         out = np.tile(self._intercepts, (X.shape[0], 1))
 
         def decide_chunk(start: int) -> None:
+            """Add the decision values of one chunk of rows."""
             rows = slice(start, start + _CHUNK_ROWS)
             chunk = X[rows].toarray() if sparse.issparse(X) else X[rows]
             add_forest_values(self._predictor, self._kernel, np.ascontiguousarray(chunk, np.float64), out[rows])
@@ -265,6 +270,7 @@ class HierarchicalMachine(PathMachine):
         return state
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        """Raise a ValueError if a saved machine is corrupt, such as its trees."""
         super()._check_saved(state, machines)
         vectors = state["support_vectors_"]
         if "_forest" not in state or sparse.issparse(vectors):

@@ -181,6 +181,7 @@ class KernelMachine(SklearnEstimator):
         size, tolerances = self._predictor.choose_chunk_rows(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
 
         def decide_chunk(start: int) -> None:
+            """Write the decision values of the chunk that starts at a position."""
             chunk, values = X[start : start + size], out[start : start + size]
             rough_sums = None if find_settled is None else self._predictor.compute_float32(chunk)
             if find_settled is not None and rough_sums is not None:
@@ -277,14 +278,17 @@ class KernelClassifier(SklearnClassifier):
     _uses_votes = False
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
+        """Return the training data with class indices and class weights; set ``classes_`` and ``class_weight_``."""
         labels = self._index_classes(training.y, training.used_rows)
         self.class_weight_: np.ndarray = self._compute_class_weights(labels, training.weights)
         return training._replace(labels=labels, weights=training.weights * self.class_weight_[labels])
 
     def _count_machines(self, classes: int) -> int:
+        """Return 1 for two classes, and otherwise the number of classes."""
         return 1 if classes == 2 else classes
 
     def _predict_checked(self, X: Any) -> np.ndarray:
+        """Return the labels of checked rows, from float32 decision values if these settle them."""
         return self._predict_from_decisions(self._compute_decisions(X, self._find_settled))
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
@@ -297,6 +301,7 @@ class KernelClassifier(SklearnClassifier):
         return low[:, 0] > high.max(axis=1)
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
+        """Return the values of `decision_function`: [n] for two classes, otherwise [n, classes]."""
         return f[:, 0] if len(self.classes_) == 2 else f
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
@@ -316,15 +321,18 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
     """Largest error without a loss, in the units of y; at least 0. A larger epsilon gives fewer support vectors."""
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
+        """Return the training data with float64 targets; raise a ValueError if they are too large or too small."""
         targets = training.y.astype(np.float64)
         check_targets(targets)
         return training._replace(targets=targets)
 
     @property
     def _epsilon(self) -> float:
+        """Epsilon of the epsilon-insensitive loss."""
         return float(self.epsilon)
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
+        """Return the predicted targets [n]."""
         return f[:, 0]
 
 

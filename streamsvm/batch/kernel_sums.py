@@ -138,10 +138,12 @@ class KernelSums:
 
     @cached_property
     def _stays_sparse(self) -> bool:
+        """Whether sparse vectors stay sparse for exact sums."""
         return sparse.issparse(self._vectors) and True in self._centres
 
     @cached_property
     def _exact_vectors(self) -> NormedRows:
+        """The float64 vectors for exact sums: sparse, or dense and centred."""
         return NormedRows(self._vectors if self._stays_sparse else _center_rows(self._vectors, self._centres[False]))
 
     def _prepare_rows(self, X: Any) -> tuple[_TiledVectors, Float32Rows, np.ndarray] | None:

@@ -68,6 +68,7 @@ class PathMachine(PathEstimator, KernelMachine):
 
     @property
     def _exact_class_name(self) -> str:
+        """The name of the exact estimator that warnings recommend."""
         return "CSMOClassifier" if is_classifier(self) else "CSMORegressor"
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
@@ -105,6 +106,7 @@ class PathMachine(PathEstimator, KernelMachine):
         return [labels == k for k in range(1 if classes == 2 else 0, classes)]
 
     def _to_dense(self, X: Any) -> np.ndarray:
+        """Return X as a dense array; raise a ValueError if a sparse X is too large."""
         if not sparse.issparse(X):
             return X
         if float(X.shape[0]) * X.shape[1] > MAX_DENSE_VALUES:

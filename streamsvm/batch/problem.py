@@ -64,6 +64,7 @@ class RowGroups:
         X = np.empty((len(self), self._X.shape[1]))
 
         def copy_rows(start: int) -> None:
+            """Copy one chunk of rows."""
             X[start : start + _COPIED_ROWS] = self._X[self.row_of_group[start : start + _COPIED_ROWS]]
 
         self.for_each(copy_rows, range(0, len(self), _COPIED_ROWS))
@@ -148,6 +149,7 @@ def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach
     size = max(_HASHED_VALUES // max(X.shape[1], 1), 1)
 
     def add_hashes(start: int) -> None:
+        """Add the hashes of one chunk of rows."""
         chunk = np.require(bits[start : start + size], requirements=["C", "W"])  # another layout would need another compilation
         _add_hashes(chunk, factors[:-1], hashes[start : start + size])
 
@@ -158,6 +160,7 @@ def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach
     repeated = np.flatnonzero(~is_new)
 
     def compare_rows(start: int) -> None:
+        """Mark rows that differ from the previous row with the same hash, in one chunk."""
         chunk = repeated[start : start + size]
         rows, previous = order[chunk], order[chunk - 1]
         is_new[chunk] |= (bits[rows] != bits[previous]).any(axis=1)

@@ -53,6 +53,7 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
     norms = np.ascontiguousarray((S.multiply(S) if sparse.issparse(S) else np.square(S)).sum(axis=1)).ravel()
 
     def convert_to_values(products: np.ndarray, norm: np.ndarray) -> np.ndarray:
+        """Convert inner products with a row of this squared norm to kernel values, in place."""
         convert_to_kernel_values(products[np.newaxis], norm, norms, kernel)
         return np.clip(products, -LARGEST_KERNEL, LARGEST_KERNEL, out=products)
 
@@ -186,12 +187,14 @@ class ReducedSet:
         target_probabilities = _compute_softmax(self.targets + intercept)
 
         def split_point(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return the coefficients and the vectors that a point of the optimiser stands for."""
             a = to_coefficients @ point[: m * outputs].reshape(m, outputs)
             if scale is None:
                 return a, vectors
             return a, np.clip(point[m * outputs :].reshape(vectors.shape) / scale, -LARGEST_FEATURE, LARGEST_FEATURE)
 
         def compute_loss(point: np.ndarray) -> tuple[float, np.ndarray]:
+            """Return the cross entropy at a point of the optimiser, and its gradient."""
             a, Z = split_point(point)
             total, a_gradient, sums = 0.0, np.zeros_like(a), np.zeros((m, Z.shape[1] + 1))
             rounded_a = a.astype(dtype)
@@ -216,6 +219,7 @@ class ReducedSet:
         return (Z, a) if np.isfinite(result.x).all() else (vectors, coefficients)
 
     def _can_move(self, vectors: np.ndarray) -> bool:
+        """Return whether vectors can be moved: the kernel is Gaussian, and they are not too many."""
         return len(vectors) > 0 and self.kernel.kind == RBF and vectors.size <= _MAX_MOVED_VALUES
 
     def _choose_step_dtype(self, vectors: np.ndarray) -> np.dtype[Any]:

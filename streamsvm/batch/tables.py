@@ -176,6 +176,7 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
     classes_: np.ndarray
 
     def _check_labels(self, y: Any, n: int) -> list[Any]:
+        """Return the labels as a list; raise a ValueError if they are invalid for a classifier."""
         labels = super()._check_labels(y, n)
         check_classification_targets(y)
         return labels
@@ -208,6 +209,7 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         return probabilities
 
     def _to_predictions(self, values: list[Any]) -> np.ndarray:
+        """Convert the model's labels to those of ``classes_``, [n]."""
         class_indices = self._index_labels()
         return self.classes_[[class_indices[label] for label in values]]
 
@@ -238,4 +240,5 @@ class TableRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
         return self._continue_learning(X, y, sample_weight)
 
     def _to_predictions(self, values: list[Any]) -> np.ndarray:
+        """Convert the model's predictions to float64 [n]."""
         return np.asarray(values, np.float64)

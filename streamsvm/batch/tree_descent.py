@@ -281,6 +281,7 @@ def descend_tree(
         return gap + loss.margin * abs(float(b.sum())), 0.5 * quadratic + cost + constant
 
     def make_solution() -> TreeSolution:
+        """Return the current solution, with its true gap and its leaf weights."""
         gap, objective = run_walk(0)
         relative_gap = float(gap / objective) if objective > 0.0 else 0.0
         weights = b.copy()

@@ -1,1 +1,1 @@
-"""Batch models on a stream, refitted to a window of its last rows."""
+"""Adapters: batch models on a stream, refitted to a window of the last rows."""

@@ -203,13 +203,16 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return 0.0 if target == next(iter(self._labels.targets.values())) else 1.0
 
     def _count_names(self) -> tuple[int, ...]:
+        """Return the numbers of feature names and of labels seen so far."""
         return *super()._count_names(), self._labels.n_seen
 
     def _forget_names(self, counts: tuple[int, ...]) -> None:
+        """Forget feature names and labels that were added since `_count_names` returned these counts."""
         super()._forget_names(counts)
         self._labels.forget_after(counts[1])
 
     def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Add valid rows to the window, and update the counts of the labels in it."""
         replaced = super()._add_rows(X, targets, weights)
         for target in targets[-self.window :].tolist():
             self._counts[target] += 1
@@ -218,12 +221,14 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return replaced
 
     def _find_obstacle(self) -> str | None:
+        """Return the reason why the window cannot be fitted, such as only one class, or None."""
         targets = self._window.targets
         if len(targets) and self._counts[targets[0]] == len(targets):
             return f"the window has only one class, {self.labels[int(targets[0])]!r}"
         return super()._find_obstacle()
 
     def _make_job(self) -> FitJob:
+        """Return the data for a fit to the current window, with the labels and calibration folds."""
         return super()._make_job()._replace(labels=list(self.labels), calibration_folds=int(self.calibration_folds))
 
     # Predictions ------------------------------------------------------------------------------------------------------------
@@ -352,12 +357,14 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         super().__post_init__()
 
     def _encode_target(self, y: Any) -> float:
+        """Return a target as float; raise a ValueError if it is not a finite number."""
         return validate_target(y)
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
         return float(super().predict_one(x))
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
+        """Return the predicted targets [n]; without a model, the mean target of the window."""
         if fit is not None and len(rows):  # scikit-learn's models raise an error for 0 rows
             return np.asarray(predict_finite_rows(fit.model, rows))
         return np.full(len(rows), self._window.targets.mean() if self.n_window else 0.0)

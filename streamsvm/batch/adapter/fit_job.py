@@ -138,6 +138,7 @@ def fit_log_factor(
     targets *= weights[rows, np.newaxis]
 
     def compute_loss(log_factor: float) -> float:
+        """Return the cross entropy of the smoothed targets with this logarithm of the factor."""
         return float(-np.sum(targets * _compute_log_softmax(np.exp(log_factor) * scores)))
 
     return float(minimize_scalar(compute_loss, bounds=(-MAX_LOG_FACTOR, MAX_LOG_FACTOR), method="bounded").x)
@@ -187,6 +188,7 @@ class FitJob(NamedTuple):
             class_of_label[order] = np.arange(len(order))
 
             def fit_and_decide(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+                """Fit a clone to the rows of one mask, and return the decision values of the rows of the other."""
                 fold_model = self._fit_clone(X[train], values[targets[train]], weights[train])
                 return compute_decision_values(fold_model, X[test])
 

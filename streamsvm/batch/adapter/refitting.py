@@ -258,6 +258,7 @@ class RefittingEstimator(WindowedEstimator):
         return self._predict_with(self._prepare_row(x, fit), fit).tolist()[0]
 
     def _predict_rows(self, X: Any) -> Any:
+        """Return the predictions of many rows as a series or array, like X."""
         fit = self._get_latest_fit()
         rows, like = self._prepare_rows(X, fit)
         return to_series(self._predict_with(rows, fit), like)

@@ -1,1 +1,1 @@
-"""Exact kernel machines by conjugate SMO."""
+"""Exact kernel machines, solved by conjugate SMO (sequential minimal optimisation)."""

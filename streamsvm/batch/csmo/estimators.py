@@ -162,6 +162,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
 
     @property
     def _value_sign(self) -> float:
+        """1 for two classes; -1 for more, where scikit-learn's decision values are positive for the first class of a pair."""
         return 1.0 if len(self.classes_) == 2 else -1.0
 
     @property
@@ -202,6 +203,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return super().predict(X)
 
     def _fit_probabilities(self, training: TrainingData, interrupted: bool) -> None:
+        """Fit the sigmoids for `predict_proba` if ``probability`` is True, unless the fit was interrupted."""
         self._sigmoids: np.ndarray | None = None
         if hasattr(self, "predict_proba") and not interrupted:
             machine = clone(self).set_params(probability=False, class_weight=None)  # training.weights include class weights
@@ -211,17 +213,21 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
             self._sigmoids = fit_sigmoids(machine, training, weights, self.random_state)
 
     def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
+        """Return the class of each row, int64 [n], and all pairs of classes, int64 [machines, 2]."""
         return training.labels, np.array(list(combinations(range(len(self.classes_)), 2)))  # type: ignore[return-value]
 
     def _order_support(self, support: np.ndarray, training: TrainingData) -> np.ndarray:
+        """Return the positions of the support vectors class by class; set ``n_support_``."""
         labels = training.labels[support]  # type: ignore[index]
         self.n_support_: np.ndarray = np.bincount(labels, minlength=len(self.classes_)).astype(np.int32)
         return support[np.argsort(labels, kind="stable")]
 
     def _count_machines(self, classes: int) -> int:
+        """Return the number of pairs of classes."""
         return classes * (classes - 1) // 2
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
+        """Return one value for each class, float64 [n, classes], whose differences fit the decision values of the pairs."""
         # A pair's decision value estimates the difference of two class values. These are the least squares solution.
         return self._sum_pair_values(f) / len(self.classes_)
 
@@ -238,10 +244,12 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return 0.5 * (self._sum_pair_values(np.where(is_second, 1.0, -1.0)) + len(self.classes_) - 1)
 
     def _predict_checked(self, X: Any) -> np.ndarray:
+        """Return the labels of checked rows, with exact decision values if ties are broken by their size."""
         breaks_ties = self.break_ties and len(self.classes_) > 2  # by exact decision values, so float32 settles nothing
         return self._predict_from_decisions(self._compute_decisions(X)) if breaks_ties else super()._predict_checked(X)
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """Return a mask of the rows whose label is the same for all decision values within the errors: votes cannot change it."""
         if len(self.classes_) == 2:
             return super()._find_settled(f, error)
         has_class = np.zeros((f.shape[1], len(self.classes_)))
@@ -254,10 +262,12 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return ~unsure.any(axis=1) | (low[:, 0] > high.max(axis=1))
 
     def _compute_soft_votes(self, f: np.ndarray) -> np.ndarray:
+        """Return a continuous version of the votes of each class, float64 [n, classes]."""
         # Pairs with small decision values give a fraction of a vote. A class with all votes is 1 above the next one.
         return 0.5 * len(self.classes_) * self._compute_class_values(np.clip(f / _FULL_VOTE_MARGIN, -1.0, 1.0))
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
+        """Return the values of `decision_function`: of the second class, of each pair, or of each class."""
         if len(self.classes_) == 2:
             return f[:, 0]
         return -f if self.decision_function_shape == "ovo" else self._compute_class_scores(f)
@@ -268,6 +278,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return self._count_votes(f > 0.0) + sums / (3.0 * (np.abs(sums) + 1.0))
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
+        """Return the labels for decision values: those of the class with the most votes."""
         if len(self.classes_) == 2:
             return super()._predict_from_decisions(f)
         # As in LIBSVM, a pair with the decision value 0 votes for one class here, and for the other one in the scores.
@@ -275,6 +286,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return self.classes_[scores.argmax(axis=1)]
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        """Raise a ValueError if a saved classifier is corrupt, such as its numbers of support vectors."""
         super()._check_saved(state, machines)
         counts, shape = state["n_support_"], (len(state["classes_"]),)
         if not has_type_and_shape(counts, np.int32, shape) or (counts < 0).any() or counts.sum() != len(state["support_"]):

@@ -338,6 +338,7 @@ class CSMO(KernelMachine):
         thread_data = threading.local()
 
         def solve_one(k: int) -> None:
+            """Solve one machine in this thread, unless the fit was stopped."""
             if not stop.is_set():
                 if not hasattr(thread_data, "buffer"):
                     thread_data.buffer = allocate_buffer(self.cache_size, fit.max_rows)
@@ -366,6 +367,7 @@ class CSMO(KernelMachine):
             check_one_of("kernel", self.kernel, self._kernels)
 
     def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        """Check and return the weights of the rows, float64 [n]; negative weights become 0, with a warning."""
         # scikit-learn's own check raises other messages for weights that are all 0 than its tests of SVC expect.
         n = _num_samples(X)
         if sample_weight is None:
@@ -379,6 +381,7 @@ class CSMO(KernelMachine):
         return np.maximum(weights, 0.0)
 
     def _check_training_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Check and return the rows X, and their labels or targets y; set ``shape_fit_``."""
         if callable(self.kernel):  # rows may have any type that the function accepts
             check_consistent_length(X, y)
             if _num_samples(X) == 0:
@@ -394,6 +397,7 @@ class CSMO(KernelMachine):
         return X, y
 
     def _make_kernel(self, X: Any, weights: np.ndarray) -> Kernel:
+        """Return the kernel; raise a ValueError if gamma is too large for float32."""
         if callable(self.kernel) or self.kernel == "precomputed":
             return Kernel(PRECOMPUTED, 1.0, 0.0, 1)
         kernel = super()._make_kernel(X, weights)
@@ -432,12 +436,14 @@ class CSMO(KernelMachine):
         return support
 
     def _take_support_vectors(self, X: Any) -> Any:
+        """Return the support vectors; empty for a precomputed kernel, which has none."""
         self._kernel_function = self.kernel if callable(self.kernel) else None
         if self._kernel.kind == PRECOMPUTED:
             return np.empty((0, 0)) if self._kernel_function is None else _safe_indexing(X, self.support_)
         return super()._take_support_vectors(X)
 
     def _prepare_predictor(self) -> None:
+        """Set ``_predictor``; None for precomputed kernels, which need no preparation."""
         if self._kernel.kind == PRECOMPUTED:
             self._predictor = None
         else:
@@ -446,10 +452,12 @@ class CSMO(KernelMachine):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _check_rows(self, X: Any) -> Any:
+        """Check and return rows to predict; a kernel function gets them unchecked."""
         check_is_fitted(self)
         return super()._check_rows(X) if self._kernel.kind != PRECOMPUTED or self._kernel_function is None else X
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
+        """Return the machines' decision values, float64 [n, machines]; X contains kernel values if these are precomputed."""
         if self._kernel.kind != PRECOMPUTED:
             return super()._compute_decisions(X, find_settled)
         n, m = _num_samples(X), len(self.support_)
@@ -468,6 +476,7 @@ class CSMO(KernelMachine):
     # Saved models -----------------------------------------------------------------------------------------------------------
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        """Raise a ValueError if a saved machine is corrupt, such as support vectors out of range."""
         if state.get("_kernel", _MISSING_KERNEL).kind != PRECOMPUTED:
             super()._check_saved(state, machines)
             return

@@ -60,10 +60,12 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
 
     @property
     def _sum_share(self) -> float:  # type: ignore[override]
+        """The sum of the dual coefficients relative to that of their bounds: nu."""
         return float(self.nu)
 
     @property
     def _epsilon(self) -> float:
+        """0: the dual problem is that of regression without epsilon, as there are no classes."""
         return 0.0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override] # noqa: ARG002
@@ -102,10 +104,13 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         return self.decision_function(X) + self.offset_
 
     def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
+        """Return class 1 for each row, int64 [n], and the only machine [[0, 1]]: all coefficients are positive."""
         return np.ones(len(training.weights), np.int64), np.array([[0, 1]])
 
     def _predict_checked(self, X: Any) -> np.ndarray:
+        """Return 1 (inside) or -1 (outside) for checked rows [n]."""
         return self._predict_from_decisions(self._compute_decisions(X, is_sign_settled))
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
+        """Return 1 for decision values of at least 0, and otherwise -1, [n]."""
         return np.where(f[:, 0] >= 0.0, 1, -1).astype(np.intp)

@@ -56,6 +56,7 @@ class Problem(NamedTuple):
 
     @property
     def largest_bound(self) -> float:
+        """The largest absolute value of a bound."""
         return max(float(self.upper.max()), -float(self.lower.min()))
 
 

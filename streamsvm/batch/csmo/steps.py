@@ -52,6 +52,7 @@ class Scratch(NamedTuple):
 
     @classmethod
     def allocate(cls, n: int, dtype: Any) -> Scratch:
+        """Return memory for steps on n rows, with the precision ``dtype``."""
         return cls(
             np.empty(n, dtype), np.empty(n, dtype), np.zeros(n, dtype), np.empty(CHUNK_ROWS, np.float32),
             np.zeros(n), np.empty(n, np.int64), np.zeros(n, bool),

@@ -48,6 +48,7 @@ class Float32Rows(NamedTuple):
 
     @property
     def n_rows(self) -> int:
+        """The number of rows."""
         return len(self.squares)
 
     @property
@@ -93,6 +94,7 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
     extremes, failed_chunks = np.empty((2, len(starts), d)), []
 
     def find_extremes(start: int) -> None:
+        """Write the smallest and the largest value of each feature in a chunk of rows."""
         chunk = X[start : start + size]
         chunk.min(axis=0, out=extremes[0, start // size])
         chunk.max(axis=0, out=extremes[1, start // size])
@@ -107,6 +109,7 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
     is_rarer, counts = np.empty((n, len(varying)), bool), np.empty((len(starts), len(varying)))
 
     def compare_values(start: int) -> None:
+        """Mark the larger values of a chunk of rows, and count them; note a chunk with a third value."""
         chunk = X[start : start + size]
         is_high = high == chunk
         if not (is_high | (low == chunk)).all():
@@ -173,6 +176,7 @@ def write_kernel_block(left: Float32Rows, right: Float32Rows, out: np.ndarray, f
     size = _choose_item_rows(left, right) if by_rows else _choose_item_rows(right, left)
 
     def write_item(start: int) -> None:
+        """Write the kernel values of one item: a range of rows, or of columns."""
         first, last = (0, start + size) if is_mirrored else (0, right.n_rows) if by_rows else (start, start + size)
         columns = right_side.slice_rows(first, last)
         for rows, column, tile in iter_product_tiles(left, columns, *((start, start + size) if by_rows else (0, left.n_rows))):
@@ -191,6 +195,7 @@ def add_kernel_products(
     right_side, c, size = make_right_side(right), coefficients.astype(np.float32), _choose_item_rows(left, right)
 
     def add_item(start: int) -> None:
+        """Add the products of one range of rows."""
         for rows, first, tile in iter_product_tiles(left, right_side, start, start + size):
             _add_tile_products(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
 

@@ -170,6 +170,7 @@ def write_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, out: np.nd
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
     def write_rows(start: int) -> None:
+        """Write the kernel values of one range of rows."""
         rows = A[start : start + size]
         memory = _allocate_tile(len(rows), tiles)
         for first, columns in tiles:
@@ -204,6 +205,7 @@ def add_kernel_sums(
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
     def add_rows(start: int) -> None:
+        """Add the sums of one range of rows."""
         raise_if_stopped()
         rows, sums = A[start : start + size], out[start : start + size]
         memory = _allocate_tile(len(rows), tiles)

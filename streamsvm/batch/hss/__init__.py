@@ -1,8 +1,9 @@
 """Kernel matrices of many rows in hierarchically semi-separable (HSS) form: products, solves and determinants in linear time.
 
-Read in this order: `tree` puts near rows together, `skeletons` picks the rows from which the others of a node are interpolated,
-`compression` finds near neighbours and repeats that until the estimated error is small enough, `factorization` computes with the
-result, and `matrix` is the public class. `cuts` and `compositional` are another form, of kernels that new rows have, too.
+The modules in reading order: `trees` orders rows such that similar ones are close to each other; `skeletons` chooses the rows of
+each node from which the others are interpolated; `compression` finds nearest neighbours, and increases the precision until the
+estimated error is small enough; `factorization` solves equations with the result; `matrix` is the public class. `compositional`
+has matrices of another kind, whose kernels are also defined for new rows.
 
 Needs the extra ``batch``.
 

@@ -47,6 +47,7 @@ class CompositionalMatrix(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all arrays."""
         return int(sum(array.nbytes for array in self))
 
 

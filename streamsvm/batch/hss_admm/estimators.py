@@ -130,6 +130,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
     """Maximum number of iterations."""
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+        """Fit the models, one for each C, with one compressed matrix; return them."""
         Cs = [model.C for model in models]
         with self._rollback_on_error(), limit_blas_threads():  # the products are too small for several threads
             prepared = self._prepare_path(Cs, X, y, sample_weight)
@@ -172,6 +173,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         return K
 
     def _make_admm_options(self, K: HSSMatrix) -> ADMMOptions:
+        """Return the options of the iterations, for the parameter ``beta`` and the size of the matrix."""
         verbose, n = bool(self.verbose), K.shape[0]
         if self.beta == "paper":
             return ADMMOptions(1e2 if n < 10**5 else 1e3 if n < 10**6 else 1e4, False, 1.0, 0.0, _PAPER_ITERATIONS, verbose)
