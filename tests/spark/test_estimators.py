@@ -222,7 +222,7 @@ BUDGETED = [
     ({"learner": "svm"}, "learner='svm' cannot learn partitions: .* use 'bsca'"),
     ({"learner": "linear", "budget": 100}, "OnlineLinearSVC has no parameter 'budget'"),
     ({"learner": "rbp", "C": 2.0}, "RBP has no parameter 'C'"),
-    ({"learner": "bsgd", "C": 1.0}, "BSGDClassifier has no parameter 'C'; its parameters:  .*l2"),
+    ({"learner": "bsgd", "C": 1.0}, "BSGDClassifier has no parameter 'C'; its parameters: .*l2"),
     ({"budget": 0}, "budget"),
     ({"gamma": -1.0}, "gamma"),
     ({"passes": 0}, "passes must be at least 1, not 0"),
