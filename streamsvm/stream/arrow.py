@@ -104,7 +104,7 @@ class ArrowSource(TableSource):
         except self._errors as error:
             self._exit_stack.close()
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-        columns = [column for field in schema for column in _leaf_columns(_Column((field.name,)), field.type)]
+        columns = [column for field in schema for column in _iter_leaf_columns(_Column((field.name,)), field.type)]
         names, structs = [column.name for column in columns], {name for column in columns for name in column.path[:-1]}
         if problem := self._parser.find_column_problem(names, label if label_needed else None, structs):
             self._exit_stack.close()
@@ -151,6 +151,7 @@ class ArrowSource(TableSource):
         return Table(tuple(columns), list(columns.values()), y)
 
     def _get_array(self, batch: Any, column: _Column) -> Any:
+        """Return the Arrow array of a column, which may be nested in structs."""
         return self._get_nested_field(batch.column(column.path[0]), column.indices)
 
     @contextlib.contextmanager
@@ -259,11 +260,13 @@ class _Column(NamedTuple):
         return _Column(self.path[: depth + 1], self.indices[:depth])
 
 
-def _leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
+def _iter_leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
     """Yield a column, or the columns in it if it is a struct."""
     fields = [kind.field(i) for i in range(kind.num_fields)] if str(kind).startswith("struct<") else []
     if not fields or len(column.path) == MAX_DEPTH:
         yield column
         return
     for index, field in enumerate(fields):
-        yield from _leaf_columns(_Column((*column.path, f"{column.name}.{field.name}"), (*column.indices, index)), field.type)
+        yield from _iter_leaf_columns(
+            _Column((*column.path, f"{column.name}.{field.name}"), (*column.indices, index)), field.type
+        )

@@ -133,7 +133,7 @@ def parse_checkpoint(data: bytes, name: str, trusted: bool = False) -> Checkpoin
 
 
 def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
-    # With trusted=None, read only the header.
+    """Read a checkpoint from a file or from ``data``; with ``trusted=None``, only its header, without model and state."""
     try:
         container = unpack_container(read_file(Path(path)) if data is None else data)
         header, parts = read_metadata(container), {} if trusted is None else read_parts(container, trusted)
@@ -337,11 +337,13 @@ class CheckpointFolder(Checkpoints):
         return path
 
     def _check_owned(self, path: Path) -> None:
+        """Raise a TakenOverError if another process has taken over the folder."""
         if not self._is_owned:
             raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken over the folder")
 
     @property
     def _is_owned(self) -> bool:
+        """Whether this process still has the lock of the folder."""
         # Another process that takes over replaces the lock file.
         try:
             present, locked = (self.path / _LOCK_NAME).stat(), os.fstat(self._lock.fileno())
@@ -427,6 +429,7 @@ def _read_file_state(file: Path) -> tuple[int, ...] | None:
 
 
 def _is_corrupt(file: Path) -> bool:
+    """Return whether a checkpoint file is damaged."""
     try:
         _read_checkpoint(file)
     except CheckpointError as error:  # other errors do not mean damage: it may be of a newer version

@@ -104,6 +104,7 @@ class ColumnMonitor(Resumable):
                 self._add_values(name, part, n)
 
     def _add_values(self, name: Hashable, values: Values, n: int) -> None:
+        """Count ``n`` rows with a value in a column, and those with an unknown name."""
         if name in self._learned:
             self._values[name] += n
             if self._encoder is not None and (unknown := self._encoder.column_state.count_unknown_names(name, values)):

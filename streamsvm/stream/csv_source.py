@@ -163,6 +163,7 @@ class CSVSource(TextSource):
         return self._reader.peek(size), n, cells
 
     def _make_csv_reader(self, texts: Iterable[str]) -> Any:
+        """Return a `csv.reader` of lines with the options of this source."""
         return csv.reader(texts, strict=True, delimiter=self._delimiter, skipinitialspace=True)
 
     def _has_row(self, line: bytes) -> bool:
@@ -229,6 +230,7 @@ class CSVSource(TextSource):
         return n if n == 1 or (fits and not self._is_header(cells)) else 0
 
     def _make_bad_chunk(self, row: BadRow) -> Chunk:
+        """Return a chunk with one unreadable row."""
         return Chunk([row], lambda _: row.place, lambda _: row.raw, passthrough_columns=[[None]] * len(self.passthrough_names))
 
     def _warn_of_unclosed_quote(self, chunk: LinesChunk) -> None:
@@ -263,14 +265,17 @@ class CSVSource(TextSource):
         ]
 
     def _is_header(self, cells: Sequence[str]) -> bool:
+        """Return whether cells are the names of the columns."""
         return cells[0].strip() == self._names[0] and [cell.strip() for cell in cells] == self._names
 
     def _describe_problem(self, cells: Sequence[str]) -> str:
+        """Return the reason why a row with these cells is refused."""
         if len(cells) == len(self._names):
             return "the line that names the columns stands here again"
         return f"{len(cells)} cells for {len(self._names)} columns: {short_repr(','.join(cells))}"
 
     def _make_row(self, cells: list[str], is_plain: bool) -> Row:
+        """Parse cells into a row. ``is_plain`` means that float() parses all numbers of the line correctly."""
         y = self.parse_label_cell(cells.pop(self._label_index) if self._label_index >= 0 else "")
         parse = float if is_plain else parse_number  # float() accepts some texts that are no plain numbers
         if self._uses_parser:
@@ -357,14 +362,17 @@ class _CSVColumnReader:
         self._assign_columns()
 
     def _add_text_column(self, index: int) -> None:
+        """Make a column one of texts, which are parsed in Python."""
         source = self._source
         read = source._parser.get_value_parser(source._names[index]) if source._uses_parser else _parse_optional_cell
         self._texts[index] = CachedTextParser(lambda text: read(self._decode_cell(text)))
 
     def _decode_cell(self, cell: str | bytes) -> str:
+        """Return a cell as text; it is bytes if the text has letters of several bytes."""
         return cell if isinstance(cell, str) else cell.decode(self._source._encoding)
 
     def _assign_columns(self) -> None:
+        """Assign each column of the file to a column of numbers or of texts in the arrays of `read_cells`."""
         source, n = self._source, len(self._source._names)
         self._columns, self._places = np.full(n, -1), np.full(n, -1)
         passthrough = {source._names.index(name) for name in source.passthrough_names}
@@ -445,6 +453,7 @@ class _CSVColumnReader:
 
 
 def _has_several_lines(row: bytes) -> bool:
+    """Return whether a row has a newline before its end."""
     return b"\n" in row[:-1]
 
 

@@ -81,7 +81,7 @@ class JSONObjects:
                 rows.skip_row()
             else:
                 if known_features or not (large := [name for name in self._names.number_index if rows.has_large_integers(name)]):
-                    return self._table(rows, unparsed, exact=not known_features)
+                    return self._make_table(rows, unparsed, exact=not known_features)
                 self._add_text_columns(large)
 
     def _parse_flat_object(self, row: bytes) -> Mapping[str, Any]:
@@ -129,12 +129,13 @@ class JSONObjects:
         return parse_text
 
     def _parse_label(self, text: bytes) -> Any:
+        """Parse the JSON text of a label; None if it is missing."""
         y = normalize_label(self._parse(text.decode())) if text else None
         if isinstance(y, float) and not math.isfinite(y):
             raise ValueError("parsers differ in how they read it")
         return y if self._parser is None else self._parser.parse_label(y)
 
-    def _table(self, rows: _RowReader, unparsed: UnparsedRows, exact: bool) -> Table:
+    def _make_table(self, rows: _RowReader, unparsed: UnparsedRows, exact: bool) -> Table:
         names: list[str] = []
         columns: list[Values] = []
         for name in self._columns:
@@ -175,6 +176,7 @@ class _FieldNames:
 
 
 def _is_text(name: str) -> bool:
+    """Return whether a name is valid Unicode text, without lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -276,6 +278,7 @@ _QUOTE = ord('"')
 
 
 def _make_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the dict of an object; raise a ValueError if a name is repeated."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -307,6 +310,7 @@ class JSONLinesSource(TextSource):
         return self._objects.parse_table(*concatenate_rows(lines), known_features) if self._encoding == "utf-8" else None
 
     def _parse_object(self, line: str) -> dict[str, Any]:
+        """Parse a line as a JSON object; raise a ValueError with the reason if it is not one."""
         hint = _LIST_HINT if line.lstrip()[:1] == "[" else ""
         try:
             x = STRICT_DECODER.decode(line)

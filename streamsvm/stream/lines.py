@@ -90,6 +90,7 @@ class ByteStream:
         return self._read_bytes()
 
     def _read_bytes(self) -> bytes:
+        """Read the next bytes from the file, decompressed; empty at the end, or after `stop`."""
         chunk: bytes | None = None
         while chunk is None:  # None if another reader of the pipe was quicker
             self._wait_for_bytes(None)

@@ -187,6 +187,7 @@ class LearningLoop(StreamLoop):
         self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.encoder)
 
     def _resume_drift(self, folder: Path | str, state: Any, detector: Any) -> None:
+        """Continue the watch for drift with a saved state and detector."""
         if self.drift is None:
             raise CheckpointError(f"{folder} was learned with a detector of drift: give --drift, {START_AFRESH}")
         try:

@@ -179,9 +179,7 @@ class LearningCurve:
         drifts: int | None = None,
     ) -> None:
         """Add the point that is due after this number of rows."""
-        self.points.append(
-            CurvePoint(rows, _rounded_value(metric), _rounded_value(windowed), _rounded_value(guess), refused, drifts)
-        )
+        self.points.append(CurvePoint(rows, _round_value(metric), _round_value(windowed), _round_value(guess), refused, drifts))
         if len(self.points) == _MAX_POINTS:
             self.every *= 2
             self.points = [point for point in self.points if point.rows % self.every == 0]
@@ -199,7 +197,7 @@ class LearningCurve:
             curve = cls(state["metric"], validate_count("window", state["window"]))
             curve.every = validate_count("every", state["every"])
             for row, metric, windowed, guess, refused, drifts in state["points"]:
-                metrics = [math.nan if x is None else _rounded_value(x) for x in (metric, windowed, guess)]
+                metrics = [math.nan if x is None else _round_value(x) for x in (metric, windowed, guess)]
                 n_refused, n_drifts = (None if x is None else validate_count("points", x) for x in (refused, drifts))
                 curve.points.append(CurvePoint(row, metrics[0], metrics[1], metrics[2], n_refused, n_drifts))
             positions = [0, *(point.rows for point in curve.points)]
@@ -211,7 +209,8 @@ class LearningCurve:
         return curve
 
 
-def _rounded_value(value: float) -> float:
+def _round_value(value: float) -> float:
+    """Round a value for the curve; NaN if it is too large."""
     return float(f"{value:.{_N_DIGITS}g}") if abs(value) <= _LARGEST_VALUE else math.nan
 
 

@@ -87,6 +87,7 @@ class RefusedRowHandler(Resumable):
             raise self._limit_error(f"{place}: {reason}. Now {share}")
 
     def _limit_error(self, text: str) -> StreamError:
+        """Return the error for too many refused rows, with their counts."""
         counted = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items())
         return StreamError(f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit")
 
@@ -155,5 +156,6 @@ def _encode_raw(raw: Any) -> tuple[int, str, str]:
 
 
 def _format_ordinal(number: int) -> str:
+    """Return a number as an ordinal, such as 2nd."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"

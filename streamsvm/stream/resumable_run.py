@@ -111,11 +111,11 @@ class ResumableRun:
         RuntimeError
             An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
         """
-        return self._run_guarded(max_rows, True)
+        return self._run_once(max_rows, True)
 
     def run_step(self, max_rows: int) -> Progress:
         """Process up to ``max_rows`` of the available rows, without a checkpoint at the end; the next call continues."""
-        return self._run_guarded(max_rows, False)
+        return self._run_once(max_rows, False)
 
     def write_checkpoint(self, always: bool = False) -> None:
         """Write a checkpoint, if the run has a checkpoint store and has read rows since the last one.
@@ -134,7 +134,7 @@ class ResumableRun:
         if seconds >= self._max_checkpoint_seconds or (is_due and self._is_worth_saving):
             self._save_checkpoint(self._checkpoints)
 
-    def _run_guarded(self, max_rows: int | None, ends: bool) -> Progress:
+    def _run_once(self, max_rows: int | None, ends: bool) -> Progress:
         """Run once, and make the loop unusable if that fails or it is stopped. ``ends`` is False for a step of a longer run."""
         if self._unusable_reason:
             raise RuntimeError(
@@ -212,6 +212,7 @@ class ResumableRun:
         )
 
     def _max_batch_rows(self) -> int:
+        """Return the maximum number of rows that are processed in one call."""
         return _MAX_CHUNK_ROWS
 
     def _prepare_run(self) -> None:
@@ -231,6 +232,7 @@ class ResumableRun:
         """Update the scores with rows that were only collected so far."""
 
     def _make_progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
+        """Return the progress, with the rate since the previous one and the seconds since the start of the run."""
         raise NotImplementedError
 
     @property
@@ -271,6 +273,7 @@ class ResumableRun:
         raise NotImplementedError
 
     def _save_start(self, checkpoints: Checkpoints) -> None:
+        """Save the current position of the source as the start of the run."""
         checkpoints.save_start(_validate_position(self.source.name, "position", self.source.position))
         self.source.on_checkpoint()
 
@@ -305,6 +308,7 @@ class ResumableRun:
         raise NotImplementedError
 
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
+        """Write a checkpoint with the model, the state of the run, and the positions of source, sink and dead letters."""
         self._flush_scores()
         model, state, facts = self._make_checkpoint_parts()
         if self._extension.field_names:

@@ -77,7 +77,7 @@ class ValidatingPipeline:
         if steps:
             self.prepare_row = self._transform_to_learn if learns else self._transform_row
         elif self.check_row is None or checker is not last:
-            self.prepare_row = _checked_row
+            self.prepare_row = _check_row
         else:  # a learner of this library validates rows by itself
             self.check_row, self.is_bare_learner = None, True
             self.prepare_row = None if learns else self._without_unknown_texts
@@ -92,13 +92,15 @@ class ValidatingPipeline:
         return {name: value for name, value in x.items() if name in features or not isinstance(value, str | bytes)}
 
     def _transform_row(self, x: Any) -> Any:
-        _checked_row(x)
+        """Validate a row, and transform it without learning it."""
+        _check_row(x)
         for step in self._steps:
             x = step.transform_one(x)
         return x
 
     def _transform_to_learn(self, x: Any) -> Any:
-        _checked_row(x)
+        """As `_transform_row`, for a loop that learns: it keeps to river's options, and replaces values that are not finite."""
+        _check_row(x)
         if compose.Pipeline._LEARN_UNSUPERVISED_DURING_PREDICT:
             pipeline = self.model
             while isinstance(pipeline, compose.Pipeline):
@@ -161,7 +163,7 @@ def has_probabilities(model: Any) -> bool:
     return own is not None and own is not base.Classifier.predict_proba_one
 
 
-def _checked_row(x: Any) -> Any:
+def _check_row(x: Any) -> Any:
     """Return a row unchanged; raise a RowError as `check_numbers` does."""
     try:
         if math.hypot(*x.values()) <= LARGEST_FLOAT32:  # a quick test that all numbers are valid
@@ -302,7 +304,7 @@ class LabelRules:
     def __init__(self, classes: Iterable[Any] | None = None) -> None:
         if isinstance(classes, str):
             raise ValueError(f"classes must be a list of labels, not the text {classes!r}")
-        self.classes: list[Any] | None = None if classes is None else [_plain_label(y) for y in classes]
+        self.classes: list[Any] | None = None if classes is None else [_to_plain_label(y) for y in classes]
         #: The labels that were learned or declared, as keys.
         self.known_labels: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
         if self.classes is None:
@@ -317,7 +319,7 @@ class LabelRules:
                 return False
         except TypeError:
             raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
-        y = _plain_label(y)
+        y = _to_plain_label(y)
         if y in self.known_labels:
             return False
         if self.classes is not None:
@@ -344,7 +346,7 @@ class LabelRules:
 
     def add(self, y: Any) -> None:
         """Add a new label, after its row was learned."""
-        self.known_labels[_plain_label(y)] = None
+        self.known_labels[_to_plain_label(y)] = None
 
     def describe_late_label(self, y: Any, rows: int) -> str:
         """Return a warning about a label that is new after at least `SETTLED_ROWS` rows, and may be a mistake; else ``""``."""
@@ -373,13 +375,15 @@ _DECLARE_ADVICE = "If it is a label, declare all of them: --labels-are A,B,C, or
 
 
 def _reads_as_number(y: Any) -> bool:
+    """Return whether a label could be parsed as a finite number."""
     try:
         return math.isfinite(float(y)) and len(str(y)) < MAX_NUMBER_CHARS
     except (TypeError, ValueError, OverflowError):
         return False
 
 
-def _plain_label(y: Any) -> Any:
+def _to_plain_label(y: Any) -> Any:
+    """Convert a label to a plain Python object; raise a RowError if that is not possible."""
     try:
         return to_plain(y)
     except ValueError as error:
@@ -412,9 +416,9 @@ def describe_parameters(model: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))
 
 
-def describe_differences(then: str, now: str) -> str:
+def describe_differences(saved: str, current: str) -> str:
     """Return a text with the different lines of two texts of `describe_parameters`."""
-    old, new = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
+    old, new = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (saved, current))
     learned, requested = (", ".join(lines.elements()) for lines in (old - new, new - old))
     parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {requested}"] * bool(requested)
     return ", and ".join(parts) or "its steps have another order"

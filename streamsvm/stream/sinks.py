@@ -73,6 +73,7 @@ class FileSink(Sink):
             raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
 
     def _make_error(self, error: OSError) -> Exception:
+        """Return the StreamError for a failed operation; a BrokenPipeError of standard output stays as it is raised."""
         self._failed = True
         if self._is_standard_output and isinstance(error, BrokenPipeError):
             return error
@@ -103,6 +104,7 @@ class FileSink(Sink):
             raise self._make_error(error) from error
 
     def _start_file(self) -> None:
+        """Empty a regular file before its first record."""
         self._offset = 0
         if self._is_regular:
             self._file.truncate(0)

@@ -124,11 +124,13 @@ class TextSource(TableSource):
         return chunk
 
     def _start_reading(self) -> None:
+        """Read the header, before the first row or the first `seek`."""
         if not self._has_started:
             self._has_started = True
             self._read_header()
 
     def _next_lines(self, max_lines: int) -> list[bytes]:
+        """Return the next lines without consuming them, and without a byte order mark at the start of the stream."""
         lines = self._reader.peek_lines(max_lines)
         if lines and not self._reader.offset and self._encoding == "utf-8" and lines[0].startswith(codecs.BOM_UTF8):
             self._reader.consume([codecs.BOM_UTF8])
@@ -136,6 +138,7 @@ class TextSource(TableSource):
         return lines
 
     def _consume_lines(self, lines: list[bytes], n_lines: int) -> None:
+        """Consume lines, and count them: a row may be a single item of ``lines`` and have several lines."""
         self._reader.consume(lines)
         self._line += n_lines
 
@@ -311,12 +314,12 @@ class LinesChunk(Chunk):
     def raw(self, i: int) -> bytes:
         return self.lines[i]
 
-    def passthrough_columns(self, first: int, end: int) -> list[Sequence[Any]]:
+    def passthrough_columns(self, start: int, stop: int) -> list[Sequence[Any]]:
         if self._passthrough_columns is not None:
-            return super().passthrough_columns(first, end)
+            return super().passthrough_columns(start, stop)
         if not self._source.passthrough_names:
             return []
-        rows = [self._source.read_passthrough(line) for line in self.lines[first:end]]
+        rows = [self._source.read_passthrough(line) for line in self.lines[start:stop]]
         return [list(column) for column in zip(*rows, strict=True)]
 
 

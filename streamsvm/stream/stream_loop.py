@@ -409,6 +409,7 @@ class StreamLoop(ResumableRun):
             start = stop
 
     def _add_curve_point(self, rows: int) -> None:
+        """Add the point of the learning curve after ``rows`` rows, if the metric has counted a row."""
         self._scores.flush_first()
         if (score := self._scores.first).has_rows:
             drifts = None if self.drift is None else self.drift.drifts

@@ -125,9 +125,9 @@ COPIED = [("\ud800", None), ("x" * (MAX_COPIED_CHARS + 1), None), (2**63, str(2*
 class Copied(Chunk):
     """Rows with passthrough columns that are not features: their place, and the values above."""
 
-    def passthrough_columns(self, first, end):
-        indices = [int(self.row(i).x["b"]) for i in range(first, end)]
-        return [[self.place(first + i).partition(", ")[2] if b < 0 else COPIED[b][0] for i, b in enumerate(indices)]]
+    def passthrough_columns(self, start, stop):
+        indices = [int(self.row(i).x["b"]) for i in range(start, stop)]
+        return [[self.place(start + i).partition(", ")[2] if b < 0 else COPIED[b][0] for i, b in enumerate(indices)]]
 
 
 @pytest.mark.parametrize("as_table", [True, False])

@@ -297,11 +297,11 @@ class Chunk:
         """Return the bytes of row ``i``, for its dead letter; None if the source does not have them."""
         return None if self._raw is None else self._raw(i)
 
-    def passthrough_columns(self, first: int, stop: int) -> list[Sequence[Any]]:
-        """Return the requested passthrough columns of rows ``first`` to ``stop - 1`` (see `Source.request_passthrough`)."""
+    def passthrough_columns(self, start: int, stop: int) -> list[Sequence[Any]]:
+        """Return the requested passthrough columns of rows ``start`` to ``stop - 1`` (see `Source.request_passthrough`)."""
         if self._passthrough_columns is not None:
-            return [values[first:stop] for values in self._passthrough_columns]
-        rows = [self.read_row(i)[0] for i in range(first, stop)]
+            return [values[start:stop] for values in self._passthrough_columns]
+        rows = [self.read_row(i)[0] for i in range(start, stop)]
         return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._passthrough_names]
 
     def messages(self, first: int, stop: int) -> MessageColumns | None:
