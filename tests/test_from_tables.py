@@ -1,4 +1,4 @@
-"""Models for tables as they are: frames, files, dicts and sources, with what the command line makes of the same."""
+"""`table_model` on frames, files, dicts and sources, compared with the command line."""
 
 import json
 from datetime import timedelta
@@ -17,12 +17,12 @@ from streamsvm.core.frames import to_list
 from streamsvm.stream import IterableSource, LearningLoop, StreamError, open_source
 from streamsvm.stream.tables import TableEncoder, TableModel
 
-pytestmark = pytest.mark.once  # these are many rows
+pytestmark = pytest.mark.once  # slow: many rows
 
 N = 240
 
 
-def columns():
+def make_columns():
     rng = np.random.default_rng(0)
     city = rng.choice(["Oslo", "Paris", "Rome", "Bonn"], N)
     age = rng.integers(20, 60, N).astype(float)
@@ -38,23 +38,23 @@ def columns():
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "people.csv"
-    pd.DataFrame(columns()).to_csv(path, index=False)
+    pd.DataFrame(make_columns()).to_csv(path, index=False)
     return path
 
 
 FORMS = {
     "pandas": pd.DataFrame,
     "polars": pl.DataFrame,
-    "arrow": lambda given: pl.DataFrame(given).to_arrow(),
-    "dicts": lambda given: [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)],
-    "a generator": lambda given: (dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)),
+    "arrow": lambda columns: pl.DataFrame(columns).to_arrow(),
+    "dicts": lambda columns: [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+    "a generator": lambda columns: (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)),
 }
 OPTIONS = "columns='id:drop,city:category,since:date=%d.%m.%Y', missing=['?']"
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_table_has_one_reading_in_every_form(form, path):
-    model = table_model(FORMS[form](columns()), label="y")
+def test_the_schema_does_not_depend_on_the_form_of_the_data(form, path):
+    model = table_model(FORMS[form](make_columns()), label="y")
     assert repr(model.schema) == f"TableSchema(label='y', {OPTIONS})"
     assert model.schema.options == table_model(path, label="y").schema.options
     assert type(model["SVMClassifier"]) is SVMClassifier
@@ -62,7 +62,7 @@ def test_a_table_has_one_reading_in_every_form(form, path):
     assert "table_model" in dir(streamsvm)
 
 
-def test_it_is_what_the_command_line_makes(path, tmp_path, call):
+def test_the_model_equals_that_of_the_command_line(path, tmp_path, call):
     call("learn", path, "--label", "y", "--checkpoint", tmp_path / "state")
     saved = load(tmp_path / "state")
     model = table_model(path, label="y", learner=list(saved.steps.values())[-1].clone())
@@ -71,53 +71,55 @@ def test_it_is_what_the_command_line_makes(path, tmp_path, call):
     assert str(saved.schema) == str(model.schema)
     with open_source(str(path), label="y", **model.schema.source_options) as source:
         LearningLoop(source, model).run()
-    rows = FORMS["dicts"](columns())
+    rows = FORMS["dicts"](make_columns())
     assert [model.predict_proba_one(row) for row in rows] == [saved.predict_proba_one(row) for row in rows]
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
-def test_frames_are_learned_predicted_and_scored_as_they_are(form):
-    given = columns()
-    frame, without = FORMS[form](given), FORMS[form]({name: values for name, values in given.items() if name != "y"})
-    model, other = (table_model(frame, label="y", learner=BSGDClassifier(budget=60)) for _ in range(2))
+def test_frames_are_learned_predicted_and_scored(form):
+    columns = make_columns()
+    frame = FORMS[form](columns)
+    without = FORMS[form]({name: values for name, values in columns.items() if name != "y"})
+    model, twin = (table_model(frame, label="y", learner=BSGDClassifier(budget=60)) for _ in range(2))
     model.learn_many(frame)
-    other.learn_many(without, given["y"])
+    twin.learn_many(without, columns["y"])
     predicted = to_list(model.predict_many(frame))
-    assert predicted == to_list(model.predict_many(without)) == to_list(other.predict_many(without))
-    share = float(np.mean([a == b for a, b in zip(predicted, given["y"], strict=True)]))
-    assert model.score(frame) == model.score(without, given["y"]) == share > 0.8
-    row = dict(zip(given, next(zip(*given.values(), strict=True)), strict=True))
+    assert predicted == to_list(model.predict_many(without)) == to_list(twin.predict_many(without))
+    share = float(np.mean([a == b for a, b in zip(predicted, columns["y"], strict=True)]))
+    assert model.score(frame) == model.score(without, columns["y"]) == share > 0.8
+    row = dict(zip(columns, next(zip(*columns.values(), strict=True)), strict=True))
     assert model.predict_one(row) == predicted[0]
     raises("X has no column 'y', which is the label", model.learn_many, without)
     raises("X has no column 'y', which is the label", model.score, without)
 
 
-def test_numbers_to_predict():
-    given = pd.DataFrame(columns()).assign(y=lambda frame: [f"{len(city)},{i % 17:02d}" for i, city in enumerate(frame["city"])])
-    model = table_model(given, label="y", decimal=",")
+def test_a_regression_is_inferred_from_the_label():
+    frame = pd.DataFrame(make_columns())
+    frame = frame.assign(y=[f"{len(city)},{i % 17:02d}" for i, city in enumerate(frame["city"])])
+    model = table_model(frame, label="y", decimal=",")
     assert type(model["SVMRegressor"]) is SVMRegressor
     assert "  y       target" in str(model.schema)
-    model.learn_many(given)
-    predicted = np.array(list(model.predict_many(given)))
-    due = np.array([float(text.replace(",", ".")) for text in given["y"]])
-    assert model.score(given) == pytest.approx(1.0 - ((due - predicted) ** 2).sum() / ((due - due.mean()) ** 2).sum())
-    assert model.score(given) > 0.9
-    whole = given.assign(y=range(N))
-    assert table_model(whole, label="y").schema.regression
-    assert not table_model(whole, label="y", regression=False).schema.regression
-    assert table_model(whole.assign(y=1.0), label="y", learner=BSGDRegressor()).schema.regression
+    model.learn_many(frame)
+    predicted = np.array(list(model.predict_many(frame)))
+    y = np.array([float(text.replace(",", ".")) for text in frame["y"]])
+    assert model.score(frame) == pytest.approx(1.0 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+    assert model.score(frame) > 0.9
+    integers = frame.assign(y=range(N))
+    assert table_model(integers, label="y").schema.regression
+    assert not table_model(integers, label="y", regression=False).schema.regression
+    assert table_model(integers.assign(y=1.0), label="y", learner=BSGDRegressor()).schema.regression
 
 
-def test_what_is_said_overrides_what_was_seen(path):
+def test_arguments_override_the_inferred_schema(path):
     model = table_model(path, label="y", columns="id:category,since:drop", missing=["?", "Bonn"])
     assert "city" in model["TableEncoder"].categories
     assert model["TableEncoder"].columns == {"id": "category", "since": "drop", "city": "category", "y": "drop"}
     assert model["TableEncoder"].missing == ["?", "Bonn"]
     only = table_model(path, label="y", columns="age:number,*:drop", missing="?")
     assert only["TableEncoder"].columns == {"age": "number", "*": "drop", "y": "drop"}
-    assert re_kinds(only) == {"id": "dropped", "city": "dropped", "since": "dropped", "age": "number", "y": "label"}
+    assert get_kinds(only) == {"id": "dropped", "city": "dropped", "since": "dropped", "age": "number", "y": "label"}
     changed = only.schema.with_options(columns="city:category")
-    assert re_kinds(table_model(changed)) == re_kinds(only) | {"city": "category"}
+    assert get_kinds(table_model(changed)) == get_kinds(only) | {"city": "category"}
     assert table_model(changed)["TableEncoder"].columns == {"age": "number", "*": "drop", "city": "category", "y": "drop"}
     assert model.schema.with_options(columns="id:number", missing=None, when_missing="indicator").encoder_options == {
         "columns": {"id": "number", "since": "drop", "city": "category"},
@@ -128,24 +130,24 @@ def test_what_is_said_overrides_what_was_seen(path):
     raises("cannot be read: it is NAME:KIND", model.schema.with_options, columns="id=drop")
 
 
-def re_kinds(model):
+def get_kinds(model):
     return {column.name: column.kind for column in model.schema.columns}
 
 
-def test_a_reading_is_saved_and_cloned(tmp_path):
-    frame = pd.DataFrame(columns())
+def test_the_schema_is_saved_and_cloned(tmp_path):
+    frame = pd.DataFrame(make_columns())
     model = table_model(frame, label="y", learner=BSGDClassifier(budget=20))
     model.learn_many(frame)
     save(model, tmp_path / "model")
-    found = load(tmp_path / "model")
-    assert str(found.schema) == str(model.schema)
-    assert found.score(frame) == model.score(frame)
-    assert found.clone().schema.options == model.schema.options
+    loaded = load(tmp_path / "model")
+    assert str(loaded.schema) == str(model.schema)
+    assert loaded.score(frame) == model.score(frame)
+    assert loaded.clone().schema.options == model.schema.options
     assert (TableEncoder("city:category") | BSGDClassifier()).schema is None
 
 
-def test_questions_and_mistakes(tmp_path, path):
-    frame = pd.DataFrame(columns())
+def test_ambiguous_or_invalid_data_raises(tmp_path, path):
+    frame = pd.DataFrame(make_columns())
     raises(r"which column is the label\? It has 'id', 'city', .* Perhaps label='y'", table_model, frame)
     raises("no column 'z' for the label", table_model, frame, label="z")
     raises(r"Perhaps label='y'", table_model, str(path))
@@ -168,8 +170,8 @@ def test_questions_and_mistakes(tmp_path, path):
     raises(r"make the model by streamsvm.table_model\(table, label=...\)", SVMClassifier().learn_many, frame, frame["y"])
 
 
-def test_pairs_sources_files_and_a_file_that_is_compressed(tmp_path, path):
-    rows = FORMS["dicts"](columns())
+def test_pairs_sources_and_files_are_accepted(tmp_path, path):
+    rows = FORMS["dicts"](make_columns())
     pairs = [({name: value for name, value in row.items() if name != "y"}, row["y"]) for row in rows]
     for data in (pairs, IterableSource(pairs)):
         model = table_model(data)
@@ -181,15 +183,15 @@ def test_pairs_sources_files_and_a_file_that_is_compressed(tmp_path, path):
     (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert table_model([tmp_path / "people.jsonl"], label="y").schema.options == table_model(rows, label="y").schema.options
     german = tmp_path / "german.csv"
-    pd.DataFrame(columns()).assign(price=[f"1.{i:03d},5" for i in range(N)]).to_csv(
+    pd.DataFrame(make_columns()).assign(price=[f"1.{i:03d},5" for i in range(N)]).to_csv(
         german, index=False, sep=";", encoding="cp1252"
     )
-    reading = table_model(german, label="y").schema
-    assert reading.source_options["delimiter"] == ";"
-    assert reading.options["decimal"] == ","
+    schema = table_model(german, label="y").schema
+    assert schema.source_options["delimiter"] == ";"
+    assert schema.options["decimal"] == ","
 
 
-def test_a_wide_table_finds_room():
+def test_max_features_is_enough_for_a_wide_table():
     rng = np.random.default_rng(0)
     names = {f"c{k}": rng.choice([f"v{i}" for i in range(12)], 100) for k in range(60)}
     numbers = {f"n{k}": rng.normal(size=100) for k in range(300)}
@@ -200,28 +202,28 @@ def test_a_wide_table_finds_room():
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float32, np.bool_, Decimal])
-def test_numbers_that_are_not_pythons_are_numbers(kind):
+def test_numbers_of_other_types_are_numeric(kind):
     rows = [{"p": kind(i % 7), "b": i % 5, "y": i % 2 == 0} for i in range(60)]
     for data in (rows, pd.DataFrame(rows)):
-        assert re_kinds(table_model(data, label="y"))["p"] == "number"
+        assert get_kinds(table_model(data, label="y"))["p"] == "number"
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "dicts"])
-def test_durations_are_seconds(form):
+def test_durations_become_seconds(form):
     waits = [timedelta(minutes=i % 50) for i in range(60)]
-    given = {"wait": waits, "b": [i % 5 for i in range(60)], "y": [i % 50 > 25 for i in range(60)]}
-    model = table_model(FORMS[form](given), label="y")
-    assert re_kinds(model)["wait"] == "number"
+    columns = {"wait": waits, "b": [i % 5 for i in range(60)], "y": [i % 50 > 25 for i in range(60)]}
+    model = table_model(FORMS[form](columns), label="y")
+    assert get_kinds(model)["wait"] == "number"
     if form != "dicts":
-        model.learn_many(FORMS[form](given))
+        model.learn_many(FORMS[form](columns))
     else:
-        for row in FORMS[form](given):
+        for row in FORMS[form](columns):
             model.learn_one(row, row["y"])
     assert model["TableEncoder"].transform_one({"wait": timedelta(hours=1)})["wait"] == 3600.0
 
 
-def test_what_is_said_of_columns_is_heeded_or_refused():
-    frame = pd.DataFrame(columns())
+def test_invalid_arguments_are_refused():
+    frame = pd.DataFrame(make_columns())
     raises(
         "city .said to be a number, and has .*Try: columns='.*city:category", table_model, frame, label="y", columns="city:number"
     )
@@ -238,13 +240,13 @@ def test_what_is_said_of_columns_is_heeded_or_refused():
         raises("data is not a table", table_model, data, label="y")
 
 
-def test_targets_as_people_write_them_and_floats_are_numbers_to_predict(tmp_path):
+def test_formatted_targets_and_floats_make_a_regression(tmp_path):
     frame = pd.DataFrame({"a": np.arange(300) % 7, "y": [f"{i * 7 % 300 / 20:.2f}".replace(".", ",") for i in range(300)]})
     frame.to_csv(tmp_path / "rows.csv", sep=";", index=False)
     for data in (frame, tmp_path / "rows.csv"):
-        reading = table_model(data, label="y").schema
-        assert reading.regression
-        assert reading.options["decimal"] == ","
+        schema = table_model(data, label="y").schema
+        assert schema.regression
+        assert schema.options["decimal"] == ","
     table_model(frame, label="y").learn_many(frame)
     halves = pd.DataFrame({"a": np.arange(200) % 7, "y": np.arange(200) * 7 % 15 * 0.5})
     assert table_model(halves, label="y").schema.regression
@@ -252,8 +254,8 @@ def test_targets_as_people_write_them_and_floats_are_numbers_to_predict(tmp_path
 
 
 @pytest.mark.parametrize("w", [2.0, [0.0, 1.0] * 120])
-def test_weights_count_the_same_at_once_and_one_by_one(w):
-    frame = pd.DataFrame(columns()).assign(age=np.arange(240) % 7.0)
+def test_weights_have_the_same_effect_in_frames_and_single_rows(w):
+    frame = pd.DataFrame(make_columns()).assign(age=np.arange(240) % 7.0)
     models = [table_model(frame, label="y", learner=BSGDClassifier(budget=30)) for _ in range(3)]
     weights = np.broadcast_to(w, 240)
     models[0].learn_many(frame, w=w)
@@ -261,23 +263,23 @@ def test_weights_count_the_same_at_once_and_one_by_one(w):
         models[1].learn_one(row, row["y"], w=float(weights[i]))
     for first in range(0, 240, 7):
         models[2].learn_many(frame[first : first + 7], w=weights[first : first + 7])
-    due = [model.predict_proba_one(row) for model in models[:1] for row in frame[:20].to_dict("records")]
+    expected = [model.predict_proba_one(row) for model in models[:1] for row in frame[:20].to_dict("records")]
     for model in models[1:]:
-        assert [model.predict_proba_one(row) for row in frame[:20].to_dict("records")] == due
+        assert [model.predict_proba_one(row) for row in frame[:20].to_dict("records")] == expected
         assert model["TableEncoder"].column_state.means == models[0]["TableEncoder"].column_state.means
 
 
-def test_labels_that_are_missing_do_not_count_and_frames_that_are_sorted_are_pointed_out():
-    frame = pd.DataFrame(columns())
-    some = frame["y"].where(np.arange(240) % 2 == 0)
-    without = frame.assign(y=some)
+def test_unlabelled_rows_are_skipped_and_sorted_frames_cause_a_warning():
+    frame = pd.DataFrame(make_columns())
+    half = frame["y"].where(np.arange(240) % 2 == 0)
+    unlabelled = frame.assign(y=half)
     models = [table_model(frame, label="y", learner=BSGDClassifier(budget=30)) for _ in range(3)]
-    for model, given in zip(models, ((frame, some), (without,), (frame[::2],)), strict=True):
-        model.learn_many(*given)
+    for model, arguments in zip(models, ((frame, half), (unlabelled,), (frame[::2],)), strict=True):
+        model.learn_many(*arguments)
         assert list(model.predict_many(frame)) == list(models[0].predict_many(frame))
-        assert model.score(*given) == model.score(frame[::2])
-    raises("no row with a label", models[0].score, without[without["y"].isna()])
-    assert importance(models[0], frame, some).error == pytest.approx(1.0 - models[0].score(frame, some))
+        assert model.score(*arguments) == model.score(frame[::2])
+    raises("no row with a label", models[0].score, unlabelled[unlabelled["y"].isna()])
+    assert importance(models[0], frame, half).error == pytest.approx(1.0 - models[0].score(frame, half))
     with pytest.warns(UserWarning, match="sorted by their labels"):
         table_model(frame, label="y", learner=BSGDClassifier(budget=30)).learn_many(frame.sort_values("y"))
     tree = table_model(frame, label="y", learner=HoeffdingTreeClassifier())

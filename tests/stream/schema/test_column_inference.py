@@ -1,4 +1,4 @@
-"""What a column is taken for, by its values; whole numbers that are codes, and those that are quantities."""
+"""Inference of the kind of a column; whole numbers that are codes, and those that are quantities."""
 
 import random
 from datetime import datetime
@@ -33,7 +33,7 @@ CATEGORY, DROPPED = make_kind_option("c", "category"), make_kind_option("c", "dr
         ([], "number", None),
     ],
 )
-def test_what_columns_are_taken_for(values, kind, answer):
+def test_the_kind_of_a_column_is_inferred_from_its_values(values, kind, answer):
     column = infer_column("c", values)
     assert (column.kind, column.required_options) == (kind, answer or {})
 
@@ -52,67 +52,67 @@ def test_what_columns_are_taken_for(values, kind, answer):
         ([f"v5.{i}.{i}1" for i in range(30)], "numbers written in a way that is not read", DROPPED),
     ],
 )
-def test_units_of_numbers(values, note, answer):
-    """No reading knows the unit of a column: two of them would be one number, as would a later row with another."""
+def test_columns_with_units_are_not_numeric(values, note, answer):
+    """Units are not parsed: values with different units would become the same number."""
     column = infer_column("c", values)
     assert (column.note, column.required_options) == (note, answer)
 
 
 @pytest.mark.parametrize(
-    ("values", "words", "is_open"),
+    ("values", "words", "is_ambiguous"),
     [
         (["2024-01-01T00:00", "2024-01-02T00:00Z"], "in some rows without a time zone, which is UTC then", False),
         (["2024-01-01 00:00 CET"], "with the zone name CET, which is not read", False),
         (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "zone names CEST and CET, whose offsets are unknown", True),
     ],
 )
-def test_what_is_odd_about_time_zones(values, words, is_open):
+def test_time_zones_are_noted(values, words, is_ambiguous):
     column = infer_column("c", values)
     assert words in column.note
-    assert column.is_ambiguous == is_open
+    assert column.is_ambiguous == is_ambiguous
 
 
 N = 200
 rng = random.Random(5)
-#: Numbers of roles as a system gives them: in a few runs, one after another.
-GIVEN = [start + rng.randrange(400) for start in (117_900, 119_000, 123_000, 290_800) for _ in range(30)]
-GROUPS = [rng.randrange(20_000, 2_000_000) for _ in range(25)]  # what each of some towns has
+#: Identifiers of roles as assigned by a system: in a few ranges, consecutively.
+ASSIGNED = [start + rng.randrange(400) for start in (117_900, 119_000, 123_000, 290_800) for _ in range(30)]
+GROUPS = [rng.randrange(20_000, 2_000_000) for _ in range(25)]  # a quantity of each of some towns
 ZIPS = [rng.randrange(10_000, 99_999) for _ in range(12)]
 
 
-def drawn(values, power=1.0):
+def draw_rows(values, power=1.0):
     return [values[int(len(values) * rng.random() ** power)] for _ in range(N)]
 
 
 CODES = {
-    "role": drawn(GIVEN, 2.0),
-    "manager_id": drawn([rng.randrange(100, 300_000) for _ in range(400)]),
-    "LocationID": drawn(range(1, 264)),
-    "zip": drawn(ZIPS),
-    "area code": drawn([408, 415, 510]),
+    "role": draw_rows(ASSIGNED, 2.0),
+    "manager_id": draw_rows([rng.randrange(100, 300_000) for _ in range(400)]),
+    "LocationID": draw_rows(range(1, 264)),
+    "zip": draw_rows(ZIPS),
+    "area code": draw_rows([408, 415, 510]),
     "PostCode": rng.sample(range(10_000, 99_999), N),
 }
 QUANTITIES = {
     "count": [int(rng.expovariate(1e-4)) for _ in range(N)],
-    "year": drawn(range(1990, 2024)),
-    "stars": drawn(range(1, 6)),
-    "asked": drawn([round(price, -3) for price in GROUPS]),
+    "year": draw_rows(range(1990, 2024)),
+    "stars": draw_rows(range(1, 6)),
+    "asked": draw_rows([round(price, -3) for price in GROUPS]),
     "cents": [100 * rng.randrange(100, 300) + 99 for _ in range(N)],
-    "tax": drawn([21_000, 15_000, 18_550]),
-    "population": drawn(GROUPS),
-    "inhabitants": sorted(drawn(GROUPS)),
+    "tax": draw_rows([21_000, 15_000, 18_550]),
+    "population": draw_rows(GROUPS),
+    "inhabitants": sorted(draw_rows(GROUPS)),
     "rank": rng.sample(range(100_000), N),
     "sensor": [20_000 + int(rng.gauss(0, 300)) for _ in range(N)],
     "squared": [rng.randrange(100, 160) ** 2 for _ in range(N)],
-    "at": [1_700_000_000 + 7 * (i // 3) for i in drawn(range(N))],
-    "gain": drawn([0] * 30 + [7_688, 15_024, 99_999, 5_178]),
+    "at": [1_700_000_000 + 7 * (i // 3) for i in draw_rows(range(N))],
+    "gain": draw_rows([0] * 30 + [7_688, 15_024, 99_999, 5_178]),
     "change": [rng.randrange(-20_000, 20_000) for _ in range(N)],
     "odometer": [rng.randrange(10_000, 90_000) for _ in range(N)],
 }
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_codes_are_told(name):
+def test_codes_are_recognised(name):
     column = infer_column(name, list(map(float, CODES[name])))
     assert (column.kind, column.note, column.required_options) == ("number", "looks like a code", {})
     assert column.suggested_options == make_kind_option(name, "category")
@@ -125,11 +125,11 @@ def test_quantities_stay_numbers(name):
     assert infer_column(name, QUANTITIES[name]).suggested_options == {}
 
 
-def test_few_rows_tell_no_codes():
+def test_codes_are_not_recognised_in_few_rows():
     assert infer_column("role", CODES["role"][:15]).suggested_options == {}
 
 
-def test_an_id_that_never_comes_twice_is_left_out():
+def test_unique_ids_are_dropped():
     ids = rng.sample(range(1000), 60)
     assert infer_column("customer_id", ids).suggested_options == make_kind_option("customer_id", "drop")
     assert infer_column("customer", ids).suggested_options == {}

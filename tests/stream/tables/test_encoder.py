@@ -1,4 +1,4 @@
-"""Columns as they are read, and as they become features."""
+"""Encoding of rows of tables as features."""
 
 import math
 import pickle
@@ -21,15 +21,15 @@ from streamsvm import BSGDClassifier
 from streamsvm.stream.tables import TableEncoder, TableParser
 
 
-def test_what_a_value_means():
-    reading = TableParser("zip:category,flag:category,at:date", missing=["NA", "-999", "nan"])
+def test_values_are_parsed_by_the_kind_of_their_column():
+    parser = TableParser("zip:category,flag:category,at:date", missing=["NA", "-999", "nan"])
     cells = {"zip": "01234", "flag": True, "at": "1970-01-02T00:00:00Z", "a": "1.5", "b": "NA", "c": " ", "d": None, "e": "x"}
-    found = {"zip": "01234", "flag": "true", "at": 86400.0, "a": 1.5, "e": "x"}
-    texts = {"f": "2020_1", "g": "\u0663"}  # which Python would take for numbers
-    assert reading.parse_row((cells | texts).items()) == found | texts
+    expected = {"zip": "01234", "flag": "true", "at": 86400.0, "a": 1.5, "e": "x"}
+    texts = {"f": "2020_1", "g": "\u0663"}  # numbers for Python's float
+    assert parser.parse_row((cells | texts).items()) == expected | texts
     cells = {"zip": 75001.0, "flag": "NA", "at": None, "a": -999.0, "b": float("nan"), "c": "-999.0", "d": -999, "e": 0}
-    assert reading.parse_row({"zip": -999, "flag": -999.0}.items()) == {}
-    assert reading.parse_row(cells.items()) == {"zip": "75001", "e": 0}
+    assert parser.parse_row({"zip": -999, "flag": -999.0}.items()) == {}
+    assert parser.parse_row(cells.items()) == {"zip": "75001", "e": 0}
     assert [TableParser(decimal=".").parse_label(text) for text in ("1,20", "1,200")] == ["1,20", "1200"]
 
 
@@ -45,7 +45,7 @@ def test_what_a_value_means():
         ("7", None, 7.0),
     ],
 )
-def test_dates(value, form, seconds):
+def test_dates_become_seconds_since_1970(value, form, seconds):
     assert TableParser({"at": f"date={form or ''}"}).parse_row([("at", value)]) == {"at": seconds}
 
 
@@ -65,7 +65,7 @@ OUT_OF_RANGE = {"when_missing": "median", "cycles": "month", "max_values": -1, "
 OUT_OF_RANGE["max_columns"] = 1.5
 
 
-def test_options_that_are_refused():
+def test_invalid_options_are_refused():
     for columns, words in [*INVALID_COLUMNS.items(), *INVALID_KINDS]:
         raises(re.escape(words), TableParser, columns)
     for name, value in OUT_OF_RANGE.items():
@@ -74,7 +74,7 @@ def test_options_that_are_refused():
         raises(f"{name} must be a text or a list of texts, not 3", TableEncoder, **{name: 3})
 
 
-def test_values_have_features_within_a_bound_and_buckets_beyond():
+def test_categories_beyond_max_values_are_hashed_into_buckets():
     encoder = TableEncoder("city:category", max_values=2, buckets=4)
     assert encoder.transform_one({"city": "Oslo"}) == {}
     for city in ("Paris", "Oslo", "Rome"):
@@ -86,24 +86,24 @@ def test_values_have_features_within_a_bound_and_buckets_beyond():
 
 
 @pytest.mark.once
-def test_a_million_cities_fit_into_fixed_memory():
+def test_many_categories_fit_into_fixed_memory():
     encoder = TableEncoder("city:category", when_missing="indicator", buckets=32)
     model = encoder | BSGDClassifier(budget=5, max_features=200)
     for i in range(200):
         model.learn_one({"city": f"{i:02000d}" if i % 2 else f"{i:09d}"}, i % 3 == 0)
     before = len(dumps(model))
     tracemalloc.start()
-    held = tracemalloc.get_traced_memory()[0]
+    memory_before = tracemalloc.get_traced_memory()[0]
     for i in range(20_000):
         encoder.learn_one({"city": str(i)})
-    grown = tracemalloc.get_traced_memory()[0] - held
+    growth = tracemalloc.get_traced_memory()[0] - memory_before
     tracemalloc.stop()
-    assert grown < 20_000
+    assert growth < 20_000
     assert len(dumps(model)) == before
     assert len(model[-1].feature_names) <= 64 + 32
 
 
-def test_missing_values_by_policy():
+def test_missing_values_are_encoded_by_policy():
     rows = [{"a": 1.0, "c": "x"}, {"a": 3.0, "c": "y"}]
     encoded = {}
     for policy in ("drop", "mean", "indicator"):
@@ -116,7 +116,7 @@ def test_missing_values_by_policy():
     assert encoded == {"drop": {}, "mean": {"a": 2.0}, "indicator": {"a": 2.0} | missing}
 
 
-def test_numbers_are_scaled_as_river_does_and_names_are_not():
+def test_only_numbers_are_scaled_and_as_river_scales_them():
     ours, river = TableEncoder("c:category", scaler="standard"), preprocessing.StandardScaler()
     for i in range(10):
         ours.learn_one({"a": float(i), "c": "x"})
@@ -124,7 +124,7 @@ def test_numbers_are_scaled_as_river_does_and_names_are_not():
     assert ours.transform_one({"a": 4.0, "c": "x"}) == river.transform_one({"a": 4.0}) | {"c=x": 1.0}
 
 
-def test_cycles_of_dates():
+def test_cycles_of_dates_are_encoded_as_sine_and_cosine():
     encoder = TableEncoder("at:date", cycles=["day", "week"], scaler=None)
     at = "1970-01-01T06:00"
     encoder.learn_one({"at": at})
@@ -149,16 +149,16 @@ def test_cycles_of_dates():
         ({f"c{i}": 1.0 for i in range(4)}, ["exceeds the limit of columns"]),
     ],
 )
-def test_a_row_that_is_refused_leaves_nothing_behind(row, words):
+def test_a_refused_row_does_not_change_the_encoder(row, words):
     encoder = TableEncoder("city:category,at:date", max_columns=3)
     encoder.learn_one({"a": 1.0, "city": "Oslo"})
     before = dumps(encoder)
     with pytest.raises(ValueError, match="feature") as caught:
         encoder.learn_one({"city": "Rome"} | row)
     assert all(word in str(caught.value) for word in words), caught.value
-    if row.keys() == {"a", "b"}:  # a text in a column that never came may be of a table that has more columns
+    if row.keys() == {"a", "b"}:  # texts in columns that were never learned are ignored in prediction
         assert encoder.transform_one({"city": "Rome"} | row) == {"a": 1.0}
-    else:  # before anything behind the encoder can learn of the row
+    else:
         with pytest.raises(ValueError, match="feature"):
             encoder.transform_one({"city": "Rome"} | row)
     assert dumps(encoder) == before
@@ -169,29 +169,31 @@ values = st.one_of(st.none(), st.floats(-1e6, 1e6), st.booleans(), st.text(max_s
 
 @settings(max_examples=50)
 @given(st.lists(st.fixed_dictionaries({}, optional={"n": st.floats(-1e6, 1e6), "c": values, "d": values}), max_size=20))
-def test_saved_in_the_middle_it_goes_on_alike(rows):
+def test_an_encoder_that_is_saved_and_loaded_continues_like_the_original(rows):
     def make():
         return TableEncoder("c:category,d:category", max_values=3, when_missing="mean")
 
-    whole, pieces = make(), make()
+    encoder, loaded = make(), make()
     for i, row in enumerate(rows):
-        whole.learn_one(row)
-        pieces.learn_one(row)
+        encoder.learn_one(row)
+        loaded.learn_one(row)
         if i % 3 == 0:
-            pieces = loads(dumps(pieces))
-        x = whole.transform_one(row)
-        assert pieces.transform_one(row) == x
+            loaded = loads(dumps(loaded))
+        x = encoder.transform_one(row)
+        assert loaded.transform_one(row) == x
         assert all(isinstance(value, float) for value in x.values())
-        assert whole.transform_one(whole._parser.parse_row(row.items())) == x  # what a source has read is read alike
-    assert dumps(whole) == dumps(pieces)
+        assert encoder.transform_one(encoder._parser.parse_row(row.items())) == x  # parsing twice changes nothing
+    assert dumps(encoder) == dumps(loaded)
 
 
-@pytest.mark.parametrize("copied", [lambda encoder: pickle.loads(pickle.dumps(encoder)), lambda encoder: loads(dumps(encoder))])
-def test_a_copy_has_the_scaler_that_has_learned(copied):
+@pytest.mark.parametrize(
+    "copy_encoder", [lambda encoder: pickle.loads(pickle.dumps(encoder)), lambda encoder: loads(dumps(encoder))]
+)
+def test_copies_keep_the_learned_scaler(copy_encoder):
     encoder = TableEncoder("c:category", scaler="standard", max_values=64)
     for i in range(5):
         encoder.learn_one({"a": float(i), "c": "x"})
-    copy = copied(encoder)
+    copy = copy_encoder(encoder)
     assert copy.transform_one({"a": 4.0, "c": "x"}) == encoder.transform_one({"a": 4.0, "c": "x"})
     raises("'names' is not a kind", copy.__setstate__, encoder.__getstate__() | {"columns": {"c": "names"}})
 
@@ -203,7 +205,7 @@ def test_river_checks():
         check(TableEncoder())
 
 
-def test_another_scaler_and_a_clone():
+def test_a_clone_of_an_encoder_with_a_scaler_is_untrained():
     encoder = TableEncoder("id:drop", scaler=preprocessing.MinMaxScaler())
     for i in range(3):
         encoder.learn_one({"a": float(i), "id": "x"})
@@ -213,19 +215,19 @@ def test_another_scaler_and_a_clone():
     assert clone.columns == {"id": "drop"}
 
 
-def test_a_scaler_of_the_users_own_comes_back_as_it_was():
+def test_a_custom_scaler_is_saved_and_loaded():
     encoder = TableEncoder(scaler=preprocessing.StandardScaler(with_std=False))
     encoder.learn_one({"a": 3.0})
-    found = loads(dumps(encoder))
-    assert isinstance(found.scaler, preprocessing.StandardScaler)
-    assert found.scaler.counts == {}
-    assert found.learned_scaler.means == {"a": 3.0}
-    assert not found.learned_scaler.with_std
+    loaded = loads(dumps(encoder))
+    assert isinstance(loaded.scaler, preprocessing.StandardScaler)
+    assert loaded.scaler.counts == {}
+    assert loaded.learned_scaler.means == {"a": 3.0}
+    assert not loaded.learned_scaler.with_std
 
 
 @pytest.mark.parametrize("value", [None, math.nan, np.nan, np.float32("nan"), pd.NaT, pd.NA, ""])
 @pytest.mark.parametrize("column", ["a", "city", "at"])
-def test_what_frames_have_in_empty_cells_is_missing(value, column):
+def test_null_values_of_frames_are_missing(value, column):
     encoder = TableEncoder("city:category,at:date", when_missing="indicator", scaler=None)
     row = {"a": 1.0, "city": "Oslo", "at": "1970-01-02"}
     encoder.learn_one(row)
@@ -245,7 +247,7 @@ def test_a_pipeline_with_an_encoder_learns_and_predicts_frames():
     raises("X must be an eager frame", model.predict_many, np.ones((2, 2)))
 
 
-def test_a_value_that_comes_late_is_not_advised_about_as_a_column():
+def test_late_errors_do_not_propose_another_kind_of_column():
     encoder = TableEncoder()
     for i in range(20):
         encoder.learn_one({"a": float(i)})
@@ -257,7 +259,7 @@ def test_a_value_that_comes_late_is_not_advised_about_as_a_column():
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
-def test_rows_without_any_feature_are_rows(make):
+def test_rows_without_features_are_learned_and_predicted(make):
     model = TableEncoder("city:category") | BSGDClassifier(budget=10)
     model.learn_many(make({"city": ["Oslo", "Rome"] * 20}), ["cold", "warm"] * 20)
     assert len(list(model.predict_many(make({"city": ["never", "seen"]})))) == 2
@@ -266,7 +268,7 @@ def test_rows_without_any_feature_are_rows(make):
     assert fresh["BSGDClassifier"].n_learned == 2
 
 
-def test_values_of_numpy_are_those_of_python():
+def test_numpy_values_are_encoded_like_python_values():
     encoder = TableEncoder("flag:category", missing="-999", when_missing="drop")
     for _ in range(2):
         encoder.learn_one({"flag": True, "a": 1.0})

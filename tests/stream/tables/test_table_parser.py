@@ -1,4 +1,4 @@
-"""Columns of tables are read as their rows are, value by value."""
+"""Columns of tables are parsed like their rows, value by value."""
 
 import math
 from datetime import UTC, date, datetime
@@ -22,11 +22,11 @@ KINDS = [TEXTS, DATES, DATES[:2], [2.5, 1e12, None], [0.0, math.nan], [*NUMBERS,
 lists = st.sampled_from(KINDS).flatmap(lambda values: st.lists(st.sampled_from(values), min_size=1))
 floats = st.lists(st.sampled_from([0.0, 1.0, 2.5, math.nan, 1e11]), min_size=1)
 arrays = st.tuples(st.lists(st.integers(0, 3), min_size=1), st.sampled_from(["i8", "i4", "u1", "?"])).map(
-    lambda how: np.array(*how)
+    lambda arguments: np.array(*arguments)
 )
-arrays |= st.tuples(floats, st.sampled_from(["f8", "f4"])).map(lambda how: np.array(*how))
+arrays |= st.tuples(floats, st.sampled_from(["f8", "f4"])).map(lambda arguments: np.array(*arguments))
 arrays |= st.lists(st.sampled_from([1.0, 2.5, math.nan, math.inf]), min_size=1).map(lambda values: np.array(values, "f2"))
-WAYS = [
+COLUMN_KINDS = [
     *["", "a:category", "a:date", "a:date=%d.%m.%Y", "a:date=ms", "b:number,*:drop"],
     *["a:drop", "a:number=NA|1,b:number=-999", "a:category=NA|2024-01-02"],
 ]
@@ -34,13 +34,13 @@ missing = st.sampled_from([[], ["NA"], ["-999", "1", "2.5"], ["2024-01-02", "nan
 
 
 @pytest.mark.parametrize("values", [lists, arrays])
-@given(st.data(), st.sampled_from(WAYS), missing, st.sampled_from([None, None, ".", ","]))
-def test_columns_are_read_as_rows(values, data, how, missing, decimal):
+@given(st.data(), st.sampled_from(COLUMN_KINDS), missing, st.sampled_from([None, None, ".", ","]))
+def test_columns_are_parsed_like_single_rows(values, data, columns, missing, decimal):
     values = data.draw(values)
-    reading, plain = TableParser(how, missing=missing, decimal=decimal), list(values)
+    parser, cells = TableParser(columns, missing=missing, decimal=decimal), list(values)
     if isinstance(values, np.ndarray):
-        plain = values.tolist()
-    table = reading.parse_table(Table(("a",), [values], plain))
-    assert table.names == (() if reading.get_kind("a") == "drop" else ("a",))
-    for i, value in enumerate(plain):
-        assert exact(table.row(i)) == exact(Row(reading.parse_row([("a", value)]), reading.parse_label(value)))
+        cells = values.tolist()
+    table = parser.parse_table(Table(("a",), [values], cells))
+    assert table.names == (() if parser.get_kind("a") == "drop" else ("a",))
+    for i, value in enumerate(cells):
+        assert exact(table.row(i)) == exact(Row(parser.parse_row([("a", value)]), parser.parse_label(value)))

@@ -1,4 +1,4 @@
-"""Numbers and dates in text."""
+"""Parsing of numbers, dates and nested objects."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -21,12 +21,12 @@ from streamsvm.stream.tables.values import (
 
 
 @given(st.floats(allow_nan=False) | st.integers(-(10**30), 10**30))
-def test_what_is_written_as_a_number_is_that_number(value):
+def test_parse_number_inverts_str(value):
     assert parse_number(str(value)) == float(value)
 
 
 @pytest.mark.parametrize("text", ["2020_1", "1_0.5", "\u0663", "\uff11", "0x10", "1,5", "", "--1", "1e", "five"])
-def test_what_looks_like_a_number_is_none(text):
+def test_texts_that_only_resemble_numbers_are_refused(text):
     raises(r".", parse_number, text)
 
 
@@ -45,12 +45,12 @@ def test_what_looks_like_a_number_is_none(text):
         *[(".", "XYZ 5", "XYZ 5"), (".", "EUR", "EUR"), (".", "e5", "e5"), (".", "\u0663", "\u0663")],
     ],
 )
-def test_numbers_as_people_write_them(mark, text, value):
+def test_formatted_numbers_are_parsed_by_decimal_mark(mark, text, value):
     assert TableParser(decimal=mark).parse_row([("a", text)]) == ({} if value is None else {"a": value})
 
 
 @given(st.text(alphabet="-+0123456789.,eE%$€ \u2212\u2019()USD", max_size=12), st.sampled_from(".,"))
-def test_what_is_written_for_people_is_a_number_or_refused(text, mark):
+def test_normalized_numbers_are_floats_with_the_same_sign(text, mark):
     try:
         plain = TableParser(decimal=mark).normalize_number(text)
     except ValueError:
@@ -60,23 +60,23 @@ def test_what_is_written_for_people_is_a_number_or_refused(text, mark):
 
 
 @given(st.datetimes(datetime(1974, 1, 1), datetime(2099, 1, 1)), st.sampled_from(["s", "ms", "us", "ns"]))
-def test_the_unit_of_a_time_is_told_by_its_size(time, unit):
-    since = (time - datetime(1970, 1, 1)) / timedelta(seconds=1)
-    value = since * {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
-    assert math.isclose(to_seconds(value), since, rel_tol=1e-12)
-    assert math.isclose(to_seconds(repr(value)), since, rel_tol=1e-12)
-    assert math.isclose(to_seconds(value, unit), since, rel_tol=1e-12)
+def test_the_unit_of_a_numeric_time_is_inferred_from_its_size(time, unit):
+    seconds = (time - datetime(1970, 1, 1)) / timedelta(seconds=1)
+    value = seconds * {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+    assert math.isclose(to_seconds(value), seconds, rel_tol=1e-12)
+    assert math.isclose(to_seconds(repr(value)), seconds, rel_tol=1e-12)
+    assert math.isclose(to_seconds(value, unit), seconds, rel_tol=1e-12)
 
 
-def test_epochs_in_text_are_not_taken_for_iso_8601():
-    for at in range(1_709_251_200, 1_719_251_200, 86_399):
-        assert to_seconds(str(1000 * at)) == at
+def test_numeric_times_in_text_are_not_parsed_as_iso_8601():
+    for seconds in range(1_709_251_200, 1_719_251_200, 86_399):
+        assert to_seconds(str(1000 * seconds)) == seconds
 
 
-def test_years_and_days_are_times():
+def test_whole_numbers_may_be_years_and_days():
     for value, text in ((2024, "2024-01-01"), (20240131, "2024-01-31"), ("20240131", "2024-01-31")):
         assert to_seconds(value) == to_seconds(text)
-    assert to_seconds(20240131.0) == 20240131.0  # what a date has become stays
+    assert to_seconds(20240131.0) == 20240131.0  # floats are seconds already
     raises("day is out of range", to_seconds, 20240231)
 
 
@@ -84,14 +84,14 @@ DAYS = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%b %d, %Y", "%d-%B-%Y",
 CLOCKS = ["", " %H:%M", " %H:%M:%S", " %I:%M %p", ":%H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S UTC", " %H:%M:%S %z"]
 
 
-#: Ways in which a moment is written.
+#: Functions that format a time.
 FORMS = [lambda moment, sep=sep, to=to: moment.isoformat(sep, to) for sep in " T" for to in ("minutes", "seconds")]
 FORMS.append(lambda moment: moment.date().isoformat())
 digits = st.text("01235", min_size=8, max_size=8).map(lambda text: f"{text[:4]}-{text[4:6]}-{text[6:]}")
 
 
 @given(st.sampled_from(FORMS).flatmap(lambda form: st.lists(st.datetimes().map(form), min_size=1, max_size=5)))
-def test_dates_that_are_written_alike_are_those_one_by_one(texts):
+def test_dates_of_one_format_are_parsed_like_single_dates(texts):
     assert parse_iso_seconds(texts).tolist() == list(map(to_seconds, texts))
 
 
@@ -102,21 +102,21 @@ def test_dates_that_are_written_alike_are_those_one_by_one(texts):
         max_size=3,
     )
 )
-def test_what_looks_like_dates_is_read_as_one_by_one_or_not_at_all(texts):
-    if (found := parse_iso_seconds(texts)) is not None:
-        assert found.tolist() == list(map(to_seconds, texts))
+def test_texts_that_resemble_dates_are_parsed_like_single_dates_or_not_at_all(texts):
+    if (seconds := parse_iso_seconds(texts)) is not None:
+        assert seconds.tolist() == list(map(to_seconds, texts))
 
 
 @given(
     st.sampled_from(DAYS), st.sampled_from(CLOCKS), st.lists(st.datetimes(datetime(1970, 1, 1), datetime(2068, 1, 1)), min_size=1)
 )
-def test_a_format_reads_what_it_has_written(day, clock, times):
+def test_the_format_of_written_dates_is_found(day, clock, times):
     assume(day.endswith("%Y") or not clock.startswith(":"))  # 01/01/00:00:00:01
     texts = [time.replace(tzinfo=UTC).strftime(day + clock) for time in times]
     forms = find_date_formats(texts)
     assert forms
-    meant = [parse_datetime(text, day + clock) for text in texts]
-    assert any([to_seconds(text, form) for text in texts] == [to_seconds(time) for time in meant] for form in forms)
+    expected = [parse_datetime(text, day + clock) for text in texts]
+    assert any([to_seconds(text, form) for text in texts] == [to_seconds(time) for time in expected] for form in forms)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_format_reads_what_it_has_written(day, clock, times):
         (["31.03.2024 24:00"], "%d.%m.%Y %H:%M"),
     ],
 )
-def test_dates_of_databases_and_cameras(texts, form):
+def test_date_formats_of_databases_and_cameras_are_found(texts, form):
     assert find_date_formats(texts) == [form]
 
 
@@ -149,21 +149,21 @@ def test_dates_of_databases_and_cameras(texts, form):
         ("28.02.2024 24:00", "%d.%m.%Y %H:%M", "2024-02-29"),
     ],
 )
-def test_moments_of_other_systems(text, form, time):
+def test_dates_of_other_systems_are_parsed(text, form, time):
     assert to_seconds(text, form) == to_seconds(time)
 
 
 @pytest.mark.parametrize("text", ["2024-03-01 24:00:01", "2024-03-01 24:30", "2024-03-01 [Berlin]", "2024-03-01 25:00"])
-def test_moments_that_are_none(text):
+def test_invalid_dates_are_refused(text):
     raises(".", parse_datetime, text)
 
 
 @pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 Pst", "5 to 10", "1-2", "", "x"])
-def test_what_is_no_date_has_no_format(text):
+def test_texts_that_are_not_dates_have_no_format(text):
     assert find_date_formats([text]) == []
 
 
-def test_objects_within_objects():
+def test_nested_objects_are_flattened():
     assert flatten_row({"y": {"a": 1}, "b": {"c": [1], "d": {}}}, "y") == {"y": {"a": 1}, "b.c": [1]}
     assert get_nested_value({"a.b": None, "a": {"b": 1}}, "a.b") == 1
     raises(r"two values have the path 'a\.b'", flatten_row, {"a": {"b": 1}, "a.b": 2})
