@@ -174,7 +174,7 @@ class HierarchicalMachine(PathMachine):
         """Return the problems of all machines and all values of C, with the parameters of the fit."""
         rows = groups.take_rows()
         leaf_size, rank = self._choose_sizes(*rows.shape)
-        loss = LossTerms.from_targets(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
+        loss = LossTerms.from_targets(groups.targets, self._epsilon, _compute_mean_self_kernel(rows, self._kernel))
         limits = float(self.tol), int(self.max_iter)
         return _TreeProblems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
 
@@ -278,7 +278,7 @@ class HierarchicalMachine(PathMachine):
         state["_forest"] = check_forest(state["_forest"], machines, *vectors.shape)
 
 
-def _mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:
+def _compute_mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:
     """Return the mean of k(x, x) over the rows, or 1 if that is 0; raise a ValueError if values are too large for the kernel."""
     largest = float(np.abs(rows).max(initial=0.0))
     if kernel.kind == RBF and largest < _MAX_VALUE:
@@ -298,7 +298,7 @@ def _mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:
 class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
     """A support vector classifier for very many rows, averaged over trees that approximate the kernel.
 
-    Use it for more than 50,000 dense rows of up to about 30 features. For fewer rows, `CSMOClassifier` is quicker, and exact.
+    Use it for more than 50,000 dense rows of up to about 30 features. For fewer rows, `CSMOClassifier` is faster, and exact.
 
     Each tree divides the rows recursively along random axes. Within a leaf, its kernel is exact. Between leaves, the
     kernel goes through the skeleton of each node, which is a few of the node's rows. The result is a kernel too (a
@@ -344,7 +344,7 @@ class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
 class HierarchicalSVR(KernelRegressor, HierarchicalMachine):
     """Support vector regression for very many rows, averaged over trees that approximate the kernel.
 
-    Use it for more than 50,000 dense rows of up to about 30 features. For fewer rows, `CSMORegressor` is quicker, and exact.
+    Use it for more than 50,000 dense rows of up to about 30 features. For fewer rows, `CSMORegressor` is faster, and exact.
     Each tree solves the problem of `CSMORegressor` with the compositional kernel that `HierarchicalSVC` describes.
 
     Notes

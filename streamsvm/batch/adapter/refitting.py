@@ -142,12 +142,12 @@ class RefittingEstimator(WindowedEstimator):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the fit that runs in the background, and use its model from then on.
 
-        You need not call it: the new model comes into use with the first call that predicts or learns after the end of the fit,
-        and if a fit fails, the next call that learns says so. Only one fit runs at a time. If the next one becomes due
-        meanwhile, it begins when the first one ends, with the rows that are then in the window.
+        You need not call it: the first call that predicts or learns after the end of the fit uses the new model, and if a fit
+        fails, the next call that learns warns of it. Only one fit runs at a time. If the next one becomes due meanwhile, it
+        starts when the first one ends, with the rows that are then in the window.
 
-        `fit` stops a fit that runs in the background, and fits immediately. A copy of the adapter, or a saved one, holds the
-        rows and the last model but not the fit that runs, which is due again there. The fit also stops when the adapter is
+        `fit` stops a background fit, and fits immediately. A copy of the adapter, or a saved one, contains the rows and the last
+        model but not the running fit, which is due again there. A background fit also stops when the adapter is
         garbage-collected and when the program ends: a model of `streamsvm` within about a second, and the interpreter waits for
         any other. Ctrl-C does not reach the fit. Use the adapter itself from one thread at a time.
 
@@ -159,7 +159,7 @@ class RefittingEstimator(WindowedEstimator):
         Returns
         -------
         bool
-            True if no fit is running any more.
+            True if no fit is running.
 
         Raises
         ------

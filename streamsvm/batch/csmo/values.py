@@ -103,7 +103,7 @@ def compute_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: 
 
 
 def _find_far_rows(A: NormedRows, B: NormedRows, kernel: Kernel) -> np.ndarray:
-    """Return the positions of rows in A, int64, whose squared norms would cancel products; all rows if B has such norms."""
+    """Return the positions, int64, of rows in A too far from 0 for distances from products; all rows if B has such a row."""
     if kernel.kind != RBF:
         return np.arange(0)
     if not kernel.gamma * B.squares.max(initial=0.0) <= _MAX_SQUARED_NORM:

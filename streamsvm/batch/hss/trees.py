@@ -136,7 +136,7 @@ def _choose_axis(
 
 @compiled(nogil=True)
 def _normalise_axis(axis: np.ndarray) -> None:
-    """Divide an axis by its length, or leave it where that is 0."""
+    """Divide an axis by its length, in place, unless that is 0."""
     largest, total = 0.0, 0.0
     for value in axis:
         largest = max(largest, abs(value))
