@@ -152,7 +152,7 @@ def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
         try:
             _helpers.extend(_start_helper(process, n, [component]) for process in range(1, n))
         except OSError as error:  # a limit of processes or files, or a removed working directory
-            logger.info("compiling in this process alone: no other one can be started (%s)", error)
+            logger.info("compiling in this process only: no other process can be started (%s)", error)
 
 
 def _may_start_processes() -> bool:

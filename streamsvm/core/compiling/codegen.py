@@ -64,7 +64,7 @@ def implement_array_at(function: Any, shape: tuple[int, ...], dtype: Any) -> Any
     return function
 
 
-def _data_address(context: Any, builder: Any, block_type: Any, block: Any) -> Any:
+def _get_data_address(context: Any, builder: Any, block_type: Any, block: Any) -> Any:
     """Return the pointer to the bytes of a block."""
     return context.make_array(block_type)(context, builder, block).data
 
@@ -78,7 +78,7 @@ def implement_record(function: Any) -> Any:
 
     @lower_builtin(function, types.Array, types.Integer, types.DType)
     def compiled_record(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = builder.gep(_data_address(context, builder, signature.args[0], args[0]), [args[1]])
+        address = builder.gep(_get_data_address(context, builder, signature.args[0], args[0]), [args[1]])
         return builder.bitcast(address, context.get_value_type(signature.return_type))
 
     return function
@@ -98,7 +98,7 @@ def implement_views(function: Any, layout: Any, name: str) -> Any:
     @lower_builtin(function, types.Array)
     def compiled_views(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = cgutils.create_struct_proxy(block_type)(context, builder)
-        value.data = _data_address(context, builder, signature.args[0], args[0])
+        value.data = _get_data_address(context, builder, signature.args[0], args[0])
         number = context.get_value_type(types.intp).as_pointer()
         for size in layout.sizes:
             address = builder.gep(value.data, [context.get_constant(types.intp, layout.header.fields[size][1])])
@@ -154,7 +154,7 @@ def _hide_arithmetic(builder: Any, address: Any) -> Any:
 
 
 @lower_getattr_generic(BlockType)
-def _compiled_array(context: Any, builder: Any, block_type: BlockType, value: Any, attribute: str) -> Any:
+def _generate_array(context: Any, builder: Any, block_type: BlockType, value: Any, attribute: str) -> Any:
     """Generate code for an attribute of an open block: the array at its offset, with the sizes of the block."""
 
     def number(n: int) -> Any:

@@ -44,7 +44,7 @@ def compute_sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _processor_features() -> dict[str, bool]:
+def _read_processor_features() -> dict[str, bool]:
     """Return which features this processor has, by numpy's names."""
     from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found] # noqa: PLC0415
 
@@ -74,7 +74,7 @@ def _load_library() -> tuple[Any, str]:
             return None, f"{METADATA_PATH} is damaged"
         if hashlib.sha256(LIBRARY_PATH.read_bytes()).hexdigest() != metadata["library"]:
             return None, f"{LIBRARY_PATH} is damaged"
-        required, available = _FEATURES.get(metadata["processor"], (metadata["processor"],)), _processor_features()
+        required, available = _FEATURES.get(metadata["processor"], (metadata["processor"],)), _read_processor_features()
         if missing := [name for name in required if not available.get(name)]:
             return None, f"the processor lacks {', '.join(missing)}"
         if metadata["sources"] != compute_sources_digest():

@@ -26,7 +26,7 @@ _callbacks: list[Any] = []  # keeps the callbacks alive, and with them their mac
 
 
 @cache
-def _cache_folder() -> str:
+def _find_cache_folder() -> str:
     """Return the folder for numba's cache, named by a digest of all sources, because numba does not notice a changed callee in
     another file.
     """
@@ -42,7 +42,7 @@ class PlainFunction(PickledByName, type(njit(lambda: None))):  # type: ignore[mi
         self.noinline: bool = options.pop("noinline", False)
         super().__init__(py_func, targetoptions=options)
         old_cache_folder = config.CACHE_DIR
-        if cache_folder := _cache_folder():
+        if cache_folder := _find_cache_folder():
             with contextlib.suppress(RuntimeError):  # raised if its source is not a file
                 config.CACHE_DIR = cache_folder
                 self.enable_caching()

@@ -43,7 +43,7 @@ def scatter_row(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, 
 
 
 @compiled(fastmath=FAST)
-def _squared_norm(row: np.ndarray) -> float:
+def _compute_squared_norm(row: np.ndarray) -> float:
     """Return the squared norm of a row, in float64."""
     norm = 0.0
     for j in range(len(row)):
@@ -63,7 +63,7 @@ def find_refused_row(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distin
         if not distinct:
             scatter_row(row, len(row), X, columns, i)
         candidate = X[i] if distinct else row
-        if is_too_large(candidate, len(candidate)) if scaled else not _squared_norm(candidate) < limit:
+        if is_too_large(candidate, len(candidate)) if scaled else not _compute_squared_norm(candidate) < limit:
             return i
     return -1
 
@@ -85,18 +85,18 @@ def compute_output(block: np.ndarray, output_kind: int) -> float:
 
 
 @compiled(inline=True)
-def select_output(c: np.ndarray, scores: np.ndarray, n_scores: int, output_kind: int) -> float:
+def select_output(common: np.ndarray, scores: np.ndarray, n_scores: int, output_kind: int) -> float:
     """Return an output of the model from a row's decision values; see `compute_output`.
 
     ``scores`` has two decision values for each output; ``n_scores`` of them are in use.
     """
-    iterate = select_iterate(c, output_kind)
+    iterate = select_iterate(common, output_kind)
     if n_scores == 2:
         f = scores[iterate]
-        return compute_probability(c, iterate, f) if output_kind == PROBABILITY else f
+        return compute_probability(common, iterate, f) if output_kind == PROBABILITY else f
     best = find_best_output(scores, iterate, n_scores, NO_OUTPUT)
     if output_kind == PROBABILITY:
-        compute_probabilities(c, scores, iterate, n_scores, best)
+        compute_probabilities(common, scores, iterate, n_scores, best)
     for k in range(n_scores // 2):
         scores[k] = scores[2 * k + iterate]
     return float(best)

@@ -37,76 +37,81 @@ _MAX_SIZE = 1e100
 
 
 @compiled(inline=True)
-def _iterate_factor(c: np.ndarray, iterate: int) -> float:
+def _compute_iterate_factor(common: np.ndarray, iterate: int) -> float:
     """Return the factor that turns an iterate's decision values into log odds."""
-    return math.exp(c["slope"][iterate]) / max(c["size"][iterate], 1.0)
+    return math.exp(common["slope"][iterate]) / max(common["size"][iterate], 1.0)
 
 
 @compiled(inline=True)
-def _prior_weight(c: np.ndarray) -> float:
+def _compute_prior_weight(common: np.ndarray) -> float:
     """Return the weight of the prior in probabilities; below 1 even before the first row, so that probabilities rank rows."""
-    return PRIOR_ROWS / (float(c["t"]) + PRIOR_ROWS + 1.0)
+    return PRIOR_ROWS / (float(common["t"]) + PRIOR_ROWS + 1.0)
 
 
 @compiled(inline=True)
-def compute_probability(c: np.ndarray, iterate: int, f: float) -> float:
+def compute_probability(common: np.ndarray, iterate: int, f: float) -> float:
     """Return the probability of the positive label from an iterate's decision value f. It is above 1/2 for any f above 0."""
-    p = 1.0 / (1.0 + math.exp(-min(max(_iterate_factor(c, iterate) * f, -30.0), 30.0)))
-    p += _prior_weight(c) * (0.5 - p)
+    p = 1.0 / (1.0 + math.exp(-min(max(_compute_iterate_factor(common, iterate) * f, -30.0), 30.0)))
+    p += _compute_prior_weight(common) * (0.5 - p)
     return max(p, ABOVE_HALF) if f > 0.0 else p
 
 
 @compiled
-def compute_probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, n_scores: int, best: int) -> None:
+def compute_probabilities(common: np.ndarray, scores: np.ndarray, iterate: int, n_scores: int, best: int) -> None:
     """Turn the decision values of all classes by an iterate (every other value of ``scores``) into probabilities, in place
     (softmax).
 
     Output ``best`` has the largest decision value; it alone has the largest probability.
     """
-    factor, largest, total, best_position = _iterate_factor(c, iterate), scores[2 * best + iterate], 0.0, 2 * best + iterate
+    factor, largest, total, best_position = (
+        _compute_iterate_factor(common, iterate),
+        scores[2 * best + iterate],
+        0.0,
+        2 * best + iterate,
+    )
     for k in range(iterate, n_scores, 2):
         scores[k] = math.exp(max(factor * (scores[k] - largest), -30.0))
         if k != best_position:
             scores[k] = min(scores[k], 1.0 - 2.0**-48)
         total += scores[k]
-    weight = _prior_weight(c)
+    weight = _compute_prior_weight(common)
     for k in range(iterate, n_scores, 2):
         scores[k] = scores[k] / total * (1.0 - weight) + weight * 2.0 / n_scores
 
 
 @compiled
-def update_size(c: np.ndarray, iterate: int, size: float, rate: float) -> float:
+def update_size(common: np.ndarray, iterate: int, size: float, rate: float) -> float:
     """Update the mean size of an iterate's decision values, and return the factor that turns them into log odds."""
     if size < _MAX_SIZE:
-        weight = max(rate, _MIN_SIZE_RATE) if c["size"][iterate] > 0.0 else 1.0
-        c["size"][iterate] += weight * (size - c["size"][iterate])
-    return _iterate_factor(c, iterate)
+        weight = max(rate, _MIN_SIZE_RATE) if common["size"][iterate] > 0.0 else 1.0
+        common["size"][iterate] += weight * (size - common["size"][iterate])
+    return _compute_iterate_factor(common, iterate)
 
 
 @compiled(inline=True)
-def fit_softmax_slope(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, n_scores: int, rate: float) -> None:
+def fit_softmax_slope(common: np.ndarray, scores: np.ndarray, label: int, iterate: int, n_scores: int, rate: float) -> None:
     """Do the same as `fit_slope` for several classes; ``label`` is the position of the row's class in ``scores``."""
     size = 0.0
     for k in range(iterate, n_scores, 2):
         size = max(size, abs(scores[k] - scores[label]))
-    factor = update_size(c, iterate, size, rate)
+    factor = update_size(common, iterate, size, rate)
     mean = square = total = 0.0
     for k in range(iterate, n_scores, 2):
         z = min(max(factor * (scores[k] - scores[label]), -10.0), 10.0)
         p = math.exp(z)
         total, mean, square = total + p, mean + p * z, square + p * z * z
     mean, square = mean / total, square / total
-    fit_slope(c, iterate, rate, -mean, square - mean * mean)
+    fit_slope(common, iterate, rate, -mean, square - mean * mean)
 
 
 @compiled
-def fit_slope(c: np.ndarray, iterate: int, rate: float, gradient: float, curvature: float) -> None:
+def fit_slope(common: np.ndarray, iterate: int, rate: float, gradient: float, curvature: float) -> None:
     """Update the slope of an iterate by a Newton step on the log-likelihood of a label, with a running mean of the curvature."""
     rate = max(rate, 0.01)
-    c["curvature"][iterate] += rate * (curvature - c["curvature"][iterate])
-    step = rate * gradient / (c["curvature"][iterate] + 0.01)
-    slope = c["slope"][iterate] + min(max(step, -_MAX_SLOPE_STEP), _MAX_SLOPE_STEP)
-    c["slope"][iterate] = min(max(slope, -50.0), 50.0)
+    common["curvature"][iterate] += rate * (curvature - common["curvature"][iterate])
+    step = rate * gradient / (common["curvature"][iterate] + 0.01)
+    slope = common["slope"][iterate] + min(max(step, -_MAX_SLOPE_STEP), _MAX_SLOPE_STEP)
+    common["slope"][iterate] = min(max(slope, -50.0), 50.0)
 
 
 #: Kinds of output of a model: the decision value by the last iterate, by the average iterate, by the iterate that predictions
@@ -167,64 +172,64 @@ def get_common_state(block: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def reset_state(c: np.ndarray) -> None:
+def reset_state(common: np.ndarray) -> None:
     """Set the state of a learner to that before the first row, except for its random numbers."""
-    c["t"], c["n_merges"] = 0, 0
-    c["scale"], c["average_v"], c["average_u"] = 1.0, 1.0, 0.0
+    common["t"], common["n_merges"] = 0, 0
+    common["scale"], common["average_v"], common["average_u"] = 1.0, 1.0, 0.0
     for iterate in range(2):
-        c["error"][iterate] = c["center"][iterate] = c["size"][iterate] = c["curvature"][iterate] = 0.0
-        c["slope"][iterate] = INITIAL_SLOPE
+        common["error"][iterate] = common["center"][iterate] = common["size"][iterate] = common["curvature"][iterate] = 0.0
+        common["slope"][iterate] = INITIAL_SLOPE
 
 
 @compiled(inline=True)
-def compute_smoothing_rate(c: np.ndarray) -> float:
-    """Return the weight of a new row in the recent errors (exponential smoothing); ``c`` is the `COMMON_STATE` record."""
-    rows = float(c["t"])
+def compute_smoothing_rate(common: np.ndarray) -> float:
+    """Return the weight of a new row in the recent errors (exponential smoothing); ``common`` is the `COMMON_STATE` record."""
+    rows = float(common["t"])
     return 1.0 / min(rows, _ERROR_WINDOW)
 
 
 @compiled(inline=True)
-def track_iterate(c: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
+def track_iterate(common: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
     """Update the recent error and the calibration of an iterate, whose decision value of the current row is f."""
-    if c["loss"] == EPSILON_INSENSITIVE:
+    if common["loss"] == EPSILON_INSENSITIVE:
         error = abs(target - f)
     else:
         error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
-        if c["loss"] == ONE_CLASS:
+        if common["loss"] == ONE_CLASS:
             if abs(f) < _MAX_CENTER_DEVIATION:
-                center_rate, deviation = max(rate, 0.01), f - c["center"][iterate]
-                c["center"][iterate] += center_rate * deviation
-                if c["t"] > 1:  # the deviation of the first row is always 0
-                    c["size"][iterate] += center_rate * (abs(deviation) - c["size"][iterate])
+                center_rate, deviation = max(rate, 0.01), f - common["center"][iterate]
+                common["center"][iterate] += center_rate * deviation
+                if common["t"] > 1:  # the deviation of the first row is always 0
+                    common["size"][iterate] += center_rate * (abs(deviation) - common["size"][iterate])
         else:
-            z = min(max(update_size(c, iterate, abs(f), rate) * f, -10.0), 10.0)
+            z = min(max(update_size(common, iterate, abs(f), rate) * f, -10.0), 10.0)
             p = 1.0 / (1.0 + math.exp(-z))
-            fit_slope(c, iterate, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
-    c["error"][iterate] += rate * (error - c["error"][iterate])
+            fit_slope(common, iterate, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
+    common["error"][iterate] += rate * (error - common["error"][iterate])
 
 
 @compiled(inline=True)
-def compute_shortfall(c: np.ndarray, f: float, target: float) -> float:
+def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
     """Return by how much the decision value f of an output must change for a loss of 0; positive if it must rise, 0 if the loss
     is 0.
     """
-    if c["loss"] == EPSILON_INSENSITIVE:
-        residual, epsilon = target - f, float(c["epsilon"])
+    if common["loss"] == EPSILON_INSENSITIVE:
+        residual, epsilon = target - f, float(common["epsilon"])
         return max(residual - epsilon, 0.0) + min(residual + epsilon, 0.0)
-    if c["loss"] == ONE_CLASS:
+    if common["loss"] == ONE_CLASS:
         return max(-f, 0.0)
     return target * max(1.0 - target * f, 0.0)
 
 
-def is_average_better(c: Any) -> bool:
+def is_average_better(common: Any) -> bool:
     """Return whether predictions follow the average iterate: unless the last iterate's recent error is smaller by more than
     chance.
     """
-    if c["horizon"] == 0.0:
+    if common["horizon"] == 0.0:
         return False
-    last, average = float(c["error"][0]), float(c["error"][1])
-    rows = min(float(c["t"]) + 1.0, _ERROR_WINDOW)
-    deviation = average / math.sqrt(rows) if c["loss"] == EPSILON_INSENSITIVE else math.sqrt(average / rows)
+    last, average = float(common["error"][0]), float(common["error"][1])
+    rows = min(float(common["t"]) + 1.0, _ERROR_WINDOW)
+    deviation = average / math.sqrt(rows) if common["loss"] == EPSILON_INSENSITIVE else math.sqrt(average / rows)
     return average <= last + 0.5 * deviation
 
 
@@ -233,51 +238,51 @@ _is_average_better: Callable[[Any], bool] = compiled(is_average_better)
 
 
 @compiled
-def select_iterate(c: np.ndarray, output_kind: int) -> int:
+def select_iterate(common: np.ndarray, output_kind: int) -> int:
     """Return the iterate (0: last, 1: average) that computes a kind of output (`LAST_ITERATE`, ... `PROBABILITY`)."""
-    return (AVERAGE_ITERATE if _is_average_better(c) else LAST_ITERATE) if output_kind >= DECISION else output_kind
+    return (AVERAGE_ITERATE if _is_average_better(common) else LAST_ITERATE) if output_kind >= DECISION else output_kind
 
 
 @compiled(inline=True)
-def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
+def add_to_iterates(common: np.ndarray, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
     """Add ``step`` to a coefficient of the last iterate. The average iterate follows in `finish_step`."""
-    lazy_step = step / c["scale"]
+    lazy_step = step / common["scale"]
     u[position] += lazy_step
-    v[position] -= c["average_u"] / c["average_v"] * lazy_step
+    v[position] -= common["average_u"] / common["average_v"] * lazy_step
 
 
 @compiled(inline=True)
-def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
+def finish_step(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
     """Update the average iterate, and multiply in the lazy scale factors if they have become small.
 
     ``coefficients`` is float64 [2 outputs, slots], and ``biases`` float64 [2 outputs]; ``n_outputs`` rows and ``n`` slots are in
     use.
     """
-    if c["horizon"] > 0.0:
-        _average_iterates(c, coefficients, biases, n_scores, n)
-    if c["average_v"] < _MIN_LAZY_FACTOR or c["scale"] < _MIN_LAZY_FACTOR:
-        _renormalise_factors(c, coefficients, n_scores, n)
+    if common["horizon"] > 0.0:
+        _average_iterates(common, coefficients, biases, n_scores, n)
+    if common["average_v"] < _MIN_LAZY_FACTOR or common["scale"] < _MIN_LAZY_FACTOR:
+        _renormalise_factors(common, coefficients, n_scores, n)
 
 
 @compiled(inline=True)
-def _renormalise_factors(c: np.ndarray, coefficients: np.ndarray, n_scores: int, n: int) -> None:
+def _renormalise_factors(common: np.ndarray, coefficients: np.ndarray, n_scores: int, n: int) -> None:
     """Multiply the coefficients by the lazy scale factors, which become 1."""
     # All at once: if only the last iterate has shrunk, the factor between the two iterates would grow without limit.
     for k in range(0, n_scores, 2):
         u, v = coefficients[k], coefficients[k + 1]
         for i in range(n):
-            v[i] = c["average_v"] * v[i] + c["average_u"] * u[i]
-            u[i] *= c["scale"]
-    c["average_v"], c["average_u"], c["scale"] = 1.0, 0.0, 1.0
+            v[i] = common["average_v"] * v[i] + common["average_u"] * u[i]
+            u[i] *= common["scale"]
+    common["average_v"], common["average_u"], common["scale"] = 1.0, 0.0, 1.0
 
 
 @compiled(inline=True)
-def _average_iterates(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
+def _average_iterates(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
     """Move the average iterate towards the last one: average += rho (last - average), in O(1) by the lazy factors."""
-    rho = max((_AVERAGING_POWER + 1.0) / (c["t"] + _AVERAGING_POWER), 1.0 / c["horizon"])
+    rho = max((_AVERAGING_POWER + 1.0) / (common["t"] + _AVERAGING_POWER), 1.0 / common["horizon"])
     if rho < 1.0:
-        c["average_v"] *= 1.0 - rho
-        c["average_u"] = (1.0 - rho) * c["average_u"] + rho * c["scale"]
+        common["average_v"] *= 1.0 - rho
+        common["average_u"] = (1.0 - rho) * common["average_u"] + rho * common["scale"]
         for k in range(0, n_scores, 2):
             biases[k + 1] += rho * (biases[k] - biases[k + 1])
     else:
@@ -285,4 +290,4 @@ def _average_iterates(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarra
             for i in range(n):
                 coefficients[k + 1, i] = 0.0
             biases[k + 1] = biases[k]
-        c["average_v"], c["average_u"] = 1.0, c["scale"]
+        common["average_v"], common["average_u"] = 1.0, common["scale"]

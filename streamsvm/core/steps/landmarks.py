@@ -282,7 +282,7 @@ def _find_neighbours(block: np.ndarray, regressor: int) -> int:
 
 
 @compiled(inline=True)
-def _element_position(i: int, j: int, stride: int) -> int:
+def _get_element_position(i: int, j: int, stride: int) -> int:
     """Return the position of element (i, j) of a packed symmetric matrix."""
     return row_start(min(i, j), stride) + max(i, j)
 
@@ -297,7 +297,7 @@ def _solve_projection(block: np.ndarray, count: int) -> None:
     for a in range(count):
         i = v.starts[a]
         for b in range(a + 1):
-            A[a, b] = np.float64(v.prior[_element_position(i, v.starts[b], stride)])
+            A[a, b] = np.float64(v.prior[_get_element_position(i, v.starts[b], stride)])
         A[a, a] *= 1.0 + _PROJECTION_RIDGE
         x[a] = s["ridge"] * np.float64(v.kernel_rows[1, i])
     for a in range(count):
@@ -333,19 +333,19 @@ def _replace_regressor(block: np.ndarray, regressor: int, own_kernel: float) -> 
     for a in range(count):
         q = v.starts[a]
         for i in range(n):
-            row[i] += x[a] * v.moments[_element_position(i, q, stride)]
+            row[i] += x[a] * v.moments[_get_element_position(i, q, stride)]
         explained += x[a] * np.float64(v.kernel_rows[1, q])
     for a in range(count):
         projected_square += x[a] * row[v.starts[a]]
     row[regressor] = projected_square + s["ridge"] * max(own_kernel * _DIAGONAL_SLACK - explained, own_kernel * _PROJECTION_RIDGE)
     usage = 0.0
     for i in range(n):
-        position = _element_position(i, regressor, stride)
+        position = _get_element_position(i, regressor, stride)
         v.moments[position] = row[i]
         v.prior[position] = np.float32(s["ridge"]) * v.kernel_rows[1, i]
         usage += v.usage[i]
-    v.prior[_element_position(0, regressor, stride)] = _ZERO
-    v.prior[_element_position(regressor, regressor, stride)] = np.float32(s["ridge"] * own_kernel * _DIAGONAL_SLACK)
+    v.prior[_get_element_position(0, regressor, stride)] = _ZERO
+    v.prior[_get_element_position(regressor, regressor, stride)] = np.float32(s["ridge"] * own_kernel * _DIAGONAL_SLACK)
     v.usage[regressor] = (usage - v.usage[0] - v.usage[regressor]) / (n - 1)
     for k in range(h["n_outputs"]):
         total = 0.0

@@ -63,7 +63,7 @@ _compute_stride = compiled(compute_stride)
 
 
 @compiled(inline=True)
-def _current_stride(block: np.ndarray) -> int:
+def _get_current_stride(block: np.ndarray) -> int:
     """Return the current capacity in rows, which is the distance between two features of a row in ``cells``."""
     h = neighbour_views(block).header[0]
     return _compute_stride(h["cells"], h["rows"], h["row_width"])
@@ -148,7 +148,7 @@ def find_neighbours(block: np.ndarray, min_weight: float, damping: np.ndarray) -
     v = neighbour_views(block)
     h = v.header[0]
     compute_factors(v.relevance, v.units, h["row_width"], h["n_informative"], min_weight, damping, v.factors)
-    compute_distances(v.row, v.factors, v.cells, h["row_width"], _current_stride(block), h["n_rows"], v.distances)
+    compute_distances(v.row, v.factors, v.cells, h["row_width"], _get_current_stride(block), h["n_rows"], v.distances)
     n = find_nearest(v.distances, h["n_rows"], v.nearest, v.votes[0])
     v.n_nearest[0] = n
     total = 0.0
@@ -165,7 +165,7 @@ def _learn_row(block: np.ndarray, target: float, weight: float, mispredicted: bo
     _update_relevance(block, target, weight, regression)
     v = neighbour_views(block)
     h = v.header[0]
-    capacity = _current_stride(block)
+    capacity = _get_current_stride(block)
     h["n_correct"] += 0 if mispredicted else 1
     if weight <= 0.0 or capacity == 0 or not (mispredicted or h["n_correct"] >= _STORE_EVERY or 2 * h["n_rows"] < capacity):
         return
@@ -205,7 +205,7 @@ def _update_relevance(block: np.ndarray, target: float, weight: float, regressio
     if variance <= 1e-12 * total_squares:
         return
     h["n_informative"] += 1.0
-    rate, stride = compute_share(weight, 1.0 / min(h["n_informative"], _RELEVANCE_WINDOW)), _current_stride(block)
+    rate, stride = compute_share(weight, 1.0 / min(h["n_informative"], _RELEVANCE_WINDOW)), _get_current_stride(block)
     factor = 1.0 / (n * math.sqrt(variance))
     for p in range(n):
         deviations[p] -= mean
@@ -235,9 +235,9 @@ def _add_features(block: np.ndarray) -> None:
     """
     v = neighbour_views(block)
     h = v.header[0]
-    old_n_features, old_n_rows, old_capacity = h["row_width"], h["n_rows"], _current_stride(block)
+    old_n_features, old_n_rows, old_capacity = h["row_width"], h["n_rows"], _get_current_stride(block)
     h["row_width"] = min(h["used"], MAX_COLUMNS)
-    capacity = _current_stride(block)
+    capacity = _get_current_stride(block)
     oldest, n_rows = h["next_slot"] if old_n_rows == old_capacity else 0, min(old_n_rows, capacity)
     for j in range(old_n_features):
         ring, out = v.cells[j * old_capacity : j * old_capacity + old_n_rows], v.cells[j * capacity : j * capacity + n_rows]
@@ -310,7 +310,7 @@ def rescale_neighbours(block: np.ndarray, store: np.ndarray, expert: int, event:
     if event == NEW_FEATURES and h["row_width"] < min(h["used"], MAX_COLUMNS):
         _add_features(store)
     elif event == NEW_SCALE and scaling:
-        n_features, stride = h["row_width"], _current_stride(store)
+        n_features, stride = h["row_width"], _get_current_stride(store)
         rows = s.cells[: n_features * stride].reshape(n_features, stride)
         rescale_vectors(rows, s.distances, h["n_rows"], n_features, v.ratio, v.shift)
     elif event == REVIEW_DUE and h["n_informative"] > MIN_UPDATES:

@@ -80,21 +80,21 @@ def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 
 @compiled(inline=True)
-def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
+def observe_variances(common: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
     """Update the sum of the variances of features, for gamma="scale". ``means`` [used] are the running means (Welford)."""
-    c["gamma_rows"] += 1
-    n = c["gamma_rows"]
+    common["gamma_rows"] += 1
+    n = common["gamma_rows"]
     for j in range(used):
         x = np.float64(row[j])
         deviation = x - means[j]
         means[j] += deviation / n
-        c["deviation"] += deviation * (x - means[j])
+        common["deviation"] += deviation * (x - means[j])
 
 
 @compiled(inline=True)
-def compute_scale_gamma(c: np.ndarray) -> float:
+def compute_scale_gamma(common: np.ndarray) -> float:
     """Return gamma="scale": one over the sum of the variances of features, over the rows seen by `observe_variances`."""
-    return min(c["gamma_rows"] / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
+    return min(common["gamma_rows"] / common["deviation"], LARGEST_GAMMA) if common["deviation"] > 0.0 else 1.0
 
 
 @compiled(fastmath=FAST)
@@ -205,21 +205,21 @@ def compute_violation(block: np.ndarray, target: float) -> tuple[int, int, float
 
 
 @compiled(inline=True)
-def track_errors(c: np.ndarray, scores: np.ndarray, n_scores: int, target: float) -> None:
+def track_errors(common: np.ndarray, scores: np.ndarray, n_scores: int, target: float) -> None:
     """Update the recent error and the calibration of both iterates, which predictions and probabilities are based on.
 
     ``scores`` are the decision values of a row, two for each output; ``n_scores`` counts both, and is 2 for a single output.
     """
-    rate = compute_smoothing_rate(c)
+    rate = compute_smoothing_rate(common)
     for iterate in range(2):
         if n_scores == 2:
-            track_iterate(c, iterate, scores[iterate], target, rate)
+            track_iterate(common, iterate, scores[iterate], target, rate)
         else:
             error = 1.0 if find_best_output(scores, iterate, n_scores, NO_OUTPUT) != int(target) else 0.0
             # The iterates alternate, because the exponentials of all classes are a third of the time of a row.
-            if (c["t"] + iterate) % 2 == 0:
-                fit_softmax_slope(c, scores, 2 * int(target) + iterate, iterate, n_scores, rate)
-            c["error"][iterate] += rate * (error - c["error"][iterate])
+            if (common["t"] + iterate) % 2 == 0:
+                fit_softmax_slope(common, scores, 2 * int(target) + iterate, iterate, n_scores, rate)
+            common["error"][iterate] += rate * (error - common["error"][iterate])
 
 
 @compiled(noinline=True)

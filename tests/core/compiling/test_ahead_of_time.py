@@ -185,7 +185,7 @@ def test_process_without_helpers_compiles_alone(started, monkeypatch, caplog):
 
     monkeypatch.setattr(ahead_of_time, "_start_helper", start)
     first_use("OnlineLinearSVC")
-    assert caplog.messages[1] == "compiling in this process alone: no other one can be started (no process 1)"
+    assert caplog.messages[1] == "compiling in this process only: no other process can be started (no process 1)"
     assert ahead_of_time._helpers == []
 
 

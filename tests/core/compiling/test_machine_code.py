@@ -17,7 +17,7 @@ def shipped(tmp_path, monkeypatch):
     library.write_bytes(b"no library")
     monkeypatch.setattr(machine_code, "LIBRARY_PATH", library)
     monkeypatch.setattr(machine_code, "METADATA_PATH", metadata_path)
-    monkeypatch.setattr(machine_code, "_processor_features", lambda: dict.fromkeys(machine_code._FEATURES[LEVEL], True))
+    monkeypatch.setattr(machine_code, "_read_processor_features", lambda: dict.fromkeys(machine_code._FEATURES[LEVEL], True))
     monkeypatch.delenv("STREAMSVM_MACHINE_CODE", raising=False)
     metadata = {"processor": LEVEL, "sources": machine_code.compute_sources_digest()}
 
@@ -38,7 +38,7 @@ def test_reasons_why_machine_code_is_not_used(shipped, monkeypatch):
     assert shipped(library="0" * 64).endswith("is damaged")
     assert shipped(content=b"no librar").endswith("is damaged")
     assert shipped(processor="x86-64-v9") == "the processor lacks x86-64-v9"
-    monkeypatch.setattr(machine_code, "_processor_features", lambda: {"AVX2": False, "FMA3": True, "F16C": True})
+    monkeypatch.setattr(machine_code, "_read_processor_features", lambda: {"AVX2": False, "FMA3": True, "F16C": True})
     assert shipped() == "the processor lacks AVX2"
     monkeypatch.setenv("STREAMSVM_MACHINE_CODE", "0")
     assert shipped() == "STREAMSVM_MACHINE_CODE=0"
