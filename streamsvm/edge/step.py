@@ -82,7 +82,7 @@ def check_vectors(step: Step, width: int) -> int:
     Raises ExportError if the vectors, or the scale and center of quantised ones, are invalid.
     """
     vectors = read_array(step, "vectors", (-1, width), "fi")
-    if vectors.dtype.kind == "i":
+    if vectors.dtype.kind == "i" or "scale" in step.arrays:
         read_array(step, "scale", (width,))
     if "center" in step.arrays:
         read_array(step, "center", (width,))

@@ -103,7 +103,10 @@ def test_extreme_votes_are_finite_and_sum_to_one():
         ({"vectors": np.full((3, 2), math.nan, np.float32)}, "vectors of a step 'neighbours' are not finite"),
         ({"vectors": np.zeros((3, 2), bool)}, "vectors of a step 'neighbours' is bool"),
         ({"vectors": np.zeros((3, 2), np.int8)}, "has missing or invalid arrays and options .*scale"),
-        ({"vectors": np.zeros((3, 2), np.int8), "scale": np.ones(3)}, "scale of a step 'neighbours' has the shape"),
+        *(
+            ({"vectors": np.zeros((3, 2), dtype), "scale": np.ones(3)}, "scale of a step 'neighbours' has")
+            for dtype in ("i1", "f4")
+        ),
         ({"vectors": np.zeros((3, 2), np.int8), "scale": np.ones(2), "center": np.ones(2)}, "has a center, which only"),
         ({"feature_weights": np.array([1.0, -1e-9])}, "feature_weights of a step 'neighbours' is below 0"),
         ({"feature_weights": np.array([1e308, 1e308])}, "its distances are too large"),
