@@ -78,9 +78,7 @@ parse_port: Callable[[str], int] = _make_number_parser(
 )
 parse_non_negative: Callable[[str], int] = _make_number_parser("a whole number", lambda _: True, _parse_digits)
 parse_share: Callable[[str], float] = _make_number_parser("a number from 0 to 1", lambda number: 0.0 <= number <= 1.0)
-parse_level: Callable[[str], float] = _make_number_parser(
-    "a number between 0 and 1, such as .9", lambda number: 0.0 < number < 1.0
-)
+parse_level: Callable[[str], float] = _make_number_parser("a number between 0 and 1, such as .9", lambda level: 0.0 < level < 1.0)
 parse_bound: Callable[[str], float] = _make_number_parser(
     "a number of at least 2, or 0", lambda number: number == 0.0 or 2.0 <= number < math.inf
 )

@@ -65,9 +65,8 @@ def learn_stream(job: LearnJob) -> bool:
         checkpoints = None
         if job.checkpoint is not None:
             sources = [job.source_name] if job.label_stream is None else [job.source_name, job.label_stream.place]
-            checkpoints = stack.enter_context(
-                open_checkpoint_store(job.checkpoint, job.trusted, sources=sources, group=job.group)
-            )
+            store = open_checkpoint_store(job.checkpoint, job.trusted, sources=sources, group=job.group)
+            checkpoints = stack.enter_context(store)
         with warnings.catch_warnings(action="ignore"):  # the loop will repeat these warnings
             saved = None if checkpoints is None else checkpoints.newest()
         start_position: Position | None = None
@@ -115,10 +114,8 @@ def learn_stream(job: LearnJob) -> bool:
             progress = loop.run(job.max_rows)
     last_step = split_pipeline(loop.model)[1]
     if missing := [label for label in getattr(last_step, "costs", {}) if label not in getattr(last_step, "labels", [label])]:
-        warn(
-            f"{source.name}: no row has had the label {format_names(missing, 5)}, whose cost or threshold was given. Is its name "
-            "right?"
-        )
+        names = format_names(missing, 5)
+        warn(f"{source.name}: no row has had the label {names}, whose cost or threshold was given. Is its name right?")
     if job.label_stream is None and progress.rows and not progress.learned and not progress.interrupted:
         raise StreamError(
             f"{source.name}: none of {progress.rows:,} rows had a label, so nothing was learned. Is its name right?"

@@ -132,9 +132,8 @@ def _parse_settings(text: str, learner: str, settings: Iterable[str], valid_name
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
-            raise UsageError(
-                f"--learner {text}: {setting or 'nothing'} is not KEY=VALUE, and {learner} has {', '.join(valid_names)}"
-            )
+            names = ", ".join(valid_names)
+            raise UsageError(f"--learner {text}: {setting or 'nothing'} is not KEY=VALUE, and {learner} has {names}")
         if name in parameters:
             raise UsageError(f"--learner {text}: {name} is given twice")
         if name not in valid_names:
@@ -398,7 +397,7 @@ def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: 
 
 
 def find_positive_label(text: str | None, model: Any, text_format: str | None) -> Any:
-    """Return the positive label: of ``--positive``, or of the model's threshold or costs; None if there is no single one.
+    """Return the positive label: of ``--positive``, or of the model's threshold or costs; None if it is ambiguous.
 
     Raises CommandError if the model has not learned the label of ``--positive``, or is a regressor.
     """

@@ -89,11 +89,8 @@ class ProgressDisplay:
         now = time.perf_counter()
         if self._last_counts is not None and (since := progress.seconds - self._last_counts[1]) > 0.0:
             progress = replace(progress, rows_per_second=(progress.rows - self._last_counts[0]) / since)
-        skips = (
-            self._status is None
-            and not progress.ended
-            and now - self._last_line_time < _SECONDS_BETWEEN_LINES[self._reporter.quiet]
-        )
+        is_early = now - self._last_line_time < _SECONDS_BETWEEN_LINES[self._reporter.quiet]
+        skips = self._status is None and not progress.ended and is_early
         if self._last_counts is None or not skips:
             self._last_counts = progress.rows, progress.seconds
         if skips:
@@ -133,9 +130,8 @@ def _format_progress(progress: Progress) -> str:
     learner = find_learner(progress.model)
     line += "".join(f"  {getattr(learner, name):,} {text}" for name, text in _LEARNER_COUNTS.items() if hasattr(learner, name))
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
-    counts |= (
-        {text: progress.delayed[name] for name, text in DELAYED_LABEL_COUNTS.items()} if progress.delayed is not None else {}
-    )
+    if progress.delayed is not None:
+        counts |= {text: progress.delayed[name] for name, text in DELAYED_LABEL_COUNTS.items()}
     if progress.refused:
         line += f"  {sum(progress.refused.values()):,} refused"
     line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
@@ -149,7 +145,7 @@ def _format_progress(progress: Progress) -> str:
 
 
 def format_baselines(report: ScoreReport) -> str:
-    """Return the scores of the baselines in brackets; "" if there are none."""
+    """Return the scores of the baselines in brackets; "" without baselines."""
     baselines = [f"{name}: {value:.4f}" for name, value in report.baselines if math.isfinite(value)]
     return f" ({', '.join(baselines)})" if baselines else ""
 

@@ -177,9 +177,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
         else:
             ranking = importance(model, xs)
         explanations = [explain_one(model, x) for x in xs[: arguments.rows]]
-        nearest_examples = (
-            [examples_one(model, x, arguments.examples) for x in xs[: arguments.rows]] if arguments.examples else []
-        )
+        n_examples = arguments.examples
+        nearest_examples = [examples_one(model, x, n_examples) for x in xs[: arguments.rows]] if n_examples else []
     if arguments.json:
         facts = {"sizes": ranking.mean_contributions, "losses": ranking.error_increases, "rows": ranking.n_rows}
         facts["error"] = finite_or_none(ranking.error)
@@ -198,11 +197,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
         return
     print(escape_unprintable(f"{ranking}\n", newlines=True))
     if not ranking.error_increases and (label := read_saved_label(checkpoint)) is not None:
-        print(
-            escape_unprintable(
-                f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True
-            )
-        )
+        text = f"No row has its label ({label}), so how much the error grows without a column is not known.\n"
+        print(escape_unprintable(text, newlines=True))
     for number, (explanation, examples) in enumerate(itertools.zip_longest(explanations, nearest_examples), 1):
         nearest = "" if examples is None else f"the nearest examples:\n{examples}\n"
         print(escape_unprintable(f"row {number:,}: {explanation}\n{nearest}", newlines=True))
