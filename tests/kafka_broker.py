@@ -74,10 +74,10 @@ logger.k.level=info
 def why_no_broker() -> str | None:
     if missing := [tool for tool in ("java", "mvn") if shutil.which(tool) is None]:
         return f"no {' and no '.join(missing)} on this machine"
-    found = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', found)
+    java_version = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', java_version)
     if version is None or int(version[1]) < 17:
-        return f"Kafka needs Java 17, this machine has {found.splitlines()[0] if found else 'none that runs'}"
+        return f"Kafka needs Java 17, this machine has {java_version.splitlines()[0] if java_version else 'none that runs'}"
     return None
 
 
@@ -126,9 +126,9 @@ class Broker(NamedTuple):
 def _free_ports(names: tuple[str, ...]) -> dict[str, int]:
     with ExitStack() as stack:
         sockets = {name: stack.enter_context(socket.socket()) for name in names}
-        for each in sockets.values():
-            each.bind(("127.0.0.1", 0))
-        return {name: each.getsockname()[1] for name, each in sockets.items()}
+        for listener in sockets.values():
+            listener.bind(("127.0.0.1", 0))
+        return {name: listener.getsockname()[1] for name, listener in sockets.items()}
 
 
 def certify(folder: Path, name: str = "broker") -> Path:

@@ -15,13 +15,13 @@ FORKS.set_forkserver_preload(["warm_learner"])
 AHEAD = 20  # a learner waits for its kill so many rows after the one at which it is due
 
 
-def learn(url, options, folder, predictions, *others):
+def learn(url, options, folder, predictions, *extra_words):
     """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows.
 
     Where the options have ``labels``, a URL, these are of another stream: ``join`` is then for `JoinedSource`, and ``delayed``
     for `DelayedLabels`. Predictions have the columns ``keep``. With ``at_once`` the model is one that takes rows together.
     """
-    *on_error, announcements, most = others
+    *on_error, announcements, most = extra_words
     policy = {"on_error": on_error[0]} if on_error else {}
     from warm_learner import BSGDClassifier, CheckpointFolder, FileSink, LearningLoop, delayed_loop, make_model, open_source
 
@@ -32,17 +32,17 @@ def learn(url, options, folder, predictions, *others):
     make_loop = LearningLoop
     if labels is not None:
         source, make_loop = delayed_loop(source, open_source(labels, **options), join, delayed)
-    read, given, told = source.read, 0, 0
+    read, n_read, n_reported = source.read, 0, 0
 
     def announced_rows(rows):
-        nonlocal given, told
-        os.write(announcements.fileno(), b"." * (given - told))  # of those that were read before, which are learned by now
-        told = given
-        if given == most:
+        nonlocal n_read, n_reported
+        os.write(announcements.fileno(), b"." * (n_read - n_reported))  # of those that were read before, which are learned by now
+        n_reported = n_read
+        if n_read == most:
             time.sleep(600)
-        found = read(rows if most is None else min(rows, most - given))
-        given += len(found or ())
-        return found
+        chunk = read(rows if most is None else min(rows, most - n_read))
+        n_read += len(chunk or ())
+        return chunk
 
     source.read = announced_rows
     sink = None if predictions is None else FileSink(predictions)

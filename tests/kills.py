@@ -72,9 +72,9 @@ class Killer(Sink):
         self.inside = True
         if self.how == "save" and self.saves == self.at:
             threading.Timer(self.seconds, self.kill).start()
-        found = self.save(*arguments, **facts)
+        result = self.save(*arguments, **facts)
         self.inside = False
-        return found
+        return result
 
 
 def learn(kind, url, where, kill, pipe):
@@ -88,8 +88,8 @@ def learn(kind, url, where, kill, pipe):
     loop = LearningLoop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=EVERY)
     os.write(pipe.fileno(), b"%d\n" % loop.rows)
     loop.run()
-    for each in (source, sink, checkpoints):
-        each.close()
+    for part in (source, sink, checkpoints):
+        part.close()
 
 
 def start(kind, url, where, kill=None):
@@ -106,13 +106,13 @@ def start(kind, url, where, kill=None):
 def run(kind, url, where, kill=None):
     """Run a learner. Its rows at the beginning, and where it was killed."""
     process, reader = start(kind, url, where, kill)
-    told = b""
+    output = b""
     while part := os.read(reader.fileno(), 1 << 16):
-        told += part
+        output += part
     process.join()
     killed = process.exitcode == -signal.SIGKILL
     assert killed or process.exitcode == 0, f"the learner ended with {process.exitcode}"
-    lines = told.decode().split()
+    lines = output.decode().split()
     assert killed == (len(lines) == 2)
     return int(lines[0]), lines[1] if killed else None
 
@@ -157,10 +157,10 @@ def committed(bootstrap, topic, first=0, isolation="read_committed", partition=0
     with contextlib.closing(consumer):
         consumer.assign([key])
         consumer.seek(key, first)
-        end, found = consumer.end_offsets([key])[key], []
-        while consumer.position(key) < end:
-            found += consumer.poll(200).get(key, [])
-    return found
+        end_offset, result = consumer.end_offsets([key])[key], []
+        while consumer.position(key) < end_offset:
+            result += consumer.poll(200).get(key, [])
+    return result
 
 
 def topic_data(bootstrap, models, name):
@@ -222,10 +222,10 @@ def main():
         for kind in ("folder", "topic"):
             began = time.perf_counter()
             if kind == "folder":
-                found = kill_with_folder(url, Path(name), rows, kills, seed)
+                result = kill_with_folder(url, Path(name), rows, kills, seed)
             else:
-                found = kill_with_topic(url, bootstrap, "models", "out", rows, kills, seed, "learners")
-            counts, *same = found
+                result = kill_with_topic(url, bootstrap, "models", "out", rows, kills, seed, "learners")
+            counts, *same = result
             equal = equal and all(same)
             seconds = time.perf_counter() - began
             print(f"| {kind} | {sum(counts.values())} | {counts['inside']} | {same[0]} | {same[1]} | {seconds:.0f} |", flush=True)

@@ -21,7 +21,7 @@ import numpy as np
 N_FEATURES = 4
 
 
-def work(bootstrap, topic, group, folder, end, pause):
+def work(bootstrap, topic, group, folder, end_flag, pause):
     """Be a worker."""
     import warm_learner
     from streamsvm.stream import LearningLoop
@@ -37,7 +37,7 @@ def work(bootstrap, topic, group, folder, end, pause):
         make_loop=lambda source, folder: LearningLoop(
             source, warm_learner.make_model(), checkpoints=folder, checkpoint_every=500
         ),
-        stop_at_end=end == "end",
+        stop_at_end=end_flag == "end",
         client={"outage_seconds": 60.0},
     )
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
@@ -45,18 +45,24 @@ def work(bootstrap, topic, group, folder, end, pause):
     worker.close()
 
 
-def start_worker(bootstrap, topic, group, folder, end="", pause=0.0, log=subprocess.DEVNULL):
-    command = [sys.executable, __file__, "--work", bootstrap, topic, group, str(folder), end, str(pause)]
+def start_worker(bootstrap, topic, group, folder, end_flag="", pause=0.0, log=subprocess.DEVNULL):
+    command = [sys.executable, __file__, "--work", bootstrap, topic, group, str(folder), end_flag, str(pause)]
     return subprocess.Popen(command, stderr=log)
 
 
 def checkpoints(folder):
     """The newest checkpoint of each partition."""
-    return {each.name: max(each.glob("checkpoint-*.ckpt")).read_bytes() for each in sorted(folder.glob("partition-*"))}
+    return {
+        partition_folder.name: max(partition_folder.glob("checkpoint-*.ckpt")).read_bytes()
+        for partition_folder in sorted(folder.glob("partition-*"))
+    }
 
 
 def rows_done(folder):
-    names = [max((path.stem for path in each.glob("checkpoint-*.ckpt")), default="-0") for each in folder.glob("partition-*")]
+    names = [
+        max((path.stem for path in partition_folder.glob("checkpoint-*.ckpt")), default="-0")
+        for partition_folder in folder.glob("partition-*")
+    ]
     return sum(int(name.rpartition("-")[2]) for name in names)
 
 
@@ -74,14 +80,14 @@ def publish_rows(bootstrap, topic, lengths):
 def disturb(rng, workers, start):
     """Make one of the workers leave, die or hang; another one comes for it. What was done."""
     at = rng.randrange(len(workers))
-    how = rng.choice(["leaves", "leaves", "is killed", "hangs"])
+    event = rng.choice(["leaves", "leaves", "is killed", "hangs"])
     old = workers[at]
     assert old.poll() is None, f"a worker ended by itself with {old.poll()}"
     workers[at] = start()
-    if how == "leaves":
+    if event == "leaves":
         old.terminate()
         old.wait(60)
-    elif how == "is killed":
+    elif event == "is killed":
         old.kill()
         old.wait()
     else:  # longer than the group waits for it, now and then also than others wait for its folder
@@ -91,7 +97,7 @@ def disturb(rng, workers, start):
         time.sleep(0.5)
         old.terminate()
         old.wait(60)
-    return how
+    return event
 
 
 def main():
@@ -139,7 +145,7 @@ def main():
         print("rows at the end of the disturbances:", rows_done(folder / "shared"), "of", sum(lengths))
         assert start_worker(bootstrap, "rows", "shared", folder / "shared", "end").wait(300) == 0
         assert rows_done(folder / "shared") == sum(lengths)
-        same = {name: expected[name] == found for name, found in checkpoints(folder / "shared").items()}
+        same = {name: expected[name] == content for name, content in checkpoints(folder / "shared").items()}
         print("equal to the byte:", same)
         assert len(same) == 6
         assert all(same.values())

@@ -53,37 +53,37 @@ def records(path):
 def test_a_rare_label_is_predicted_more_often(rows, new, tmp_path, call, flags, learner):
     common = ["learn", rows, "--label", "y", "--learner", learner, "--positive", "fraud", "--quiet"]
     plain = call(*common, "--checkpoint", tmp_path / "plain").end
-    found = call(*common, *flags, "--checkpoint", tmp_path / "state").end
-    scores = {each["name"]: each for each in found["scores"]}
-    assert scores["F1"]["value"] > {each["name"]: each for each in plain["scores"]}["F1"]["value"] + 0.1
+    learned_end = call(*common, *flags, "--checkpoint", tmp_path / "state").end
+    scores = {record["name"]: record for record in learned_end["scores"]}
+    assert scores["F1"]["value"] > {record["name"]: record for record in plain["scores"]}["F1"]["value"] + 0.1
     last = split_pipeline(load(tmp_path / "state"))[1]
     assert type(last) is (TunedThresholdClassifier if "f1" in flags else CostSensitiveClassifier)
     # They are saved: predict, score and an exported model decide by them, and learn goes on with them.
     call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--probabilities")
     said = records(tmp_path / "out.jsonl")
     wanted = last.threshold if "f1" in flags else 0.2
-    for each in said:
-        if abs(each["probabilities"]["fraud"] - wanted) > 1e-9:
-            assert each["y_pred"] == ("fraud" if each["probabilities"]["fraud"] >= wanted else "fine")
-            assert each["probability"] == each["probabilities"][each["y_pred"]]
-    assert {each["y_pred"] for each in said} == {"fraud", "fine"}
+    for record in said:
+        if abs(record["probabilities"]["fraud"] - wanted) > 1e-9:
+            assert record["y_pred"] == ("fraud" if record["probabilities"]["fraud"] >= wanted else "fine")
+            assert record["probability"] == record["probabilities"][record["y_pred"]]
+    assert {record["y_pred"] for record in said} == {"fraud", "fine"}
     call(*common, *flags, "--checkpoint", tmp_path / "state")
     # What was learned without them can be given them.
-    how = flags if "f1" not in flags else ("--threshold", str(wanted))
-    call("predict", new, "--model", tmp_path / "plain", *how, "--positive", "fraud", "--to", tmp_path / "later.jsonl")
-    later = [each["y_pred"] for each in records(tmp_path / "later.jsonl")]
-    assert later == [each["y_pred"] for each in said]
+    applied_flags = flags if "f1" not in flags else ("--threshold", str(wanted))
+    call("predict", new, "--model", tmp_path / "plain", *applied_flags, "--positive", "fraud", "--to", tmp_path / "later.jsonl")
+    later = [record["y_pred"] for record in records(tmp_path / "later.jsonl")]
+    assert later == [record["y_pred"] for record in said]
 
 
 def test_a_run_in_pieces_is_the_run_as_a_whole(rows, tmp_path, call):
     for flags in (("--threshold", "f1", "--positive", "fraud"), ("--interval", ".9")):
         name = flags[0].strip("-")
         common = ["learn", rows, "--label", "y", "--learner", "bsgd", *flags, "--quiet"]
-        whole = call(*common, "--checkpoint", tmp_path / f"{name}-whole", "--to", tmp_path / f"{name}-whole.jsonl").end
+        whole_run = call(*common, "--checkpoint", tmp_path / f"{name}-whole", "--to", tmp_path / f"{name}-whole.jsonl").end
         pieces = [*common, "--checkpoint", tmp_path / f"{name}-pieces", "--to", tmp_path / f"{name}-pieces.jsonl"]
         for n in (7, 333, 64):
             call(*pieces, "--max-rows", n)
-        assert call(*pieces).end["scores"] == whole["scores"]
+        assert call(*pieces).end["scores"] == whole_run["scores"]
         ends = [(tmp_path / f"{name}-{which}.jsonl").read_bytes() for which in ("whole", "pieces")]
         assert ends[0] == ends[1]
 
@@ -95,13 +95,13 @@ def test_what_predictions_say_beside_the_label(rows, new, tmp_path, call):
     done = call(*words, "--explain", "1", "--abstain", ".8")
     said = records(tmp_path / "out.jsonl")
     assert list(said[0]) == ["row", "y_pred", "y_true", "probability", "size", "labels", "why"]
-    assert np.mean([each["y_true"] in each["labels"] for each in said]) == pytest.approx(0.9, abs=0.04)
-    assert {name for each in said for name in each["why"]} <= {"city", "size"}
-    assert all(len(each["why"]) == 1 for each in said)
-    unsure = [each["y_pred"] is None for each in said]
-    assert unsure == [each["probability"] < 0.8 for each in said]
+    assert np.mean([record["y_true"] in record["labels"] for record in said]) == pytest.approx(0.9, abs=0.04)
+    assert {name for record in said for name in record["why"]} <= {"city", "size"}
+    assert all(len(record["why"]) == 1 for record in said)
+    unsure = [record["y_pred"] is None for record in said]
+    assert unsure == [record["probability"] < 0.8 for record in said]
     assert 0 < sum(unsure) < 600
-    right = np.mean([each["y_pred"] == each["y_true"] for each in said if each["y_pred"] is not None])
+    right = np.mean([record["y_pred"] == record["y_true"] for record in said if record["y_pred"] is not None])
     assert f"600 rows had a label, which was not learned: Accuracy {right:.4f}" in done.stderr
     assert f"{sum(unsure):,} of them abstained" in done.last
     scored = call("score", new, "--model", tmp_path / "state", "--abstain", ".8").stdout.splitlines()
@@ -110,8 +110,8 @@ def test_what_predictions_say_beside_the_label(rows, new, tmp_path, call):
     many = call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "csv.csv", "--abstain", ".8")
     assert many.stderr == done.stderr
     table = csv.DictReader((tmp_path / "csv.csv").read_text().splitlines())
-    found = [(row["y_pred"] or None, json.loads(row["labels"])) for row in table]
-    assert found == [(each["y_pred"], each["labels"]) for each in said]
+    learned_end = [(row["y_pred"] or None, json.loads(row["labels"])) for row in table]
+    assert learned_end == [(record["y_pred"], record["labels"]) for record in said]
 
 
 def test_sets_stay_where_labels_are_chosen_anew(rows, new, tmp_path, call):
@@ -119,8 +119,8 @@ def test_sets_stay_where_labels_are_chosen_anew(rows, new, tmp_path, call):
     for flags in ([], ["--costs", "fraud=9"]):
         call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / f"{len(flags)}.jsonl", *flags)
     plain, costly = (records(tmp_path / name) for name in ("0.jsonl", "2.jsonl"))
-    assert [each["labels"] for each in plain] == [each["labels"] for each in costly]
-    assert sum(each["y_pred"] == "fraud" for each in costly) > sum(each["y_pred"] == "fraud" for each in plain)
+    assert [record["labels"] for record in plain] == [record["labels"] for record in costly]
+    assert sum(record["y_pred"] == "fraud" for record in costly) > sum(record["y_pred"] == "fraud" for record in plain)
 
 
 def test_a_newer_model_that_does_not_know_the_label_is_passed_over():
@@ -155,9 +155,9 @@ def test_intervals_of_numbers(file, tmp_path, call):
     call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--explain", "2")
     for name, first in (("learned", 100), ("out", 0)):
         said = records(tmp_path / f"{name}.jsonl")[first:]
-        inside = np.mean([each["low"] <= each["y_true"] <= each["high"] for each in said])
+        inside = np.mean([record["low"] <= record["y_true"] <= record["high"] for record in said])
         assert inside == pytest.approx(0.8, abs=0.05)
-        assert all(each["low"] <= each["y_pred"] <= each["high"] for each in said)
+        assert all(record["low"] <= record["y_pred"] <= record["high"] for record in said)
     assert records(tmp_path / "learned.jsonl")[0]["low"] is None  # it is infinite
 
 

@@ -16,9 +16,9 @@ def test_the_whole_demonstration(tmp_path):
     command = [sys.executable, "-m", "streamsvm", "demo", "--out", "demo"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    *_, learned, _, drawn, look = done.stdout.splitlines()
+    *_, learned, _, drawn, inspect_hint = done.stdout.splitlines()
     assert learned.startswith("it learned all 21,200 rows exactly once: model and metrics are those of the first learner")
-    assert (drawn, look) == ("drawn: demo/learned.png", "look inside with: streamsvm inspect demo/killed/checkpoints")
+    assert (drawn, inspect_hint) == ("drawn: demo/learned.png", "look inside with: streamsvm inspect demo/killed/checkpoints")
     assert (tmp_path / "demo" / "learned.png").read_bytes().startswith(b"\x89PNG")
     header = read_newest(tmp_path / "demo" / "killed" / "checkpoints").header
     assert (header["rows"], len(header["curve"]["points"])) == (21_200, 165)

@@ -25,18 +25,18 @@ def test_columns_and_rows_are_explained(state, call):
     assert lines[4].startswith("row 1: 'no': decision ")
     assert "city = Paris" in lines[5]
     assert said.count("several together") == 2
-    found = json.loads(call("explain", state, state.parent / "rows.csv", "--json").stdout)
-    assert list(found["sizes"]) == ["city", "size"]
-    assert found["losses"]["city"] > 0.1 > abs(found["losses"]["size"])
-    row = found["explained"][0]
+    facts = json.loads(call("explain", state, state.parent / "rows.csv", "--json").stdout)
+    assert list(facts["sizes"]) == ["city", "size"]
+    assert facts["losses"]["city"] > 0.1 > abs(facts["losses"]["size"])
+    row = facts["explained"][0]
     total = row["typical"] + sum(row["contributions"].values()) + row["remainder"]
     assert total == pytest.approx(row["decision"])
     assert "examples" not in row
     said = call("explain", state, state.parent / "rows.csv", "--rows", 2, "--examples", 1).stdout
     assert said.count("the nearest examples:\n'no': 1 of ") == 2
     assert said.count(" support vectors\n  distance ") == 4
-    found = json.loads(call("explain", state, state.parent / "rows.csv", "--examples", 2, "--json").stdout)
-    assert [each["label"] for each in found["explained"][0]["examples"]] == ["no", "no", "yes", "yes"]
+    facts = json.loads(call("explain", state, state.parent / "rows.csv", "--examples", 2, "--json").stdout)
+    assert [example["label"] for example in facts["explained"][0]["examples"]] == ["no", "no", "yes", "yes"]
     assert row["prediction"] == load(state).predict_one({"city": "Paris", "size": 0})
 
 

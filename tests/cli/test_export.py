@@ -58,8 +58,8 @@ def test_fewer_bits_are_compared_with_the_model(saved, file, tmp_path, call):
     lines = call(*words, "--sample", sample).stdout.splitlines()
     assert lines[1].startswith(f"compared with the model on rows of {sample}: 0 of 200 rows (0%) have another label; ")
     assert len(lines) == 6
-    other = file("other.csv", "x,z", "1,2")
-    call(*words, "--sample", other, status=1, says="has none of the columns that the model has learned")
+    other_file = file("other.csv", "x,z", "1,2")
+    call(*words, "--sample", other_file, status=1, says="has none of the columns that the model has learned")
     call(*words, "--sample", "-", status=2, says="--sample - is standard input: give a file")
 
 

@@ -31,8 +31,8 @@ def test_they_are_learned_as_one(folder, tmp_path, call, form):
     x = {"a": 3, "b": "L"}
     assert load(tmp_path / "state").predict_proba_one(x) == load(tmp_path / "other").predict_proba_one(x)
     out = [tmp_path / name for name in ("one.jsonl", "other.jsonl")]
-    for given, to in ((places, out[0]), ([tmp_path / "all.csv"], out[1])):
-        call("predict", *given, "--model", tmp_path / "state", "--to", to, "--passthrough", "b,a")
+    for sources, to in ((places, out[0]), ([tmp_path / "all.csv"], out[1])):
+        call("predict", *sources, "--model", tmp_path / "state", "--to", to, "--passthrough", "b,a")
     assert out[0].read_text() == out[1].read_text()
     assert len(out[0].read_text().splitlines()) == 300
 

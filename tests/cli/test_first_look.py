@@ -123,10 +123,10 @@ def test_marks_of_missing_values_are_no_labels(file, call, suffix, regression):
     rows = [{"a": i % 7, "y": ["NA", -999][i % 2] if i % 10 > 7 else i % 7} for i in range(100)]
     lines = [json.dumps(row) for row in rows] if suffix == "jsonl" else ["a,y", *(f"{row['a']},{row['y']}" for row in rows)]
     words = ["--label", "y", "--missing=NA,-999", "--quiet", *["--regression"] * regression]
-    end = call("learn", file(f"rows.{suffix}", *lines), *words).end
-    assert (end["learned"], end["unlabelled"]) == (80, 20)
+    progress = call("learn", file(f"rows.{suffix}", *lines), *words).end
+    assert (progress["learned"], progress["unlabelled"]) == (80, 20)
     if regression:
-        assert end["metric"] < 3.0
+        assert progress["metric"] < 3.0
 
 
 def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
@@ -157,9 +157,10 @@ def test_an_answer_may_contradict_what_was_said(file, call):
 
 def test_codes_are_names(file, call, tmp_path):
     draw = random.Random(3)
-    given = [start + draw.randrange(300) for start in (4_000, 117_900, 290_800) for _ in range(12)]
+    row_numbers = [start + draw.randrange(300) for start in (4_000, 117_900, 290_800) for _ in range(12)]
     rows = [
-        {"role": draw.choice(given), "zip": 75001 + i % 7, "cents": 5 * draw.randrange(9_000), "y": i % 2} for i in range(250)
+        {"role": draw.choice(row_numbers), "zip": 75001 + i % 7, "cents": 5 * draw.randrange(9_000), "y": i % 2}
+        for i in range(250)
     ]
     table = file("rows.csv", "role,zip,cents,y", *(",".join(map(str, row.values())) for row in rows))
     for path in (table, file("rows.jsonl", *map(json.dumps, rows))):
@@ -219,8 +220,8 @@ def test_a_mark_may_be_that_of_one_column(file, call, tmp_path):
     learn = ["learn", file("rows.csv", "country,age,y", *lines), "--label", "y", "--checkpoint", tmp_path / "state"]
     said = call(*learn, "--max-rows", 200).stderr
     assert "read with --columns country:category,age:number=NA (" in said
-    end = call(*learn, "--quiet").end
-    assert (end["learned"], end["refused"]) == (300, {})
+    progress = call(*learn, "--quiet").end
+    assert (progress["learned"], progress["refused"]) == (300, {})
     encoder = load(tmp_path / "state")["TableEncoder"]
     assert (encoder.columns, encoder.missing) == ({"country": "category", "age": "number=NA"}, [])
     assert encoder.column_state.count_unknown_names("country", ["NA", "none"]) == 1

@@ -13,8 +13,8 @@ from streamsvm.stream import load
 @pytest.fixture
 def files(tmp_path):
     rows, labels = streams(2, 600, 60.0)
-    found = str(write(tmp_path / "labels.jsonl", labels))
-    return rows, labels, str(write(tmp_path / "rows.jsonl", rows)), f"{found}?key=id&time=t&max_age=60"
+    labels_path = str(write(tmp_path / "labels.jsonl", labels))
+    return rows, labels, str(write(tmp_path / "rows.jsonl", rows)), f"{labels_path}?key=id&time=t&max_age=60"
 
 
 WORDS = "--label", "y", "--quiet"
@@ -26,16 +26,16 @@ def test_pieces_are_equal_to_the_whole(files, tmp_path, call):
     def learn(state, *more):
         return call("learn", paths[0], "--labels", paths[1], *WORDS, "--checkpoint", tmp_path / state, *more).end
 
-    whole = learn("whole")
-    check_sums(whole["delayed"], len(rows), len(labels))
-    assert whole["rows"] == len(rows) + len(labels)
-    assert whole["learned"] == whole["delayed"]["joined"] > 400
+    uninterrupted = learn("whole")
+    check_sums(uninterrupted["delayed"], len(rows), len(labels))
+    assert uninterrupted["rows"] == len(rows) + len(labels)
+    assert uninterrupted["learned"] == uninterrupted["delayed"]["joined"] > 400
     learn("pieces", "--max-rows", 333)
-    assert learn("pieces") == whole | {"rows_per_second": pytest.approx(0, abs=1e9), "seconds": pytest.approx(0, abs=1e9)}
+    assert learn("pieces") == uninterrupted | {"rows_per_second": pytest.approx(0, abs=1e9), "seconds": pytest.approx(0, abs=1e9)}
     files = [max((tmp_path / state).glob("*.ckpt")) for state in ("whole", "pieces")]
     assert files[0].read_bytes() == files[1].read_bytes()
     shown = json.loads(call("inspect", tmp_path / "whole", "--json").stdout)
-    assert shown["delayed"]["counts"]["joined"] == whole["learned"]
+    assert shown["delayed"]["counts"]["joined"] == uninterrupted["learned"]
 
 
 def test_rows_are_predicted_without_their_key_and_time(files, tmp_path, call):
@@ -50,23 +50,23 @@ def test_keys_of_csv_are_texts(file, tmp_path, call):
     keys, out = ("007", "7", "1e3", "q"), tmp_path / "out.csv"
     rows = file("rows.csv", "id,at,a", *(f"{key},1970-01-01T00:00:0{i},{i}" for i, key in enumerate(keys)))
     labels = file("labels.csv", "y,id,at", *(f"{i % 2},{key},{i + 10}" for i, key in enumerate(reversed(keys))))
-    end = call("learn", rows, "--labels", f"{labels}?key=id&time=at", *WORDS, "--to", out).end
-    assert (end["learned"], end["delayed"]["pending"]) == (4, 0)
+    progress = call("learn", rows, "--labels", f"{labels}?key=id&time=at", *WORDS, "--to", out).end
+    assert (progress["learned"], progress["delayed"]["pending"]) == (4, 0)
     with out.open() as lines:
         assert [line["key"] for line in csv.DictReader(lines)] == list(keys)
 
 
 def test_progress_says_what_waits(files, call):
     line = call("learn", files[2], "--labels", files[3], *WORDS[:-1]).last
-    for what in ("expired", "labels too late", "duplicate rows", "duplicate labels", "labels without a row"):
-        assert what in line
+    for text in ("expired", "labels too late", "duplicate rows", "duplicate labels", "labels without a row"):
+        assert text in line
 
 
 def test_expired_rows(files, tmp_path, call):
     letters = tmp_path / "letters.jsonl"
 
-    def learn(how, *words):
-        return call("learn", files[2], "--labels", files[3] + how, *WORDS, *words).end
+    def learn(parameters, *words):
+        return call("learn", files[2], "--labels", files[3] + parameters, *WORDS, *words).end
 
     dropped = learn("")
     written = learn("&expired=dead-letter", "--on-error", letters)
@@ -125,5 +125,5 @@ def test_marks_of_missing_values_are_no_labels_of_another_stream(file, call):
         ("labels.jsonl", *(json.dumps({"id": i, "at": i + 1, "y": "NA" if i % 9 == 0 else i % 2}) for i in range(60))),
     ):
         labels = f"{file(name, *lines)}?key=id&time=at"
-        end = call("learn", rows, "--labels", labels, *WORDS, "--missing", "NA", "--on-error", "skip").end
-        assert (end["learned"], sum(end["refused"].values())) == (53, 7)
+        progress = call("learn", rows, "--labels", labels, *WORDS, "--missing", "NA", "--on-error", "skip").end
+        assert (progress["learned"], sum(progress["refused"].values())) == (53, 7)

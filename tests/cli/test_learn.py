@@ -39,11 +39,11 @@ def test_learn_inspect_predict(bananas, file, tmp_path, call):
     state, out = tmp_path / "state", tmp_path / "out.csv"
     done = call("learn", bananas(), "--label", "y", "--learner", "bsgd,budget=50", "--checkpoint", state, "--to", out, "--quiet")
     assert done.stderr == ""
-    end = done.end
-    assert (end["event"], end["rows"], end["learned"], end["interrupted"]) == ("end", 5300, 5300, False)
-    assert end["metric"] > 0.87
-    assert 0 < end["n_support"] <= 50
-    assert end["n_merges"] > 0
+    progress = done.end
+    assert (progress["event"], progress["rows"], progress["learned"], progress["interrupted"]) == ("end", 5300, 5300, False)
+    assert progress["metric"] > 0.87
+    assert 0 < progress["n_support"] <= 50
+    assert progress["n_merges"] > 0
     lines = out.read_text().splitlines()
     assert (lines[0], len(lines)) == ("row,y_pred,y_true,probability", 5301)
 
@@ -93,16 +93,16 @@ def test_labels_are_many(file, tmp_path, call):
         words += ["--checkpoint", state]
         for rows in (17, 3, 380):  # runs that end before all labels have come
             call("learn", path, *words, "--max-rows", rows)
-        model, whole = load(state), tmp_path / f"whole-{learner}"
-        assert call("learn", path, *words, "--checkpoint", whole).end["learned"] == 400
-        assert (model.n_learned, model.labels, model._store.snapshot()) == (400, names, load(whole)._store.snapshot())
+        model, whole_folder = load(state), tmp_path / f"whole-{learner}"
+        assert call("learn", path, *words, "--checkpoint", whole_folder).end["learned"] == 400
+        assert (model.n_learned, model.labels, model._store.snapshot()) == (400, names, load(whole_folder)._store.snapshot())
     call("learn", path, "--label", "y", "--labels-are", ",".join(map(str, range(129))), status=2, says="max_classes=128")
 
 
 def test_labels_that_are_declared(file, call):
     path = file("rows.csv", "a,y", *(f"{i % 7},{'AB7'[i % 3]}" for i in range(60)), "1,C")
-    end = call("learn", path, "--label", "y", "--labels-are", "A,B,7", "--on-error", "skip", "--quiet").end
-    assert (end["learned"], end["refused"]) == (60, {"label": 1})
+    progress = call("learn", path, "--label", "y", "--labels-are", "A,B,7", "--on-error", "skip", "--quiet").end
+    assert (progress["learned"], progress["refused"]) == (60, {"label": 1})
     done = call("learn", path, "--label", "y", "--on-error", "skip")
     assert "21 refused  20 label" not in done.stderr
     assert "  20 refused  20 label" in done.stderr
@@ -164,10 +164,10 @@ def test_detectors_of_drift(file, tmp_path, call):
     path = file("rows.csv", "a,b,y", *flipped)
     words = ["learn", path, "--label", "y", "--learner", "bsgd,budget=30"]
     words += ["--drift", "PageHinkley(threshold=20)", "--on-drift", "reset"]
-    end = call(*words, "--quiet", "--checkpoint", tmp_path / "state").end
-    assert end["drifts"] >= 1
+    progress = call(*words, "--quiet", "--checkpoint", tmp_path / "state").end
+    assert progress["drifts"] >= 1
     assert load(tmp_path / "state").n_learned < 2000
-    call(*words, says=f"{end['drifts']} drift")
+    call(*words, says=f"{progress['drifts']} drift")
     call("learn", path, "--label", "y", "--drift", "KSWIN", "--max-rows", 50)
 
 
@@ -184,9 +184,9 @@ def trump(file):
 def test_a_regression(trump, tmp_path, call, model):
     learn = ["learn", trump, "--label", "y", "--regression", "--quiet", "--checkpoint", tmp_path / "state"]
     learn += ["--to", tmp_path / "out.csv", "--learner"]
-    end = call(*learn, model).end
-    assert (end["metric_name"], end["learned"]) == ("MAE", 300)
-    assert end["metric"] < 1.5  # the targets are 37 to 46
+    progress = call(*learn, model).end
+    assert (progress["metric_name"], progress["learned"]) == ("MAE", 300)
+    assert progress["metric"] < 1.5  # the targets are 37 to 46
     facts = json.loads(call("inspect", tmp_path / "state", "--json").stdout)
     assert facts["n_learned"] == 300
     assert "C=" in facts["parameters"] or "l2=" in facts["parameters"]  # of the regressor within the scaler of targets
@@ -243,8 +243,8 @@ def test_weights_of_rows(file, tmp_path, call, kind, more):
     done = call(*words, "--weight", "w", "--checkpoint", state, "--quiet")
     assert (done.end["rows"], done.end["learned"], done.end["refused"]) == (80, 60, {})
     assert find_learner(load(state)).feature_names == ["a"]
-    found = call("predict", path, "--model", state, "--to", "-", "--label", "y").rows
-    assert [row["y_true"] for row in found] == [row["y"] for row in rows]
+    predictions = call("predict", path, "--model", state, "--to", "-", "--label", "y").rows
+    assert [row["y_true"] for row in predictions] == [row["y"] for row in rows]
     call(*words, "--checkpoint", state, status=1)
     call(*words, "--weight", "y", status=2, says="it cannot be the label")
     call(*words, "--columns", "w:drop", "--weight", "w", status=2, says="has no kind in --columns")
@@ -260,21 +260,21 @@ def test_several_metrics_in_one_run(bananas, tmp_path, call):
     assert "Accuracy 0." in line
     assert "(always 'ham': 0." in line
     after = done.stderr.partition(line)[0].splitlines()
-    after = after[next(i for i, each in enumerate(after) if each.startswith("FBeta")) :]
-    assert [each.split()[0] for each in after[:3]] == ["FBeta", "ROCAUC", "LogLoss"]
+    after = after[next(i for i, line in enumerate(after) if line.startswith("FBeta")) :]
+    assert [line.split()[0] for line in after[:3]] == ["FBeta", "ROCAUC", "LogLoss"]
     assert "(always 'spam': 0." in after[0]
     assert "(rows in any order: 0.5000)  last 100 rows 0." in after[1]
     assert "(the labels' shares so far: 0.6" in after[2]
     assert after[3:5] == ["ConfusionMatrix:", "  true label  as ham  as spam"]
     assert after[7:9] == ["ClassificationReport:", "  label           precision  recall      F1  rows"]
     # Without a checkpoint, and as JSON.
-    end = call(*learn, *metric, "--quiet").end
+    progress = call(*learn, *metric, "--quiet").end
     names = ["Accuracy", "FBeta", "ROCAUC", "LogLoss", "ConfusionMatrix", "ClassificationReport"]
-    assert [score["name"] for score in end["scores"]] == names
-    assert (end["scores"][0]["value"], end["scores"][0]["windowed"]) == (end["metric"], end["windowed"])
-    assert end["scores"][2]["guesses"] == {"rows in any order": 0.5}
-    assert end["scores"][4]["table"][0] == ["true label", "as ham", "as spam"]
-    assert sum(sum(row[1:]) for row in end["scores"][4]["table"][1:]) == 499
+    assert [score["name"] for score in progress["scores"]] == names
+    assert (progress["scores"][0]["value"], progress["scores"][0]["windowed"]) == (progress["metric"], progress["windowed"])
+    assert progress["scores"][2]["guesses"] == {"rows in any order": 0.5}
+    assert progress["scores"][4]["table"][0] == ["true label", "as ham", "as spam"]
+    assert sum(sum(row[1:]) for row in progress["scores"][4]["table"][1:]) == 499
     said = "has scored with Accuracy(window=100), FBeta(beta=2.0, window=100, positive='spam'), ROCAUC(bins="
     call(*learn, "--metric", "F1", "--checkpoint", tmp_path / "state", status=1, says=said)
 

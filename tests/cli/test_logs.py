@@ -83,17 +83,17 @@ def test_a_follower_tells_of_its_models_and_ends_in_order(bananas, tmp_path, cal
             line = b""
             while b'"event": "model"' not in line:
                 follower.stdin.write(b'{"a": 0.5, "b": 0.1}\n')
-                found, _, _ = select.select([follower.stderr], [], [], 0.1)
-                line = follower.stderr.readline() if found else b""
+                readable, _, _ = select.select([follower.stderr], [], [], 0.1)
+                line = follower.stderr.readline() if readable else b""
             assert json.loads(line)["version"] == 500
             follower.send_signal(signal.SIGTERM)
             assert follower.wait(PATIENCE) == 130
-            told = lines_of(follower.stderr.read().decode())
+            records = lines_of(follower.stderr.read().decode())
         finally:
             follower.kill()
-    told = [line for line in told if "event" in line]  # without what is said of a slow end
-    assert [line["event"] for line in told] == ["checkpoint", "end"]
-    assert told[-1]["interrupted"] is True
+    records = [line for line in records if "event" in line]  # without what is said of a slow end
+    assert [line["event"] for line in records] == ["checkpoint", "end"]
+    assert records[-1]["interrupted"] is True
     n = len((tmp_path / "out.jsonl").read_text().splitlines())
     assert (position / f"checkpoint-{n:012d}.ckpt").exists()
-    assert told[-1]["rows"] == n
+    assert records[-1]["rows"] == n

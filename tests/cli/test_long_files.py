@@ -15,18 +15,18 @@ LATER = {  # of a long file: what only its middle and its end show
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("what", LATER)
-def test_the_middle_and_the_end_of_a_long_file(file, call, tmp_path, monkeypatch, kind, what):
+@pytest.mark.parametrize("problem", LATER)
+def test_the_middle_and_the_end_of_a_long_file(file, call, tmp_path, monkeypatch, kind, problem):
     monkeypatch.setattr(
         "streamsvm.stream.schema.table_inference._MAX_READ_SECONDS", 0.0
     )  # a file is longer than what can be read of it
-    name, value, said = LATER[what]
+    name, value, said = LATER[problem]
     n = 60_000
     rows = [{name: value(i, n), "b": "x, y" if i % 2 else "z", "n": i % 5, "y": i % 2} for i in range(n)]
     if kind == "parquet":
         pyarrow = pytest.importorskip("pyarrow")
         path = tmp_path / "rows.parquet"
-        table = pyarrow.Table.from_pylist([row | {name: str(row[name])} if what == "a text" else row for row in rows])
+        table = pyarrow.Table.from_pylist([row | {name: str(row[name])} if problem == "a text" else row for row in rows])
         importlib.import_module("pyarrow.parquet").write_table(table, path, row_group_size=n // 10)
     elif kind == "jsonl":
         path = file("rows.jsonl", *map(json.dumps, rows))
@@ -58,7 +58,7 @@ def test_a_file_that_is_damaged_further_on(call, tmp_path, monkeypatch):
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.table({"a": list(range(40_000)), "y": [0, 1] * 20_000}), path, row_group_size=10_000)
     data = bytearray(path.read_bytes())
-    begin = parquet.read_metadata(path).row_group(2).column(0).data_page_offset
-    data[begin : begin + 2000] = bytes(2000)
+    offset = parquet.read_metadata(path).row_group(2).column(0).data_page_offset
+    data[offset : offset + 2000] = bytes(2000)
     path.write_bytes(data)
     assert call("learn", path, "--label", "y", "--max-rows", 100, "--quiet").end["learned"] == 100

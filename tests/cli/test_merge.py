@@ -46,7 +46,7 @@ def test_models_of_the_command_line_become_one_that_predicts(file, tmp_path, cal
     done = call("merge", *folders, "--to", tmp_path / "merged")
     assert done.stderr == "1,200 rows of 3 models merged\n"
     predictions = call("predict", tmp_path / "0.csv", "--model", tmp_path / "merged", "--to", "-").rows
-    assert np.mean([each["y_pred"] == y for each, (_, y) in zip(predictions, table(400, 0), strict=True)]) > 0.85
+    assert np.mean([prediction["y_pred"] == y for prediction, (_, y) in zip(predictions, table(400, 0), strict=True)]) > 0.85
 
 
 def test_an_ensemble_is_refused_with_the_way_out(tmp_path, call):

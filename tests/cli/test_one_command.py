@@ -25,8 +25,8 @@ def test_a_table_from_elsewhere_is_read_without_a_flag(tmp_path, call):
     with_flags = ["--columns", "id:drop,Ort:category,Tag:date=%d.%m.%Y", "--encoding", "cp1252", "--delimiter", ";"]
     for flag in ("--columns id:drop,Ort:category,Tag:date=%d.%m.%Y", "--encoding cp1252", "--delimiter ';'", "--decimal ,"):
         assert flag in said
-    other = call("learn", path, "--label", "gekauft", *with_flags, "--decimal", ",", "--checkpoint", tmp_path / "other")
-    assert done.last.split()[4:6] == other.last.split()[4:6]
+    second_run = call("learn", path, "--label", "gekauft", *with_flags, "--decimal", ",", "--checkpoint", tmp_path / "other")
+    assert done.last.split()[4:6] == second_run.last.split()[4:6]
     one, two = (load(tmp_path / name)["TableEncoder"] for name in ("state", "other"))
     row = {"id": 7, "Ort": "Z\u00fcrich", "Umsatz": "1.234,5", "Tag": "03.03.2024"}
     assert one.transform_one(row) == two.transform_one(row)
@@ -40,8 +40,8 @@ def test_a_target_is_predicted_and_goes_on(file, call, tmp_path):
     path = file("rows.csv", "a,y", *(f"{i % 50},{(i % 50) * 1.5}" for i in range(500)))
     learn = ["learn", path, "--label", "y", "--checkpoint", tmp_path / "state", "--quiet"]
     assert call(*learn, "--max-rows", 300).end["metric_name"] == "MAE"
-    end = call(*learn).end
-    assert (end["metric_name"], end["rows"]) == ("MAE", 500)
+    progress = call(*learn).end
+    assert (progress["metric_name"], progress["rows"]) == ("MAE", 500)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_which_labels_are_numbers_to_predict(file, call, labels, metric):
 
 def test_a_label_beyond_all_floats_is_a_label(file, call):
     rows = [f'{{"a": {i % 7}, "y": {10**400 if i == 5 else i % 2}}}' for i in range(60)]
-    end = call("learn", file("rows.jsonl", *rows), "--label", "y", "--quiet").end
-    assert (end["learned"], end["metric_name"]) == (60, "Accuracy")
+    progress = call("learn", file("rows.jsonl", *rows), "--label", "y", "--quiet").end
+    assert (progress["learned"], progress["metric_name"]) == (60, "Accuracy")
 
 
 def test_what_is_read_is_an_event(file, call):
@@ -85,7 +85,7 @@ def test_a_label_is_proposed(tmp_path, call, name, first, message):
 
 
 @pytest.mark.parametrize(
-    ("data", "label", "given", "found"),
+    ("data", "label", "options", "expected"),
     [
         (b"a,b,y\n1,2,3\n", "y", {}, {}),
         (b"a;b;y\n1,5;2;3\n", "y", {}, {"delimiter": ";"}),
@@ -107,10 +107,10 @@ def test_a_label_is_proposed(tmp_path, call, name, first, message):
         (b"a,y\n\xff,1\n" + b"1,2\n" * 9 + b"\xe4,1\n\xc3,2\n\xc3\xa4,3\n", "y", {}, {}),
     ],
 )
-def test_how_text_is_written(tmp_path, data, label, given, found):
+def test_how_text_is_written(tmp_path, data, label, options, expected):
     for name, packed in (("rows.csv", data), ("rows.csv.gz", gzip.compress(data))):
         (tmp_path / name).write_bytes(packed)
-        assert detect_csv_options(sample_files(str(tmp_path / name), "csv").head, label, given) == found
+        assert detect_csv_options(sample_files(str(tmp_path / name), "csv").head, label, options) == expected
 
 
 def test_what_cannot_be_seen_is_left_to_others(tmp_path):

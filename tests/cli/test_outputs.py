@@ -27,10 +27,10 @@ def test_sinks_overwrite_files_of_earlier_runs_and_no_others(file, tmp_path, cal
     for option, path in sinks.items():
         written = path.read_bytes()
         assert len(written) > 1000
-        for others in (b"my notes\n" + written, b"row,of,my,table\n1,2,3,4\n", b"\n", b'{"row": 1}\n'):
-            path.write_bytes(others)
+        for content in (b"my notes\n" + written, b"row,of,my,table\n1,2,3,4\n", b"\n", b'{"row": 1}\n'):
+            path.write_bytes(content)
             call(*LEARN, rows, *flags, status=2, says=f"{option} {path} exists, and streamsvm did not write it: name another")
-            assert path.read_bytes() == others
+            assert path.read_bytes() == content
         call(*LEARN, rows, *flags, "--overwrite")
         assert path.read_bytes()[:30] == written[:30]
         path.write_bytes(b"")

@@ -34,9 +34,9 @@ def pipe(tmp_path, monkeypatch):
     events = {"waits": threading.Event(), "looked": threading.Event()}
 
     def looking(path, kind, wait_on):
-        found = source_sample.sample_pipe(path, kind, lambda name: (wait_on(name), events["waits"].set())[0])
+        sample = source_sample.sample_pipe(path, kind, lambda name: (wait_on(name), events["waits"].set())[0])
         events["looked"].set()
-        return found
+        return sample
 
     monkeypatch.setattr(learn, "sample_pipe", looking)
     writers = []

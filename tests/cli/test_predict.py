@@ -29,10 +29,10 @@ def table(file, tmp_path, call):
 def test_the_label_of_the_checkpoint_is_no_feature(table, tmp_path, call, kind):
     rows = [dict(zip(("city", "age", "income"), row, strict=True)) for row in ROWS]
     bare = [{name: value for name, value in row.items() if name != "income"} for row in rows]
-    for some, answer in ((rows, ["high", "low"]), (bare, [None, None])):
-        path = write_rows(tmp_path / f"new.{kind}", some)
-        found = call("predict", path, "--model", tmp_path / "state", "--to", "-").rows[:2]
-        assert [(row["y_pred"], row["y_true"]) for row in found] == list(zip(["high", "low"], answer, strict=True))
+    for table_rows, answer in ((rows, ["high", "low"]), (bare, [None, None])):
+        path = write_rows(tmp_path / f"new.{kind}", table_rows)
+        predictions = call("predict", path, "--model", tmp_path / "state", "--to", "-").rows[:2]
+        assert [(row["y_pred"], row["y_true"]) for row in predictions] == list(zip(["high", "low"], answer, strict=True))
     wage = ["--to", "-", "--label", "wage"]
     call("predict", table, "--model", tmp_path / "state", *wage, status=1, says="no column 'wage' for the label")
 
@@ -56,19 +56,19 @@ def test_a_column_that_the_model_does_not_know_is_left_out_and_can_be_dropped(ta
     dropped = call(*words, "--columns", "remark:drop")
     assert dropped.end["y_pred"] == "low"
     assert "remark" not in dropped.stderr
-    for known in ("city", "age"):
-        contradicts = f"--columns {known}:drop contradicts the model, which has learned it"
-        call(*words, "--columns", f"remark:drop,{known}:drop", status=1, says=contradicts)
+    for column in ("city", "age"):
+        contradicts = f"--columns {column}:drop contradicts the model, which has learned it"
+        call(*words, "--columns", f"remark:drop,{column}:drop", status=1, says=contradicts)
 
 
 @pytest.mark.filterwarnings("default")
 def test_a_model_of_other_rows(rows, file, tmp_path, call):
-    state, other = tmp_path / "state", file("other.csv", "A,B", "1,2", "3,4")
+    state, other_file = tmp_path / "state", file("other.csv", "A,B", "1,2", "3,4")
     call("learn", rows, "--label", "y", "--checkpoint", state)
-    predict = ["predict", other, "--model", state, "--to", tmp_path / "out.csv"]
+    predict = ["predict", other_file, "--model", state, "--to", tmp_path / "out.csv"]
     warning, error = call(*predict, status=1).stderr.splitlines()
     assert warning == (
-        f"streamsvm: warning: {other}: the rows have none of the columns that the model has learned "
+        f"streamsvm: warning: {other_file}: the rows have none of the columns that the model has learned "
         "(they have 'A', 'B'; learned were 'a', 'b')"
     )
     assert "to the end" in error
@@ -150,10 +150,10 @@ def test_columns_of_rows_in_predictions(file, tmp_path, call):
     assert head == "row,y_pred,y_true,probability,id,since"
     assert [line.split(",")[4:] for line in lines] == [row.split(",")[:2] for row in rows]
     predict = ["predict", path, "--model", tmp_path / "state", "--to", "-", "--passthrough", "since,y"]
-    found = call(*predict).rows
-    assert [(row["since"], row["y"]) for row in found] == [(row.split(",")[1], row.split(",")[3]) for row in rows]
+    predictions = call(*predict).rows
+    assert [(row["since"], row["y"]) for row in predictions] == [(row.split(",")[1], row.split(",")[3]) for row in rows]
     followed = call(*predict, "--follow", "--max-rows", 60).rows
-    assert followed == [row | {"model": 60} for row in found]
+    assert followed == [row | {"model": 60} for row in predictions]
     call(
         *learn,
         "--passthrough",

@@ -25,8 +25,8 @@ def on_a_terminal(*words):
     main_end, other_end = pty.openpty()
     command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
     environment, shown = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}, b""
-    how = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": other_end, "env": environment}
-    with subprocess.Popen(command, **how) as process:
+    popen_options = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": other_end, "env": environment}
+    with subprocess.Popen(command, **popen_options) as process:
         os.close(other_end)
         with contextlib.suppress(OSError):  # the other end was closed
             while part := os.read(main_end, 4096):
@@ -52,8 +52,8 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(bananas, tmp_path,
     path, state = bananas(30, name=f"{'long' * 40}.csv"), tmp_path / "state"
     path.write_text(path.read_text().replace("a,b,y", "[red]a[/red],[b],y"))
     said = call("learn", path, "--label", "y", "--checkpoint", state).stderr.splitlines()
-    look, _, *columns, first = said[:6]
-    assert look == f"first look at {path}, 30 rows"
+    first_look_line, _, *columns, first = said[:6]
+    assert first_look_line == f"first look at {path}, 30 rows"
     assert [line.split()[0] for line in columns] == ["[red]a[/red]", "[b]", "y"]
     assert first.startswith("starting")
     *between, last = [line for line in said[6:] if "rows" in line and line[0] not in " C"]  # without tables
@@ -79,8 +79,8 @@ def test_no_figures_of_nothing(rows, tmp_path, call, monkeypatch):
 
 def test_the_first_line_of_progress_is_not_of_one_row(rows, monkeypatch, call):
     monkeypatch.setattr("streamsvm.stream.resumable_run._PROGRESS_SECONDS", 0.0)
-    found = call("learn", rows, "--label", "y", "--max-rows", 3, "--quiet").rows
-    assert [line["rows"] for line in found] == [3, 3]  # the first row by itself, then those that are at hand; and the end
+    facts = call("learn", rows, "--label", "y", "--max-rows", 3, "--quiet").rows
+    assert [line["rows"] for line in facts] == [3, 3]  # the first row by itself, then those that are at hand; and the end
 
 
 def progress_of(rows, rows_per_second, seconds, value=0.5, name="Accuracy", **more):
@@ -121,15 +121,15 @@ def test_rows_a_second_are_those_since_the_line_before(capsys):
 def test_the_scores_of_each_partition(capfd, quiet):
     rows = [({"a": float(i % 7)}, i % 7 > 3) for i in range(200)]
     loop = LearningLoop(IterableSource(rows), BSGDClassifier(budget=5), ["Accuracy", "LogLoss", "ConfusionMatrix"])
-    end = loop.run()
-    accuracy, loss, matrix = end.scores
+    final = loop.run()
+    accuracy, loss, matrix = final.scores
     for event in ("progress", "end"):
         _show_progress(Reporter(quiet, json=False), 200, {3: loop}, event)
         out, err = capfd.readouterr()
         if quiet:
-            found = json.loads(out)["partitions"]["3"]
-            assert (found["metric"], found["scores"][1]["value"]) == (accuracy.value, loss.value)
-            assert found["scores"][2]["table"] == matrix.table
+            facts = json.loads(out)["partitions"]["3"]
+            assert (facts["metric"], facts["scores"][1]["value"]) == (accuracy.value, loss.value)
+            assert facts["scores"][2]["table"] == matrix.table
         else:
             assert f"partition 3: 200, Accuracy {accuracy.value:.4f}" in err
             assert (f", LogLoss {loss.value:.4f}" in err) == (event == "end")

@@ -158,12 +158,12 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
         table = combine_table_options(parse_table_flags(parser.parse_args(words)), "jsonl", "y")
         beginning = sample_files(path, "jsonl")
         try:
-            found = propose_options(
+            proposed = propose_options(
                 infer_columns(beginning, "y", table)[1], table, False, partial(find_bad_columns, beginning, "y", table)
             )
         except NoFeatureColumnsError as error:
             return table, str(error)
-        return table, "" if found is None else f"Try: {format_flags(found.problem.options)}"
+        return table, "" if proposed is None else f"Try: {format_flags(proposed.problem.options)}"
 
     table, said = ask([])
     if "no column is left" in said:

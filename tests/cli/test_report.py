@@ -47,55 +47,63 @@ def facts(path):
 def test_scores_are_those_of_score_and_importance_that_of_explain(state, file, tmp_path, call):
     rows = file("new.csv", "id,city,size,y", *table(200, 1), "200,Oslo", "201,Oslo,2,", "202,Oslo,big,no")
     assert call("report", state, rows, "--to", tmp_path / "out.html").stdout.startswith(f"{tmp_path / 'out.html'}: ")
-    found = facts(tmp_path / "out.html")
+    report_facts = facts(tmp_path / "out.html")
     due = json.loads(call("score", rows, "--model", state, "--json").stdout)
     scores = {score["name"]: score for score in due["scores"]}
-    assert found["score"]["value"] == pytest.approx(scores["Accuracy"]["value"], rel=1e-5)
-    assert found["score"]["guesses"][0][1] == pytest.approx(next(iter(scores["Accuracy"]["guesses"].values())), rel=1e-5)
-    assert "On 200 rows of" in found["score"]["sentence"]
-    assert found["confusion"]["table"] == scores["ConfusionMatrix"]["table"]
-    assert sum(rows for _, _, rows in found["calibration"]["bins"]) == 200
-    assert "Not scored of" in " ".join(found["notes"])
+    assert report_facts["score"]["value"] == pytest.approx(scores["Accuracy"]["value"], rel=1e-5)
+    assert report_facts["score"]["guesses"][0][1] == pytest.approx(next(iter(scores["Accuracy"]["guesses"].values())), rel=1e-5)
+    assert "On 200 rows of" in report_facts["score"]["sentence"]
+    assert report_facts["confusion"]["table"] == scores["ConfusionMatrix"]["table"]
+    assert sum(rows for _, _, rows in report_facts["calibration"]["bins"]) == 200
+    assert "Not scored of" in " ".join(report_facts["notes"])
     why = json.loads(call("explain", state, file("some.csv", "id,city,size,y", *table(200, 1)), "--json").stdout)
-    assert {name for name, _, _ in found["importance"]["columns"]} == why["sizes"].keys() == {"city", "size"}
-    assert [row["parts"][0][0] for row in found["explained"]["rows"]] == [
+    assert {name for name, _, _ in report_facts["importance"]["columns"]} == why["sizes"].keys() == {"city", "size"}
+    assert [row["parts"][0][0] for row in report_facts["explained"]["rows"]] == [
         next(iter(row["contributions"])) for row in why["explained"]
     ]
-    assert dict(found["tiles"])["a row"].endswith(" µs")
+    assert dict(report_facts["tiles"])["a row"].endswith(" µs")
 
 
 @pytest.mark.filterwarnings("default")
 def test_labels_of_another_stream_are_scored(state, file, tmp_path, call):
     bare = file("bare.csv", "id,city,size,t", *(f"{line.rpartition(',')[0]},{i}" for i, line in enumerate(table(100, 1))))
     labels = file("labels.csv", "id,y,t", *(f"{i},{line.rpartition(',')[2]},{i + 9}" for i, line in enumerate(table(90, 1))))
-    both = file("both.csv", "id,city,size,y", *table(90, 1))
-    call("report", state, both, "--to", tmp_path / "due.html")
+    both_file = file("both.csv", "id,city,size,y", *table(90, 1))
+    call("report", state, both_file, "--to", tmp_path / "due.html")
     words, joined = ["--label", "y", "--to", tmp_path / "out.html", "--overwrite", "--labels"], f"{labels}?key=id&time=t"
     call("report", state, bare, *words, f"{joined}&expired=dead-letter", status=2, says="leave expired=dead-letter out")
     call("report", state, *words, joined, status=2, says="is about ROWS: name them, too")
     call("report", state, bare, *words, joined)
-    due, found = facts(tmp_path / "due.html"), facts(tmp_path / "out.html")
-    assert (found["score"]["value"], found["confusion"]) == (due["score"]["value"], due["confusion"])
-    assert "10 wait for a label" in " ".join(found["notes"])
-    others = file("others.csv", "id,y,t", "-1,yes,0")
-    call("report", state, bare, *words, f"{others}?key=id&time=t", status=1, says="was joined with a label: 100 wait for a label")
+    due, report_facts = facts(tmp_path / "due.html"), facts(tmp_path / "out.html")
+    assert (report_facts["score"]["value"], report_facts["confusion"]) == (due["score"]["value"], due["confusion"])
+    assert "10 wait for a label" in " ".join(report_facts["notes"])
+    other_labels = file("others.csv", "id,y,t", "-1,yes,0")
+    call(
+        "report",
+        state,
+        bare,
+        *words,
+        f"{other_labels}?key=id&time=t",
+        status=1,
+        says="was joined with a label: 100 wait for a label",
+    )
 
 
 def test_without_rows_it_says_what_the_run_recorded(state, tmp_path, call):
     call("report", state, "--to", tmp_path / "out.html")
-    found, header = facts(tmp_path / "out.html"), json.loads(call("inspect", state, "--json").stdout)
-    assert found["title"] == "A model that predicts y"
-    assert found["score"]["value"] == pytest.approx(header["scores"][0]["value"], rel=1e-5)
-    assert found["score"]["guesses"][0][0].startswith("always '")
-    assert sum(sum(row[1:]) for row in found["confusion"]["table"][1:]) == 499  # the first row is not predicted
-    assert [point[0] for point in found["curve"]["points"]] == [point[0] for point in header["curve"]["points"]]
-    assert found["curve"]["points"][-1][4:] == [1, 0]
-    columns = {row["name"]: row for row in found["columns"]["rows"]}
+    report_facts, header = facts(tmp_path / "out.html"), json.loads(call("inspect", state, "--json").stdout)
+    assert report_facts["title"] == "A model that predicts y"
+    assert report_facts["score"]["value"] == pytest.approx(header["scores"][0]["value"], rel=1e-5)
+    assert report_facts["score"]["guesses"][0][0].startswith("always '")
+    assert sum(sum(row[1:]) for row in report_facts["confusion"]["table"][1:]) == 499  # the first row is not predicted
+    assert [point[0] for point in report_facts["curve"]["points"]] == [point[0] for point in header["curve"]["points"]]
+    assert report_facts["curve"]["points"][-1][4:] == [1, 0]
+    columns = {row["name"]: row for row in report_facts["columns"]["rows"]}
     assert [columns[name]["kind"] for name in ("id", "city", "size", "y")] == ["dropped", "category", "number", "label"]
     assert columns["size"]["missing"] == pytest.approx(0.1, abs=0.01)
     assert WILD[:9] in columns["city"]["values"]
-    assert "importance" not in found
-    assert "report STATE ROWS" in " ".join(found["notes"])
+    assert "importance" not in report_facts
+    assert "report STATE ROWS" in " ".join(report_facts["notes"])
 
 
 def test_the_card_has_the_same_in_markdown(state, file, tmp_path, call):
@@ -110,7 +118,7 @@ def test_the_card_has_the_same_in_markdown(state, file, tmp_path, call):
     lengths = [
         {len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines()} for part in text.split("\n\n") if part[0] == "|"
     ]
-    assert all(len(each) == 1 for each in lengths)
+    assert all(len(line_lengths) == 1 for line_lengths in lengths)
 
 
 def test_files_of_others_stay(state, file, tmp_path, call):
@@ -132,9 +140,9 @@ def test_files_of_others_stay(state, file, tmp_path, call):
 def test_rows_without_labels_and_models_of_anomalies(state, file, tmp_path, call):
     path = tmp_path / "out.html"
     call("report", state, file("bare.csv", "id,city,size", "1,Oslo,3", "2,Paris,4"), "--to", path)
-    found = facts(path)
-    assert "so scores are those of the run" in " ".join(found["notes"])
-    assert "moves a decision" in found["importance"]["sentence"]
+    report_facts = facts(path)
+    assert "so scores are those of the run" in " ".join(report_facts["notes"])
+    assert "moves a decision" in report_facts["importance"]["sentence"]
     model = OneClassBSGD(10)
     for i in range(50):
         model.learn_one({"a": i % 7 / 7})

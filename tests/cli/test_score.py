@@ -28,7 +28,7 @@ def state(file, tmp_path, call):
 
 def test_scores_and_thresholds_are_those_of_scikit_learn(state, file, call):
     path = file("new.csv", "id,city,size,y", *(lines := list(table(300, 1))))
-    found = json.loads(call("score", path, "--model", state, "--positive", "yes", "--json").stdout)
+    facts = json.loads(call("score", path, "--model", state, "--positive", "yes", "--json").stdout)
     model, rows = load(state), [line.split(",") for line in lines]
     xs, y = [{"city": city, "size": float(size)} for _, city, size, _ in rows], np.array([row[3] == "yes" for row in rows])
     predicted = [model.predict_one(x) == "yes" for x in xs]
@@ -40,10 +40,10 @@ def test_scores_and_thresholds_are_those_of_scikit_learn(state, file, call):
         "AveragePrecision": metrics.average_precision_score(y, p),
         "F1": metrics.f1_score(y, predicted),
     }
-    assert found["rows"] == 300
-    tables = {score["name"]: score["table"] for score in found["scores"] if score["name"] not in due}
+    assert facts["rows"] == 300
+    tables = {score["name"]: score["table"] for score in facts["scores"] if score["name"] not in due}
     assert all(tables.values())
-    assert {score["name"]: score["value"] for score in found["scores"] if score["name"] in due} == pytest.approx(due, abs=1e-3)
+    assert {score["name"]: score["value"] for score in facts["scores"] if score["name"] in due} == pytest.approx(due, abs=1e-3)
     for name, many, precision, recall, f1 in tables["Thresholds"][1:]:
         if "best" not in name and many:
             above = p >= float(name) - 2e-4  # rows of a bin count together
@@ -84,27 +84,27 @@ def test_several_files_and_numbers_to_predict(file, tmp_path, call):
 
 
 def test_what_a_model_has_not_met_is_told(state, file, call, tmp_path):
-    known = file("known.csv", "id,city,size,y", *table(50, 1))
-    other = file("other.csv", "id,city,\uff33ize,y", *(line.replace("Oslo", "O\u0308slo") for line in table(50, 1)))
+    known_file = file("known.csv", "id,city,size,y", *table(50, 1))
+    other_file = file("other.csv", "id,city,\uff33ize,y", *(line.replace("Oslo", "O\u0308slo") for line in table(50, 1)))
     for words in (["score", "--model"], ["explain"], ["report", "--to", tmp_path / "a.html"]):
-        for rows in (known, other):
+        for rows in (known_file, other_file):
             said = call(*words[:1], *([rows, *words[1:], state] if words[0] == "score" else [state, rows, *words[1:]])).stderr
-            assert ("column 'size' was learned, and no row has it" in said) is (rows == other)
-            assert ("Is it 'size'? It is written '\\uff33ize'" in said) is (rows == other)
-            assert ("column 'city' has names that were never learned" in said) is (rows == other)
+            assert ("column 'size' was learned, and no row has it" in said) is (rows == other_file)
+            assert ("Is it 'size'? It is written '\\uff33ize'" in said) is (rows == other_file)
+            assert ("column 'city' has names that were never learned" in said) is (rows == other_file)
 
 
 def test_labels_of_another_stream_are_scored(state, file, call):
     lines = [line.split(",") for line in table(200, 2)]
     bare = file("bare.csv", "id,city,size,t", *(f"{','.join(line[:3])},{line[0]}" for line in lines))
     labels = file("labels.csv", "id,y,t", *(f"{line[0]},{line[3]},{int(line[0]) + 9}" for line in lines[:150]))
-    both = file("both.csv", "id,city,size,y", *(",".join(line) for line in lines[:150]))
-    wanted = json.loads(call("score", both, "--model", state, "--json").stdout)
+    both_file = file("both.csv", "id,city,size,y", *(",".join(line) for line in lines[:150]))
+    wanted = json.loads(call("score", both_file, "--model", state, "--json").stdout)
     done = call("score", bare, "--model", state, "--labels", f"{labels}?key=id&time=t", "--label", "y", "--json")
-    found = json.loads(done.stdout)
+    facts = json.loads(done.stdout)
     assert "never learned" not in done.stderr
-    assert found["left_out"] == {"wait for a label": 50}
-    assert (found["rows"], found["scores"]) == (150, wanted["scores"])
+    assert facts["left_out"] == {"wait for a label": 50}
+    assert (facts["rows"], facts["scores"]) == (150, wanted["scores"])
 
 
 def test_the_score_along_the_way_and_calibration_are_told(state, file, call):
@@ -130,14 +130,14 @@ def test_what_a_model_decides_by_is_known(file, tmp_path, call):
     assert decides.endswith(" on, tuned to F1, sets that hold 80 % of the labels")
     lines = call("score", new, "--model", tmp_path / "tuned").stdout.splitlines()
     assert [line.split()[0] for line in lines[1:6]] == ["Accuracy", "LogLoss", "ROCAUC", "AveragePrecision", "F1"]
-    held = json.loads(call("score", new, "--model", tmp_path / "tuned", "--metric", "Accuracy", "--json").stdout)["held"]
+    coverage = json.loads(call("score", new, "--model", tmp_path / "tuned", "--metric", "Accuracy", "--json").stdout)["held"]
     model, rows = load(tmp_path / "tuned"), [line.split(",") for line in table(300, 1)]
     last, sets = model._last_step, []
     for _, city, size, _ in rows:
         sets.append(last.predict_set_one(model._transform_one({"city": city, "size": float(size)})[0]))
-    assert held["share"] == np.mean([row[3] in each for row, each in zip(rows, sets, strict=True)])
+    assert coverage["share"] == np.mean([row[3] in label_set for row, label_set in zip(rows, sets, strict=True)])
     size = f"{np.mean([*map(len, sets)]):.2f}"
-    assert lines[6] == f"sets of labels that hold the truth {held['share']:.4f}, with {size} labels in the mean"
+    assert lines[6] == f"sets of labels that hold the truth {coverage['share']:.4f}, with {size} labels in the mean"
 
 
 def test_models_of_a_table_that_were_saved_in_python_know_their_label(file, tmp_path, call):

@@ -60,9 +60,9 @@ def test_a_signal_while_a_module_is_imported(rows, number, module):
 def test_nothing_else_is_imported_before_the_handlers():
     code = "import sys; before = set(sys.modules); import streamsvm.cli; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
-    found = done.stdout.split()
-    assert [name for name in found if name.startswith("streamsvm")] == ["streamsvm", "streamsvm.cli"]
-    assert not {"typing", "logging", "argparse", "numpy", "enum", "signal"} & {*found}
+    modules = done.stdout.split()
+    assert [name for name in modules if name.startswith("streamsvm")] == ["streamsvm", "streamsvm.cli"]
+    assert not {"typing", "logging", "argparse", "numpy", "enum", "signal"} & {*modules}
 
 
 @pytest.mark.thorough

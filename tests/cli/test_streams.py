@@ -74,10 +74,10 @@ def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
     assert stopped == [True]
     caplog.clear()
     monkeypatch.setattr(streams, "_SECONDS_TO_STOP", PATIENCE)
-    others = set(threading.enumerate())
+    other_threads = set(threading.enumerate())
     with streams.stop_on_signals(lambda: None):
         signal.raise_signal(signal.SIGTERM)  # and the end comes at once
-    until(lambda: set(threading.enumerate()) <= others)
+    until(lambda: set(threading.enumerate()) <= other_threads)
     assert caplog.text == ""
 
 

@@ -44,11 +44,11 @@ def test_bounded_values_are_counted(file, call, flags):
 
 
 def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(learn, file, tmp_path, call):
-    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    learn("--checkpoint", whole, *ANSWERS)
+    whole_folder, pieces = tmp_path / "whole", tmp_path / "pieces"
+    learn("--checkpoint", whole_folder, *ANSWERS)
     learn("--checkpoint", pieces, *ANSWERS, "--max-rows", 123)
     assert "first look" not in learn("--checkpoint", pieces).stderr
-    assert (whole / "checkpoint-000000000300.ckpt").read_bytes() == (pieces / "checkpoint-000000000300.ckpt").read_bytes()
+    assert (whole_folder / "checkpoint-000000000300.ckpt").read_bytes() == (pieces / "checkpoint-000000000300.ckpt").read_bytes()
     learn("--checkpoint", pieces, "--columns", "since:date=%d.%m.%Y,city:category,id:drop", "--missing", "?")  # in any order
     for flags, words in (
         (
@@ -63,8 +63,8 @@ def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(learn, file, 
     predict, new = ["--model", pieces, "--to", "-"], tmp_path / "new.csv"  # without what is dropped, and written in another way
     new.write_bytes("city;since;age\nOslo;02.01.2024;?\nParis;03.01.2024;30\nTromsø;03.01.2024;30\n".encode("latin-1"))
     call("predict", new, *predict, "--columns", "since:category", status=1, says="contradicts")
-    found = call("predict", new, *predict, "--delimiter", ";", "--encoding", "latin-1").rows
-    assert [row["y_pred"] for row in found[:2]] == [0, 1]
+    predictions = call("predict", new, *predict, "--delimiter", ";", "--encoding", "latin-1").rows
+    assert [row["y_pred"] for row in predictions[:2]] == [0, 1]
     rows = file("new.jsonl", '{"city": "Oslo", "since": "02.01.2024", "age": "?", "id": "n7"}')
     assert call("predict", rows, *predict).rows[0]["y_pred"] == 0
     assert load(pieces).predict_one({"city": "Paris", "age": "31"}) == 1
@@ -91,9 +91,9 @@ def test_decimal_commas(file, tmp_path, call, regression):
     path = file("umsatz.csv", "umsatz;alter;y", *(";".join(written(v, ",.2f").translate(commas) for v in row) for row in rows))
     words = ["--label", "y", "--bound", "8", "--quiet", *(["--regression"] if regression else [])]
     assert call("learn", path, "--delimiter", ";", *words, "--ask", status=1).stderr.endswith("Try: --decimal ,\n")
-    end = call("learn", path, "--delimiter", ";", "--decimal", ",", *words, "--checkpoint", tmp_path / "state").end
-    assert (end["learned"], end["refused"]) == (120, {})
-    assert end["metric"] == pytest.approx(call("learn", plain, *words).end["metric"], abs=0.02 if not regression else 1.0)
+    progress = call("learn", path, "--delimiter", ";", "--decimal", ",", *words, "--checkpoint", tmp_path / "state").end
+    assert (progress["learned"], progress["refused"]) == (120, {})
+    assert progress["metric"] == pytest.approx(call("learn", plain, *words).end["metric"], abs=0.02 if not regression else 1.0)
     predict = ["predict", path, "--delimiter", ";", "--model", tmp_path / "state", "--to", tmp_path / "out.csv", "--quiet"]
     assert call(*predict).end["predicted"] == 120
 

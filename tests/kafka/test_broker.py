@@ -60,12 +60,12 @@ def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
     topic = new_topic(partitions=2)
     with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic, transaction_timeout_ms=900_000) as transactional:
         transactional.init_transactions()
-        for number, end in enumerate((transactional.commit_transaction, transactional.abort_transaction)):
+        for number, finish in enumerate((transactional.commit_transaction, transactional.abort_transaction)):
             transactional.begin_transaction()
             for i in range(40):
                 transactional.send(topic, JSON.encode(Row({"i": i}, 0)), partition=1 if i > 5 else number)
             transactional.flush()
-            end()
+            finish()
         endless, rows = open_source(topic, stop_at_end=False), []
         # With the markers, as nothing has been read. A transaction ends for its producer before they are written.
         until(lambda: endless.lag() == {0: 6 + 1, 1: 34 + 1 + 40 + 1})
@@ -116,8 +116,8 @@ def test_compressed_topics(bootstrap, new_topic, open_source, monkeypatch, compr
     assert list(open_source(topic)) == rows
     assert sum(map(len, unpacked)) > sum(len(JSON.encode(row)) for row in rows)
     models = [make_model() for _ in "ab"]
-    for each, model in zip((topic, plain), models, strict=True):
-        LearningLoop(open_source(each), model).run()
+    for rows_topic, model in zip((topic, plain), models, strict=True):
+        LearningLoop(open_source(rows_topic), model).run()
     assert dumps(models[0]) == dumps(models[1])
 
 
@@ -268,9 +268,9 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
         ):
             going_on.seek(opened.position)
         assert list(going_on) == rows_of(range(first, 100))
-    held = open_source(topic, start="latest")  # the position counts more where the topic holds what follows it
-    held.seek(opened.position | {"offsets": {"0": 30}})
-    assert list(held) == rows_of(range(30, 100))
+    latest_source = open_source(topic, start="latest")  # the position counts more where the topic holds what follows it
+    latest_source.seek(opened.position | {"offsets": {"0": 30}})
+    assert list(latest_source) == rows_of(range(30, 100))
 
 
 def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, open_source, admin):
@@ -278,7 +278,7 @@ def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, 
     for partition in range(2):
         publish(rows_of(range(100 * partition, 100 * partition + 100)), bootstrap, topic, JSON, partition=partition)
     plain, bounded, endless = (
-        open_source(topic, **how) for how in ({}, {"start": "earliest"}, {"start": "earliest", "stop_at_end": False})
+        open_source(topic, **options) for options in ({}, {"start": "earliest"}, {"start": "earliest", "stop_at_end": False})
     )
     admin.delete_records({TopicPartition(topic, 0): 25})
     reason = "partition 0 holds offsets 25 to 100, and 0 is next: retention has removed 25 unread messages."
@@ -291,10 +291,10 @@ def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, 
 
 
 def test_topic_that_was_created_again(bootstrap, new_topic, open_source):
-    topic, other = new_topic(), new_topic()
-    for name in (topic, other):
+    topic, second_topic = new_topic(), new_topic()
+    for name in (topic, second_topic):
         publish(rows_of(range(10)), bootstrap, name, JSON)
-    position = open_source(other).position | {"topic": topic}
+    position = open_source(second_topic).position | {"topic": topic}
     raises("it was deleted and created again since the checkpoint", open_source(topic).seek, position, error=StreamError)
     with pytest.warns(UserWarning, match="deleted and created again since the checkpoint. The model is kept"):
         (going_on := open_source(topic, start="earliest")).seek(position | {"offsets": {"0": 7, "1": 5}})

@@ -24,7 +24,7 @@ def test_outputs_that_are_inputs(embedded, tmp_path):
     joined = JoinedSource(rows, labels, key="id")
     model = make_model()
     loop = LearningLoop(rows, model, on_error=embedded.url("rows"))
-    for what, call in {
+    for description, call in {
         "rows is where predictions would go": lambda: LearningLoop(rows, model, sink=sinks["rows"]),
         "rows is where rows that were refused would go": lambda: LearningLoop(rows, model, on_error=sinks["rows"]),
         "where rows that were refused would go, and": loop.run,
@@ -33,21 +33,21 @@ def test_outputs_that_are_inputs(embedded, tmp_path):
             joined, model, delayed=DelayedLabels(), sink=sinks["labels"]
         ),
     }.items():
-        raises(what, call, error=StreamError)
+        raises(description, call, error=StreamError)
     LearningLoop(rows, model, sink=sinks["out"])
-    for each in (rows, labels, *sinks.values()):
-        each.close()
+    for place in (rows, labels, *sinks.values()):
+        place.close()
 
 
 @pytest.mark.parametrize("flag", ["--to", "--on-error"])
-@pytest.mark.parametrize("other", ["SOURCE", "--labels", "--checkpoint", "--model"])
-def test_the_command_line_tells_at_once(call, flag, other):
-    place = f"kafka://127.0.0.1:1/{other.strip('-').lower()}"
+@pytest.mark.parametrize("other_flag", ["SOURCE", "--labels", "--checkpoint", "--model"])
+def test_the_command_line_tells_at_once(call, flag, other_flag):
+    place = f"kafka://127.0.0.1:1/{other_flag.strip('-').lower()}"
     words = ["learn", "kafka://127.0.0.1:1/source?codec=json", "--label", "y", "--labels", "kafka://127.0.0.1:1/labels?key=id"]
     words += ["--checkpoint", "kafka://127.0.0.1:1/checkpoint?name=a"]
-    if other == "--model":
+    if other_flag == "--model":
         words = ["predict", words[1], "--to", "-", "--model", f"{place}?name=a"]
-    call(*words, flag, place, status=2, says=f"{flag} {place} is {other}, and this run would read there what it writes")
+    call(*words, flag, place, status=2, says=f"{flag} {place} is {other_flag}, and this run would read there what it writes")
 
 
 @each_library

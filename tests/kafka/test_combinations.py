@@ -53,7 +53,7 @@ PREDICT = {
 }
 EXCLUDED = [
     ("keep", "yes", "sink", "none"),
-    *(("labels", place, *other) for place in ("file", "topic") for other in (("weight", "yes"), ("endless", "yes"))),
+    *(("labels", place, *constraint) for place in ("file", "topic") for constraint in (("weight", "yes"), ("endless", "yes"))),
     *(("labels", place, "source", "arrow") for place in ("file", "topic")),
     *((name, "yes", "source", "file") for name in ("headers", "endless", "group")),
     *((name, "yes", "checkpoint", "none") for name in ("resumed", "group")),
@@ -61,32 +61,32 @@ EXCLUDED = [
 
 
 def cases_of(factors):
-    excluded = [each for each in EXCLUDED if {each[0], each[2]} <= factors.keys()]
+    excluded = [exclusion for exclusion in EXCLUDED if {exclusion[0], exclusion[2]} <= factors.keys()]
     return [pytest.param(case, id="-".join(case.values())) for case in pairwise(factors, excluded)]
 
 
 def lines_of(rows, bad=True):
     """Rows as messages of JSON, with bad ones."""
-    found = []
+    results = []
     for i, row in enumerate(rows):
-        found.append(json.dumps(row).encode())
+        results.append(json.dumps(row).encode())
         if bad and i % EVERY == EVERY - 1:
-            found.append(BAD)
-    return found
+            results.append(BAD)
+    return results
 
 
 def arrow_of(rows):
-    found = []
+    results = []
     for first in range(0, N, EVERY // 2):
         part = rows[first : first + EVERY // 2]
-        found.append(stream(pa.RecordBatch.from_pylist(part)))
+        results.append(stream(pa.RecordBatch.from_pylist(part)))
         if (first + len(part)) % EVERY == 0:
-            found.append(BAD)
-    return found
+            results.append(BAD)
+    return results
 
 
 @pytest.fixture(scope="module")
-def given(bootstrap, tmp_path_factory):
+def inputs(bootstrap, tmp_path_factory):
     """Makes files, topics and models, once each, and a place in them for an output."""
     folder = tmp_path_factory.mktemp("given")
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, KafkaProducer(bootstrap_servers=bootstrap) as producer:
@@ -159,13 +159,13 @@ def given(bootstrap, tmp_path_factory):
 ANSWERS = "--probabilities", "--explain", "1"
 
 
-def words_of(given, case):
+def words_of(inputs, case):
     """What both commands are told of the source."""
     inside, weight = case.get("labels", "inside") == "inside", case.get("weight", "no") == "yes"
-    words = [given.source(case["source"], inside, case.get("headers") == "yes"), "--label", "y", "--columns"]
+    words = [inputs.source(case["source"], inside, case.get("headers") == "yes"), "--label", "y", "--columns"]
     words.append("id:drop,at:drop,c:category" + ",w:drop" * (not weight))
     words += ["--weight", "w"] * weight
-    return words if inside else [*words, "--labels", f"{given.labels(case['labels'])}?key=id&time=at"]
+    return words if inside else [*words, "--labels", f"{inputs.labels(case['labels'])}?key=id&time=at"]
 
 
 def records_of(bootstrap, place):
@@ -181,14 +181,14 @@ def kept(records):
     return [{name: record[name] for name in names if name in record} for record in records]
 
 
-def places_of(case, bootstrap, given, tmp_path):
+def places_of(case, bootstrap, inputs, tmp_path):
     """The sink, the dead letters and the checkpoints, as flags name them; None where there are none."""
     compact = {"cleanup.policy": "compact"}
 
     def place(name, kind):
         if kind == "topic":
             is_model = name == "checkpoint"
-            return f"kafka://{bootstrap}/{given.topic(**compact if is_model else {})}" + "?name=rows" * is_model
+            return f"kafka://{bootstrap}/{inputs.topic(**compact if is_model else {})}" + "?name=rows" * is_model
         return None if kind in ("none", "skip") else str(tmp_path / name) + ".jsonl" * (kind == "file")
 
     return [place(name, case[name]) for name in ("sink", "letters", "checkpoint")]
@@ -212,11 +212,11 @@ def check_records(case, bootstrap, sink, letters, expected):
         assert [record["kind"] for record in records_of(bootstrap, letters)] == ["malformed"] * n_bad
     if sink is None:
         return
-    found = records_of(bootstrap, sink)
-    assert kept(found) == expected
+    results = records_of(bootstrap, sink)
+    assert kept(results) == expected
     if case["keep"] == "yes":
-        assert [(record["id"], record["w"]) for record in found] == [(row["id"], row["w"]) for row in ROWS]
-    for i, record in enumerate(found):
+        assert [(record["id"], record["w"]) for record in results] == [(row["id"], row["w"]) for row in ROWS]
+    for i, record in enumerate(results):
         place = (i // (EVERY // 2), i % (EVERY // 2)) if case["source"] == "arrow" else (i, 0)
         number = place[0] + i // EVERY  # of the message, with the bad ones before it
         if of_topic:
@@ -227,19 +227,19 @@ def check_records(case, bootstrap, sink, letters, expected):
 
 
 @pytest.mark.parametrize("case", cases_of(LEARN))
-def test_learn(case, bootstrap, given, call, tmp_path, monkeypatch):
+def test_learn(case, bootstrap, inputs, call, tmp_path, monkeypatch):
     monkeypatch.setenv("STREAMSVM_KAFKA_CLIENT", case["library"])
-    sink, letters, checkpoint = places_of(case, bootstrap, given, tmp_path)
-    words = ["learn", *words_of(given, case), "--on-error", letters or "skip"]
+    sink, letters, checkpoint = places_of(case, bootstrap, inputs, tmp_path)
+    words = ["learn", *words_of(inputs, case), "--on-error", letters or "skip"]
     words += [*["--to", sink] * (sink is not None), *["--checkpoint", checkpoint] * (checkpoint is not None)]
     words += ["--passthrough", "id,w"] * (case["keep"] == "yes")
     group = uuid.uuid4().hex
     words += ["--group", group] * (case["group"] == "yes")
     n_bad, n_labels = N // EVERY, N * (case["labels"] != "inside")
-    end = run_all(case, words, N + n_bad + n_labels, call)
-    _, model, expected = given.learned("inside" if case["labels"] == "inside" else "file", case["weight"])
+    progress = run_all(case, words, N + n_bad + n_labels, call)
+    _, model, expected = inputs.learned("inside" if case["labels"] == "inside" else "file", case["weight"])
     learned = sum(row["w"] > 0.0 for row in ROWS) if case["weight"] == "yes" else N
-    assert (end["rows"], end["learned"], end["refused"]) == (N + n_bad + n_labels, learned, {"malformed": n_bad})
+    assert (progress["rows"], progress["learned"], progress["refused"]) == (N + n_bad + n_labels, learned, {"malformed": n_bad})
     check_records(case, bootstrap, sink, letters, expected)
     if case["checkpoint"] == "folder":
         assert dumps(find_learner(load(checkpoint))) == model
@@ -253,28 +253,28 @@ def test_learn(case, bootstrap, given, call, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("case", cases_of(PREDICT))
-def test_predict(case, bootstrap, given, call, tmp_path, monkeypatch):
+def test_predict(case, bootstrap, inputs, call, tmp_path, monkeypatch):
     monkeypatch.setenv("STREAMSVM_KAFKA_CLIENT", case["library"])
-    sink, letters, checkpoint = places_of(case, bootstrap, given, tmp_path)
-    source = given.source(case["source"], case["labels"] == "yes", case["headers"] == "yes")
-    words = ["predict", source, "--model", given.model(case["model"]), "--to", sink, "--on-error", letters or "skip"]
+    sink, letters, checkpoint = places_of(case, bootstrap, inputs, tmp_path)
+    source = inputs.source(case["source"], case["labels"] == "yes", case["headers"] == "yes")
+    words = ["predict", source, "--model", inputs.model(case["model"]), "--to", sink, "--on-error", letters or "skip"]
     words += [*["--checkpoint", checkpoint] * (checkpoint is not None), *["--follow"] * (case["follow"] == "yes")]
     words += [*["--passthrough", "id,w"] * (case["keep"] == "yes"), *(ANSWERS if case["answers"] == "yes" else ())]
     n_bad = N // EVERY
-    end = run_all(case, words, N + n_bad, call)
-    assert (end["rows"], end["predicted"], end["refused"]) == (N + n_bad, N, {"malformed": n_bad})
+    progress = run_all(case, words, N + n_bad, call)
+    assert (progress["rows"], progress["predicted"], progress["refused"]) == (N + n_bad, N, {"malformed": n_bad})
     names = {"y_pred", "probability"} | ({"probabilities", "why"} if case["answers"] == "yes" else set())
-    expected = [{name: record[name] for name in record.keys() & names} for record in given.predicted()]
+    expected = [{name: record[name] for name in record.keys() & names} for record in inputs.predicted()]
     check_records(case, bootstrap, sink, letters, expected)
 
 
 @pytest.mark.parametrize("library", ["kafka-python", "confluent-kafka"])
 @pytest.mark.parametrize(("weight", "metrics"), [("no", "yes"), ("yes", "no")])
-def test_workers(library, weight, metrics, bootstrap, given, call, tmp_path, monkeypatch):
+def test_workers(library, weight, metrics, bootstrap, inputs, call, tmp_path, monkeypatch):
     monkeypatch.setenv("STREAMSVM_KAFKA_CLIENT", library)
-    words = words_of(given, {"source": "topic", "weight": weight})
+    words = words_of(inputs, {"source": "topic", "weight": weight})
     words += ["--group", uuid.uuid4().hex, "--scope", "partition", "--checkpoint", tmp_path / "state", "--on-error", "skip"]
     run = partial(run_all, {"metrics": metrics, "resumed": "yes", "endless": "no", "source": "topic"})
-    end = run(["learn", *words], N, call)["partitions"]["0"]
-    assert (end["rows"], end["refused"]) == (N + N // EVERY, {"malformed": N // EVERY})
-    assert dumps(find_learner(load(tmp_path / "state" / "partition-0"))) == given.learned("inside", weight)[1]
+    progress = run(["learn", *words], N, call)["partitions"]["0"]
+    assert (progress["rows"], progress["refused"]) == (N + N // EVERY, {"malformed": N // EVERY})
+    assert dumps(find_learner(load(tmp_path / "state" / "partition-0"))) == inputs.learned("inside", weight)[1]

@@ -33,8 +33,8 @@ def user(broker, client_library):
 @pytest.fixture
 def name(client_library):
     """Finds the name that an option of kafka-python has in the client library."""
-    others = {"ssl_cafile": "ssl_ca_location", "sasl_plain_username": "sasl_username", "sasl_plain_password": "sasl_password"}
-    return lambda own: own if client_library == "kafka-python" else others[own]
+    names = {"ssl_cafile": "ssl_ca_location", "sasl_plain_username": "sasl_username", "sasl_plain_password": "sasl_password"}
+    return lambda own: own if client_library == "kafka-python" else names[own]
 
 
 def read(address, topic, client):
@@ -99,18 +99,18 @@ def test_tokens_that_librdkafka_makes_by_options_of_the_environment(broker, new_
 def test_a_user_whom_the_broker_does_not_know(broker, user, name, soon):
     wrong = {name("sasl_plain_password"): "wrong"}
     for change in wrong, {name("sasl_plain_username"): "bob"}, {"sasl_mechanism": "SCRAM-SHA-256"} | wrong:
-        told = f"refuses the user '{(user | change)[name('sasl_plain_username')]}': wrong name, password or sasl_mechanism"
-        soon(partial(raises, told, KafkaSource, broker.sasl_ssl, "rows", JSON, client=user | change, error=StreamError))
-    told, other = "wrong name, password or sasl_mechanism=SCRAM-SHA-512", {"sasl_mechanism": "SCRAM-SHA-512"}
-    soon(partial(raises, told, KafkaSink, broker.sasl_ssl, "rows", client=user | other, error=StreamError))
+        message = f"refuses the user '{(user | change)[name('sasl_plain_username')]}': wrong name, password or sasl_mechanism"
+        soon(partial(raises, message, KafkaSource, broker.sasl_ssl, "rows", JSON, client=user | change, error=StreamError))
+    message, changed = "wrong name, password or sasl_mechanism=SCRAM-SHA-512", {"sasl_mechanism": "SCRAM-SHA-512"}
+    soon(partial(raises, message, KafkaSink, broker.sasl_ssl, "rows", client=user | changed, error=StreamError))
 
 
 @pytest.mark.broker
 def test_a_certificate_that_does_not_verify(broker, tmp_path, name, client_library):
     tls = {"security_protocol": "SSL", "client": client_library}
-    for given in {}, {name("ssl_cafile"): certify(tmp_path, "other")}:
+    for trust_options in {}, {name("ssl_cafile"): certify(tmp_path, "other")}:
         with pytest.raises(StreamError, match="no TLS connection .*certificate.*Give the certificates that it is signed with"):
-            KafkaSource(broker.ssl, "rows", JSON, client=tls | given)
+            KafkaSource(broker.ssl, "rows", JSON, client=tls | trust_options)
     localhost, tls = broker.ssl.replace("127.0.0.1", "localhost"), tls | {name("ssl_cafile"): broker.certificate}
     with pytest.raises(StreamError, match="no TLS connection .*certificate"), connect_admin(Connection(localhost, tls)):
         pass
@@ -124,8 +124,8 @@ def test_a_certificate_that_does_not_verify(broker, tmp_path, name, client_libra
 def test_the_wrong_port(broker, soon, client_library):
     with pytest.raises(StreamError, match="no TLS connection .*Is it the port of an SSL or SASL_SSL listener"):
         KafkaSource(broker.plaintext, "rows", JSON, client={"security_protocol": "SSL", "client": client_library})
-    told = r"its security settings are the client's \(security_protocol=PLAINTEXT\)"
-    soon(partial(raises, told, KafkaSource, broker.ssl, "rows", JSON, error=BrokerUnreachableError))
+    message = r"its security settings are the client's \(security_protocol=PLAINTEXT\)"
+    soon(partial(raises, message, KafkaSource, broker.ssl, "rows", JSON, error=BrokerUnreachableError))
 
 
 @pytest.mark.broker

@@ -40,11 +40,11 @@ def source_of(embedded):
 
 def messages(embedded, topic, n):
     """The messages of a topic, once there are so many."""
-    found = []
+    records = []
 
     def all_came():
-        found.extend(message for some in consumer.poll(200).values() for message in some)
-        return len(found) >= n
+        records.extend(message for batch in consumer.poll(200).values() for message in batch)
+        return len(records) >= n
 
     with closing(KafkaConsumer(**embedded.client, bootstrap_servers=embedded.bootstrap)) as consumer:
         keys = [TopicPartition(topic, partition) for partition in range(4)]
@@ -52,7 +52,7 @@ def messages(embedded, topic, n):
         for key in keys:
             consumer.seek(key, 0)
         until(all_came)
-    return found
+    return records
 
 
 def learned(source, to, model=None, **options):
@@ -68,8 +68,10 @@ def send(producer, topic, n=60, partitions=2, **more):
     """Rows with keys, times and headers; every third has none of them."""
     for i in range(n):
         value = json.dumps({"id": i, "a": float(i % 7), "y": i % 7 > 3}).encode()
-        how = {"key": b"key %d" % i, "timestamp_ms": NOW - i, "headers": [("trace", b"%d" % i), ("trace", b"")]} if i % 3 else {}
-        producer.send(topic, value, partition=i % partitions, **how | more)
+        fields = (
+            {"key": b"key %d" % i, "timestamp_ms": NOW - i, "headers": [("trace", b"%d" % i), ("trace", b"")]} if i % 3 else {}
+        )
+        producer.send(topic, value, partition=i % partitions, **fields | more)
     producer.flush()
 
 
@@ -88,9 +90,9 @@ def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, s
     model = BSGDClassifier(budget=10) if at_once else make_model()
     learned(source, KafkaSink(embedded.bootstrap, out, client=embedded.client), model, passthrough=["id"])
     rows = {json.loads(message.value)["id"]: message for message in messages(embedded, "rows", n)}
-    found = messages(embedded, out, n)
-    assert len(found) == len(rows) == n
-    for message in found:
+    records = messages(embedded, out, n)
+    assert len(records) == len(rows) == n
+    for message in records:
         value = json.loads(message.value)
         row = rows[value["id"]]
         assert (value["partition"], value["offset"]) == (row.partition, row.offset)
@@ -104,20 +106,20 @@ def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, s
 def test_a_file_of_predictions_has_partition_and_offset(embedded, producer, source_of, tmp_path):
     send(producer, "rows", headers=[("trace", b"x" * (MAX_COPIED_MESSAGE_BYTES + 1))])  # which files do not keep
     learned(source_of("rows"), FileSink(tmp_path / "out.csv"), passthrough=["y", "none"])
-    first, *found = (tmp_path / "out.csv").read_text().splitlines()
+    first, *records = (tmp_path / "out.csv").read_text().splitlines()
     assert first == "row,y_pred,y_true,probability,y,none,partition,offset"
-    cells = [line.split(",") for line in found]
-    assert [(int(each[0]), int(each[6]), int(each[7])) for each in cells] == [(i, i % 2, i // 2) for i in range(60)]
-    assert all(each[4] == each[2] and each[5] == "" for each in cells)
+    cells = [line.split(",") for line in records]
+    assert [(int(cell[0]), int(cell[6]), int(cell[7])) for cell in cells] == [(i, i % 2, i // 2) for i in range(60)]
+    assert all(cell[4] == cell[2] and cell[5] == "" for cell in cells)
 
 
 def test_which_headers_and_times_are_kept(producer, source_of):
     send(producer, "rows", 1, headers=[("Content-Type", b"application/json"), ("codec", b"json"), ("b", b"1")], key=b"\xff")
     send(producer, "rows", 1, timestamp_ms=NOW + 2 * 3_600_000)
     source = source_of("rows")
-    found = source.read(1).messages(0, 1)[0]
-    assert found == Message(b"\xff", found.timestamp, [("b", b"1"), *place(0, 0)])
-    assert abs(found.timestamp - NOW) < 3_600_000
+    records = source.read(1).messages(0, 1)[0]
+    assert records == Message(b"\xff", records.timestamp, [("b", b"1"), *place(0, 0)])
+    assert abs(records.timestamp - NOW) < 3_600_000
     assert source.read(1).messages(0, 1)[0] == Message(None, None, place(0, 1))
 
 
@@ -147,8 +149,8 @@ def test_a_key_or_headers_that_are_too_long_refuse_the_row(embedded, producer, s
     send(producer, "rows", 1, 1, key=b"x" * (MAX_COPIED_MESSAGE_BYTES + 1))
     send(producer, "rows", 20, 1)
     out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
-    end = learned(source_of("rows"), out, BSGDClassifier(budget=10), on_error="skip")
-    assert (end.learned, end.refused) == (40, {"too long": 2})
+    progress = learned(source_of("rows"), out, BSGDClassifier(budget=10), on_error="skip")
+    assert (progress.learned, progress.refused) == (40, {"too long": 2})
     with pytest.raises(StreamError, match="offset 20: key and headers of the message have 131,185 bytes; predictions can carry"):
         learned(source_of("rows"), KafkaSink(embedded.bootstrap, "out", client=embedded.client))
 
@@ -164,16 +166,16 @@ def test_tables_have_the_row_within_the_message(embedded, producer, source_of, t
         writer.write_batch(batch)
     for i in range(3):
         producer.send("tables", stream.getvalue().to_pybytes(), partition=0, key=b"%d" % i).get(10)
-    end = learned(
+    progress = learned(
         source_of("tables", codec), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10), passthrough=["id", "y", "z"]
     )
-    assert end.learned == 150
-    found = [
+    assert progress.learned == 150
+    records = [
         (line["id"], line["y"], line["z"], line["partition"], line["offset"], line["within"])
         for line in lines(tmp_path / "out.jsonl")
     ]
     labels = batch.column("y").to_pylist()
-    assert found == [(ids[i], labels[i], None, 0, offset, i) for offset in range(3) for i in range(50)]
+    assert records == [(ids[i], labels[i], None, 0, offset, i) for offset in range(3) for i in range(50)]
     out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     with closing(out):
         PredictionLoop(source_of("tables", codec), BSGDClassifier(budget=10), out, passthrough="id", on_error="skip").run()

@@ -38,7 +38,7 @@ def rows_of(numbers):
 
 
 @pytest.fixture
-def told(capfd, caplog, tmp_path):
+def expect_documented(capfd, caplog, tmp_path):
     """Runs the command line, and checks that the page quotes what it says."""
 
     def run(*words, status=1, shortened=False, **names):
@@ -75,16 +75,16 @@ def csv_of(path, labels):
     return path
 
 
-def test_no_broker_at_the_start(told, pauses, monkeypatch):
+def test_no_broker_at_the_start(expect_documented, pauses, monkeypatch):
     words = "learn", "kafka://127.0.0.1:1/rows", "--label", "y"
-    told(*words, HOST="127.0.0.1:1")
+    expect_documented(*words, HOST="127.0.0.1:1")
     monkeypatch.setenv("STREAMSVM_KAFKA_OUTAGE_SECONDS", "60")
-    told(*words, HOST="127.0.0.1:1")
+    expect_documented(*words, HOST="127.0.0.1:1")
     assert 50.0 < sum(pauses) < 60.0
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_disk_that_is_full(told, tmp_path, monkeypatch):
+def test_a_disk_that_is_full(expect_documented, tmp_path, monkeypatch):
     rows = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(500)])
     words = "learn", rows, "--label", "y", "--checkpoint-every", 100, "--checkpoint"
     assert main([*words, tmp_path / "whole"]) == 0
@@ -98,31 +98,31 @@ def test_a_disk_that_is_full(told, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", fails)
-        told(*words, tmp_path / "state", ROWS="000000000200")
+        expect_documented(*words, tmp_path / "state", ROWS="000000000200")
     assert [path.name for path in (tmp_path / "state").glob("*.ckpt*")] == ["checkpoint-000000000100.ckpt"]
     assert main([*words, tmp_path / "state"]) == 0
-    whole, state = (tmp_path / name / "checkpoint-000000000500.ckpt" for name in ("whole", "state"))
-    assert whole.read_bytes() == state.read_bytes()
+    whole_path, state = (tmp_path / name / "checkpoint-000000000500.ckpt" for name in ("whole", "state"))
+    assert whole_path.read_bytes() == state.read_bytes()
 
 
-def test_a_checkpoint_of_a_newer_version(told, tmp_path, monkeypatch):
+def test_a_checkpoint_of_a_newer_version(expect_documented, tmp_path, monkeypatch):
     rows = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(50)])
     words = "learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"
     with monkeypatch.context() as patch:
         patch.setattr(container, "VERSION", 9)
         assert main(words) == 0
-    told(*words, ROWS="000000000050")
+    expect_documented(*words, ROWS="000000000050")
 
 
-def test_two_learners_with_one_folder(told, tmp_path):
+def test_two_learners_with_one_folder(expect_documented, tmp_path):
     rows = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(50)])
     with CheckpointFolder(tmp_path / "state"):
-        told("learn", rows, "--label", "y", "--checkpoint", tmp_path / "state")
+        expect_documented("learn", rows, "--label", "y", "--checkpoint", tmp_path / "state")
 
 
-def test_the_type_of_labels_flips(told, tmp_path):
+def test_the_type_of_labels_flips(expect_documented, tmp_path):
     rows = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(50)] + ["yes"])
-    told("learn", rows, "--label", "y")
+    expect_documented("learn", rows, "--label", "y")
     assert main(["learn", rows, "--label", "y", "--on-error", "skip", "--checkpoint", tmp_path / "state"]) == 0
     good = csv_of(tmp_path / "good.csv", [int(i % 7 > 3) for i in range(50)])
     assert main(["learn", good, "--label", "y", "--checkpoint", tmp_path / "good"]) == 0
@@ -130,7 +130,7 @@ def test_the_type_of_labels_flips(told, tmp_path):
 
 
 @pytest.mark.filterwarnings("default")
-def test_columns_change(told, tmp_path):
+def test_columns_change(expect_documented, tmp_path):
     rows = tmp_path / "rows.jsonl"
     words = "learn", rows, "--label", "y", "--checkpoint", tmp_path / "state", "--on-error", "skip"
     old = [json.dumps({"a": i % 7, "b": i % 3, "y": i % 2}) for i in range(100)]
@@ -138,11 +138,11 @@ def test_columns_change(told, tmp_path):
     assert main(words) == 0
     new = [json.dumps({"b": "two", "c": i % 3, "y": i % 2}) for i in range(60)]
     rows.write_text("\n".join(old + new) + "\n")
-    told(*words, status=0)
+    expect_documented(*words, status=0)
 
 
 @pytest.mark.filterwarnings("default")
-def test_labels_of_other_keys_and_times(told, tmp_path):
+def test_labels_of_other_keys_and_times(expect_documented, tmp_path):
     at = 1_700_000_000
     rows, labels = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
     words = "learn", rows, "--label", "y", "--labels", f"{labels}?key=id&time=at"
@@ -150,37 +150,37 @@ def test_labels_of_other_keys_and_times(told, tmp_path):
 
     def write(extra=None, label=0):
         rows.write_text("".join(json.dumps(row) + "\n" for row in [*good, *([extra] if extra else [])]))
-        known = [{"id": i + label, "at": at + i + 5, "y": i % 2} for i in range(20)]
-        labels.write_text("".join(json.dumps(row) + "\n" for row in known))
+        known_labels = [{"id": i + label, "at": at + i + 5, "y": i % 2} for i in range(20)]
+        labels.write_text("".join(json.dumps(row) + "\n" for row in known_labels))
 
     write({"at": at + 30, "a": 1.0})
-    told(*words)
+    expect_documented(*words)
     write({"id": 99, "at": 4_000_000_000, "a": 1.0})
-    told(*words)
+    expect_documented(*words)
     write(label=1000)
-    told(*words, status=0)
+    expect_documented(*words, status=0)
     good.pop()
     write({"id": 99, "at": at + 432_000, "a": 1.0}, label=1000)
-    told(*words, status=0)
+    expect_documented(*words, status=0)
 
 
 @pytest.mark.broker
 @pytest.mark.filterwarnings("default")
-def test_what_follows_the_checkpoint_is_gone(told, bootstrap, new_topic, admin, tmp_path):
+def test_what_follows_the_checkpoint_is_gone(expect_documented, bootstrap, new_topic, admin, tmp_path):
     topic = new_topic()
     names = {"HOST": bootstrap, "rows": topic}
     words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
     publish(rows_of(range(100)), bootstrap, topic, JSON)
     assert main([*words, "--max-rows", "60"]) == 0
     admin.delete_records({TopicPartition(topic, 0): 75})
-    told(*words, **names)
-    told(*words, "--from", "earliest", status=0, **names)
+    expect_documented(*words, **names)
+    expect_documented(*words, "--from", "earliest", status=0, **names)
     assert find_learner(load(tmp_path / "state")).n_learned == 85
     admin.delete_topics([topic])
     until(lambda: topic not in admin.list_topics(), every=0.05)
     admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
     publish(rows_of(range(10)), bootstrap, topic, JSON)
-    told(*words, **names)
+    expect_documented(*words, **names)
 
 
 @each_library
@@ -188,53 +188,53 @@ def test_what_a_transaction_hides_is_left(bootstrap, new_topic, producer, call, 
     topic = new_topic()
     words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
     publish(rows_of(range(50)), bootstrap, topic, JSON)
-    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic, transaction_timeout_ms=900_000) as other:
-        other.init_transactions()
-        other.begin_transaction()
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic, transaction_timeout_ms=900_000) as other_producer:
+        other_producer.init_transactions()
+        other_producer.begin_transaction()
         for row in rows_of(range(10)):
-            other.send(topic, JSON.encode(row))
-        other.flush()
+            other_producer.send(topic, JSON.encode(row))
+        other_producer.flush()
         publish(rows_of(range(5)), bootstrap, topic, JSON)
         call(*words)
         assert find_learner(load(tmp_path / "state")).n_learned == 50
-        other.commit_transaction()
+        other_producer.commit_transaction()
     call(*words)
     assert find_learner(load(tmp_path / "state")).n_learned == 65
 
 
 @each_library
-def test_a_broker_that_names_a_wrong_address(told, broker, new_topic, tmp_path):
+def test_a_broker_that_names_a_wrong_address(expect_documented, broker, new_topic, tmp_path):
     topic, rows = new_topic(), csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
     names = {"HOST": broker.wrong}
-    told("learn", f"kafka://{broker.wrong}/{topic}", "--label", "y", **names)
-    told("learn", rows, "--label", "y", "--quiet", "--to", f"kafka://{broker.wrong}/{topic}", **names)
-    told("learn", rows, "--label", "y", "--quiet", "--checkpoint", f"kafka://{broker.wrong}/{topic}", **names)
+    expect_documented("learn", f"kafka://{broker.wrong}/{topic}", "--label", "y", **names)
+    expect_documented("learn", rows, "--label", "y", "--quiet", "--to", f"kafka://{broker.wrong}/{topic}", **names)
+    expect_documented("learn", rows, "--label", "y", "--quiet", "--checkpoint", f"kafka://{broker.wrong}/{topic}", **names)
 
 
 @each_library
-def test_a_topic_that_takes_no_old_messages(told, bootstrap, new_topic, producer):
-    topic, strict, models = new_topic(**{"retention.ms": "-1"}), *(new_topic(**how) for how in (NO_OLD, COMPACT))
+def test_a_topic_that_takes_no_old_messages(expect_documented, bootstrap, new_topic, producer):
+    topic, strict, models = new_topic(**{"retention.ms": "-1"}), *(new_topic(**configs) for configs in (NO_OLD, COMPACT))
     for row in rows_of(range(50)):
         producer.send(topic, JSON.encode(row), timestamp_ms=1_700_000_000_000)
     producer.flush()
     words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--to", f"kafka://{bootstrap}/{strict}"
-    told(*words, "--quiet", HOST=bootstrap, predictions=strict)
-    told(*words, "--quiet", "--checkpoint", f"kafka://{bootstrap}/{models}?name=n", HOST=bootstrap, models=models)
+    expect_documented(*words, "--quiet", HOST=bootstrap, predictions=strict)
+    expect_documented(*words, "--quiet", "--checkpoint", f"kafka://{bootstrap}/{models}?name=n", HOST=bootstrap, models=models)
 
 
 @pytest.mark.broker
 @pytest.mark.kafka_python
-def test_who_may_not_connect(told, broker, as_alice, new_topic, tmp_path, monkeypatch, soon):
+def test_who_may_not_connect(expect_documented, broker, as_alice, new_topic, tmp_path, monkeypatch, soon):
     words = "learn", f"kafka://{broker.sasl_ssl}/{new_topic()}", "--label", "y"
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD[::-1])
-    said = soon(partial(told, *words, shortened=True, HOST=broker.sasl_ssl))
+    said = soon(partial(expect_documented, *words, shortened=True, HOST=broker.sasl_ssl))
     assert PASSWORD[::-1] not in "".join(said)
     monkeypatch.setenv("STREAMSVM_KAFKA_SSL_CAFILE", str(certify(tmp_path, "other")))
-    told(*words, HOST=broker.sasl_ssl)
+    expect_documented(*words, HOST=broker.sasl_ssl)
 
 
 @each_library
-def test_topics_that_take_small_messages(told, new_topic, bootstrap, call, tmp_path):
+def test_topics_that_take_small_messages(expect_documented, new_topic, bootstrap, call, tmp_path):
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(300)])
     learn = ["learn", rows, "--label", "y", "--quiet", "--learner", "bsgd"]
     small = new_topic(**{"max.message.bytes": "1000"})  # of which a batch of predictions must not be larger either
@@ -242,9 +242,9 @@ def test_topics_that_take_small_messages(told, new_topic, bootstrap, call, tmp_p
     with contextlib.closing(KafkaSource(bootstrap, small, JSONCodec("y_true"), stop_at_end=True)) as source:
         assert [row.x["row"] for row in source] == list(range(300))
     tiny, models = new_topic(**{"max.message.bytes": "90"}), new_topic(**{"cleanup.policy": "compact"})
-    told(*learn, "--to", f"kafka://{bootstrap}/{tiny}", HOST=bootstrap, predictions=tiny)
+    expect_documented(*learn, "--to", f"kafka://{bootstrap}/{tiny}", HOST=bootstrap, predictions=tiny)
     transaction = "--checkpoint", f"kafka://{bootstrap}/{models}", "--to", f"kafka://{bootstrap}/{small}"
-    told(*learn, *transaction, HOST=bootstrap, predictions=small)
+    expect_documented(*learn, *transaction, HOST=bootstrap, predictions=small)
 
 
 @each_library
@@ -256,13 +256,13 @@ def test_a_broker_that_answers_at_once_is_in_time(new_topic, bootstrap, call, tm
 
 
 @each_library
-def test_a_topic_that_may_not_be_written(told, broker, as_alice, rules, new_topic, tmp_path):
+def test_a_topic_that_may_not_be_written(expect_documented, broker, as_alice, rules, new_topic, tmp_path):
     topic = new_topic()
     of_topic = ResourcePattern(ResourceType.TOPIC, topic)
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
     words = "learn", rows, "--label", "y", "--quiet", "--to", f"kafka://{broker.sasl_ssl}/{topic}"
     with rules(ACL("User:alice", "*", ACLOperation.WRITE, ACLPermissionType.DENY, of_topic)):
-        told(*words, HOST=broker.sasl_ssl, predictions=topic)
+        expect_documented(*words, HOST=broker.sasl_ssl, predictions=topic)
 
 
 @each_library
@@ -277,7 +277,7 @@ def test_a_reader_without_a_group_needs_the_rights_of_none(broker, as_alice, rul
 
 
 @pytest.mark.broker
-def test_a_message_of_12_megabytes(told, new_topic, bootstrap, producer, tmp_path):
+def test_a_message_of_12_megabytes(expect_documented, new_topic, bootstrap, producer, tmp_path):
     topic = new_topic(**{"max.message.bytes": str(2**24)})
     for row in rows_of(range(30)):
         producer.send(topic, JSON.encode(row))
@@ -286,7 +286,7 @@ def test_a_message_of_12_megabytes(told, new_topic, bootstrap, producer, tmp_pat
         producer.send(topic, JSON.encode(row))
     producer.flush()
     words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
-    told(*words, HOST=bootstrap, rows=topic)
+    expect_documented(*words, HOST=bootstrap, rows=topic)
     letters = tmp_path / "letters.jsonl"
     assert main([*words, "--on-error", letters]) == 0
     (letter,) = map(json.loads, letters.read_text().splitlines())
@@ -296,7 +296,7 @@ def test_a_message_of_12_megabytes(told, new_topic, bootstrap, producer, tmp_pat
 
 
 @pytest.mark.broker
-def test_a_broker_that_goes_away(told, bootstrap, new_topic, caplog, monkeypatch):
+def test_a_broker_that_goes_away(expect_documented, bootstrap, new_topic, caplog, monkeypatch):
     topic = new_topic()
     opened = KafkaSource(bootstrap, topic, JSON)
     monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1"))
@@ -304,11 +304,11 @@ def test_a_broker_that_goes_away(told, bootstrap, new_topic, caplog, monkeypatch
         opened._reader._refresh_partitions()
     opened.close()
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith("kafka.")]  # it warns of slow machines
-    told.check([message.replace("127.0.0.1:1", bootstrap) for message in ours], HOST=bootstrap, rows=topic)
+    expect_documented.check([message.replace("127.0.0.1:1", bootstrap) for message in ours], HOST=bootstrap, rows=topic)
 
 
 @pytest.mark.broker
-def test_two_learners_with_one_name(told, bootstrap, new_topic):
+def test_two_learners_with_one_name(expect_documented, bootstrap, new_topic):
     models, stream = new_topic(**{"cleanup.policy": "compact"}), io.StringIO()
     with (
         log_as_json(stream),
@@ -318,7 +318,7 @@ def test_two_learners_with_one_name(told, bootstrap, new_topic):
         newer.save(BSGDClassifier(budget=3), None, rows=1, position={})
         with pytest.raises(TakenOverError) as error:
             older.save(BSGDClassifier(budget=3), None, rows=1, position={})
-    told.check([str(error.value)], HOST=bootstrap, models=models)
+    expect_documented.check([str(error.value)], HOST=bootstrap, models=models)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     (line,) = [line for line in lines if line.get("event") == "checkpoint"]
     assert (line["rows"], line["path"]) == (1, newer.path)

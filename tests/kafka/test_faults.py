@@ -52,8 +52,8 @@ def worker(bootstrap, tmp_path):
         return opened[-1]
 
     yield make
-    for each in opened:
-        each.close()
+    for member in opened:
+        member.close()
 
 
 def test_partitions_that_are_added_come_to_the_workers(bootstrap, new_topic, admin, worker, tmp_path, monkeypatch):
@@ -71,7 +71,7 @@ def test_partitions_that_are_added_come_to_the_workers(bootstrap, new_topic, adm
             one.stop()
 
     def parts():
-        return {each["partition_index"] for each in admin.describe_topics([topic])[0]["partitions"]}
+        return {member["partition_index"] for member in admin.describe_topics([topic])[0]["partitions"]}
 
     one.run(on_rows=look)
     for partition, rows in enumerate((rows_of(300), rows_of(200, 1))):
@@ -104,17 +104,17 @@ def test_workers_of_two_groups_with_one_folder(bootstrap, new_topic, worker, tmp
     monkeypatch.setattr(partitions, "TAKE_OVER_SECONDS", 0.5)
     topic, rows = new_topic(), rows_of(2000)
     publish(rows, bootstrap, topic, JSON)
-    both = [worker(topic, group=name) for name in ("a group", "another group")]
+    workers = [worker(topic, group=name) for name in ("a group", "another group")]
 
     def look(one):
         said = "another process has taken over the folder" in caplog.text
         if not said and one.rows >= 600:  # until the other one has the folder, or has had it
-            until(lambda: all(each.loops or each.rows for each in both), every=0.05)
+            until(lambda: all(member.loops or member.rows for member in workers), every=0.05)
         if said and any(loop.rows >= 2000 for loop in one.loops.values()):
-            for each in both:
-                each.stop()
+            for member in workers:
+                member.stop()
 
-    threads = [threading.Thread(target=each.run, kwargs={"on_rows": look}) for each in both]
+    threads = [threading.Thread(target=member.run, kwargs={"on_rows": look}) for member in workers]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -167,7 +167,7 @@ def test_a_worker_passes_over_what_retention_removes_while_it_reads(bootstrap, n
         warnings.simplefilter("always")
         run(start="earliest")
     # On a busy machine, the group may take the partition away and give it back, and then its checkpoint is what is behind.
-    said = " ".join([caplog.text, *(str(each.message) for each in warned)])
+    said = " ".join([caplog.text, *(str(member.message) for member in warned)])
     assert re.search("partition 0 holds offsets 120 to 300, .* 0.*: retention has removed 120 unread messages", said)
     assert find_learner(load(tmp_path / "state" / "partition-0")).n_learned == 180
 
@@ -185,12 +185,12 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
         words = [sys.executable, "-m", "streamsvm", "learn", f"kafka://{bootstrap}/rows", "--label", "y", "--learner", "bsgd"]
         words += ["--quiet", "--checkpoint-every", "200", "--checkpoint"]
         alone, shared = tmp_path / "alone", tmp_path / "shared"
-        for client, place, how in (
+        for client, place, flags in (
             ("kafka-python", shared / "partition-0", [shared, "--group", "of it", "--scope", "partition"]),
             ("confluent-kafka", alone, [alone]),
         ):
             environment = {**os.environ, "STREAMSVM_KAFKA_CLIENT": client}
-            learners.append((place, subprocess.Popen([*words, *how], stdout=subprocess.DEVNULL, env=environment)))
+            learners.append((place, subprocess.Popen([*words, *flags], stdout=subprocess.DEVNULL, env=environment)))
         for place, learner in learners:
             until(lambda place=place, learner=learner: [*place.glob("*800.ckpt")] or learner.poll() is not None)
             assert learner.poll() is None
@@ -200,6 +200,6 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
             until(lambda place=place, learner=learner: [*place.glob("*2000.ckpt")] or learner.poll() is not None)
             learner.terminate()
             assert learner.wait(PATIENCE) == 130
-    whole = LearningLoop(IterableSource(list(map(tuple, rows))), load(learners[0][0]).clone())
-    whole.run()
-    assert [dumps(load(place)) == dumps(whole.model) for place, _ in learners] == [True] * 2
+    whole_loop = LearningLoop(IterableSource(list(map(tuple, rows))), load(learners[0][0]).clone())
+    whole_loop.run()
+    assert [dumps(load(place)) == dumps(whole_loop.model) for place, _ in learners] == [True] * 2

@@ -38,19 +38,19 @@ def topic(embedded):
 def heard(monkeypatch):
     """What the command line says in this process; ``on`` has what to do when a line begins with a text."""
     monkeypatch.setattr("streamsvm.stream.schema.source_sample.SAMPLE_WAIT_SECONDS", 0.1)
-    found = SimpleNamespace(said=[], on={})
+    listener = SimpleNamespace(said=[], on={})
 
     report_event = Reporter.report_event
 
     def hears(self, text, event, **fields):
-        found.said.append(text)
-        for begins, do in found.on.items():
+        listener.said.append(text)
+        for begins, do in listener.on.items():
             if text.startswith(begins):
                 do()
         report_event(self, text, event, **fields)
 
     monkeypatch.setattr(Reporter, "report_event", hears)
-    return found
+    return listener
 
 
 def test_a_topic_of_a_table_needs_no_flag(topic, call, tmp_path):

@@ -25,5 +25,5 @@ def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path,
     url = f"kafka://{bootstrap}/{topic}?codec={codec}" + (f"&features={N_FEATURES}" if codec == "float32" else "")
     # The one model takes rows one by one, the other those at hand together: within the tables of Arrow, too.
     options = {"label": "y" if codec == "arrow" else None, "stop_at_end": True, "at_once": codec == "arrow"}
-    whole, killed = whole_and_killed(tmp_path, kills, sum(ROWS_A_PARTITION), url, options)
-    assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
+    uninterrupted, killed = whole_and_killed(tmp_path, kills, sum(ROWS_A_PARTITION), url, options)
+    assert max(uninterrupted.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()

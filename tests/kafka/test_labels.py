@@ -42,7 +42,7 @@ def in_milliseconds(messages):
 
 @pytest.fixture
 def topics(bootstrap, new_topic, producer):
-    rows, labels = (in_milliseconds(found) for found in streams(7, 800, 60.0))
+    rows, labels = (in_milliseconds(stream) for stream in streams(7, 800, 60.0))
     names = {name: new_topic(partitions=n, **FOREVER) for name, n in PARTITIONS.items()}
     send(producer, names["rows"], rows, PARTITIONS["rows"])
     send(producer, names["labels"], labels, PARTITIONS["labels"])
@@ -54,8 +54,8 @@ def test_killed_learner_ends_with_the_bytes_of_a_replay(topics, tmp_path):
     total = len(rows) + len(labels)
     options = {"labels": urls["labels"], "label": "y", "stop_at_end": True, "join": {"key": "id"}, "delayed": {"max_age": 60.0}}
     options["passthrough"] = ["id"]
-    whole, killed = whole_and_killed(tmp_path, 4, total, urls["rows"], options)
-    assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
+    uninterrupted, killed = whole_and_killed(tmp_path, 4, total, urls["rows"], options)
+    assert max(uninterrupted.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
     check_replayed(killed, rows, labels, 60.0)
 
 
@@ -102,7 +102,7 @@ def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path
     producer.send(names[1], None, key=b"tombstone", **stamp)
     producer.flush()
     source, letters = opened(bootstrap, names, stop_at_end=True), tmp_path / "letters.jsonl"
-    end = DelayedLearningLoop(source, make_model(), delayed=DelayedLabels(), on_error=letters).run()
+    progress = DelayedLearningLoop(source, make_model(), delayed=DelayedLabels(), on_error=letters).run()
     source.close()
     reasons = [json.loads(line)["reason"] for line in letters.read_text().splitlines()]
     assert [reason.split(":")[0][:45] for reason in reasons] == [
@@ -111,4 +111,4 @@ def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path
         "12000023 bytes; a row may have at most 104857",
         "the event time is 4000000000.0, which is in t",
     ]
-    assert (end.rows, end.learned) == (6, 1)
+    assert (progress.rows, progress.learned) == (6, 1)

@@ -43,9 +43,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "reason"), MISTAKES)
-def test_wrong_options(given, reason, embedded):
-    with pytest.raises(StreamError, match=reason) as error, topics.connect_admin(Connection(embedded.bootstrap, given)):
+@pytest.mark.parametrize(("options", "reason"), MISTAKES)
+def test_wrong_options(options, reason, embedded):
+    with pytest.raises(StreamError, match=reason) as error, topics.connect_admin(Connection(embedded.bootstrap, options)):
         pass
     assert "s3cret" not in str(error.value)
 
@@ -57,19 +57,21 @@ def test_options_that_are_set_by_streamsvm(library, embedded):
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("options", "reason"),
     [
         ({"schema_registry_password": "s3cret"}, "schema_registry_password needs schema_registry_url, too"),
         ({"schema_registry_user": "alice"}, "schema_registry_user is unknown"),
     ],
 )
-def test_wrong_options_of_a_registry(given, reason):
-    raises(reason, SchemaRegistry.from_options, client_options(given, {}), error=StreamError)
+def test_wrong_options_of_a_registry(options, reason):
+    raises(reason, SchemaRegistry.from_options, client_options(options, {}), error=StreamError)
 
 
 def test_options_of_the_environment_have_the_types_of_their_defaults(embedded):
-    given = {"linger_ms": "7", "metrics_enabled": "false", "api_version": "2.3", "fetch_max_wait_ms": "11", "client_rack": "3"}
-    connection = Connection(embedded.bootstrap, client_options({}, {f"STREAMSVM_KAFKA_{n.upper()}": v for n, v in given.items()}))
+    options = {"linger_ms": "7", "metrics_enabled": "false", "api_version": "2.3", "fetch_max_wait_ms": "11", "client_rack": "3"}
+    connection = Connection(
+        embedded.bootstrap, client_options({}, {f"STREAMSVM_KAFKA_{n.upper()}": v for n, v in options.items()})
+    )
     with ExitStack() as stack:
         producer = open_producer(connection, 30.0)
         stack.callback(producer.close, 1.0)

@@ -20,8 +20,8 @@ class Record:
 
 
 def source_of(start=None, restart=None, codec=JSON, commit=lambda *_: None):
-    how = {"beginning": 10, "end_offset": 50, "start": 10, "restart": restart, "commit": commit}
-    source = PartitionSource("kafka://host/rows", codec, topic="rows", topic_id="id", partition=3, **how)
+    parameters = {"beginning": 10, "end_offset": 50, "start": 10, "restart": restart, "commit": commit}
+    source = PartitionSource("kafka://host/rows", codec, topic="rows", topic_id="id", partition=3, **parameters)
     if start is not None:
         source.seek({**source_of().position, "offset": start})
     return source

@@ -60,7 +60,7 @@ def worker(bootstrap, tmp_path):
     opened = []
 
     def make(topic, folder=tmp_path / "state", every=500, seconds=None, **options):
-        how = {"checkpoint_every": every, "checkpoint_seconds": seconds}
+        parameters = {"checkpoint_every": every, "checkpoint_seconds": seconds}
         options = {"group": f"group of {topic}", "stop_at_end": True, **options}
         opened.append(
             PartitionWorker(
@@ -68,15 +68,15 @@ def worker(bootstrap, tmp_path):
                 topic,
                 CODEC,
                 folder=folder,
-                make_loop=lambda source, folder: LearningLoop(source, make_model(), checkpoints=folder, **how),
+                make_loop=lambda source, folder: LearningLoop(source, make_model(), checkpoints=folder, **parameters),
                 **options,
             )
         )
         return opened[-1]
 
     yield make
-    for each in opened:
-        each.close()
+    for member in opened:
+        member.close()
 
 
 def start(*arguments):
@@ -101,10 +101,10 @@ def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_p
     second.kill()
     third = start(*shared)
     wait_for_rows(tmp_path / "shared", done + 400, first, third)
-    for each in (first, third):
-        until(lambda pid=each.pid: signal.SIGTERM in signals_of(pid))  # before that, it starts: the rows may be another one's
-        each.terminate()
-        each.join(PATIENCE)
+    for member in (first, third):
+        until(lambda pid=member.pid: signal.SIGTERM in signals_of(pid))  # before that, it starts: the rows may be another one's
+        member.terminate()
+        member.join(PATIENCE)
     assert (first.exitcode, second.exitcode, third.exitcode) == (0, -signal.SIGKILL, 0)
     worker(name, tmp_path / "shared", group="shared").run()
     assert rebalances.checkpoints(tmp_path / "shared") == expected
@@ -121,8 +121,8 @@ def wait_for_rows(folder, rows, *workers):
 def go_and_come(one):
     """Have the group take partition 0 from a worker, and give it back."""
     one._consumer.pause_partition(0)
-    for what in ("lost", "assigned"):
-        one._events.put((what, {0}))
+    for event in ("lost", "assigned"):
+        one._events.put((event, {0}))
 
 
 @each_library
@@ -260,8 +260,8 @@ def test_no_lag_is_left_by_commits_that_a_rebalance_refuses(bootstrap, topic, wo
             refused.set()
             until(lambda: [consumer.committed(key) for key in keys] == [*lengths], every=0.1)
     finally:
-        for each, thread in zip(workers, threads, strict=True):
-            each.stop()
+        for member, thread in zip(workers, threads, strict=True):
+            member.stop()
             thread.join()
 
 
@@ -275,7 +275,7 @@ def test_metrics_of_each_partition(topic, worker):
             with urlopen(f"http://127.0.0.1:{monitor.port}/metrics") as answer:
                 text = answer.read().decode()
             for family in text_string_to_metric_families(text):
-                samples.update({(each.name, each.labels.get("partition")): each.value for each in family.samples})
+                samples.update({(member.name, member.labels.get("partition")): member.value for member in family.samples})
             states.append(monitor.make_state())
 
     with Monitor(one) as monitor:
@@ -345,17 +345,17 @@ def test_a_folder_that_was_taken_and_released_is_taken_again(topic, worker, tmp_
 @pytest.mark.broker
 def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(partitions, "TAKE_OVER_SECONDS", 0.5)
-    name, other = topic(1500), []
+    name, other_workers = topic(1500), []
     slow = worker(name)
 
     def hang(slow):
-        if slow.rows >= 600 and not other:  # as if it were stopped while another worker has got its partition
-            other.append(worker(name, group="the next generation"))
-            other[0].run()
+        if slow.rows >= 600 and not other_workers:  # as if it were stopped while another worker has got its partition
+            other_workers.append(worker(name, group="the next generation"))
+            other_workers[0].run()
 
     slow.run(on_rows=hang)
     assert "another process has taken over the folder" in caplog.text
-    assert (slow.rows, other[0].rows) == (800, 1000)  # but for those that were dropped
+    assert (slow.rows, other_workers[0].rows) == (800, 1000)  # but for those that were dropped
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 1500)
 
 
@@ -370,14 +370,14 @@ def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp
     said = call(*words, "--log-format", "json")
     assert '"event": "end", "rows": 350' in said.stdout
     lines = map(json.loads, said.stderr.splitlines())
-    told = [line for line in lines if "event" in line]  # without warnings, such as those of a broker that answers late
-    assert {line["event"] for line in told} == {"start", "partition", "checkpoint", "partition released"}
-    assert told[0]["group"] == group
-    came = {line["partition"]: line["rows"] for line in reversed(told) if line["event"] == "partition"}  # for the first time
+    events = [line for line in lines if "event" in line]  # without warnings, such as those of a broker that answers late
+    assert {line["event"] for line in events} == {"start", "partition", "checkpoint", "partition released"}
+    assert events[0]["group"] == group
+    came = {line["partition"]: line["rows"] for line in reversed(events) if line["event"] == "partition"}  # for the first time
     assert sum(came.values()) == 250
     assert sum(find_learner(load(tmp_path / f"partition-{p}")).n_learned for p in range(2)) == 600
-    (found,) = admin.list_group_offsets(group).values()
-    assert {key.partition: each.offset for key, each in found.items()} == {0: 300, 1: 300}
+    (group_offsets,) = admin.list_group_offsets(group).values()
+    assert {key.partition: member.offset for key, member in group_offsets.items()} == {0: 300, 1: 300}
 
 
 @pytest.mark.kafka_python
@@ -394,7 +394,8 @@ def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tm
         call(*words, "--max-rows", 100)
     assert "the offsets of the group were not committed" in caplog.text
     committed = [
-        {key.partition: each.offset for key, each in found.items()} for found in admin.list_group_offsets("one model").values()
+        {key.partition: member.offset for key, member in group_offsets.items()}
+        for group_offsets in admin.list_group_offsets("one model").values()
     ]
     assert committed == [{0: 300, 1: 300}]
     call(*words)

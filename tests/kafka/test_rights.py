@@ -48,9 +48,9 @@ def test_rights(case, client_library, broker, as_alice, rules, producer, new_top
         pattern = ResourcePattern(TYPES[kind], names[name])
         return ACL("User:alice", "*", ACLOperation[operation.upper()], permission, pattern)
 
-    given = [rule(*right, ACLPermissionType.ALLOW) for right in CASES[case]]
-    closed = [ACL("User:nobody", "*", ACLOperation.ALL, ACLPermissionType.ALLOW, each.resource_pattern) for each in given]
-    with rules(*given, *closed):
+    rights = [rule(*right, ACLPermissionType.ALLOW) for right in CASES[case]]
+    closed = [ACL("User:nobody", "*", ACLOperation.ALL, ACLPermissionType.ALLOW, acl.resource_pattern) for acl in rights]
+    with rules(*rights, *closed):
         call(*words())
         for kind, name, operation in CASES[case] if case != "learner" else [LEARNER[1]]:  # the others are of the second case, too
             refusal = rule(kind, name, operation, ACLPermissionType.DENY)
@@ -59,13 +59,13 @@ def test_rights(case, client_library, broker, as_alice, rules, producer, new_top
             producer.send(names["rows"], b'{"a": 1.0, "y": 1}').get(PATIENCE)
             nothing_depends = case == "learner" and name == "group"
             with rules(refusal):
-                told = call(*words(), status=0 if nothing_depends else 1).stderr
+                message = call(*words(), status=0 if nothing_depends else 1).stderr
             if nothing_depends:
                 assert said in caplog.text
             else:
                 # librdkafka does not say which of the topics of a transaction it is.
-                several = names["models"] in told and names["out"] in told and client_library != "kafka-python"
-                assert said in told or (several and "the user 'alice' lacks the right Write of the topic" in told), told
+                several = names["models"] in message and names["out"] in message and client_library != "kafka-python"
+                assert said in message or (several and "the user 'alice' lacks the right Write of the topic" in message), message
 
 
 def test_the_topic_of_models_that_may_not_be_made(broker, as_alice, rules, new_topic, call):
@@ -74,7 +74,7 @@ def test_the_topic_of_models_that_may_not_be_made(broker, as_alice, rules, new_t
     refusal = ACL("User:alice", "*", ACLOperation.CREATE, ACLPermissionType.DENY, ResourcePattern(ResourceType.TOPIC, name))
     allowed = ACL("User:alice", "*", ACLOperation.DESCRIBE, ACLPermissionType.ALLOW, refusal.resource_pattern)
     of_cluster = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
-    other = ACL("User:alice", "*", ACLOperation.CREATE, ACLPermissionType.DENY, of_cluster)
+    denial = ACL("User:alice", "*", ACLOperation.CREATE, ACLPermissionType.DENY, of_cluster)
     words = ["learn", rows, "--label", "y", "--stop-at-end", "--checkpoint", models]
-    with rules(refusal, allowed, other):
+    with rules(refusal, allowed, denial):
         call(*words, status=1, says=f"the user 'alice' lacks the right Create of the topic '{name}'")

@@ -47,9 +47,9 @@ def test_publishing_many_rows_a_message(embedded):
         consumer.assign([partition := TopicPartition("rows", 0)])
         consumer.seek(partition, 0)
         until(both)
-    found = [ArrowCodec("y").decode_rows(value) for value in values]
-    assert [table.names for table in found] == [("a",), ("a", "b")]
-    assert [table.row(i) for table in found for i in range(len(table))] == rows
+    tables = [ArrowCodec("y").decode_rows(value) for value in values]
+    assert [table.names for table in tables] == [("a",), ("a", "b")]
+    assert [table.row(i) for table in tables for i in range(len(table))] == rows
 
 
 def test_publishing_many_rows_a_message_that_has_one():

@@ -42,12 +42,12 @@ def test_resumed_pass_is_the_same(open_topic, rows):
     assert resumed.position == source.position
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-def test_complete_pass_continues_with_what_came_since(embedded, open_topic, known):
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+def test_complete_pass_continues_with_what_came_since(embedded, open_topic, is_known):
     source = open_topic()
     list(source)
     # A checkpoint may be the last of its pass without saying so: it was written at the last row, before the end was seen.
-    position = source.position if known else source.position | {"end_offsets": source.position["offsets"]}
+    position = source.position if is_known else source.position | {"end_offsets": source.position["offsets"]}
     opened_before = open_topic()
     opened_before.seek(position)
     publish([Row({"i": -1}, 1)], embedded.bootstrap, "rows", CODEC, partition=3, client=embedded.client)

@@ -38,9 +38,9 @@ def opened(bootstrap):
     with contextlib.ExitStack() as stack:
 
         def open_(topic, name="rows", **options):
-            found = TopicCheckpoints(bootstrap, topic, name, **options)
-            stack.callback(found.close)
-            return found
+            checkpoints_found = TopicCheckpoints(bootstrap, topic, name, **options)
+            stack.callback(checkpoints_found.close)
+            return checkpoints_found
 
         yield open_
 
@@ -100,16 +100,16 @@ def test_the_older_of_two_with_one_name_is_fenced(bootstrap, new_topic, models, 
     save(older, 1)
     sink.write(prediction(0, 1, 1, None))
     sink.flush()
-    other = opened(models, "another")
+    other_place = opened(models, "another")
     newer = opened(models)
     raises(r"name=rows: another process .* is fenced.* \?name=", save, older, 2, error=TakenOverError)
     with pytest.raises(TakenOverError):
         sink.write(prediction(1, 1, 1, None))
     assert newer.newest().header["rows"] == 1
     save(newer, 3)
-    save(other, 7)
+    save(other_place, 7)
     assert predictions(bootstrap, out) == []
-    assert (newer.newest().header["rows"], other.newest().header["rows"]) == (3, 7)
+    assert (newer.newest().header["rows"], other_place.newest().header["rows"]) == (3, 7)
 
 
 def test_who_is_fenced_does_not_fence_the_other_one(new_topic, models, opened):
@@ -148,14 +148,14 @@ def test_a_transaction_that_was_open_for_too_long(bootstrap, new_topic, models, 
 def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
     place = opened(models)
     save(place, 1)
-    held = threading.Event()
-    monkeypatch.setattr(place._transaction._producer._producer, "commit_transaction", held.wait)
+    never_set = threading.Event()
+    monkeypatch.setattr(place._transaction._producer._producer, "commit_transaction", never_set.wait)
     monkeypatch.setattr(place._transaction, "_seconds", 0.1)
     raises(
         "not known whether it is committed. Start again: the run continues from the newest", save, place, 2, error=CheckpointError
     )
     raises("not known", save, place, 3, error=CheckpointError)
-    held.set()
+    never_set.set()
     assert opened(models).newest().header["rows"] == 1
 
 
@@ -173,17 +173,17 @@ def test_a_large_model_in_a_topic_of_small_messages(new_topic, models, opened, m
     made.save(BSGDClassifier(budget=4), None, rows=2, position={}, **facts)
     assert (made.newest().model.budget, len(made.newest().header["note"])) == (4, 32 << 20)
     small, place = opened(new_topic(**{"cleanup.policy": "compact", "max.message.bytes": "900"})), opened(models)
-    told = r"larger than the topic allows .* Raise max.message.bytes"
-    raises(told, save, small, 1, error=CheckpointError)
-    raises(told, partial(place.save, **facts), BSGDClassifier(), None, rows=1, position={}, error=CheckpointError)
+    message = r"larger than the topic allows .* Raise max.message.bytes"
+    raises(message, save, small, 1, error=CheckpointError)
+    raises(message, partial(place.save, **facts), BSGDClassifier(), None, rows=1, position={}, error=CheckpointError)
     monkeypatch.setattr(checkpoints, "MAX_CHECKPOINT_BYTES", 900)
     raises("a topic takes at most 900: use a folder", save, made, 3, error=CheckpointError)
 
 
-def deleted(admin, topic, end):
+def deleted(admin, topic, offset):
     """Delete what lies before an offset; whether that is there yet, as the mark of a commit comes after it."""
     try:
-        admin.delete_records({TopicPartition(topic, 0): end})
+        admin.delete_records({TopicPartition(topic, 0): offset})
     except OffsetOutOfRangeError:
         return False
     return True
@@ -245,7 +245,7 @@ def test_a_follower_waits_behind_what_is_no_checkpoint(bootstrap, models, opened
         waiting.join(PATIENCE)
         follower.stop()
         waiting.join(PATIENCE)
-    assert [found.header["rows"] for found in waited] == [1]
+    assert [checkpoints_found.header["rows"] for checkpoints_found in waited] == [1]
 
 
 def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened, monkeypatch):
@@ -267,26 +267,26 @@ def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened,
 
 def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monkeypatch):
     monkeypatch.setattr(model_topic, "FIRST_TAIL_MESSAGES", 2)
-    place, other = opened(models, "rows"), opened(models, "other")
+    place, other_place = opened(models, "rows"), opened(models, "other")
     follower = FollowedTopic(bootstrap, models, "rows", seconds=0.0)
     with contextlib.closing(follower):
         waited = []
         waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
         waiting.start()
-        save(other, 1)
+        save(other_place, 1)
         save(place, 1)
         waiting.join(PATIENCE)
         assert waited[0].header["rows"] == 1
 
         def versions(n):
-            found = []
+            checkpoints_found = []
 
             def all_found():
-                found.extend(each.version for each in (follower.read_newer(),) if each is not None)
-                return len(found) >= n
+                checkpoints_found.extend(model.version for model in (follower.read_newer(),) if model is not None)
+                return len(checkpoints_found) >= n
 
             until(all_found, every=0.05)
-            return found
+            return checkpoints_found
 
         save(place, 2)
         assert versions(1) == [2]
@@ -294,7 +294,7 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
         with pytest.warns(UserWarning, match="is not a checkpoint: it is cut off.*: the model before it stays") as warned:
             until(lambda: follower.read_newer() is None and len(warned) > 0, every=0.05)
         for rows in (4, 5, 6, 7):
-            save(other, rows)
+            save(other_place, rows)
         save(place, 8)
         assert versions(1) == [8]
         assert follower.read_newer() is None

@@ -66,7 +66,7 @@ def test_mistakes_in_a_sink_or_a_model_topic(open_, url, reason):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["learn", "--label", "y", "--group", "g", "--scope", "partition"], "a folder that all workers share"),
+        (["learn", "--label", "y", "--group", "g", "--scope", "partition"], "folder that all workers share"),
         (["predict", "--model", "kafka://host/models", "--to", "-"], "the position of predictions takes a folder"),
     ],
 )

@@ -12,9 +12,9 @@ from streamsvm_kafka.connection import Connection
 
 def answer(offset, error=None, partition=0):
     """A message, or an error in the place of one."""
-    told = None if error is None else SimpleNamespace(code=lambda: error, str=lambda: "as it is told")
+    failure = None if error is None else SimpleNamespace(code=lambda: error, str=lambda: "as it is told")
     return SimpleNamespace(
-        error=lambda: told,
+        error=lambda: failure,
         partition=lambda: partition,
         offset=lambda: offset,
         timestamp=lambda: (1, 5),

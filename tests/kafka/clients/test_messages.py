@@ -13,54 +13,54 @@ single = st.tuples(st.integers(-1, 2**45), blobs, blobs, headers)
 
 def columns(partition, first, drawn, as_bytes):
     """Messages of a partition in columns, and the same one by one."""
-    messages = [TopicMessage(partition, first + i, *each) for i, each in enumerate(drawn)]
-    keys = [each.key for each in messages]
-    named = [each.headers for each in messages]
-    values = [each.value for each in messages]
+    messages = [TopicMessage(partition, first + i, *message) for i, message in enumerate(drawn)]
+    keys = [message.key for message in messages]
+    named = [message.headers for message in messages]
+    values = [message.value for message in messages]
     if as_bytes:  # behind each other, with something around
         sizes = np.array([-1 if value is None else len(value) for value in values], np.int64)
         begins = 3 + np.concatenate([[0], np.maximum(sizes, 0).cumsum()[:-1]])
         values = (b"\n{1" + b"".join(value or b"" for value in values) + b"}", begins, sizes)
-    found = Messages(
+    actual = Messages(
         partition,
-        np.array([each.offset for each in messages], np.int64),
-        np.array([each.timestamp for each in messages], np.int64),
+        np.array([message.offset for message in messages], np.int64),
+        np.array([message.timestamp for message in messages], np.int64),
         keys if any(key is not None for key in keys) else None,
         named if any(named) else None,
         values,
     )
-    return found, messages
+    return actual, messages
 
 
 parts = st.tuples(st.integers(0, 2), st.integers(0, 99), st.lists(single, min_size=1, max_size=5), st.booleans())
-some = parts.map(lambda drawn: columns(*drawn))
+message_pairs = parts.map(lambda drawn: columns(*drawn))
 
 
-@given(some, st.data())
+@given(message_pairs, st.data())
 def test_messages_are_those_one_by_one(pair, data):
-    found, expected = pair
-    assert [*found] == expected
-    assert found.values == [each.value for each in expected]
-    assert found.value_sizes.tolist() == [-1 if each.value is None else len(each.value) for each in expected]
-    assert found.partition_list == [each.partition for each in expected]
-    first, end = sorted(data.draw(st.tuples(*[st.integers(0, len(expected))] * 2)))
-    assert [*found[first:end]] == expected[first:end]
+    actual, expected = pair
+    assert [*actual] == expected
+    assert actual.values == [message.value for message in expected]
+    assert actual.value_sizes.tolist() == [-1 if message.value is None else len(message.value) for message in expected]
+    assert actual.partition_list == [message.partition for message in expected]
+    first, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(expected))] * 2)))
+    assert [*actual[first:stop]] == expected[first:stop]
     which = data.draw(st.lists(st.booleans(), min_size=len(expected), max_size=len(expected)))
-    assert [*found.select_messages(np.array(which))] == [
-        each for each, is_wanted in zip(expected, which, strict=True) if is_wanted
+    assert [*actual.select_messages(np.array(which))] == [
+        message for message, is_wanted in zip(expected, which, strict=True) if is_wanted
     ]
     order = data.draw(st.permutations(range(len(expected))))
-    assert [*found.select_messages(np.array(order))] == [expected[i] for i in order]
-    if all(each.value is not None for each in expected):
-        text, begins, ends = found.joined_values
-        assert [text[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)] == found.values
+    assert [*actual.select_messages(np.array(order))] == [expected[i] for i in order]
+    if all(message.value is not None for message in expected):
+        text, begins, ends = actual.joined_values
+        assert [text[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)] == actual.values
 
 
-@given(st.lists(some, min_size=1, max_size=4))
+@given(st.lists(message_pairs, min_size=1, max_size=4))
 def test_parts_are_joined_in_order(pairs):
-    found = concatenate_messages([found for found, _ in pairs])
-    assert [*found] == [each for _, expected in pairs for each in expected]
-    assert [*found[1:]] == [each for _, expected in pairs for each in expected][1:]
+    actual = concatenate_messages([actual for actual, _ in pairs])
+    assert [*actual] == [message for _, expected in pairs for message in expected]
+    assert [*actual[1:]] == [message for _, expected in pairs for message in expected][1:]
 
 
 def test_few_messages_of_large_batches_are_taken_out_of_them():
@@ -74,12 +74,12 @@ def size_of(message):
     return len(message.value) + len(message.key or b"") + sum(len(name) + len(value or b"") for name, value in message.headers)
 
 
-@given(st.lists(some, max_size=4), st.lists(st.integers(1, 7), max_size=9))
+@given(st.lists(message_pairs, max_size=4), st.lists(st.integers(1, 7), max_size=9))
 def test_what_waits_is_taken_in_order(pairs, takes):
     backlog, expected = Backlog(), []
-    for found, messages in pairs:
-        backlog.extend(found.select_messages(found.value_sizes >= 0))
-        expected += [each for each in messages if each.value is not None]
+    for actual, messages in pairs:
+        backlog.extend(actual.select_messages(actual.value_sizes >= 0))
+        expected += [message for message in messages if message.value is not None]
     backlog.extend(NO_MESSAGES)
     for n in takes:
         assert (len(backlog), backlog.total_bytes) == (len(expected), sum(map(size_of, expected)))

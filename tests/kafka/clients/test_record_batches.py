@@ -73,13 +73,13 @@ def old_batch_of(records, base, magic):
 
 def one_by_one(records):
     """Records, or batches of them, as messages."""
-    found = []
+    actual = []
     for one in records:
         if type(one.value) is Messages:
-            found += one.value
+            actual += one.value
         else:
-            found.append(TopicMessage(one.partition, one.offset, one.timestamp, one.key, one.value, one.headers))
-    return found
+            actual.append(TopicMessage(one.partition, one.offset, one.timestamp, one.key, one.value, one.headers))
+    return actual
 
 
 def read(kind, data, at=0, aborted=(), committed=True, check_crcs=True):
@@ -106,14 +106,14 @@ def read(kind, data, at=0, aborted=(), committed=True, check_crcs=True):
     return seen, metrics, len(drained), fetch.next_fetch_offset, fetch.leader_epoch
 
 
-def check(data, **how):
-    expected, found = read(OWN, data, **how), read(OURS, data, **how)
+def check(data, **settings):
+    expected, actual = read(OWN, data, **settings), read(OURS, data, **settings)
     *_, last = expected[0] or [()]
     if len(last) == 3 and "UnicodeDecodeError" in last[1]:  # where ours reads on, which has a test of its own
         before = taken(expected)
-        assert taken(found)[: len(before)] == before
+        assert taken(actual)[: len(before)] == before
         return
-    assert found == expected
+    assert actual == expected
 
 
 def taken(of):
@@ -132,7 +132,7 @@ times = st.integers(-1, 2**42) | st.integers(-(2**62), 2**62)
 records = st.tuples(st.integers(0, 1), times, blobs, blobs, st.just([]))
 headers = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=9)), max_size=2)
 with_headers = st.tuples(st.integers(0, 1), times, blobs, blobs, headers)
-some = st.lists(records, min_size=1, max_size=8)
+record_lists = st.lists(records, min_size=1, max_size=8)
 bases = st.integers(0, 2**40) | st.integers(-(2**63), 2**63 - 1)
 options = st.fixed_dictionaries({"codec": st.sampled_from(CODECS), "log_time": st.booleans(), "base": bases})
 #: Bytes that are others: nearly all bytes of a short batch, and those that mean something in it.
@@ -141,36 +141,38 @@ changes = st.lists(
 )
 
 
-@given(some, options)
-def test_plain_batches(written, how):
-    batch = batch_of(written, **how)
-    assert is_plain(batch) or how["base"] + 2 * len(written) > 2**63
-    check(batch, at=how["base"])
+@given(record_lists, options)
+def test_plain_batches(written, settings):
+    batch = batch_of(written, **settings)
+    assert is_plain(batch) or settings["base"] + 2 * len(written) > 2**63
+    check(batch, at=settings["base"])
 
 
-@given(st.lists(st.tuples(some | st.lists(with_headers, min_size=1, max_size=4), options), min_size=1, max_size=4), st.data())
+@given(
+    st.lists(st.tuples(record_lists | st.lists(with_headers, min_size=1, max_size=4), options), min_size=1, max_size=4), st.data()
+)
 def test_fetches(batches, data):
     base, parts = 0, []
-    for written, how in batches:
-        parts.append(batch_of(written, **how | {"base": base}))
+    for written, settings in batches:
+        parts.append(batch_of(written, **settings | {"base": base}))
         base += 2 * len(written) + data.draw(st.integers(0, 2))
     cut = data.draw(st.integers(0, 30))
-    whole = b"".join(parts)
-    how = {"at": data.draw(st.integers(0, base))}
+    joined_parts = b"".join(parts)
+    settings = {"at": data.draw(st.integers(0, base))}
     # Of a batch that is read in parts, the bytes are counted when its first record is.
-    check(whole[: len(whole) - cut], **how)
+    check(joined_parts[: len(joined_parts) - cut], **settings)
 
 
-@given(st.lists(with_headers, min_size=1, max_size=5), options, changes, some, st.booleans())
-def test_bytes_that_are_others(written, how, changes, before, crc):
-    first = batch_of(before, base=how["base"])
-    check(first + batch_of(written, **how, changes=changes, crc=crc) + first, at=how["base"])
+@given(st.lists(with_headers, min_size=1, max_size=5), options, changes, record_lists, st.booleans())
+def test_bytes_that_are_others(written, settings, changes, before, crc):
+    first = batch_of(before, base=settings["base"])
+    check(first + batch_of(written, **settings, changes=changes, crc=crc) + first, at=settings["base"])
 
 
-@given(some, options, changes)
-def test_bytes_that_are_others_of_records(written, how, changes):
+@given(record_lists, options, changes)
+def test_bytes_that_are_others_of_records(written, settings, changes):
     changes = [(at + HEADER - ATTRIBUTES, byte) for at, byte in changes]
-    check(batch_of(written, **how, changes=changes), at=how["base"])
+    check(batch_of(written, **settings, changes=changes), at=settings["base"])
 
 
 def test_a_batch_that_goes_back():  # its first record is before the offset at which the fetch has begun
@@ -214,8 +216,8 @@ def test_transactions(codec, committed):
     parts = [batch(0, 1), batch(10, 2), batch(20, 3, transactional=False), control_of(30, 1, commit=False), batch(40, 1)]
     parts += [control_of(50, 2, commit=True), control_of(60, 1, commit=True), batch(70, 2), control_of(80, 2, commit=False)]
     check(b"".join(parts), aborted=[(2, 70), (1, 0)], committed=committed)
-    found = read(OURS, b"".join(parts), aborted=[(2, 70), (1, 0)], committed=committed)
-    assert [one.offset // 10 for one in taken(found)[::3]] == ([1, 2, 4] if committed else [0, 1, 2, 4, 7])
+    actual = read(OURS, b"".join(parts), aborted=[(2, 70), (1, 0)], committed=committed)
+    assert [one.offset // 10 for one in taken(actual)[::3]] == ([1, 2, 4] if committed else [0, 1, 2, 4, 7])
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -277,12 +279,12 @@ def test_a_topic(embedded, codec):
     def taken_by(poll, position):
         def all_came():
             for key, messages in poll().items():
-                found[key] += messages
-            return sum(map(len, found.values())) == 900
+                actual[key] += messages
+            return sum(map(len, actual.values())) == 900
 
-        found = {0: [], 1: []}
+        actual = {0: [], 1: []}
         until(all_came)
-        return found, [position(partition) for partition in range(2)]
+        return actual, [position(partition) for partition in range(2)]
 
     ours = open_consumer(Connection(embedded.bootstrap, embedded.client), "rows", None, max_fetches=4, has_tables=False)
     assert ours._consumer._fetcher.PartitionRecords is OURS

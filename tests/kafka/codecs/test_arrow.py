@@ -69,17 +69,17 @@ def test_arrow_columns_of_numbers(column, compression):
 )
 def test_arrow_labels_and_features_of_their_types(labels):
     batch = pa.record_batch({"a": [1.0, 2.0, None, 4.0], "y": labels, "b": labels})
-    found = ArrowCodec("y").decode_rows(stream(batch))
-    assert same(found, twin(batch, "y"))
-    assert [type(column) for column in found.columns] == [type(column) for column in twin(batch, "y").columns]
-    assert [type(label) for label in found.y or ()] == [type(label) for label in twin(batch, "y").y or ()]
+    decoded = ArrowCodec("y").decode_rows(stream(batch))
+    assert same(decoded, twin(batch, "y"))
+    assert [type(column) for column in decoded.columns] == [type(column) for column in twin(batch, "y").columns]
+    assert [type(label) for label in decoded.y or ()] == [type(label) for label in twin(batch, "y").y or ()]
 
 
 def test_arrow_of_several_batches_and_none():
     codec = ArrowCodec("y")
     batch = pa.record_batch({"a": [1.0, None], "y": ["a", "b"]})
-    found = codec.decode_rows(stream(batch, batch.slice(1), batch.slice(2)))
-    assert same(found, float32_table(("a",), [[1], [np.nan], [np.nan]], ["a", "b", "b"]))
+    decoded = codec.decode_rows(stream(batch, batch.slice(1), batch.slice(2)))
+    assert same(decoded, float32_table(("a",), [[1], [np.nan], [np.nan]], ["a", "b", "b"]))
     assert same(codec.decode_rows(stream(schema=batch.schema)), float32_table(("a",), np.empty((0, 1))))
     without_features = codec.decode_rows(stream(pa.record_batch({"y": pa.nulls(3)})))
     assert [without_features.row(i) for i in range(len(without_features))] == [Row({}, None)] * 3
@@ -101,8 +101,8 @@ def test_arrow_of_a_stream_without_an_end():
 
 def test_a_long_text_of_a_dictionary_is_held_once():
     texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(10_000, np.int8)), pa.array(["a" * 100_000]))
-    found = ArrowCodec("y").decode_rows(stream(pa.record_batch({"a": texts, "y": texts})))
-    for values in (found.y, *found.columns):
+    decoded = ArrowCodec("y").decode_rows(stream(pa.record_batch({"a": texts, "y": texts})))
+    for values in (decoded.y, *decoded.columns):
         assert values[0] is values[-1]
 
 
@@ -129,9 +129,9 @@ BOMBS = {
 def test_arrow_refuses_what_grows(name):
     value = BOMBS[name]()
     assert len(value) <= MAX_TABLE_BYTES
-    held = pa.default_memory_pool().bytes_allocated()
+    n_allocated = pa.default_memory_pool().bytes_allocated()
     raises("more than 64 MiB when it is decoded", ArrowCodec("y").decode_rows, value)
-    assert pa.default_memory_pool().bytes_allocated() == held
+    assert pa.default_memory_pool().bytes_allocated() == n_allocated
 
 
 def test_texts_of_many_batches_are_counted_together():
@@ -146,8 +146,8 @@ def test_two_columns_with_one_name():
 
 def test_texts_that_are_views():
     labels = pa.array(["a", None, "b" * 20], pa.string_view())
-    found = ArrowCodec("y").decode_rows(stream(pa.record_batch({"a": labels, "y": labels})))
-    assert (found.columns, found.y) == ([["a", None, "b" * 20]], ["a", None, "b" * 20])
+    decoded = ArrowCodec("y").decode_rows(stream(pa.record_batch({"a": labels, "y": labels})))
+    assert (decoded.columns, decoded.y) == ([["a", None, "b" * 20]], ["a", None, "b" * 20])
 
 
 def test_a_dictionary_of_many_batches_is_read_once(monkeypatch):
@@ -182,8 +182,8 @@ def test_many_columns_take_time_in_proportion():
     def seconds(n):
         message = stream(pa.record_batch({f"c{i}": [1.0] for i in range(n)}))
         began = time.process_time()
-        found = ArrowCodec("y").decode_rows(message)
-        assert (len(found), len(found.names)) == (1, n)
+        decoded = ArrowCodec("y").decode_rows(message)
+        assert (len(decoded), len(decoded.names)) == (1, n)
         return time.process_time() - began
 
     few = min(seconds(1000) for _ in range(3))

@@ -135,7 +135,7 @@ CHOICE = {"type": "enum", "name": "City", "symbols": ["Oslo", "Paris"]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "found"),
+    ("kind", "value", "result"),
     [
         ("int", 7, 7),
         (CHOICE, "Paris", "Paris"),
@@ -147,12 +147,12 @@ CHOICE = {"type": "enum", "name": "City", "symbols": ["Oslo", "Paris"]}
         ("null", None, None),
     ],
 )
-def test_avro_fields(registry, kind, value, found):
+def test_avro_fields(registry, kind, value, result):
     schema = record({"name": "a", "type": kind}, aliases=["Old"], doc="...")
     number = 1000 + len(registry.schemas)
     registry.schemas[number] = schema
     codec = AvroCodec("y", SchemaRegistry(registry.url), schema=number)
-    assert codec.decode(message(number, schema, {"a": value})) == Row({} if found is None else {"a": found}, None)
+    assert codec.decode(message(number, schema, {"a": value})) == Row({} if result is None else {"a": result}, None)
 
 
 @pytest.mark.parametrize(
@@ -271,13 +271,13 @@ def test_what_is_no_registry(registry, answer, reason):
 def test_a_user_and_a_password(registry, monkeypatch):
     monkeypatch.setattr(registry, "user", ("alice", "hunter2"))
     options = {"url": registry.url, "username": "alice", "password": "hunter2"}
-    found = SchemaRegistry.from_options(client_options({f"schema_registry_{name}": value for name, value in options.items()}))
-    assert found.get_schema(1) == registry.schemas[1]
+    result = SchemaRegistry.from_options(client_options({f"schema_registry_{name}": value for name, value in options.items()}))
+    assert result.get_schema(1) == registry.schemas[1]
     for wrong in ({"username": "alice", "password": "hunter3"}, {}):
         with pytest.raises(StreamError, match="refuses the user") as error:
             SchemaRegistry(registry.url, **wrong).get_schema(1)
         assert "hunter" not in str(error.value)
-    assert "hunter2" not in repr(found)
+    assert "hunter2" not in repr(result)
 
 
 @pytest.mark.parametrize(
@@ -301,8 +301,8 @@ def test_a_registry_with_tls(tmp_path):
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test", "-keyout", file]
     extension = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", file + ".crt"]
     subprocess.run([*made, *extension], check=True, capture_output=True)
-    with (tmp_path / "registry.pem").open("a") as both:
-        both.write((tmp_path / "registry.pem.crt").read_text())
+    with (tmp_path / "registry.pem").open("a") as pem_file:
+        pem_file.write((tmp_path / "registry.pem.crt").read_text())
     with fake_registry(tmp_path / "registry.pem") as secure:
         secure.schemas[1] = record(*FIELDS)
         assert SchemaRegistry(secure.url, cafile=file + ".crt").get_schema(1) == secure.schemas[1]

@@ -41,8 +41,8 @@ def test_rows_come_back(x, y, features, label):
 def test_tables_come_back(table, labels):
     y = labels and [labels[i % len(labels)] for i in range(len(table))]
     rows = float32_table(tuple(f"x{j}" for j in range(table.shape[1])), table, y)
-    found = ARROW.decode_rows(ARROW.encode_rows(rows))
-    assert same(found, dataclasses.replace(rows, y=None) if y and all(label is None for label in y) else rows)
+    decoded = ARROW.decode_rows(ARROW.encode_rows(rows))
+    assert same(decoded, dataclasses.replace(rows, y=None) if y and all(label is None for label in y) else rows)
     codec, y = NpyCodec(table.shape[1]), [None, 0, -7, 0.5, 3.0, 2.0**70][: len(table)]
     rows = float32_table(tuple(range(table.shape[1])), table, None if y == [None] else y)
     assert same(codec.decode_rows(codec.encode_rows(rows)), rows)
@@ -167,9 +167,9 @@ def test_json_writes_numpy_numbers():
 
 
 def test_float32_reads_numpy_rows():
-    found = {label: FLOAT32.decode(np.array([1.5, -2, label], "<f4").tobytes()) for label in (1, 0.5, math.inf)}
-    assert found == {label: Row({0: 1.5, 1: -2.0}, label) for label in (1, 0.5, math.inf)}
-    assert isinstance(found[1].y, int)
+    decoded = {label: FLOAT32.decode(np.array([1.5, -2, label], "<f4").tobytes()) for label in (1, 0.5, math.inf)}
+    assert decoded == {label: Row({0: 1.5, 1: -2.0}, label) for label in (1, 0.5, math.inf)}
+    assert isinstance(decoded[1].y, int)
     assert FLOAT32.decode(np.array([1.5, -2, np.nan], "<f4").tobytes()).y is None
 
 

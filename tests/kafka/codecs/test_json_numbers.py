@@ -42,16 +42,16 @@ def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
     expected = Table.from_rows([by_rows.row(i) for i in range(len(by_rows))])
     monkeypatch.setattr(JSONCodec, "decode_with_fields", None)
     source = Given(codec, texts)
-    for first, end in ((0, 10), (10, 30)):
-        chunk = source.read(end - first)
-        found = chunk.table(NAMES)
-        assert found is chunk.table(tuple(NAMES))
-        assert found.names == tuple(NAMES)
+    for first, stop in ((0, 10), (10, 30)):
+        chunk = source.read(stop - first)
+        table = chunk.table(NAMES)
+        assert table is chunk.table(tuple(NAMES))
+        assert table.names == tuple(NAMES)
         for name in NAMES:
-            numbers, n = to_float_prefix(expected.get_column(name)[first:end])
-            assert found.get_column(name).tobytes() == numbers.tobytes()
-            assert n == end - first
-        assert found.y == expected.y[first:end]
+            numbers, n = to_float_prefix(expected.get_column(name)[first:stop])
+            assert table.get_column(name).tobytes() == numbers.tobytes()
+            assert n == stop - first
+        assert table.y == expected.y[first:stop]
     assert source.read(100) is None
 
 
