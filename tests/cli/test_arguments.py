@@ -119,7 +119,7 @@ def test_help_shows_a_flag_in_its_group(call, command, flag, group):
     assert headings[-1] == group
 
 
-def test_what_help_says_and_examples_that_parse(call):
+def test_help_text_and_examples_parse(call):
     text = call("learn", "--help").stdout
     assert all(f"\n{group}:\n" in text for group in ("source and predictions", "the table", "the model", "the score", "the run"))
     assert "stop after this many rows" in (text := " ".join(text.split()))

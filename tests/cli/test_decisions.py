@@ -75,7 +75,7 @@ def test_a_rare_label_is_predicted_more_often(rows, new, tmp_path, call, flags, 
     assert later == [record["y_pred"] for record in said]
 
 
-def test_a_run_in_pieces_is_the_run_as_a_whole(rows, tmp_path, call):
+def test_run_in_pieces_equals_uninterrupted_run(rows, tmp_path, call):
     for flags in (("--threshold", "f1", "--positive", "fraud"), ("--interval", ".9")):
         name = flags[0].strip("-")
         common = ["learn", rows, "--label", "y", "--learner", "bsgd", *flags, "--quiet"]
@@ -88,7 +88,7 @@ def test_a_run_in_pieces_is_the_run_as_a_whole(rows, tmp_path, call):
         assert ends[0] == ends[1]
 
 
-def test_what_predictions_say_beside_the_label(rows, new, tmp_path, call):
+def test_additional_fields_of_predictions(rows, new, tmp_path, call):
     call("learn", rows, "--label", "y", "--learner", "bsgd", "--interval", ".9", "--checkpoint", tmp_path / "state", "--quiet")
     assert type(split_pipeline(load(tmp_path / "state"))[1]) is ConformalClassifier
     words = ["predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--passthrough", "size"]
@@ -162,7 +162,7 @@ def test_intervals_of_numbers(file, tmp_path, call):
 
 
 @pytest.mark.filterwarnings("default")
-def test_what_cannot_be_decided_so(rows, new, tmp_path, call):
+def test_contradictory_decision_flags_are_refused(rows, new, tmp_path, call):
     call("learn", rows, "--label", "y", "--learner", "bsgd", "--checkpoint", tmp_path / "state", "--quiet")
     done = call("learn", rows, "--label", "y", "--learner", "bsgd", "--costs", "frod=3", "--max-rows", 50)
     assert "no row has had the label 'frod', whose cost or threshold was given" in done.stderr

@@ -40,7 +40,7 @@ def test_columns_and_rows_are_explained(state, call):
     assert row["prediction"] == load(state).predict_one({"city": "Paris", "size": 0})
 
 
-def test_rows_without_labels_and_what_cannot_be_explained(state, file, call, tmp_path):
+def test_explains_rows_without_labels_and_refuses_other_models(state, file, call, tmp_path):
     without = file("new.csv", "city,size", "Oslo,1", "Paris,2")
     said = call("explain", state, without).stdout
     assert "shuffled" not in said

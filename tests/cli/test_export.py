@@ -71,7 +71,7 @@ def test_fewer_bits_are_compared_with_the_model(saved, file, tmp_path, call):
         (["--bits", "8", "--sample", "model.c", "--overwrite"], "model.c would overwrite --sample"),
     ],
 )
-def test_what_would_be_lost_or_has_two_answers(bananas, tmp_path, call, monkeypatch, words, reason):
+def test_refuses_flags_that_would_lose_columns_or_are_ambiguous(bananas, tmp_path, call, monkeypatch, words, reason):
     monkeypatch.chdir(tmp_path)
     call("learn", bananas(100), "--label", "y", "--checkpoint", "state", "--learner", "bsgd", "--quiet")
     (tmp_path / "saved").touch()
@@ -113,7 +113,7 @@ def test_the_default_model_names_the_way_to_a_small_one(tmp_path, call):
     assert re.match(r"an ensemble of [\d,]+ bytes of numbers: .*--max-bytes.*--learner bsgd,budget=60", said)
 
 
-def test_the_order_of_the_table_is_said_and_kept(file, tmp_path, call):
+def test_export_keeps_and_prints_column_order(file, tmp_path, call):
     lines = [f"{i % 7},{i * 37 % 100},{i % 5},{i % 7 > 3}" for i in range(300)]
     table = file("table.csv", "sex,income,age,y", *lines)
     call("learn", table, "--label", "y", "--learner", "bsgd", "--quiet", "--checkpoint", tmp_path / "state")
@@ -148,7 +148,7 @@ def test_checkpoints_are_exported(bananas, tmp_path, call):
         (["--to", "numpy", "--out", "/dev/null/new"], 1, "was not exported: /dev/null/new: Not a directory"),
     ],
 )
-def test_what_cannot_be_asked_for(saved, call, words, status, reason):
+def test_invalid_export_flags_are_refused(saved, call, words, status, reason):
     assert reason in call("export", saved, *words, status=status).last
 
 
@@ -160,7 +160,7 @@ def test_a_model_without_a_program(tmp_path, call):
     assert not (tmp_path / "out").exists()
 
 
-def test_inspect_says_whether_it_can_be_exported(saved, tmp_path, call):
+def test_inspect_reports_exportability(saved, tmp_path, call):
     size = edge.load(saved).nbytes
     assert f"export           {size:,} bytes of numbers, which fit a small device\n" in call("inspect", saved).stdout
     facts = json.loads(call("inspect", saved, "--json").stdout)

@@ -37,7 +37,7 @@ def test_they_are_learned_as_one(folder, tmp_path, call, form):
     assert len(out[0].read_text().splitlines()) == 300
 
 
-def test_no_file_that_is_read_is_written(folder, tmp_path, call):
+def test_output_that_is_an_input_is_refused(folder, tmp_path, call):
     for place, name in ((folder, "out.jsonl"), (f"{folder}/*", "out.jsonl"), (f"{folder}/*.csv", "out.csv")):
         words = ["learn", place, "--label", "y", "--to", folder / name]
         call(*words, status=2, says="would be one of the files of SOURCE")

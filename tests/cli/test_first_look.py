@@ -45,7 +45,7 @@ LEAKS = "a,b,c,y", *(f"{i % 7},{i % 7}.0,{i % 3 % 2},{i % 3 % 2}" for i in range
         (["id,y", *(f"{i},{i % 2}" for i in range(60))], [], 0, ["60 rows"]),
     ],
 )
-def test_what_is_said_of_a_table(file, call, lines, flags, status, says):
+def test_inferred_schema_is_printed(file, call, lines, flags, status, says):
     path = file("rows.jsonl" if lines[0][0] == "{" else "rows.csv", *lines)
     said = call("learn", path, "--label", "y", *flags, status=status).stderr
     assert all(words in said for words in says), said
@@ -90,7 +90,7 @@ def test_dates_that_are_written_as_numbers(file, tmp_path, call):
     assert encoder.transform_one({"day": "2024-01-16", "n": 20240031})["day"] == 1705363200.0
 
 
-def test_the_day_and_the_month_are_told_apart_by_later_rows(file, call):
+def test_later_rows_decide_between_day_and_month(file, call):
     times = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(24 * 40)]
     lines = [f"{time:%m/%d/%Y %H:%M},{i % 7},{i % 2}" for i, time in enumerate(times)]
     said = call("learn", file("rows.csv", "at,n,y", *lines), "--label", "y", "--ask", status=1).stderr
@@ -119,7 +119,7 @@ def test_a_time_in_milliseconds_is_a_date(file, call):
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 @pytest.mark.parametrize("regression", [False, True])
-def test_marks_of_missing_values_are_no_labels(file, call, suffix, regression):
+def test_missing_value_marks_are_not_labels(file, call, suffix, regression):
     rows = [{"a": i % 7, "y": ["NA", -999][i % 2] if i % 10 > 7 else i % 7} for i in range(100)]
     lines = [json.dumps(row) for row in rows] if suffix == "jsonl" else ["a,y", *(f"{row['a']},{row['y']}" for row in rows)]
     words = ["--label", "y", "--missing=NA,-999", "--quiet", *["--regression"] * regression]
@@ -129,7 +129,7 @@ def test_marks_of_missing_values_are_no_labels(file, call, suffix, regression):
         assert progress["metric"] < 3.0
 
 
-def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
+def test_fields_of_dropped_objects_raise_no_question(file, call, tmp_path):
     rows = [{"m": {"id": i, "z": "t", "in": {"k": "v"}}, "b": i % 7, "y": i % 2} for i in range(60)]
     paths = [file("rows.jsonl", *map(json.dumps, rows)), tmp_path / "rows.parquet"]
     pyarrow = pytest.importorskip("pyarrow")
@@ -145,7 +145,7 @@ def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
     assert call("learn", path, "--label", "y", "--columns", "m:drop", "--ask", status=1).stderr.endswith("m:drop,m.z:category\n")
 
 
-def test_an_answer_may_contradict_what_was_said(file, call):
+def test_flags_can_override_inferred_schema(file, call):
     rows = [{"a": ["2024-03-01", "none"][i % 2], "l": [1], "b": i % 7, "y": ["none", "some"][i % 2]} for i in range(60)]
     learn = ["learn", file("rows.jsonl", *map(json.dumps, rows)), "--label", "y"]
     said = call(*learn, "--columns", "a:date,l:drop", "--ask", status=1).stderr
@@ -176,7 +176,7 @@ def test_codes_are_names(file, call, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["number", "date"])
-def test_a_word_that_comes_late(file, call, tmp_path, kind):
+def test_text_in_late_rows_of_a_number_column(file, call, tmp_path, kind):
     """What is advised is allowed: from scratch, and where a checkpoint keeps how columns are read."""
     cells = [f"2024-01-{1 + i % 28:02d}" if kind == "date" else i % 7 for i in range(400)]
     lines = ["a,city,y", *(f"{cell},{'uv'[i % 2]},{i % 2}" for i, cell in enumerate(cells))]
@@ -199,7 +199,7 @@ def test_a_word_that_comes_late(file, call, tmp_path, kind):
     assert call(*learn, "--quiet").end["learned"] == 401
 
 
-def test_a_column_whose_first_value_comes_late(file, call, tmp_path):
+def test_column_with_late_first_value(file, call, tmp_path):
     lines = ["a,city,y", *(f"{'gone' * (i == 300)},{'uv'[i % 2]},{i % 2}" for i in range(400))]
     learn = ["learn", file("rows.csv", *lines[:250]), "--label", "y"]
     state = ["--checkpoint", tmp_path / "state"]
@@ -244,7 +244,7 @@ def test_a_mark_may_be_that_of_one_column(file, call, tmp_path):
         (lambda i: 10 * (i % 7), "0", ""),
     ],
 )
-def test_what_lies_far_from_all_others_may_mean_missing(file, call, usual, mark, flag):
+def test_outliers_may_be_missing_value_sentinels(file, call, usual, mark, flag):
     path = file("rows.csv", "a,y", *(f"{mark if i % 9 == 4 else usual(i)},{i % 2}" for i in range(100)))
     said = call("learn", path, "--label", "y").stderr
     assert (f"{flag})" in said and "far from all others" in said) if flag else "far from" not in said
@@ -252,7 +252,7 @@ def test_what_lies_far_from_all_others_may_mean_missing(file, call, usual, mark,
         call("learn", path, "--label", "y", *flag.split(), says="missing in 11")
 
 
-def test_a_day_of_parquet_far_from_all_others_may_mean_missing(tmp_path, call):
+def test_outlying_parquet_dates_may_be_missing_value_sentinels(tmp_path, call):
     pyarrow = pytest.importorskip("pyarrow")
     for none, flag in ((date.max, "9999-12-31"), (datetime(9999, 12, 31, 2), "'9999-12-31 02:00:00'")):
         since = [none if i % 9 == 4 else type(none)(2018 + i % 8, 3, 1 + i % 28) for i in range(100)]

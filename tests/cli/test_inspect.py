@@ -53,7 +53,7 @@ def test_a_saved_model_has_no_curve(tmp_path, call):
     assert not (tmp_path / "none.png").exists()
 
 
-def test_a_corrupt_curve_is_said(tmp_path, call):
+def test_corrupt_learning_curve_is_reported(tmp_path, call):
     path = tmp_path / "checkpoint.ckpt"
     path.write_bytes(serialize_parts({"model": BSGDClassifier()}, {"kind": "checkpoint", "rows": 3, "curve": {"points": [1, 2]}}))
     done = call("inspect", path, "--plot", tmp_path / "out.png", status=1)
@@ -62,7 +62,7 @@ def test_a_corrupt_curve_is_said(tmp_path, call):
     assert "the learning curve is corrupt: {'points': [1, 2]}\n" in done.stdout
 
 
-def test_users_come_first_and_hashes_behind_all(csv_file, tmp_path, call):
+def test_inspect_prints_summary_before_details(csv_file, tmp_path, call):
     path = tmp_path / "bad.csv"
     path.write_text(csv_file.read_text() + "600,x,0.5,True\n601,0.1,0.2,\n")
     learn(call, path, tmp_path / "state", "--columns", "id:drop", "--on-error", "skip", "--drift", "ADWIN")
@@ -83,7 +83,7 @@ def test_users_come_first_and_hashes_behind_all(csv_file, tmp_path, call):
     assert all(f"\n{name} " in shown for name in facts)
 
 
-def test_experts_are_said_in_words(csv_file, tmp_path, call):
+def test_inspect_describes_experts(csv_file, tmp_path, call):
     call("learn", csv_file, "--label", "y", "--learner", "auto,effort=low", "--checkpoint", tmp_path / "state", "--quiet")
     (line,) = [line for line in call("inspect", tmp_path / "state").stdout.splitlines() if line.startswith("listens to")]
     shares = [int(part.rpartition("(")[2]) for part in line.split(" %)")[:-1]]

@@ -20,7 +20,7 @@ def files(tmp_path):
 WORDS = "--label", "y", "--quiet"
 
 
-def test_pieces_are_equal_to_the_whole(files, tmp_path, call):
+def test_joined_run_in_pieces_equals_uninterrupted_run(files, tmp_path, call):
     rows, labels, *paths = files
 
     def learn(state, *more):
@@ -56,7 +56,7 @@ def test_keys_of_csv_are_texts(file, tmp_path, call):
         assert [line["key"] for line in csv.DictReader(lines)] == list(keys)
 
 
-def test_progress_says_what_waits(files, call):
+def test_progress_reports_unjoined_rows_and_labels(files, call):
     line = call("learn", files[2], "--labels", files[3], *WORDS[:-1]).last
     for text in ("expired", "labels too late", "duplicate rows", "duplicate labels", "labels without a row"):
         assert text in line
@@ -94,13 +94,13 @@ def test_expired_rows(files, tmp_path, call):
         ("{labels}?key=id", ["--to", "{labels}"], "would overwrite --labels"),
     ],
 )
-def test_wrong_flags_are_told(files, call, labels, words, message):
+def test_invalid_labels_flags_are_refused(files, call, labels, words, message):
     named = {"labels": files[3].partition("?")[0]}
     words = [word.format(**named) for word in ("--labels", labels, *words)]
     call("learn", files[2], "--label", "y", *words, status=2, says=message.format(**named))
 
 
-def test_what_is_wrong_with_the_streams_is_told(files, file, call):
+def test_invalid_label_streams_are_refused(files, file, call):
     place = files[3].partition("?")[0]
     call(
         "learn",
@@ -118,7 +118,7 @@ def test_what_is_wrong_with_the_streams_is_told(files, file, call):
     call("learn", files[2], "--labels", f"{missing}?key=id&time=t", *WORDS, status=1, says=f"{missing}: No such file")
 
 
-def test_marks_of_missing_values_are_no_labels_of_another_stream(file, call):
+def test_missing_value_marks_are_not_labels_of_a_label_stream(file, call):
     rows = file("rows.csv", "id,at,a", *(f"{i},{i},{i % 7}" for i in range(60)))
     for name, *lines in (
         ("labels.csv", "id,at,y", *(f"{i},{i + 1},{'NA' if i % 9 == 0 else i % 2}" for i in range(60))),

@@ -73,7 +73,7 @@ def test_text_labels_and_metrics_with_parameters(bananas, call):
     assert score("--learner", 'bsgd,maintenance=Merge(search="gss"),budget=10') > 0.5
 
 
-def test_of_no_row_there_is_no_score(monkeypatch, tmp_path, bananas, call):
+def test_run_without_rows_has_no_score(monkeypatch, tmp_path, bananas, call):
     """A model may predict nothing before it has learned."""
     monkeypatch.setitem(parsing.LEARNERS, "bsgd", (tree.HoeffdingTreeClassifier, tree.HoeffdingTreeRegressor))
     learn = ["learn", bananas(300, LABELS), "--label", "y", "--scale", "none", "--positive", "spam", "--metric", "LogLoss"]
@@ -108,7 +108,7 @@ def test_labels_that_are_declared(file, call):
     assert "  20 refused  20 label" in done.stderr
 
 
-def test_a_label_that_never_comes_is_an_error(file, tmp_path, call):
+def test_source_without_labels_is_an_error(file, tmp_path, call):
     path = file("rows.jsonl", *(f'{{"a": {i}, "y": {i % 2}}}' for i in range(30)))
     words = ["learn", path, "--label", "lable", "--checkpoint", tmp_path / "state", "--checkpoint-every", 10]
     said = "none of its 30 rows had a label: nothing was learned. Is its name right? The last row had 'y'"
@@ -125,7 +125,7 @@ def test_a_source_without_rows_is_an_error(file, tmp_path, call):
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_nothing_is_said_to_start_before_an_error(rows, tmp_path, call):
+def test_invalid_source_is_reported_before_start(rows, tmp_path, call):
     words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
     call(*words, says="starting")
     assert "starting" not in call(*words, says="continuing after row 60").stderr
@@ -144,7 +144,7 @@ def test_nothing_is_said_to_start_before_an_error(rows, tmp_path, call):
         ),
     ],
 )
-def test_only_what_differs_is_named(rows, tmp_path, call, flags, text):
+def test_contradiction_names_only_differing_columns(rows, tmp_path, call, flags, text):
     words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
     call(*words)
     said = call(*words, *flags, status=1, says=text).stderr
@@ -279,7 +279,7 @@ def test_several_metrics_in_one_run(bananas, tmp_path, call):
     call(*learn, "--metric", "F1", "--checkpoint", tmp_path / "state", status=1, says=said)
 
 
-def test_what_guessing_gives_for_targets(file, call):
+def test_baselines_of_regressions_are_printed(file, call):
     path = file("rows.csv", "a,y", *(f"{i % 7},{i % 7 + i % 3}" for i in range(300)))
     done = call("learn", path, "--label", "y", "--regression", "--metric", "R2,MAE", says="R2 0.")
     assert "(the mean so far: -0.0" in done.stderr

@@ -23,7 +23,7 @@ def lines_of(text):
     return lines
 
 
-def test_a_run_is_told_from_its_start_to_its_end(bananas, tmp_path, call):
+def test_json_logs_cover_a_whole_run(bananas, tmp_path, call):
     words = "learn", bananas(500), "--label", "y", "--checkpoint", tmp_path / "state", "--checkpoint-every", 200
     done = call(*words, "--log-format", "json")
     assert done.stdout == ""
@@ -42,7 +42,7 @@ def test_a_run_is_told_from_its_start_to_its_end(bananas, tmp_path, call):
 
 
 @pytest.mark.filterwarnings("default")
-def test_what_fails_and_what_is_warned_of_are_lines(bananas, tmp_path, call):
+def test_errors_and_warnings_are_json_lines(bananas, tmp_path, call):
     state, broken = tmp_path / "state", tmp_path / "state" / "checkpoint-000000009000.ckpt"
     words = "learn", bananas(500), "--label", "y", "--checkpoint", state, "--log-format", "json", "--log-level", "warning"
     assert call(*words).stderr == ""
@@ -56,7 +56,7 @@ def test_what_fails_and_what_is_warned_of_are_lines(bananas, tmp_path, call):
     assert "none.csv: No such file" in missing["message"]
 
 
-def test_text_stays_as_it_is_and_no_handler_stays(bananas, tmp_path, call):
+def test_text_logs_are_unchanged_and_handlers_removed(bananas, tmp_path, call):
     logger = logging.getLogger("streamsvm")
     before = logging.getLogger().handlers[:], logger.level
     call("learn", bananas(500), "--label", "y", "--checkpoint", tmp_path / "state", "--log-format", "json")
@@ -67,7 +67,7 @@ def test_text_stays_as_it_is_and_no_handler_stays(bananas, tmp_path, call):
 
 
 @pytest.mark.thorough
-def test_a_follower_tells_of_its_models_and_ends_in_order(bananas, tmp_path, call):
+def test_follower_logs_new_models_and_stops_cleanly(bananas, tmp_path, call):
     state, position = tmp_path / "state", tmp_path / "position"
     learn = "learn", bananas(500), "--label", "y", "--checkpoint", state
     call(*learn, "--max-rows", 200)

@@ -37,7 +37,7 @@ def test_help_names_every_command_and_the_version(call):
         (["export", "{folder}/none", "--to", "numpy"], "streamsvm: {folder}/none: No such file or directory"),
     ],
 )
-def test_what_fails_says_why_in_one_line(bananas, tmp_path, call, words, message):
+def test_failures_print_one_line(bananas, tmp_path, call, words, message):
     csv = bananas()
     (tmp_path / "damaged.csv.gz").write_bytes(gzip.compress(b"".join(csv.read_bytes().splitlines(keepends=True)[:501]))[:-100])
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -90,7 +90,7 @@ def test_ctrl_c_during_start_prints_one_line(rows, when):
 WILD = "\x1b[2J\x07"
 
 
-def test_what_a_file_names_is_printed_escaped(file, tmp_path, call):
+def test_names_from_files_are_escaped(file, tmp_path, call):
     model = BSGDClassifier(budget=5)
     model.learn_one({f"a{WILD}": 1.0}, f"yes{WILD}")
     position = {"rows": 1, f"at{WILD}": WILD, "label": None}

@@ -36,7 +36,7 @@ def test_a_table_from_elsewhere_is_read_without_a_flag(tmp_path, call):
     assert call(*predict).end["predicted"] == 400
 
 
-def test_a_target_is_predicted_and_goes_on(file, call, tmp_path):
+def test_regression_is_resumed_and_predicted(file, call, tmp_path):
     path = file("rows.csv", "a,y", *(f"{i % 50},{(i % 50) * 1.5}" for i in range(500)))
     learn = ["learn", path, "--label", "y", "--checkpoint", tmp_path / "state", "--quiet"]
     assert call(*learn, "--max-rows", 300).end["metric_name"] == "MAE"
@@ -64,7 +64,7 @@ def test_a_label_beyond_all_floats_is_a_label(file, call):
     assert (progress["learned"], progress["metric_name"]) == (60, "Accuracy")
 
 
-def test_what_is_read_is_an_event(file, call):
+def test_inferred_flags_are_logged_as_an_event(file, call):
     path = file("rows.csv", "a,b,y", *(f"{i % 7},{'uv'[i % 2]},{i % 2}" for i in range(60)))
     lines = call("learn", path, "--label", "y", "--log-format", "json").stderr.splitlines()
     (event,) = (line for line in map(json.loads, lines) if line.get("event") == "reading")
@@ -113,7 +113,7 @@ def test_how_text_is_written(tmp_path, data, label, options, expected):
         assert detect_csv_options(sample_files(str(tmp_path / name), "csv").head, label, options) == expected
 
 
-def test_what_cannot_be_seen_is_left_to_others(tmp_path):
+def test_schema_inference_ignores_unreadable_sources(tmp_path):
     (tmp_path / "damaged.csv.gz").write_bytes(b"\x1f\x8b\x08")
     assert sample_files(str(tmp_path / "damaged.csv.gz"), "csv").head == b""
     assert sample_files(str(tmp_path / "none.csv"), "csv") is None

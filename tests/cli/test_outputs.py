@@ -18,7 +18,7 @@ def model(rows, tmp_path, call):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_sinks_overwrite_files_of_earlier_runs_and_no_others(file, tmp_path, call, suffix):
+def test_sinks_overwrite_only_files_of_earlier_runs(file, tmp_path, call, suffix):
     rows = file("rows.csv", "a,y", *["1,0", "x,1", "2,1"] * 40)
     sinks = {"--to": tmp_path / f"out.{suffix}", "--on-error": tmp_path / f"dead.{suffix}"}
     flags = [word for pair in sinks.items() for word in map(str, pair)]
@@ -38,7 +38,7 @@ def test_sinks_overwrite_files_of_earlier_runs_and_no_others(file, tmp_path, cal
 
 
 @pytest.mark.parametrize("form", ["c", "json", "numpy", "onnx"])
-def test_exports_overwrite_earlier_ones_and_no_others(model, tmp_path, call, form):
+def test_exports_overwrite_only_earlier_exports(model, tmp_path, call, form):
     words = ["export", tmp_path / "state", "--to", form, "--out", tmp_path / "out"]
     call(*words)
     call(*words)
@@ -52,7 +52,7 @@ def test_exports_overwrite_earlier_ones_and_no_others(model, tmp_path, call, for
 
 
 @pytest.mark.parametrize("link", [os.link, os.symlink, None], ids=["hard", "symbolic", "itself"])
-def test_a_model_is_never_overwritten_by_what_is_made_of_it(model, tmp_path, call, link):
+def test_export_never_overwrites_its_model(model, tmp_path, call, link):
     path = model
     if link is not None:
         link(model, path := tmp_path / "linked.safetensors")
@@ -64,7 +64,7 @@ def test_a_model_is_never_overwritten_by_what_is_made_of_it(model, tmp_path, cal
 
 
 @pytest.mark.parametrize("suffix", first(1, ["png", "svg", "pdf"]))
-def test_pictures_overwrite_earlier_ones_and_no_others(model, tmp_path, call, suffix):
+def test_pictures_overwrite_only_earlier_pictures(model, tmp_path, call, suffix):
     path = tmp_path / f"curve.{suffix}"
     words = ["inspect", tmp_path / "state", "--plot", path]
     call(*words)
@@ -75,14 +75,14 @@ def test_pictures_overwrite_earlier_ones_and_no_others(model, tmp_path, call, su
     assert path.read_bytes() != b"my picture"
 
 
-def test_the_demo_removes_no_folder_of_others(tmp_path, call):
+def test_demo_removes_only_its_own_folders(tmp_path, call):
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / "notes.txt").touch()
     call("demo", "--out", tmp_path, status=1, says="notes.txt was not written by a demo: give another folder, --out DIR")
     assert (tmp_path / "killed" / "notes.txt").exists()
 
 
-def test_a_model_of_many_columns_is_told_from_files_that_others_wrote(file, tmp_path, call):
+def test_large_export_is_recognised_as_own_file(file, tmp_path, call):
     names = [f"a_column_with_a_long_name_{i}" for i in range(150)]
     rows = file("rows.csv", ",".join([*names, "y"]), *(",".join(map(str, [*range(i, 150 + i), i % 2])) for i in range(20)))
     call(*LEARN, rows, "--checkpoint", tmp_path / "state")
@@ -94,7 +94,7 @@ def test_a_model_of_many_columns_is_told_from_files_that_others_wrote(file, tmp_
     call("export", tmp_path / "state", "--to", "c", "--out", tmp_path / "out", status=2, says="streamsvm did not write it")
 
 
-def test_formats_that_no_sink_writes(rows, tmp_path, call):
+def test_sink_refuses_read_only_formats(rows, tmp_path, call):
     call(
         *LEARN,
         rows,

@@ -97,7 +97,7 @@ def test_rows_keep_their_places(pipe, call, tmp_path):
     ]
 
 
-def test_what_has_come_is_looked_at(pipe, call):
+def test_available_lines_of_a_pipe_are_sampled(pipe, call):
     """A writer that pauses: the first row is waited for, and then a moment for more."""
     path = pipe(b"a,b", "waits", b",y\n1,u", 0.5, b",0\n2,v,1\n3", "looked", b",w,0\n4,u,1\n5,,0\n")
     said = call("learn", path, "--label", "y").stderr
@@ -164,7 +164,7 @@ def test_a_signal_ends_the_look(tmp_path, first):
 
 
 @pytest.mark.parametrize("sizes", [(1,), (3, 100), (10_000,)])
-def test_what_was_peeked_is_read_again(pipe, sizes):
+def test_sampled_lines_of_a_pipe_are_read_again(pipe, sizes):
     data = b"".join(b"%d\n" % i for i in range(500)) + b"rest"
     cuts = [0, *sizes, len(data)]
     stream = ByteStream(pipe(*(data[a:b] for a, b in itertools.pairwise(cuts)), name="fifo"))

@@ -26,7 +26,7 @@ def table(file, tmp_path, call):
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_the_label_of_the_checkpoint_is_no_feature(table, tmp_path, call, kind):
+def test_label_of_checkpoint_is_not_a_feature(table, tmp_path, call, kind):
     rows = [dict(zip(("city", "age", "income"), row, strict=True)) for row in ROWS]
     bare = [{name: value for name, value in row.items() if name != "income"} for row in rows]
     for table_rows, answer in ((rows, ["high", "low"]), (bare, [None, None])):
@@ -38,7 +38,7 @@ def test_the_label_of_the_checkpoint_is_no_feature(table, tmp_path, call, kind):
 
 
 @pytest.mark.parametrize("position", [{"label": 7}, {"label": ["income"], "table": [1]}, {}])
-def test_a_label_of_a_checkpoint_that_is_no_name(table, tmp_path, call, position):
+def test_invalid_label_name_in_checkpoint(table, tmp_path, call, position):
     with CheckpointFolder(tmp_path / "state") as folder:
         model = folder.newest().model
     with CheckpointFolder(tmp_path / "other") as folder:
@@ -111,7 +111,7 @@ def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call
     assert [(record["row"], record["model"]) for record in records] == [(row, 50) for row in range(60)]
 
 
-def test_a_file_without_a_model_is_told(rows, tmp_path, call):
+def test_file_without_model_is_refused(rows, tmp_path, call):
     tree = {"records": [["dict", [["model", 7], ["metric", None]]]], "root": {"ref": 0}}
     facts = {"metadata": json.dumps({"rows": 1, "position": {}})}
     (tmp_path / "seven").write_bytes(pack_container({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))

@@ -48,7 +48,7 @@ def test_progress_and_the_next_step_on_a_terminal(bananas, tmp_path, call):
     assert "to predict" not in call(*learn, "--max-rows", 50, "--checkpoint", state).stderr
 
 
-def test_lines_are_not_broken_and_nothing_is_taken_for_markup(bananas, tmp_path, call):
+def test_progress_lines_are_not_wrapped_or_parsed_as_markup(bananas, tmp_path, call):
     path, state = bananas(30, name=f"{'long' * 40}.csv"), tmp_path / "state"
     path.write_text(path.read_text().replace("a,b,y", "[red]a[/red],[b],y"))
     said = call("learn", path, "--label", "y", "--checkpoint", state).stderr.splitlines()
@@ -67,7 +67,7 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(bananas, tmp_path,
     assert 'scaling="auto"' in shown
 
 
-def test_no_figures_of_nothing(rows, tmp_path, call, monkeypatch):
+def test_run_without_rows_prints_no_figures(rows, tmp_path, call, monkeypatch):
     monkeypatch.setattr("streamsvm.stream.resumable_run._PROGRESS_SECONDS", PATIENCE)  # nothing is said before the end
     words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
     assert call(*words, "--max-rows", 1).last.startswith("1 row  1 support vector")
@@ -89,7 +89,7 @@ def progress_of(rows, rows_per_second, seconds, value=0.5, name="Accuracy", **mo
     return Progress(**counts, **rates, model=model, scores=(report,), **more)
 
 
-def test_json_has_no_nan(capsys):
+def test_progress_json_has_no_nan(capsys):
     progress = progress_of(1, 1.0, 1.0, value=math.inf, name="F1", ended=True, interrupted=True)
     with ProgressDisplay(Reporter(quiet=True, json=False)) as display:
         display.show_progress(progress)
@@ -97,7 +97,7 @@ def test_json_has_no_nan(capsys):
     assert (facts["metric"], facts["windowed"], facts["interrupted"]) == (None, None, True)
 
 
-def test_a_stream_that_pauses_is_said_to(capsys):
+def test_paused_stream_is_reported(capsys):
     progress = progress_of(10, 0.0, 1.0, majority=("no", 0.75))
     display = ProgressDisplay(Reporter(quiet=False, json=False))
     for seconds in range(4):
@@ -108,7 +108,7 @@ def test_a_stream_that_pauses_is_said_to(capsys):
     assert "Accuracy 0.5000 (always 'no': 0.7500)" in lines[0]
 
 
-def test_rows_a_second_are_those_since_the_line_before(capsys):
+def test_rows_per_second_are_since_previous_line(capsys):
     progress = progress_of(0, 50.0, 0.0)
     display = ProgressDisplay(Reporter(quiet=False, json=False))
     for rows, seconds, shown in ((100, 1.0, True), (790, 5.75, False), (800, 6.0, True), (900, 8.0, True)):

@@ -67,7 +67,7 @@ OF_JSON = [
 @pytest.mark.parametrize(
     ("kind", "values", "served"), [(kind, *case) for kind, cases in (("csv", OF_CSV), ("jsonl", OF_JSON)) for case in cases]
 )
-def test_what_is_proposed_for_a_column_serves(file, call, kind, values, served):
+def test_proposed_options_for_a_column_work(file, call, kind, values, served):
     n = max(60, len(values))
     rows = [{"a": values[i % len(values)], "b": i % 7, "y": i % 2} for i in range(n)]
     path = file(f"rows.{kind}", *(map(json.dumps, rows) if kind == "jsonl" else rows_of(values, n)))
@@ -86,7 +86,7 @@ def test_what_is_proposed_for_a_column_serves(file, call, kind, values, served):
         (["2024-12-31"], "at:date=%d.%m.%Y", "--columns at:date"),
     ],
 )
-def test_what_is_proposed_beside_flags_that_were_given(file, call, cells, flags, served):
+def test_proposals_respect_given_flags(file, call, cells, flags, served):
     path = file("rows.csv", "at,y", *(f"{cell},{i % 2}" for i, cell in enumerate(cells)))
     assert call("learn", path, "--label", "y", "--columns", flags, "--ask", status=1).stderr.endswith(f"Try: {served}\n")
 
@@ -146,7 +146,7 @@ VALUES = [1, 2.5, True, None, 10**400, math.inf, -math.inf, math.nan, [1], {"z":
     st.lists(st.lists(st.sampled_from(VALUES), min_size=1, max_size=4), min_size=2, max_size=3),
     st.sampled_from([("0", "1"), ("none", "some")]),
 )
-def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
+def test_proposed_options_work(tmp_path_factory, pools, labels):
     """With the flags, nothing more is asked, and every row has finite numbers and its label."""
     path = str(tmp_path_factory.mktemp("table") / "rows.jsonl")
     rows = [{str(k): pool[i % len(pool)] for k, pool in enumerate(pools)} | {"y": labels[i % 2]} for i in range(30)]
@@ -182,6 +182,6 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
             assert row.y in labels
 
 
-def test_a_column_that_is_called_as_all_others_is_given_another_name(file, call):
+def test_column_named_like_other_columns_gets_another_name(file, call):
     path = file("rows.csv", "*,b,y", *(f"{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(40)))
     call("learn", path, "--label", "y", status=1, says="column '*' needs an answer, and its name cannot be written in one")

@@ -89,7 +89,7 @@ def test_labels_of_another_stream_are_scored(state, file, tmp_path, call):
     )
 
 
-def test_without_rows_it_says_what_the_run_recorded(state, tmp_path, call):
+def test_report_without_rows_shows_recorded_scores(state, tmp_path, call):
     call("report", state, "--to", tmp_path / "out.html")
     report_facts, header = facts(tmp_path / "out.html"), json.loads(call("inspect", state, "--json").stdout)
     assert report_facts["title"] == "A model that predicts y"
@@ -121,7 +121,7 @@ def test_the_card_has_the_same_in_markdown(state, file, tmp_path, call):
     assert all(len(line_lengths) == 1 for line_lengths in lengths)
 
 
-def test_files_of_others_stay(state, file, tmp_path, call):
+def test_report_overwrites_only_own_files(state, file, tmp_path, call):
     path = tmp_path / "out.html"
     call("report", state, "--to", path)
     call("report", state, "--to", path)

@@ -55,7 +55,7 @@ def test_scores_and_thresholds_are_those_of_scikit_learn(state, file, call):
     assert best[-1] == pytest.approx(np.nanmax(2 * precision * recall / (precision + recall)), abs=1e-3)
 
 
-def test_rows_that_cannot_be_scored_are_told(state, file, call):
+def test_unscored_rows_are_counted(state, file, call):
     path = file("new.csv", "id,city,size,y", *table(50, 1), "1,Oslo,big,yes", "2,Oslo,3", "3,Oslo,4,")
     said = call("score", path, "--model", state).stdout
     assert said.splitlines()[0] == "50 rows scored  1 not a number  1 malformed  1 without label"
@@ -83,7 +83,7 @@ def test_several_files_and_numbers_to_predict(file, tmp_path, call):
     assert float(lines[1].split()[1]) == pytest.approx(np.mean(errors), abs=1e-4)
 
 
-def test_what_a_model_has_not_met_is_told(state, file, call, tmp_path):
+def test_unknown_columns_are_reported(state, file, call, tmp_path):
     known_file = file("known.csv", "id,city,size,y", *table(50, 1))
     other_file = file("other.csv", "id,city,\uff33ize,y", *(line.replace("Oslo", "O\u0308slo") for line in table(50, 1)))
     for words in (["score", "--model"], ["explain"], ["report", "--to", tmp_path / "a.html"]):
@@ -107,7 +107,7 @@ def test_labels_of_another_stream_are_scored(state, file, call):
     assert (facts["rows"], facts["scores"]) == (150, wanted["scores"])
 
 
-def test_the_score_along_the_way_and_calibration_are_told(state, file, call):
+def test_learning_curve_and_calibration_are_printed(state, file, call):
     path = file("long.csv", "id,city,size,y", *table(3000, 3))
     lines = call("score", path, "--model", state).stdout.splitlines()
     (course,) = [line for line in lines if line.startswith("Accuracy of 1,000 rows each time")]
@@ -119,7 +119,7 @@ def test_the_score_along_the_way_and_calibration_are_told(state, file, call):
     assert right == lines[1].split()[1]
 
 
-def test_what_a_model_decides_by_is_known(file, tmp_path, call):
+def test_decision_rule_of_a_model_is_applied_and_shown(file, tmp_path, call):
     path, new = file("rows.csv", "id,city,size,y", *table(600, 0)), file("new.csv", "id,city,size,y", *table(300, 1))
     call(
         "learn", path, "--label", "y", "--threshold", "f1", "--positive", "yes", "--interval", ".8", "--learner", "bsgd",

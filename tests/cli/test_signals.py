@@ -122,7 +122,7 @@ def test_an_ignored_signal_stays_ignored(running):
         assert learner.wait(PATIENCE) == 130
 
 
-def test_what_was_opened_is_closed_in_order_and_what_was_begun_is_undone():
+def test_interrupted_commands_close_files_and_clean_up():
     before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     try:
         for number in ENDING_SIGNALS:

@@ -63,7 +63,7 @@ def test_an_end_before_there_is_a_writer(tmp_path, state, name):
         assert b"Traceback" not in waiting.stderr.read()
 
 
-def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
+def test_slow_stop_prints_hint(monkeypatch, caplog):
     monkeypatch.setattr(streams, "_SECONDS_TO_STOP", 0.05)
     stopped = []
     with streams.stop_on_signals(lambda: stopped.append(True)):
@@ -99,7 +99,7 @@ def test_standard_output_that_is_full(bananas, state, call, monkeypatch, words):
 
 
 @pytest.mark.thorough
-def test_a_reader_that_goes_away(bananas, state, call):
+def test_closed_output_pipe(bananas, state, call):
     with start("predict", bananas(), "--model", state, "--to", "-") as piped:
         assert piped.stdout.readline()
         piped.stdout.close()

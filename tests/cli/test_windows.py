@@ -53,7 +53,7 @@ def test_a_file_is_learned_resumed_and_predicted(tmp_path):
     assert [json.loads(line)["row"] for line in Path(later).read_text().splitlines()] == list(range(60))
 
 
-def test_no_folder_is_opened_where_none_can_be(tmp_path, monkeypatch):
+def test_invalid_checkpoint_folder_is_refused(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "O_DIRECTORY")
     monkeypatch.delattr(os, "open")
     sync_folder(tmp_path)

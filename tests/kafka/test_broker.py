@@ -56,7 +56,7 @@ def open_source(bootstrap):
         opened.close()
 
 
-def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, open_source):
+def test_transaction_markers_are_not_lag(bootstrap, new_topic, open_source):
     topic = new_topic(partitions=2)
     with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic, transaction_timeout_ms=900_000) as transactional:
         transactional.init_transactions()
@@ -123,7 +123,7 @@ def test_compressed_topics(bootstrap, new_topic, open_source, monkeypatch, compr
 
 @pytest.mark.kafka_python
 @pytest.mark.parametrize(("compression", "package"), [("lz4", "lz4"), ("snappy", "python-snappy"), ("zstd", "zstandard")])
-def test_a_compression_whose_package_is_missing(bootstrap, new_topic, open_source, monkeypatch, compression, package):
+def test_missing_decompression_package_is_named(bootstrap, new_topic, open_source, monkeypatch, compression, package):
     topic = new_topic()
     client = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": compression})
     client.produce(topic, b'{"a": 1.0, "y": 1}' + b" " * 1000)
@@ -176,7 +176,7 @@ def test_aborted_and_open_transactions_are_not_rows(bootstrap, new_topic, open_s
     assert [row.x["i"] for row in open_source(topic)] == expected
 
 
-def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstrap, producer):
+def test_paused_partitions_are_read_in_the_next_pass(new_topic, open_source, bootstrap, producer):
     topic = new_topic(partitions=2)
     for partition in range(2):  # the rest of the first pass are tombstones, of which one partition has more than the other
         producer.send(topic, JSON.encode(Row({"i": partition}, 0)), partition=partition)
@@ -240,7 +240,7 @@ def messages_of(bootstrap, topic, n):
         return list(itertools.islice(consumer, n))
 
 
-def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin):
+def test_resume_after_retention_removed_messages(bootstrap, new_topic, open_source, admin):
     topic = new_topic()
     publish(rows_of(range(100)), bootstrap, topic, JSON)
     opened = open_source(topic)
@@ -273,7 +273,7 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
     assert list(latest_source) == rows_of(range(30, 100))
 
 
-def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, open_source, admin):
+def test_retention_removes_messages_during_a_pass(bootstrap, new_topic, open_source, admin):
     topic = new_topic(partitions=2)
     for partition in range(2):
         publish(rows_of(range(100 * partition, 100 * partition + 100)), bootstrap, topic, JSON, partition=partition)
@@ -327,7 +327,7 @@ def test_where_to_begin(bootstrap, new_topic, open_source, producer):
         raises(reason, open_source, topic, start=start, error=StreamError)
 
 
-def test_a_name_that_no_topic_can_have(bootstrap):
+def test_invalid_topic_name(bootstrap):
     with pytest.raises(StreamError, match=r"topic 'no topic' on .* cannot be used: InvalidTopicError"):
         KafkaSource(bootstrap, "no topic", JSON)
 
@@ -340,7 +340,7 @@ def test_sink_without_its_topic(bootstrap, monkeypatch):
     raises(r"/no topic: .*(illegal|InvalidTopic)", KafkaSink, bootstrap, "no topic", error=StreamError)
 
 
-def test_something_else_answers(monkeypatch):
+def test_server_that_is_not_a_broker(monkeypatch):
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     with connection.socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -348,7 +348,7 @@ def test_something_else_answers(monkeypatch):
             KafkaSource(address, "rows", JSON)
 
 
-def test_partition_that_gives_nothing(new_topic, open_source, bootstrap, monkeypatch):
+def test_partition_without_progress_fails(new_topic, open_source, bootstrap, monkeypatch):
     monkeypatch.setattr(reader, "STALL_SECONDS", 0.3)
     topic = new_topic()
     publish(rows_of(range(10)), bootstrap, topic, JSON)
@@ -378,7 +378,7 @@ def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source
     assert opened.position["offsets"] == {"0": 20, "1": 0, "2": 10}
 
 
-def test_endless_stream_of_a_topic_that_goes_away(bootstrap, new_topic, open_source, admin, monkeypatch):
+def test_endless_stream_of_a_deleted_topic(bootstrap, new_topic, open_source, admin, monkeypatch):
     monkeypatch.setattr(reader, "REFRESH_SECONDS", 0.1)
     topic = new_topic()
     opened = open_source(topic, stop_at_end=False)

@@ -41,7 +41,7 @@ def test_outputs_that_are_inputs(embedded, tmp_path):
 
 @pytest.mark.parametrize("flag", ["--to", "--on-error"])
 @pytest.mark.parametrize("other_flag", ["SOURCE", "--labels", "--checkpoint", "--model"])
-def test_the_command_line_tells_at_once(call, flag, other_flag):
+def test_topic_that_is_both_input_and_output_is_refused(call, flag, other_flag):
     place = f"kafka://127.0.0.1:1/{other_flag.strip('-').lower()}"
     words = ["learn", "kafka://127.0.0.1:1/source?codec=json", "--label", "y", "--labels", "kafka://127.0.0.1:1/labels?key=id"]
     words += ["--checkpoint", "kafka://127.0.0.1:1/checkpoint?name=a"]

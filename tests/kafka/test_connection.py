@@ -96,7 +96,7 @@ def test_tokens_that_librdkafka_makes_by_options_of_the_environment(broker, new_
 
 
 @pytest.mark.broker
-def test_a_user_whom_the_broker_does_not_know(broker, user, name, soon):
+def test_unknown_user_is_refused(broker, user, name, soon):
     wrong = {name("sasl_plain_password"): "wrong"}
     for change in wrong, {name("sasl_plain_username"): "bob"}, {"sasl_mechanism": "SCRAM-SHA-256"} | wrong:
         message = f"refuses the user '{(user | change)[name('sasl_plain_username')]}': wrong name, password or sasl_mechanism"
@@ -156,7 +156,7 @@ def test_the_command_line_with_a_password(broker, new_topic, user, name, tmp_pat
     assert len(shown.splitlines()) == 1
 
 
-def test_files_that_are_no_certificates(tmp_path):
+def test_invalid_certificate_files(tmp_path):
     file = tmp_path / "file.pem"
     file.write_text("no certificate")
     for name in "ssl_cafile", "ssl_certfile", "ssl_crlfile":
@@ -168,20 +168,20 @@ def test_files_that_are_no_certificates(tmp_path):
 @pytest.mark.parametrize(
     "open_", [lambda a, c: KafkaSource(a, "rows", JSON, client=c), lambda a, c: KafkaSink(a, "out", client=c)]
 )
-def test_a_broker_that_does_not_come_in_time(open_, pauses, caplog):
+def test_outage_longer_than_outage_seconds(open_, pauses, caplog):
     raises("no Kafka broker at 127.0.0.1:1", open_, "127.0.0.1:1", {"outage_seconds": 0.8}, error=BrokerUnreachableError)
     assert pauses == [0.2, 0.4]
     assert "Trying again for 0.8 s." in caplog.text
 
 
-def test_a_broker_that_was_away_is_looked_for_each_second(embedded):
+def test_reconnects_are_at_most_a_second_apart(embedded):
     consumer = open_consumer(Connection(embedded.bootstrap, embedded.client), "rows", None, max_fetches=1, has_tables=False)
     waits = [consumer._consumer._manager.update_backoff("1") for _ in range(20)]
     consumer.close(1.0)
     assert max(waits) < 2000
 
 
-def test_a_broker_that_comes_late(embedded, caplog):
+def test_waits_for_a_late_broker(embedded, caplog):
     # Something listens at the address once the first attempt has failed.
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

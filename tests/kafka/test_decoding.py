@@ -133,7 +133,7 @@ def test_marks_of_missing_weights_and_labels(embedded, producer, tmp_path, call)
     assert (done.end["learned"], done.end["unlabelled"], done.end["refused"]) == (54, 6, {})
 
 
-def test_the_bytes_that_wait_are_bounded(embedded, producer, source_of, monkeypatch):
+def test_pending_bytes_are_bounded(embedded, producer, source_of, monkeypatch):
     send(producer, "rows", 10, 1, headers=[("a", b"x" * 1000)])
     monkeypatch.setattr(kafka_python_producer, "MAX_PENDING_BYTES", 3000)
     out, flushed = KafkaSink(embedded.bootstrap, "out", client=embedded.client), []
@@ -256,7 +256,7 @@ class Bytes(str):
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_a_header_whose_name_is_no_text_ends_no_reading(embedded, compression):
+def test_header_name_that_is_not_utf8_does_not_stop_reading(embedded, compression):
     names = ["", "ff", "61fe62", "e282", "", "ff"]
     with KafkaProducer(
         bootstrap_servers=embedded.bootstrap, compression_type=compression, linger_ms=1000, **embedded.client

@@ -75,7 +75,7 @@ def csv_of(path, labels):
     return path
 
 
-def test_no_broker_at_the_start(expect_documented, pauses, monkeypatch):
+def test_missing_broker_at_start(expect_documented, pauses, monkeypatch):
     words = "learn", "kafka://127.0.0.1:1/rows", "--label", "y"
     expect_documented(*words, HOST="127.0.0.1:1")
     monkeypatch.setenv("STREAMSVM_KAFKA_OUTAGE_SECONDS", "60")
@@ -166,7 +166,7 @@ def test_labels_of_other_keys_and_times(expect_documented, tmp_path):
 
 @pytest.mark.broker
 @pytest.mark.filterwarnings("default")
-def test_what_follows_the_checkpoint_is_gone(expect_documented, bootstrap, new_topic, admin, tmp_path):
+def test_messages_after_checkpoint_are_gone(expect_documented, bootstrap, new_topic, admin, tmp_path):
     topic = new_topic()
     names = {"HOST": bootstrap, "rows": topic}
     words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
@@ -184,7 +184,7 @@ def test_what_follows_the_checkpoint_is_gone(expect_documented, bootstrap, new_t
 
 
 @each_library
-def test_what_a_transaction_hides_is_left(bootstrap, new_topic, producer, call, tmp_path):
+def test_messages_of_open_transaction_are_left_for_later(bootstrap, new_topic, producer, call, tmp_path):
     topic = new_topic()
     words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
     publish(rows_of(range(50)), bootstrap, topic, JSON)
@@ -212,7 +212,7 @@ def test_a_broker_that_names_a_wrong_address(expect_documented, broker, new_topi
 
 
 @each_library
-def test_a_topic_that_takes_no_old_messages(expect_documented, bootstrap, new_topic, producer):
+def test_output_topic_refuses_old_timestamps(expect_documented, bootstrap, new_topic, producer):
     topic, strict, models = new_topic(**{"retention.ms": "-1"}), *(new_topic(**configs) for configs in (NO_OLD, COMPACT))
     for row in rows_of(range(50)):
         producer.send(topic, JSON.encode(row), timestamp_ms=1_700_000_000_000)
@@ -224,7 +224,7 @@ def test_a_topic_that_takes_no_old_messages(expect_documented, bootstrap, new_to
 
 @pytest.mark.broker
 @pytest.mark.kafka_python
-def test_who_may_not_connect(expect_documented, broker, as_alice, new_topic, tmp_path, monkeypatch, soon):
+def test_refused_certificate_and_password(expect_documented, broker, as_alice, new_topic, tmp_path, monkeypatch, soon):
     words = "learn", f"kafka://{broker.sasl_ssl}/{new_topic()}", "--label", "y"
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD[::-1])
     said = soon(partial(expect_documented, *words, shortened=True, HOST=broker.sasl_ssl))
@@ -234,7 +234,7 @@ def test_who_may_not_connect(expect_documented, broker, as_alice, new_topic, tmp
 
 
 @each_library
-def test_topics_that_take_small_messages(expect_documented, new_topic, bootstrap, call, tmp_path):
+def test_output_topics_with_small_message_limit(expect_documented, new_topic, bootstrap, call, tmp_path):
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(300)])
     learn = ["learn", rows, "--label", "y", "--quiet", "--learner", "bsgd"]
     small = new_topic(**{"max.message.bytes": "1000"})  # of which a batch of predictions must not be larger either
@@ -248,7 +248,7 @@ def test_topics_that_take_small_messages(expect_documented, new_topic, bootstrap
 
 
 @each_library
-def test_a_broker_that_answers_at_once_is_in_time(new_topic, bootstrap, call, tmp_path, monkeypatch):
+def test_fast_response_is_within_minimum_delivery_time(new_topic, bootstrap, call, tmp_path, monkeypatch):
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
     monkeypatch.setattr(sink, "MIN_DELIVERY_SECONDS", 19.0)  # not 2: what is at once may take so long
     monkeypatch.setenv("STREAMSVM_KAFKA_OUTAGE_SECONDS", "0.5")
@@ -266,7 +266,7 @@ def test_a_topic_that_may_not_be_written(expect_documented, broker, as_alice, ru
 
 
 @each_library
-def test_a_reader_without_a_group_needs_the_rights_of_none(broker, as_alice, rules, new_topic, bootstrap, call):
+def test_source_without_group_needs_no_group_right(broker, as_alice, rules, new_topic, bootstrap, call):
     topic = new_topic()
     publish(rows_of(range(50)), bootstrap, topic, JSON)
     of_groups = ResourcePattern(ResourceType.GROUP, "streamsvm")
@@ -296,7 +296,7 @@ def test_a_message_of_12_megabytes(expect_documented, new_topic, bootstrap, prod
 
 
 @pytest.mark.broker
-def test_a_broker_that_goes_away(expect_documented, bootstrap, new_topic, caplog, monkeypatch):
+def test_broker_becomes_unreachable(expect_documented, bootstrap, new_topic, caplog, monkeypatch):
     topic = new_topic()
     opened = KafkaSource(bootstrap, topic, JSON)
     monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1"))

@@ -56,7 +56,7 @@ def worker(bootstrap, tmp_path):
         member.close()
 
 
-def test_partitions_that_are_added_come_to_the_workers(bootstrap, new_topic, admin, worker, tmp_path, monkeypatch):
+def test_added_partitions_are_assigned_to_workers(bootstrap, new_topic, admin, worker, tmp_path, monkeypatch):
     monkeypatch.setattr(partitions, "REFRESH_SECONDS", 0.5)
     topic = new_topic()
     publish(rows_of(300), bootstrap, topic, JSON, partition=0)
@@ -123,7 +123,7 @@ def test_workers_of_two_groups_with_one_folder(bootstrap, new_topic, worker, tmp
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(rows)
 
 
-def test_a_worker_is_told_of_what_is_gone(bootstrap, new_topic, admin, worker, tmp_path):
+def test_worker_reports_removed_messages(bootstrap, new_topic, admin, worker, tmp_path):
     topic = new_topic()
     publish(rows_of(300), bootstrap, topic, JSON)
 
@@ -147,7 +147,7 @@ def test_a_worker_is_told_of_what_is_gone(bootstrap, new_topic, admin, worker, t
     assert find_learner(load(tmp_path / "state" / "partition-0")).n_learned == 260
 
 
-def test_a_worker_passes_over_what_retention_removes_while_it_reads(bootstrap, new_topic, admin, worker, tmp_path, caplog):
+def test_worker_skips_messages_removed_while_reading(bootstrap, new_topic, admin, worker, tmp_path, caplog):
     topic = new_topic()
     publish(rows_of(300), bootstrap, topic, JSON)
 

@@ -90,7 +90,7 @@ def test_the_rows_of_a_topic_from_its_latest_are_all_learned(topic, call, tmp_pa
     assert [(line["offset"], line["n"], line["k"]) for line in lines] == [(7 + i, i % 7, i % 5) for i in range(10)]
 
 
-def test_rows_that_come_after_a_learner_was_killed_that_had_none(topic, embedded, call, tmp_path):
+def test_learner_killed_before_first_row_reads_later_rows(topic, embedded, call, tmp_path):
     """It was to begin at the latest row, and waited for it."""
 
     def answer(numbers):
@@ -115,7 +115,7 @@ def test_rows_that_come_after_a_learner_was_killed_that_had_none(topic, embedded
     assert load(tmp_path / "state")["BSGDClassifier"].n_learned == 10
 
 
-def test_a_loop_that_never_had_a_row_goes_on_where_it_began(topic, embedded, tmp_path):
+def test_run_without_rows_resumes_at_its_start_position(topic, embedded, tmp_path):
     topic(ROWS[:7])
 
     def begun(kind, *arguments):

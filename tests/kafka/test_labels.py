@@ -64,7 +64,7 @@ def opened(bootstrap, names, **options):
     return JoinedSource(*sources, key="id")
 
 
-def test_a_silent_stream_holds_nothing_up(bootstrap, new_topic, producer):
+def test_silent_stream_does_not_block_a_join(bootstrap, new_topic, producer):
     names = [new_topic(), new_topic(partitions=2)]
     source = opened(bootstrap, names)
     loop = DelayedLearningLoop(source, make_model(), delayed=DelayedLabels())

@@ -25,7 +25,7 @@ def test_the_newest_one_counts():
 
 
 @pytest.mark.parametrize("value", [b"", b"garbage", b"\xff" * 100, GOOD[:-1]])
-def test_what_is_no_checkpoint_is_passed_over(value):
+def test_invalid_checkpoint_messages_are_skipped(value):
     newest = newest_of((b"a", GOOD), (b"a", value))
     assert newest.data == GOOD
     assert newest.skip_reason.startswith("the message at offset 1 is not a checkpoint: it")
@@ -46,7 +46,7 @@ def test_names_that_a_model_cannot_have(name):
     )
 
 
-def test_a_deleted_model_is_none():
+def test_deleted_model_has_no_checkpoint():
     newest = newest_of((b"a", GOOD), (b"a", b"garbage"), (b"a", None))
     assert (newest.data, newest.skip_reason) == (None, "")
 

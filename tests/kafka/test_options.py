@@ -81,7 +81,7 @@ def test_options_of_the_environment_have_the_types_of_their_defaults(embedded):
         assert [consumer._consumer.config[name] for name in ("fetch_max_wait_ms", "client_rack")] == [11, "3"]
 
 
-def test_options_that_are_given_win():
+def test_given_options_override_environment():
     options = client_options({"sasl_plain_username": "bob"}, VARIABLES)
     assert options == {
         "security_protocol": "sasl_ssl",

@@ -27,7 +27,7 @@ def source_of(start=None, restart=None, codec=JSON, commit=lambda *_: None):
     return source
 
 
-def test_messages_before_the_position_are_no_rows():
+def test_messages_before_position_are_ignored():
     source = source_of(12)
     source.add_messages(
         records_to_messages([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")])
@@ -57,12 +57,12 @@ def test_messages_before_the_position_are_no_rows():
         ({"offset": "17"}, "its offset is '17'"),
     ],
 )
-def test_positions_of_others_are_refused(change, reason):
+def test_foreign_positions_are_refused(change, reason):
     with pytest.raises(StreamError, match=reason):
         source_of().seek({**source_of(20).position, **change})
 
 
-def test_where_to_go_on_after_a_loss_is_said():
+def test_restart_offset_after_removed_messages():
     source = source_of(restart=30)
     source.seek({**source.position, "topic_id": "another", "offset": 20})
     assert source.offset == 30
@@ -71,14 +71,14 @@ def test_where_to_go_on_after_a_loss_is_said():
 TABLE = NpyCodec(1).encode_rows(float32_table((0,), np.zeros((3, 1)), [1] * 3))
 
 
-def test_rows_of_a_message_that_is_gone_are_not_left_out_of_the_next():
+def test_rows_of_next_message_are_not_skipped_if_message_is_gone():
     source = source_of(codec=NpyCodec(1))
     source.seek({**source.position, "offset": 12, "rows_taken": 2})
     source.add_messages(records_to_messages([Record(14, TABLE)]))
     assert len(source.read(10)) == 3
 
 
-def test_a_message_is_committed_once_all_its_rows_were_given():
+def test_message_is_committed_after_all_its_rows():
     committed = []
     source = source_of(codec=NpyCodec(1), commit=committed.append)
     source.add_messages(records_to_messages([Record(10, TABLE)]))

@@ -126,7 +126,7 @@ def go_and_come(one):
 
 
 @each_library
-def test_what_is_lost_is_dropped_and_read_again(topic, worker, tmp_path):
+def test_lost_partitions_are_dropped_and_read_again(topic, worker, tmp_path):
     name = topic(3000)
     one = worker(name)
     lost_at = iter((600, 1200, 1250, 2999))
@@ -224,7 +224,7 @@ def test_an_idle_worker_writes_the_checkpoints_that_are_due(topic, worker, tmp_p
 
 
 @each_library
-def test_no_lag_is_left_by_commits_that_a_rebalance_refuses(bootstrap, topic, worker, tmp_path):
+def test_commits_refused_by_a_rebalance_are_retried(bootstrap, topic, worker, tmp_path):
     lengths = 300, 200, 400, 100
     name = topic(*lengths)
     keys, group = [TopicPartition(name, partition) for partition in range(4)], f"group of {name}"
@@ -290,7 +290,7 @@ def test_metrics_of_each_partition(topic, worker):
 
 
 @each_library
-def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, worker):
+def test_transaction_markers_are_not_lag(bootstrap, new_topic, worker):
     topic, lags = new_topic(partitions=2), []
     with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic, transaction_timeout_ms=900_000) as transactional:
         transactional.init_transactions()
@@ -310,7 +310,7 @@ def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, worker):
 
 
 @pytest.mark.broker
-def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
+def test_reassigned_partition_continues(topic, worker, tmp_path):
     name = topic(3000)
     one, times = worker(name), iter((600, 1600))
     at = next(times)
@@ -328,7 +328,7 @@ def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
 
 
 @pytest.mark.broker
-def test_a_folder_that_was_taken_and_released_is_taken_again(topic, worker, tmp_path, caplog):
+def test_released_folder_is_locked_again(topic, worker, tmp_path, caplog):
     path, taken = tmp_path / "state" / "partition-0", []
 
     def take(one):
@@ -360,7 +360,7 @@ def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, cap
 
 
 @each_library
-def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp_path, call):
+def test_worker_resumes_from_the_command_line(bootstrap, admin, new_topic, tmp_path, call):
     name, group = new_topic(partitions=2), "command line"
     for partition in range(2):
         publish([Row({"i": i % 7}, i % 7 > 3) for i in range(300)], bootstrap, name, JSONCodec("y"), partition=partition)

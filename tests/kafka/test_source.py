@@ -43,7 +43,7 @@ def test_resumed_pass_is_the_same(open_topic, rows):
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
-def test_complete_pass_continues_with_what_came_since(embedded, open_topic, is_known):
+def test_complete_pass_continues_with_new_messages(embedded, open_topic, is_known):
     source = open_topic()
     list(source)
     # A checkpoint may be the last of its pass without saying so: it was written at the last row, before the end was seen.
@@ -57,7 +57,7 @@ def test_complete_pass_continues_with_what_came_since(embedded, open_topic, is_k
     assert list(opened_after) == [Row({"i": -1}, 1)]
 
 
-def test_endless_stream_stops_when_told(open_topic):
+def test_endless_stream_stops(open_topic):
     source = open_topic(stop_at_end=False)
     rows = []
 

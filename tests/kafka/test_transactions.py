@@ -94,7 +94,7 @@ def test_predictions_are_seen_with_their_checkpoint(bootstrap, new_topic, models
     assert opened(models).newest().header["rows"] == 1
 
 
-def test_the_older_of_two_with_one_name_is_fenced(bootstrap, new_topic, models, opened):
+def test_older_process_with_same_name_is_fenced(bootstrap, new_topic, models, opened):
     out, older = new_topic(), opened(models)
     sink = older.open_sink(out)
     save(older, 1)
@@ -112,7 +112,7 @@ def test_the_older_of_two_with_one_name_is_fenced(bootstrap, new_topic, models, 
     assert (newer.newest().header["rows"], other_place.newest().header["rows"]) == (3, 7)
 
 
-def test_who_is_fenced_does_not_fence_the_other_one(new_topic, models, opened):
+def test_fenced_process_does_not_fence_its_successor(new_topic, models, opened):
     out, older = new_topic(), opened(models)
     sink = older.open_sink(out)
     save(older, 1)
@@ -145,7 +145,7 @@ def test_a_transaction_that_was_open_for_too_long(bootstrap, new_topic, models, 
 
 
 @pytest.mark.kafka_python
-def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
+def test_commit_without_response(models, opened, monkeypatch):
     place = opened(models)
     save(place, 1)
     never_set = threading.Event()
@@ -159,7 +159,7 @@ def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
     assert opened(models).newest().header["rows"] == 1
 
 
-def test_a_producer_that_the_broker_has_forgotten(models, opened, monkeypatch):
+def test_expired_transactional_id(models, opened, monkeypatch):
     place = opened(models)
     save(place, 1)
     monkeypatch.setattr(place._transaction._producer, "send_messages", mock.Mock(side_effect=InvalidProducerIdMappingError()))
@@ -189,7 +189,7 @@ def deleted(admin, topic, offset):
     return True
 
 
-def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened):
+def test_model_topic_is_created_or_refused(bootstrap, new_topic, admin, opened):
     made = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
     save(opened(made), 1)
     options = {"compression_type": "gzip", "max_request_size": 1 << 28}
@@ -232,7 +232,7 @@ def test_strange_messages(models, opened, producer):
     assert place.newest().header["rows"] == 2
 
 
-def test_a_follower_waits_behind_what_is_no_checkpoint(bootstrap, models, opened, producer):
+def test_follower_skips_invalid_checkpoints(bootstrap, models, opened, producer):
     place = opened(models)
     send(producer, models, (b"rows", b"garbage"))
     waited = []

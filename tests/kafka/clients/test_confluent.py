@@ -43,14 +43,14 @@ def polled(consumer, *answers):
 END = Code._PARTITION_EOF
 
 
-def test_an_end_is_behind_the_messages_that_come_with_it(consumer):
+def test_partition_end_is_after_polled_messages(consumer):
     assert polled(consumer, answer(3), answer(4), answer(7, END), answer(2, END, 1)) == {0: [3, 4]}
     assert (consumer.position(0), consumer.position(1)) == (7, 2)
     assert polled(consumer, answer(7, END), answer(9), answer(2, partition=1)) == {0: [9], 1: [2]}
     assert (consumer.position(0), consumer.position(1)) == (10, 3)
 
 
-def test_errors_are_those_of_kafka_python_and_come_after_the_messages(consumer):
+def test_errors_are_translated_and_raised_after_messages(consumer):
     assert polled(consumer, answer(3), answer(9, Code._AUTO_OFFSET_RESET)) == {0: [3]}
     with pytest.raises(OffsetOutOfRangeError, match="as it is told"):
         polled(consumer)
@@ -60,7 +60,7 @@ def test_errors_are_those_of_kafka_python_and_come_after_the_messages(consumer):
             polled(consumer, answer(9, code))
 
 
-def test_what_passes_by_itself_is_no_error(consumer):
+def test_transient_errors_are_ignored(consumer):
     assert polled(consumer, answer(-1, Code._TRANSPORT), answer(-1, Code.GROUP_AUTHORIZATION_FAILED), answer(4)) == {0: [4]}
     consumer.group = "a group"
     with pytest.raises(KafkaError):

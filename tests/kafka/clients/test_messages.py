@@ -37,7 +37,7 @@ message_pairs = parts.map(lambda drawn: columns(*drawn))
 
 
 @given(message_pairs, st.data())
-def test_messages_are_those_one_by_one(pair, data):
+def test_columns_equal_single_messages(pair, data):
     actual, expected = pair
     assert [*actual] == expected
     assert actual.values == [message.value for message in expected]
@@ -57,13 +57,13 @@ def test_messages_are_those_one_by_one(pair, data):
 
 
 @given(st.lists(message_pairs, min_size=1, max_size=4))
-def test_parts_are_joined_in_order(pairs):
+def test_parts_are_concatenated_in_order(pairs):
     actual = concatenate_messages([actual for actual, _ in pairs])
     assert [*actual] == [message for _, expected in pairs for message in expected]
     assert [*actual[1:]] == [message for _, expected in pairs for message in expected][1:]
 
 
-def test_few_messages_of_large_batches_are_taken_out_of_them():
+def test_sparse_values_are_copied_out_of_large_buffers():
     data, one, offsets = bytes(10_000), np.array([7]), np.array([1])
     part = Messages(0, offsets, offsets, None, None, (data, one, one))
     text, *_ = concatenate_messages([part] * 100).joined_values
@@ -75,7 +75,7 @@ def size_of(message):
 
 
 @given(st.lists(message_pairs, max_size=4), st.lists(st.integers(1, 7), max_size=9))
-def test_what_waits_is_taken_in_order(pairs, takes):
+def test_backlog_returns_messages_in_order(pairs, takes):
     backlog, expected = Backlog(), []
     for actual, messages in pairs:
         backlog.extend(actual.select_messages(actual.value_sizes >= 0))

@@ -164,18 +164,18 @@ def test_fetches(batches, data):
 
 
 @given(st.lists(with_headers, min_size=1, max_size=5), options, changes, record_lists, st.booleans())
-def test_bytes_that_are_others(written, settings, changes, before, crc):
+def test_corrupt_bytes(written, settings, changes, before, crc):
     first = batch_of(before, base=settings["base"])
     check(first + batch_of(written, **settings, changes=changes, crc=crc) + first, at=settings["base"])
 
 
 @given(record_lists, options, changes)
-def test_bytes_that_are_others_of_records(written, settings, changes):
+def test_corrupt_bytes_of_records(written, settings, changes):
     changes = [(at + HEADER - ATTRIBUTES, byte) for at, byte in changes]
     check(batch_of(written, **settings, changes=changes), at=settings["base"])
 
 
-def test_a_batch_that_goes_back():  # its first record is before the offset at which the fetch has begun
+def test_batch_with_decreasing_offsets():  # its first record is before the offset at which the fetch has begun
     first, back = batch_of([(0, 1, None, b"a", [])]), (HEADER + 3 - ATTRIBUTES, 1)  # -1 in the place of 0
     batch = batch_of([(0, 1, None, b"b", [])] * 2, changes=[back])
     assert is_plain(batch)
@@ -226,18 +226,18 @@ def test_old_formats(magic):
     check(batch_of(written) + old_batch_of(written, 10, magic) + batch_of(written, 20))
 
 
-def test_a_format_to_come():  # which kafka-python reads as the second, but for the epoch
+def test_unknown_batch_format():  # which kafka-python reads as the second, but for the epoch
     batch = bytearray(batch_of([(0, 5, b"k", b"v", [])], 2, epoch=9))
     batch[16] = 3
     check(batch_of([(0, 5, b"k", b"v", [])]) + bytes(batch))
 
 
-def test_what_is_not_plain():
+def test_batches_with_headers_are_not_plain():
     assert is_plain(batch_of([(0, 1, None, None, [])]))
     assert not is_plain(batch_of([(0, 1, None, None, []), (0, 1, None, None, [("a", None)])]))
 
 
-def test_names_that_are_no_text():
+def test_header_names_that_are_not_utf8():
     named = batch_of([(0, 1, b"k", b"v", [("é", b"1"), ("b", None)])] * 2, base=4)
     broken = with_crc(bytearray(named.replace("é".encode(), b"\xff\xfe", 1)))
     ((records, *_),), *_ = read(OURS, batch_of([(0, 1, None, b"a", [])]) + broken)
@@ -248,14 +248,14 @@ def test_names_that_are_no_text():
 @pytest.mark.parametrize(
     "of", [{}, {"PartitionRecords": None}, {"PartitionRecords": type("Other", (), {})}, {"PartitionRecords": dict}]
 )
-def test_other_versions_are_left_alone(of):
+def test_other_versions_of_kafka_python_are_unchanged(of):
     consumer = SimpleNamespace(_fetcher=SimpleNamespace(**of))
     use_compiled_parsing(consumer)
     assert vars(consumer._fetcher) == of
     use_compiled_parsing(SimpleNamespace())
 
 
-def test_a_version_that_reads_otherwise_is_left_alone():
+def test_version_with_different_results_is_unchanged():
     class Renamed(OWN):
         def _unpack_records(self, *arguments):
             return (one._replace(value=bytes(one.value or b"")) for one in super()._unpack_records(*arguments))

@@ -75,7 +75,7 @@ def test_arrow_labels_and_features_of_their_types(labels):
     assert [type(label) for label in decoded.y or ()] == [type(label) for label in twin(batch, "y").y or ()]
 
 
-def test_arrow_of_several_batches_and_none():
+def test_arrow_streams_of_several_or_zero_batches():
     codec = ArrowCodec("y")
     batch = pa.record_batch({"a": [1.0, None], "y": ["a", "b"]})
     decoded = codec.decode_rows(stream(batch, batch.slice(1), batch.slice(2)))
@@ -126,7 +126,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_arrow_refuses_what_grows(name):
+def test_arrow_refuses_messages_that_decode_to_too_much_memory(name):
     value = BOMBS[name]()
     assert len(value) <= MAX_TABLE_BYTES
     n_allocated = pa.default_memory_pool().bytes_allocated()

@@ -64,14 +64,14 @@ rows = st.fixed_dictionaries({"a": st.floats(allow_nan=False, allow_infinity=Fal
 
 
 @given(rows, st.none() | st.integers(-(2**31), 2**31 - 1) | st.text().map(str.strip))
-def test_avro_gives_back_what_was_written_and_what_json_does(codec, x, y):
+def test_avro_round_trip_equals_json(codec, x, y):
     assert codec.decode(codec.encode(Row(x, y))) == Row(x, y)
     json = JSONCodec("y")
     if abs(x.get("b", 0)) < 2**53:
         assert json.decode(json.encode(Row(x, y))) == codec.decode(codec.encode(Row(x, y)))
 
 
-def test_avro_as_others_write_it(codec):
+def test_avro_of_another_writer(codec):
     value = message(1, record(*FIELDS), {"a": 0.5, "b": None, "c": "é", "d": True, "y": 3})
     assert codec.decode(value) == Row({"a": 0.5, "c": "é", "d": True}, 3)
     assert AvroCodec(None, codec._registry).decode(value) == Row({"a": 0.5, "c": "é", "d": True, "y": 3}, None)
@@ -82,7 +82,7 @@ def test_avro_writes_numpy_numbers(codec):
     assert codec.decode(codec.encode(Row(x, np.int8(1)))) == Row({"a": 0.5, "b": 7, "d": True}, 1)
 
 
-def test_a_schema_is_asked_for_once(registry):
+def test_schema_is_requested_once(registry):
     registry.schemas[2] = record({"name": "a", "type": "float"})
     codec, value = AvroCodec("y", SchemaRegistry(registry.url)), message(2, registry.schemas[2], {"a": math.inf})
     before = len(registry.asked)
@@ -90,7 +90,7 @@ def test_a_schema_is_asked_for_once(registry):
     assert registry.asked[before:] == ["/schemas/ids/2"]
 
 
-def test_schemas_that_are_held_are_bounded(registry, monkeypatch):
+def test_schema_cache_is_bounded(registry, monkeypatch):
     monkeypatch.setattr(registry_module, "_MAX_CACHED_SCHEMAS", 2)
     schemas = SchemaRegistry(registry.url + "/")
     for number in (11, 12, 13, 12, 11):
@@ -109,7 +109,7 @@ def test_schemas_that_are_held_are_bounded(registry, monkeypatch):
         (-7, None, "-7 is not a valid id of a schema", 0),
     ],
 )
-def test_what_is_no_schema_is_an_error_of_the_row_and_asked_for_once(registry, number, schema, reason, asked):
+def test_invalid_schema_id_is_a_row_error_and_requested_once(registry, number, schema, reason, asked):
     if schema is not None:
         registry.schemas[number] = schema
     codec = AvroCodec("y", SchemaRegistry(registry.url))
@@ -262,7 +262,7 @@ def test_a_registry_that_stays_away():
     ],
     ids=lambda item: item if isinstance(item, str) else "",
 )
-def test_what_is_no_registry(registry, answer, reason):
+def test_invalid_registry_responses(registry, answer, reason):
     registry.answers.append(answer)
     raises(reason, SchemaRegistry(registry.url).get_schema, 1, error=StreamError)
     assert not registry.answers

@@ -31,14 +31,14 @@ finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
     st.lists(finite, min_size=2, max_size=2),
     st.none() | finite,
 )
-def test_rows_come_back(x, y, features, label):
+def test_rows_round_trip(x, y, features, label):
     assert JSON.decode(JSON.encode(Row(x, y))) == Row(x, y)
     row = Row(dict(enumerate(features)), label)
     assert FLOAT32.decode(FLOAT32.encode(row)) == row
 
 
 @given(tables, st.sampled_from([None, "abc", (True, False, None), (1, -(2**62), None), (0.5, 2.0), (None,)]))
-def test_tables_come_back(table, labels):
+def test_tables_round_trip(table, labels):
     y = labels and [labels[i % len(labels)] for i in range(len(table))]
     rows = float32_table(tuple(f"x{j}" for j in range(table.shape[1])), table, y)
     decoded = ARROW.decode_rows(ARROW.encode_rows(rows))
@@ -85,7 +85,7 @@ NOT_READ = [
 
 
 @pytest.mark.parametrize(("codec", "value", "reason"), NOT_READ, ids=lambda item: item if isinstance(item, str) else "")
-def test_what_cannot_be_read_is_refused(codec, value, reason):
+def test_invalid_messages_are_refused(codec, value, reason):
     with pytest.raises(ValueError, match=reason):
         codec.decode_rows(value) if isinstance(codec, TableCodec) else codec.decode(value)
 
@@ -115,18 +115,18 @@ def one(name, y=None):
         (ArrowCodec(None), one("a", 1), "no name for them"),
     ],
 )
-def test_what_cannot_be_written_is_refused(codec, row, reason):
+def test_unencodable_rows_are_refused(codec, row, reason):
     with pytest.raises(ValueError, match=reason):
         codec.encode_rows(row) if isinstance(codec, TableCodec) else codec.encode(row)
 
 
 @pytest.mark.parametrize("value", ["x", None, math.nan, 1e39, 10**400, 1j])
-def test_a_table_holds_numbers(value):
+def test_tables_refuse_values_beyond_float32(value):
     raises("feature 'a' is .*: only numbers that float32 can hold go into a table", rows_to_table, [Row({"a": value})])
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_raise_anything_but_value_error(value):
+def test_random_bytes_raise_only_value_error(value):
     for codec in (JSON, FLOAT32):
         try:
             row = codec.decode(value)
@@ -187,7 +187,7 @@ def test_a_poll_of_packed_rows_is_its_rows(table):
     assert {column.dtype for column in rows.columns} == {np.dtype(np.float32)}
 
 
-def test_a_poll_with_a_message_of_another_length_is_none():
+def test_batch_with_a_message_of_invalid_length_is_not_decoded():
     for values in ([bytes(8), bytes(7), bytes(9)], [bytes(16)]):
         assert Float32Codec(1).decode_batch(*concatenate_rows(values), [0]) is None
 

@@ -56,7 +56,7 @@ def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
 
 
 @pytest.mark.parametrize("keep", [[], ["b.c", "y", "n"]])
-def test_rows_that_are_no_numbers_are_decoded_once(monkeypatch, keep):
+def test_rows_with_other_values_are_decoded_once(monkeypatch, keep):
     rng, codec, decoded = random.Random(3), JSONCodec("y"), []
     texts = [json.dumps({"a": rng.gauss(0.0, 1.0), "b.c": "x", "n": {"m": i}, "y": i % 2}).encode() for i in range(30)]
     texts[7] = b"[1]"
