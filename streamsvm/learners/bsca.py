@@ -86,6 +86,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
 
     @property
     def _max_new_vectors(self) -> int:  # type: ignore[override]
+        """The number of support vectors that one row can add, including replayed rows."""
         return 1 + (self.replay_steps if self.replay else 0)
 
     @classmethod

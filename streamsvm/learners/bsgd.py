@@ -94,11 +94,13 @@ class Descent(BudgetedEstimator):
         return "pegasos"
 
     def _check_parameters(self) -> None:
+        """Raise a ValueError also if eta0 and l2 do not fit the learning rate schedule."""
         super()._check_parameters()
         if self.learning_rate in ("constant", "floor"):
             check_decay(self.eta0, self.l2)
 
     def _make_rule_state(self) -> dict[str, Any]:
+        """Return the initial state of the update rule, with the code of the schedule."""
         return {"schedule": SCHEDULES[self.learning_rate], "fit_intercept": self.fit_intercept, "l2": self.l2, "eta0": self.eta0}
 
 

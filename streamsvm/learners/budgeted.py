@@ -61,9 +61,11 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     @property
     def _dtype(self) -> Any:
+        """The dtype of rows before they are scaled: float64 if the model scales them."""
         return np.float32 if self.scaling is None else np.float64
 
     def _make_store(self, outputs: int, columns: int) -> SupportVectorStore:
+        """Return a store for support vectors, with the memory that strategy and replay need."""
         # In a learner without the parameter ``maintenance``, the update rule maintains the budget, or nothing does.
         self._strategy = choose_strategy(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
         gram = self._needs_gram or self._strategy.needs_gram
@@ -73,12 +75,14 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=columns)
 
     def _make_store_attributes(self, store: SupportVectorStore) -> dict[str, Any]:
+        """Return the attributes that depend on the store, with the row before scaling as current row."""
         row = store.views.unscaled if self.scaling else store.views.rows[0]
         return {**super()._make_store_attributes(store), "_row": row, "_n_outputs": store.n_outputs // 2, "_is_ready": False}
 
     # One row --------------------------------------------------------------------------------------------------------------
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
+        """Learn a row within the budget. A refused row, or one that exceeds the budget, does not change the model."""
         store, n_features = self._store, -1
         try:
             if self._features.fill_row(self._row, x, True):
@@ -301,6 +305,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             )
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
+        """Return the ranges of fields that learning changes; with scaling, ``gamma_rows`` is not one of them."""
         return super()._list_learned_fields() if self.scaling is None else {}
 
 

@@ -59,11 +59,13 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         super().__post_init__()
 
     def _check_parameters(self) -> None:
+        """Raise a ValueError that names a parameter if it is out of its range."""
         check_number("max_classes", self.max_classes, 2, inclusive=True, high=2**20, integer=True)
         super()._check_parameters()
 
     @property
     def _multiclass(self) -> bool:
+        """Whether the model accepts more than two labels; river reads it."""
         return self.max_classes > 2
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
@@ -208,6 +210,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @contextmanager
     def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
+        """Multiply weights by class weights, and leave out rows whose labels exceed ``max_classes``."""
         batch, excess = self._drop_excess_labels(batch)
         with self._weight_batch(batch, together) as weighted:
             yield weighted
@@ -264,6 +267,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @contextmanager
     def _rollback_names_on_error(self) -> Iterator[None]:
+        """Remove the feature names and labels that were added inside the block, if it raises or is interrupted."""
         n_labels = self._labels.n_seen
         try:
             with super()._rollback_names_on_error():
@@ -273,6 +277,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             raise
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return the targets of labels, float64 [n], and the number of outputs that each row needs; add new labels."""
         labels = self._labels
         targets, outputs = np.empty(len(batch.y)), np.empty(len(batch.y), np.int64)
         for i, label in enumerate(batch.y):
@@ -312,6 +317,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return to_series(values[:, 0], like)
 
     def _predict_rows(self, X: Any) -> Any:
+        """Return the predicted labels of `predict_many`."""
         decisions, like = self._compute_outputs(X, DECISION)
         return to_series(self._labels.decode_array(decisions[:, 0]), like)
 
@@ -355,6 +361,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._labels.positive
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
+        """Return the targets of labels, float64 [n], and NaN for None; return None if a label is new."""
         targets = self._labels.targets
         try:
             return np.array([np.nan if label is None else targets[label] for label in y])
@@ -364,6 +371,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def _decode_predictions(
         self, outputs: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
+        """Convert outputs [n, 1 and probabilities] to labels and their probabilities; see `predict_then_learn`."""
         labels = self._labels
         predictions = labels.decode_list(outputs[:, 0])
         if probability != "all":
@@ -373,6 +381,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return predictions, labels.make_probabilities(outputs[:, 1])
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        """Add the labels of another model; return -1 if its decision values have the opposite sign in this model, or else 1."""
         if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
             raise ValueError(
                 f"labels must be two for one output, or one for each of several outputs; got {labels!r} for {outputs} outputs"
@@ -389,6 +398,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return {**super().__getstate__(), "labels": self.labels, **label_counts, **ignored}
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
+        """Restore the labels from a saved state, and return the number of outputs that they need."""
         self._labels.restore_labels(state["labels"])
         return self._labels.outputs
 
@@ -404,12 +414,14 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     """The base of classifiers with support vectors. Two classes share one output; with more classes, each has its own."""
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        """Add the labels of another model, and their outputs; return the sign of its decision values in this model."""
         sign = super()._set_start_labels(labels, outputs)
         if outputs > 1:
             self._resize(outputs)
         return sign
 
     def _grow_outputs(self, store: SupportVectorStore, outputs: int) -> None:
+        """Initialise new outputs in a larger copy of the store; the first new one splits the output of two labels."""
         if self._n_outputs == 1:
             positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
             split_output(store.views, positive)

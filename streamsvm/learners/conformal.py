@@ -314,6 +314,7 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
             self._calibration.add_score(1.0 - float(probabilities.get(y, 0.0)))
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
+        """Learn the scores of rows that have a label, and return the classifier's labels."""
         for i, label in enumerate(y):
             if columns and label is not None and (weights is None or weights[i] > 0.0):
                 self._calibration.add_score(1.0 - (float(columns[label][i]) if label in columns else 0.0))

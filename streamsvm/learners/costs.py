@@ -75,6 +75,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
         self._merge_within(others, units)
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:  # noqa: ARG002
+        """Return the labels with the least expected costs."""
         if not columns:  # the classifier has not learned a label yet
             return labels
         names, probabilities = list(columns), np.array(list(columns.values()))

@@ -38,9 +38,11 @@ class DualAscent(BudgetedEstimator):
     """
 
     def _make_rule_state(self) -> dict[str, Any]:
+        """Return the initial state of the update rule; ``one_pass`` turns on the limits of single passes."""
         return {**super()._make_rule_state(), "one_pass": self.averaging > 0}
 
     def _list_fixed_fields(self) -> dict[str, Any]:
+        """Return fields of the block that the parameters determine: drift is only detected with averaging."""
         unused = [] if self.averaging > 0 else ["forgotten", "drifts"]
         return {**super()._list_fixed_fields(), **{name: self._rule_record[0][name].copy() for name in unused}}
 

@@ -216,9 +216,11 @@ class Ensemble(ScalingEstimator):
 
     @property
     def _dtype(self) -> Any:
+        """The dtype of rows before they are scaled."""
         return np.float64
 
     def _make_store(self, outputs: int, columns: int) -> EnsembleStore:
+        """Return a store with the memory of all experts."""
         specs = self._expert_specs
         places = [expert.plan_memory(outputs) for expert in specs]
         store = EnsembleStore(places, self.max_features, outputs, self._has_targets, columns)
@@ -232,6 +234,7 @@ class Ensemble(ScalingEstimator):
         return store
 
     def _make_store_attributes(self, store: EnsembleStore) -> dict[str, Any]:
+        """Return the attributes that depend on the store; the experts' functions must be linked again."""
         v, inherited = store.views, super()._make_store_attributes(store)
         views = {"_row": v.unscaled[0], "_scores": v.scores, "_n_outputs": int(v.header[0]["n_outputs"])}
         return {**inherited, **views, "_is_connected": False, "_is_ready": False}
@@ -244,11 +247,13 @@ class Ensemble(ScalingEstimator):
     # Rows -----------------------------------------------------------------------------------------------------------------
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
+        """Link the experts' functions if necessary, and return an output of a row."""
         if not self._is_connected:
             self._connect_experts()
         return super()._compute_output(x, output)
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
+        """Link the experts' functions, and write the outputs of rows into ``values``."""
         self._connect_experts()
         super()._compute_matrix_outputs(matrix, columns, output, values)
 
@@ -271,6 +276,7 @@ class Ensemble(ScalingEstimator):
             self._is_ready = True
 
     def _find_output_code(self, name: OutputName) -> int:
+        """Return the code of the output "auto"; raise a ValueError for others."""
         if name != "auto":
             raise ValueError(f"output must be 'auto': {type(self).__name__} combines the last and the average iterates")
         return super()._find_output_code(name)
@@ -292,6 +298,7 @@ class Ensemble(ScalingEstimator):
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
 
     def _find_known_rows(self, x: Mapping[Any, Any]) -> KnownRows:
+        """Return the rows of the instance memory, or else the support vectors of a kernel machine."""
         self._compute_output(x, iterates.DECISION)  # computes the distances to the rows of an instance memory
         experts = list(zip(self._expert_specs, self._store.stores, strict=True))
         for memory in (stores[0] for expert, stores in experts if isinstance(expert, Neighbours)):

@@ -151,6 +151,7 @@ class OnlineEstimator(StoreEstimator):
 
     @property
     def _output_address(self) -> int:
+        """The address of the compiled output function."""
         return get_address(self._output_function, OUTPUT_SIGNATURE, "f8")
 
     @property

@@ -23,7 +23,7 @@ from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.ensemble import ExpertFunctions
 from streamsvm.learners.classifier import split_output
 from streamsvm.learners.estimator import check_record
-from streamsvm.learners.kernel_rls import check_work, grow_outputs, holds_labels
+from streamsvm.learners.kernel_rls import check_stored_rows, grow_outputs, has_label_targets
 
 _AVERAGING, _EPSILON = 3000, 0.1  # the defaults of these parameters in the learners themselves
 
@@ -85,12 +85,14 @@ class Learner(Expert):
         return common, rule_record
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:
+        """Write the common state and the state of the update rule into a new store."""
         common, rule_record = self._make_initial_states(loss)
         common["random"] = random
         state = np.frombuffer(common.tobytes() + rule_record.tobytes(), np.uint8)
         store.block[STATE_BEGIN : STATE_BEGIN + len(state)] = state
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:  # noqa: ARG002
+        """Raise a ValueError if a field of the two states is out of its range."""
         for saved, initial in zip(self.get_states(store), self._make_initial_states(loss), strict=True):
             check_record(saved, initial, self.learned)
 
@@ -113,11 +115,13 @@ class KernelLearner(Learner):
         return {"kernel": self.kernel, "degree": 3, "coef0": 1.0 if self.kernel == POLY else 0.0}
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:
+        """Write the states and the kernel parameters into a new store."""
         super().initialize_store(store, random, loss)
         for name, value in {**self._kernel_numbers, "gamma": self.width}.items():
             store.views.header[name] = value
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:
+        """Raise a ValueError if the states or the kernel parameters do not fit the model."""
         super().check_store(store, outputs, loss)
         for name, value in {"n_outputs": self.rows_per_output * outputs, **self._kernel_numbers}.items():
             if store.views.header[0][name] != value:
@@ -140,9 +144,11 @@ class BudgetedMachine(KernelLearner):
     dtype: ClassVar[np.dtype[np.void]] = ascent.state
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
+        """Return memory for the support vectors, with coefficients of both iterates."""
         return ExpertSpec(2, SupportVectorStore, {"budget": self.budget, "outputs": 2 * outputs})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
+        """Use more rows of coefficients; two labels become two outputs."""
         if before == 1:
             split_output(stores[0].views, positive)
         stores[0].n_outputs = 2 * outputs
@@ -156,9 +162,11 @@ class Linear(Learner):
     dtype: ClassVar[np.dtype[np.void]] = linear_step.STATE
 
     def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
+        """Return memory for one store per output."""
         return ExpertSpec(2, WeightStore, {"takes_rows": False})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
+        """Initialise the stores of new outputs; the second of two labels gets the negative weights."""
         if before == 1:
             stores[1].block[:] = stores[0].block
             weights = stores[1 - positive].views
@@ -181,16 +189,19 @@ class Landmarks(KernelLearner):
     learned: ClassVar[Mapping[str, Any]] = MappingProxyType({**iterates.COMMON_RANGES, **least_squares.STATE_RANGES})
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
+        """Return memory for the landmarks and the normal equations."""
         return ExpertSpec(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
+        """Initialise the weights of new outputs."""
         grow_outputs(stores[0].block, before, outputs, positive)
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:
+        """Raise a ValueError if the states, the kernel parameters or the stored rows do not fit the model."""
         super().check_store(store, outputs, loss)
         rule_record = self.get_states(store)[1]
-        check_work(store, rule_record)
-        if loss == iterates.HINGE and not holds_labels(store, rule_record):
+        check_stored_rows(store, rule_record)
+        if loss == iterates.HINGE and not has_label_targets(store, rule_record):
             raise ValueError("the saved model is corrupt: an expert stores targets that are not labels")
 
 
@@ -206,6 +217,7 @@ class SecondOrder(Expert):
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(newton.predict_second_order, newton.update_second_order)
 
     def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
+        """Return memory for a matrix of features by features, which is part of the ensemble's arrays."""
         return ExpertSpec(1, is_second_order=True)
 
 
@@ -247,14 +259,17 @@ class Neighbours(Expert):
     )
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
+        """Return memory for the stored rows: twice as many with three or more labels."""
         return ExpertSpec(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
+        """Change stored targets from signs of two labels to indices."""
         if before == 1:
             targets = stores[0].views.targets[: stores[0].n_rows]
             targets[:] = np.where(targets == 1.0, positive, 1 - positive)
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:
+        """Raise a ValueError if a stored target is not a label of the model."""
         if loss == iterates.HINGE and not np.isin(store.views.targets, np.arange(max(outputs, 2))).all():
             raise ValueError("the saved model is corrupt: its instance memory has targets that are not labels")
 
@@ -269,12 +284,15 @@ class Forest(Expert):
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_labels, forest.update_labels, forest.rescale_forest)
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
+        """Return memory for the trees and their rows."""
         return ExpertSpec(2, ForestStore, {"rows": self.rows, "labels": max(outputs, 2)})
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:  # noqa: ARG002
+        """Seed the random choices of a new store."""
         store.views.header["random"] = random
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
+        """Exchange the first two labels in all trees, if the positive one came first."""
         if before == 1 and positive == 0:
             stores[0].swap_labels()
 
@@ -287,4 +305,5 @@ class NumberForest(Forest):
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_targets, forest.update_targets, forest.rescale_forest)
 
     def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
+        """Return memory for the trees and their rows."""
         return ExpertSpec(2, ForestStore, {"rows": self.rows, "labels": 0})

@@ -49,14 +49,17 @@ class KernelEstimator(OnlineEstimator):
         header["gamma"], self._common["gamma_rows"] = (1.0, 0) if is_estimated else (self.gamma, GAMMA_GIVEN)
 
     def _make_store_attributes(self, store: Any) -> dict[str, Any]:
+        """Return the attributes that depend on the store, with views of the current row and its decision values."""
         return {**super()._make_store_attributes(store), "_row": store.views.rows[0], "_scores": store.views.scores}
 
     def _check_parameters(self) -> None:
+        """Raise a ValueError that names a parameter if it is out of its range."""
         super()._check_parameters()
         check_learner_kernel(self.kernel, self.gamma, self.coef0)
 
     @property
     def _kernel_kind(self) -> int:
+        """The code of the kernel in compiled code."""
         return KERNELS[self.kernel]
 
     @property
@@ -81,6 +84,7 @@ class KernelEstimator(OnlineEstimator):
         return float(self._store.views.header[0]["gamma"])
 
     def _find_known_rows(self, x: Mapping[Any, Any]) -> KnownRows:
+        """Return the support vectors, their Euclidean distances to a row, and their labels."""
         vectors = self._store.vectors
         if self._kernel_kind not in KERNELS.values():  # random frequencies, which are not rows
             return super()._find_known_rows(x)
@@ -92,9 +96,11 @@ class KernelEstimator(OnlineEstimator):
         return KnownRows(vectors, distances, labels, "support vectors")
 
     def _list_fixed_fields(self) -> dict[str, Any]:
+        """Return the kernel parameters in the block."""
         header = self._store.views.header[0]
         gamma = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
         return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **gamma}
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
+        """Return the range of ``gamma_rows``, if gamma is estimated."""
         return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}

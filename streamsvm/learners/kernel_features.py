@@ -96,6 +96,7 @@ class FOGD(ReferenceClassifier):
 
     @property
     def _kernel_kind(self) -> int:
+        """The code of random Fourier features, in place of a kernel."""
         return FOURIER
 
     def start_from(self, *_: Any, **__: Any) -> NoReturn:
@@ -205,6 +206,7 @@ class NOGD(ReferenceClassifier, MergeableExpansion):
     _needs_gram = True
 
     def _make_rule_state(self) -> dict[str, Any]:
+        """Return the initial state of the update rule; raise a ValueError if the rank is out of its range."""
         if self.rank is not None:
             check_number("rank", self.rank, 1, inclusive=True, high=self.budget, integer=True)
         rank = max(self.budget // 5, 1) if self.rank is None else self.rank

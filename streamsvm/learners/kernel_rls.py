@@ -48,7 +48,7 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
     v.cache[0]["valid"] = 0
 
 
-def holds_labels(store: LandmarkStore, s: np.void) -> bool:
+def has_label_targets(store: LandmarkStore, s: np.void) -> bool:
     """Return whether all stored targets of a classifier are labels: indices of outputs, or 1 and -1 with one output."""
     v = store.views
     valid_targets = range(store.n_outputs) if store.n_outputs > 1 else (-1.0, 1.0)
@@ -56,7 +56,7 @@ def holds_labels(store: LandmarkStore, s: np.void) -> bool:
     return bool(np.isin(targets, list(valid_targets)).all())
 
 
-def check_work(store: LandmarkStore, s: Any) -> None:
+def check_stored_rows(store: LandmarkStore, s: Any) -> None:
     """Raise a ValueError unless the numbers of stored rows, which compiled code uses as array indices, fit the store.
 
     ``s`` is a record of `streamsvm.core.steps.least_squares.STATE`.
@@ -107,12 +107,15 @@ class KernelRLS(KernelEstimator):
         self._write_rule_state()
 
     def _make_rule_state(self) -> dict[str, Any]:
+        """Return the initial state of the update rule."""
         return {**super()._make_rule_state(), **INITIAL_STATE}
 
     def _make_store(self, outputs: int, columns: int) -> LandmarkStore:
+        """Return a store for landmarks and normal equations."""
         return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
 
     def _make_store_attributes(self, store: LandmarkStore) -> dict[str, Any]:
+        """Return the attributes that depend on the store."""
         return {**super()._make_store_attributes(store), "_n_outputs": store.n_outputs}
 
     # Properties of the model ------------------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ class KernelRLS(KernelEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        check_work(self._store, self._rule_record[0])
+        check_stored_rows(self._store, self._rule_record[0])
 
 
 @learner
@@ -194,11 +197,12 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     max_classes: int = MAX_CLASSES
 
     def _grow_outputs(self, store: LandmarkStore, outputs: int) -> None:
+        """Initialise new outputs in a larger copy of the store."""
         grow_outputs(store.block, self._n_outputs, outputs, 0 if self._labels.is_positive_first else 1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if self._labels.outputs != self._store.n_outputs or not holds_labels(self._store, self._rule_record[0]):
+        if self._labels.outputs != self._store.n_outputs or not has_label_targets(self._store, self._rule_record[0]):
             raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels do not fit its {self._n_outputs} outputs")
 
     @classmethod

@@ -43,9 +43,11 @@ class LinearEstimator(Mergeable):
         self._write_rule_state()
 
     def _make_store(self, outputs: int, columns: int) -> WeightStore:  # noqa: ARG002 - there is one output
+        """Return a store for the weights."""
         return WeightStore(self.max_features, columns=columns)
 
     def _make_store_attributes(self, store: WeightStore) -> dict[str, Any]:
+        """Return the attributes that depend on the store."""
         return {**super()._make_store_attributes(store), "_row": store.views.row}
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
@@ -70,6 +72,7 @@ class LinearEstimator(Mergeable):
             features.raise_for_row(x)
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
+        """Return an output of a row, by a faster function if the row has all features."""
         f: float
         if self._features.try_fill_row(self._row, x):
             f = linear_step.compute_full_output(self._block, output)
@@ -80,6 +83,7 @@ class LinearEstimator(Mergeable):
         return f
 
     def _learn_batch(self, batch: Batch) -> None:
+        """Learn all rows of a batch, or raise a ValueError for the first invalid one without learning any."""
         with self._rollback_names_on_error():
             targets, _ = self._encode_targets(batch)
             columns = self._admit_features(batch)
@@ -88,9 +92,11 @@ class LinearEstimator(Mergeable):
             linear_step.learn_rows(self._block, X, part_columns, targets[part], batch.weights[part])
 
     def _find_first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
+        """Return the index of the first row with a number that is not finite or is too large; -1 if all rows are valid."""
         return int(linear_step.find_refused_row(self._block, matrix, columns))
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
+        """Write the outputs of rows [n, features] into ``values``; NaN for rows that are refused."""
         linear_step.compute_outputs(self._block, matrix, columns, output, values)
 
     @property
@@ -172,6 +178,7 @@ class LinearEstimator(Mergeable):
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
+        """Set the weights to the mean of the sources' weights, by their shares; a weight of 0 is left out."""
         if rows is not None:
             raise ValueError("linear models are merged by averaging their weights: merge them without rows")
         self._merge_counters(sources)

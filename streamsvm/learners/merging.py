@@ -64,6 +64,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
         return "fitted" in (self._rule_record.dtype.names or ()) and not self._rule_record["fitted"][0]
 
     def _check_merge(self, other: Any) -> None:
+        """Raise a ValueError unless another model can be merged into this one."""
         super()._check_merge(other)
         if getattr(self, "replay", 0):
             raise ValueError("models with a window of rows cannot be merged: its rows are of one stream. Set replay=0")
@@ -76,6 +77,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             )
 
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
+        """Become the union of the sources, reduced to the budget, and refit the coefficients."""
         can_refit = self._common["loss"][0] in (HINGE, EPSILON_INSENSITIVE)
         if rows is not None and not can_refit:
             raise ValueError(f"a {type(self).__name__} has no labels or targets to fit: merge without rows")

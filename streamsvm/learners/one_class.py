@@ -71,6 +71,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     _loss = ONE_CLASS
 
     def _make_rule_state(self) -> dict[str, Any]:
+        """Return the initial state of gradient descent with l2 = nu."""
         # With another schedule, the first step of the threshold would be 1 / nu, and take many rows to correct.
         return {"schedule": CAPPED, "eta0": 1.0, "l2": self.nu, "fit_intercept": True}
 
@@ -145,6 +146,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return zeros as targets, and one output for each row."""
         return np.zeros(batch.n_in_call), np.ones(batch.n_in_call, np.int64)
 
     @overload

@@ -189,6 +189,7 @@ class Forgetron(ReferenceClassifier, MergeableExpansion):
     _rule = forgetron_step
 
     def _merge_sources(self, parts: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
+        """Merge the models, and add up their mistakes and damages."""
         super()._merge_sources(parts, rows)
         for name in ("mistakes", "damage"):  # the sum of damages stays within the limit for the sum of mistakes
             self._rule_record[name] = sum(part.model._rule_record[name][0] for part in parts)

@@ -168,6 +168,7 @@ class Projectron(ReferenceClassifier, MergeableExpansion):
     _margin_steps = False
 
     def _make_rule_state(self) -> dict[str, Any]:
+        """Return the initial state of the update rule."""
         return {"eta": self.eta, "margin_steps": self._margin_steps}
 
 

@@ -92,6 +92,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             )
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        """Return 1; raise a ValueError if labels or several outputs are passed."""
         self._first_targets = None
         return super()._set_start_labels(labels, outputs)
 
@@ -100,6 +101,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         self._first_targets = None
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return targets, float64 [n], and one output for each row; raise a ValueError for the first invalid target."""
         targets = np.empty(len(batch.y))
         for i, y in enumerate(batch.y):
             try:
@@ -109,6 +111,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return targets, np.ones(len(targets), np.int64)
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
+        """Return targets, float64 [n], and NaN for None; None if one is invalid or the scale of targets is not checked yet."""
         try:
             targets = [np.nan if target is None else validate_target(target) for target in y]
         except ValueError:
@@ -116,6 +119,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return None if self._first_targets is not None else np.array(targets)
 
     def _predict_rows(self, X: Any) -> Any:
+        """Return the predicted targets of `predict_many`."""
         decisions, like = self._compute_outputs(X, DECISION)
         return to_series(decisions[:, 0], like)
 

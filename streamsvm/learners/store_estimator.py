@@ -104,6 +104,7 @@ class StoreEstimator(RiverEstimator):
 
     @property
     def _mutable_attributes(self) -> set[str]:
+        """The parameters that river's ``mutate`` may change: none."""
         return set()
 
     # The store --------------------------------------------------------------------------------------------------------------

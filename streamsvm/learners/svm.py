@@ -188,6 +188,7 @@ class SVMRegressor(OnlineRegressor, Ensemble):
 
     @property
     def _error_unit(self) -> float:
+        """The standard deviation of targets, by which errors of scaled targets are multiplied."""
         return float(target_predictions.compute_deviation(self._store.views.target_moments[0]))
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -113,6 +113,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
 
     @property
     def _multiclass(self) -> bool:
+        """Whether more than two labels are accepted: no."""
         return False
 
     @property
@@ -253,9 +254,11 @@ class TunedThresholdClassifier(ClassifierWrapper):
         self._choose_threshold()
 
     def _can_learn_batch(self, y: Sequence[Any]) -> bool:
+        """Return whether both labels are known, and the batch has no others."""
         return len(self._labels) == 2 and {*y} - {None} <= {*self._labels}
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
+        """Return the labels by the current threshold, which changes while rows with a label are counted."""
         # Row by row, because counting a row may change the threshold for the next one.
         for i, values in enumerate(zip(*(column.tolist() for column in columns.values()), strict=True)):
             probabilities = dict(zip(columns, values, strict=True))

@@ -29,10 +29,12 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
 
     @property
     def _wrapped_model(self) -> base.Classifier:
+        """The wrapped classifier, as river's wrappers call it."""
         return self.classifier
 
     @property
     def _multiclass(self) -> bool:
+        """Whether the wrapped classifier accepts more than two labels."""
         return bool(self.classifier._multiclass)
 
     @property
@@ -134,6 +136,7 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
 
     @property
     def _wrapped_model(self) -> base.Regressor:
+        """The wrapped regressor, as river's wrappers call it."""
         return self.regressor
 
     def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
