@@ -1,4 +1,4 @@
-"""The slow twin of labels that come later, and streams to try it on: every row and label has a fate that is counted."""
+"""A naive implementation of learning with delayed labels, and random streams of rows and labels to compare it on."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ FATES = [*LABEL_FATES, "features", "pending", "expired_age", "expired_count", "d
 
 
 def streams(seed, n, max_age, early=0.1, late=0.1, twice=0.05, never=0.02):
-    """Rows and labels of a stream, both in the order of their times: of the labels some come early, some late, some twice."""
+    """Return random rows and labels, each ordered by time; some labels are early, late, or duplicates, and some have no row."""
     rng = random.Random(seed)
     rows, labels = [], []
     for i in range(n):
@@ -48,29 +48,29 @@ def write(path, rows):
     return path
 
 
-def counted(messages, max_age):
-    """Messages of one stream with the times that they count as having: a wrong clock of one of them changes no other's."""
-    far, before, found = min(3600.0, max(10.0, max_age / 4)), -math.inf, []
-    for this, following in itertools.zip_longest(messages, messages[1:]):
-        time = this["t"]
-        if time > before + far and following is not None and following["t"] < time - far:
+def correct_times(messages, max_age):
+    """Return the messages of one stream with non-decreasing times, and with times of single wrong clocks replaced."""
+    slack, last_time, corrected = min(3600.0, max(10.0, max_age / 4)), -math.inf, []
+    for message, following in itertools.zip_longest(messages, messages[1:]):
+        time = message["t"]
+        if time > last_time + slack and following is not None and following["t"] < time - slack:
             time = following["t"]
-        before = max(before, time)
-        found.append({**this, "t": before})
-    return found
+        last_time = max(last_time, time)
+        corrected.append({**message, "t": last_time})
+    return corrected
 
 
 def with_wrong_clocks(messages, seed, seconds):
-    """Messages of which some are so far ahead."""
+    """Return messages, 2 % of which are ``seconds`` ahead."""
     rng = random.Random(seed)
-    return [{**each, "t": each["t"] + seconds * (rng.random() < 0.02)} for each in messages]
+    return [{**message, "t": message["t"] + seconds * (rng.random() < 0.02)} for message in messages]
 
 
 def replay(rows, labels, model, max_age, max_rows=10**9, negative=None):
-    """Learn the streams in memory, by lists that are searched from the beginning. Return the metric, its hits and the counts."""
+    """Learn the streams in memory, with linear search in lists. Return the metric, and the numbers of rows and labels by fate."""
     events = [(row["t"], 0, row) for row in rows] + [(label["t"], 1, label) for label in labels]
     counts, metric = dict.fromkeys(FATES, 0), metrics.Accuracy()
-    waiting, early, settled = [], [], []  # of (time, key, ...)
+    waiting, early, settled = [], [], []  # entries are tuples of time, key and more
 
     def find(entries, key):
         return next((entry for entry in entries if entry[1] == key), None)
@@ -94,10 +94,10 @@ def replay(rows, labels, model, max_age, max_rows=10**9, negative=None):
         for entry in [entry for entry in waiting if entry[0] < now - max_age]:
             expire(entry, now, "age")
         key = str(event["id"])
-        met = find(settled, key)
+        settled_entry = find(settled, key)
         if kind == 0:
             counts["features"] += 1
-            if met or find(waiting, key):
+            if settled_entry or find(waiting, key):
                 counts["duplicate_rows"] += 1
             else:
                 x = {"a": event["a"], "b": event["b"]}
@@ -111,8 +111,8 @@ def replay(rows, labels, model, max_age, max_rows=10**9, negative=None):
                     waiting.append((now, key, x, predicted))
         else:
             counts["labels"] += 1
-            if met:
-                counts["late_labels" if met[2] else "duplicate_labels"] += 1
+            if settled_entry:
+                counts["late_labels" if settled_entry[2] else "duplicate_labels"] += 1
             elif row := find(waiting, key):
                 waiting.remove(row)
                 settled.append((now, key, False))
@@ -133,7 +133,7 @@ def replay(rows, labels, model, max_age, max_rows=10**9, negative=None):
 
 
 def check_sums(counts, rows, labels, refused=0):
-    """Each row and each label has one fate."""
+    """Check that each row and each label has exactly one fate."""
     expired = sum(counts[f"expired_{reason}"] for reason in ("age", "count", "bytes"))
     assert counts["expired_rows"] == expired
     assert counts["features"] == counts["joined"] + expired + counts["duplicate_rows"] + counts["pending"]
@@ -142,11 +142,11 @@ def check_sums(counts, rows, labels, refused=0):
 
 
 def check_replayed(folder, rows, labels, max_age):
-    """The newest checkpoint of a run holds what a replay gives."""
-    found, model, delayed = read_newest(folder), make_model(), DelayedLabels()
+    """Check that the newest checkpoint of a run equals a replay."""
+    checkpoint, model, delayed = read_newest(folder), make_model(), DelayedLabels()
     metric, counts = replay(rows, labels, model, max_age)
-    assert dumps(found.model) == dumps(model)
-    assert dumps(found.state["scores"]["scores"][0]["metric"]) == dumps(metric)
-    delayed.restore(found.header["delayed"], found.state["waiting"])
+    assert dumps(checkpoint.model) == dumps(model)
+    assert dumps(checkpoint.state["scores"]["scores"][0]["metric"]) == dumps(metric)
+    delayed.restore(checkpoint.header["delayed"], checkpoint.state["waiting"])
     assert {name: delayed.counts[name] for name in FATES} == counts
     check_sums(delayed.counts, len(rows), len(labels))

@@ -1,4 +1,4 @@
-"""Labels that come later, from another stream: equal to a replay in memory, whatever comes, and however often it is killed."""
+"""Delayed labels from a second stream: results equal a replay in memory, also for invalid messages and killed runs."""
 
 import datetime
 import json
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import dummy, metrics
 
-from delayed_twin import FATES, check_replayed, check_sums, counted, replay, streams, with_wrong_clocks, write
+from delayed_twin import FATES, check_replayed, check_sums, correct_times, replay, streams, with_wrong_clocks, write
 from killing import whole_and_killed
 from loops import make_model
 from refused import raises
@@ -37,14 +37,14 @@ def iterable(rows, name="rows"):
     return IterableSource([({k: v for k, v in row.items() if k != "y"}, row.get("y")) for row in rows], name)
 
 
-def joined(rows, labels, **more):
-    return JoinedSource(iterable(rows), iterable(labels, "labels"), **JOIN, **more)
+def join(rows, labels, **options):
+    return JoinedSource(iterable(rows), iterable(labels, "labels"), **JOIN, **options)
 
 
 def learn(rows, labels, model=None, delayed=None, max_age=None, **options):
     delayed = DelayedLabels() if delayed is None else delayed
     loop = DelayedLearningLoop(
-        joined(rows, labels, max_age=max_age), model or make_model(), metrics.Accuracy(), delayed=delayed, **options
+        join(rows, labels, max_age=max_age), model or make_model(), metrics.Accuracy(), delayed=delayed, **options
     )
     return loop.run(), loop
 
@@ -58,18 +58,18 @@ def label(key, time, y=True):
 
 
 @pytest.mark.parametrize("negative", [None, False])
-def test_the_model_is_that_of_a_replay(negative):
+def test_the_model_equals_that_of_a_replay_in_memory(negative):
     rows, labels = streams(3, 1500, 60.0)
     model = make_model()
     metric, counts = replay(rows, labels, model, 60.0, negative=negative)
     limits = {"max_age": 60.0} | ({} if negative is None else {"expired": "negative", "negative": negative})
-    end, loop = learn(rows, labels, delayed=DelayedLabels(**limits))
+    progress, loop = learn(rows, labels, delayed=DelayedLabels(**limits))
     assert dumps(loop.model) == dumps(model)
     assert dumps(loop.metric) == dumps(metric)
-    assert {name: end.delayed[name] for name in FATES} == counts
-    check_sums(end.delayed, len(rows), len(labels))
-    assert end.rows == len(rows) + len(labels)
-    assert end.learned == counts["joined"] + (counts["expired_age"] if negative is not None else 0)
+    assert {name: progress.delayed[name] for name in FATES} == counts
+    check_sums(progress.delayed, len(rows), len(labels))
+    assert progress.rows == len(rows) + len(labels)
+    assert progress.learned == counts["joined"] + (counts["expired_age"] if negative is not None else 0)
     assert min(counts[fate] for fate in FATES if fate not in ("refused", "expired_count", "early", "pending")) > 0
 
 
@@ -81,26 +81,26 @@ def test_the_model_is_that_of_a_replay(negative):
     st.integers(1, 3),
     st.integers(0, 39),
 )
-def test_every_message_has_the_fate_that_the_twin_gives_it(messages, max_age, max_rows, cut):
+def test_resumed_random_streams_equal_a_replay(messages, max_age, max_rows, cut):
     rows, labels, now = [], [], 0.0
     for is_row, key, step, y in messages:
         now += step
         (rows if is_row else labels).append({"id": key, "t": now, **({"a": now, "b": 1.0} if is_row else {"y": y})})
-    twin = dummy.NoChangeClassifier()
-    metric, counts = replay(rows, labels, twin, max_age, max_rows)
+    replayed_model = dummy.NoChangeClassifier()
+    metric, counts = replay(rows, labels, replayed_model, max_age, max_rows)
     model = dummy.NoChangeClassifier()
-    source, delayed = joined(rows, labels), DelayedLabels(max_age=max_age, max_rows=max_rows)
+    source, delayed = join(rows, labels), DelayedLabels(max_age=max_age, max_rows=max_rows)
     loop = DelayedLearningLoop(source, model, metrics.Accuracy(), delayed=delayed)
     if not messages:
         return
     loop.run(cut)
     facts, entries = delayed.state, delayed.serialise_entries()
-    resumed, again = DelayedLabels(max_age=max_age, max_rows=max_rows), joined(rows, labels)
+    resumed, new_source = DelayedLabels(max_age=max_age, max_rows=max_rows), join(rows, labels)
     resumed.restore(json.loads(json.dumps(facts)), entries)
     assert (resumed.state, resumed.serialise_entries()) == (facts, entries)
     assert resumed.nbytes == delayed.nbytes
-    again.seek(json.loads(json.dumps(dict(source.position))))
-    loop = DelayedLearningLoop(again, model, loop.metric, delayed=resumed)
+    new_source.seek(json.loads(json.dumps(dict(source.position))))
+    loop = DelayedLearningLoop(new_source, model, loop.metric, delayed=resumed)
     loop.rows = min(cut, len(messages))
     loop.run()
     assert {name: resumed.counts[name] for name in FATES} == counts
@@ -115,23 +115,23 @@ def test_killed_learner_ends_with_the_bytes_of_a_replay(tmp_path):
     url = str(write(tmp_path / "rows.jsonl", rows))
     options = {"labels": str(write(tmp_path / "labels.jsonl", labels)), "label": "y", "join": JOIN, "delayed": {"max_age": 60.0}}
     options["passthrough"] = ["t", "id"]
-    whole, killed = whole_and_killed(tmp_path, 8, len(rows) + len(labels), url, options, predictions="out.csv")
-    assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
-    check_replayed(killed, counted(rows, 60.0), counted(labels, 60.0), 60.0)
+    uninterrupted, killed = whole_and_killed(tmp_path, 8, len(rows) + len(labels), url, options, predictions="out.csv")
+    assert max(uninterrupted.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
+    check_replayed(killed, correct_times(rows, 60.0), correct_times(labels, 60.0), 60.0)
 
 
-def test_the_prediction_that_was_made_is_scored():
+def test_the_prediction_made_before_the_label_is_scored():
     class Changing(dummy.NoChangeClassifier):
         """Predicts the label learned last."""
 
     rows = [row("a", 0.0), row("b", 2.0), row("c", 3.0), row("d", 9.0)]
     labels = [label("a", 1.0, True), label("c", 4.0, False), label("b", 5.0, False), label("d", 6.0, False)]
-    end, loop = learn(rows, labels, Changing())
-    # a: no prediction; b and c: True, when they came; d: its label came first, and is scored with what the model says then.
-    assert (end.learned, loop.metric.cm.n_samples, loop.metric.cm[False][True], loop.metric.cm[False][False]) == (4, 3, 2, 1)
+    progress, loop = learn(rows, labels, Changing())
+    # a: no prediction; b and c: True, when they came; d: its label came first, and scores the prediction when d comes.
+    assert (progress.learned, loop.metric.cm.n_samples, loop.metric.cm[False][True], loop.metric.cm[False][False]) == (4, 3, 2, 1)
 
 
-def test_predictions_are_written_when_rows_come(tmp_path):
+def test_predictions_are_written_before_labels_come(tmp_path):
     with FileSink(tmp_path / "out.jsonl") as sink:
         learn([row("a", 0.0), row(7, 2.0)], [label(7.0, 1.0, False), label("a", 3.0)], dummy.NoChangeClassifier(), sink=sink)
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -141,28 +141,33 @@ def test_predictions_are_written_when_rows_come(tmp_path):
 def test_expired_rows_are_dead_letters(tmp_path):
     letters = tmp_path / "letters.jsonl"
     delayed = DelayedLabels(max_age=5.0, expired="dead-letter")
-    end, _ = learn([row("a", 0.0), row("b", 9.0)], [label("b", 10.0)], delayed=delayed, on_error=letters, error_limit=0)
+    progress, _ = learn([row("a", 0.0), row("b", 9.0)], [label("b", 10.0)], delayed=delayed, on_error=letters, error_limit=0)
     (letter,) = map(json.loads, letters.read_text().splitlines())
     assert (letter["row"], letter["kind"], letter["raw"]) == (0, "expired", "{'key': 'a', 'x': {'a': 1.0}}")
     assert letter["place"] == "rows with labels from labels: row 0, key 'a'"
-    assert (end.refused, end.delayed["expired_rows"], end.learned) == ({}, 1, 1)
+    assert (progress.refused, progress.delayed["expired_rows"], progress.learned) == ({}, 1, 1)
     with pytest.raises(ValueError, match="needs a file or topic for these"):
-        DelayedLearningLoop(joined([], []), make_model(), delayed=DelayedLabels(expired="dead-letter"), on_error="skip")
+        DelayedLearningLoop(join([], []), make_model(), delayed=DelayedLabels(expired="dead-letter"), on_error="skip")
 
 
-def test_a_row_that_is_refused_with_its_label_is_settled(tmp_path):
+def test_a_row_refused_when_its_label_comes_is_settled(tmp_path):
     letters = tmp_path / "letters.jsonl"
     rows = [row("a", 0.0), row("b", 1.0), row("c", 2.0, a=2.0), row("d", 9.0), row("e", 10.0, a="word")]
     labels = [label("a", 3.0), label("b", 4.0, "yes"), label("b", 5.0), label("d", 6.0, "no"), label("c", 7.0, False)]
     labels += [label("e", 11.0)]
-    end, _ = learn(rows, labels, on_error=letters)
-    assert end.refused == {"label": 2, "not a number": 1}
-    assert (end.learned, end.delayed["joined"], end.delayed["refused"], end.delayed["duplicate_labels"]) == (2, 4, 2, 1)
-    check_sums(end.delayed, len(rows), len(labels), refused=1)
-    found = [json.loads(line) for line in letters.read_text().splitlines()]
-    assert found[0]["raw"] == "({'a': 1.0}, 'yes')"
-    assert "the label of row 1, key 'b'" in found[0]["place"]
-    assert "word" in found[2]["reason"]
+    progress, _ = learn(rows, labels, on_error=letters)
+    assert progress.refused == {"label": 2, "not a number": 1}
+    assert (progress.learned, progress.delayed["joined"], progress.delayed["refused"], progress.delayed["duplicate_labels"]) == (
+        2,
+        4,
+        2,
+        1,
+    )
+    check_sums(progress.delayed, len(rows), len(labels), refused=1)
+    dead_letters = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert dead_letters[0]["raw"] == "({'a': 1.0}, 'yes')"
+    assert "the label of row 1, key 'b'" in dead_letters[0]["place"]
+    assert "word" in dead_letters[2]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -176,12 +181,12 @@ def test_a_row_that_is_refused_with_its_label_is_settled(tmp_path):
         *((1_709_251_200 * 10**power, 1_709_251_200.0) for power in (0, 3, 6, 9)),
     ],
 )
-def test_times_as_sources_give_them(value, seconds):
+def test_event_times_are_parsed(value, seconds):
     assert parse_event_time(value) == seconds
 
 
 @pytest.mark.parametrize("value", [math.nan, 10**400, -(10**400), datetime.time(1)])
-def test_numbers_that_are_no_times(value):
+def test_invalid_event_times_are_refused(value):
     raises("the event time is .*(it must be seconds|in the future|too long ago)", parse_event_time, value)
 
 
@@ -209,20 +214,20 @@ def test_numbers_that_are_no_times(value):
     ],
 )
 @pytest.mark.parametrize("format", ["iterable", "jsonl"])
-def test_bad_messages_are_refused_and_leave_nothing(which, bad, reason, format, tmp_path):  # noqa: A002
+def test_invalid_messages_are_refused_without_effect(which, bad, reason, format, tmp_path):  # noqa: A002
     streams_ = {"rows": [row("a", 0.0), row("b", 2.0)], "labels": [label("a", 0.5), label("b", 3.0, False)]}
     streams_[which].insert(1, bad)
     letters = tmp_path / "letters.jsonl"
-    sources = [iterable(found, name) for name, found in streams_.items()]
+    sources = [iterable(messages, name) for name, messages in streams_.items()]
     if format == "jsonl":
-        sources = [JSONLinesSource(write(tmp_path / f"{name}.jsonl", found), "y") for name, found in streams_.items()]
+        sources = [JSONLinesSource(write(tmp_path / f"{name}.jsonl", messages), "y") for name, messages in streams_.items()]
     loop = DelayedLearningLoop(JoinedSource(*sources, **JOIN), make_model(), delayed=DelayedLabels(), on_error=letters)
-    end = loop.run()
+    progress = loop.run()
     loop.source.close()
     (letter,) = map(json.loads, letters.read_text().splitlines())
     assert reason in letter["reason"]
     assert letter["place"].startswith(loop.source._sources[which == "labels"].name)
-    assert (end.rows, end.learned, sum(end.refused.values())) == (5, 2, 1)
+    assert (progress.rows, progress.learned, sum(progress.refused.values())) == (5, 2, 1)
     expected = make_model()
     for y in (True, False):
         expected.learn_one({"a": 1.0}, y)
@@ -232,13 +237,13 @@ def test_bad_messages_are_refused_and_leave_nothing(which, bad, reason, format, 
 @pytest.mark.parametrize(
     ("max_age", "ahead", "refused"), [(1800.0, 3000.0, 1), (86_400.0, 300.0, 0), (86_400.0, 4000.0, 1), (0.0, 5.0, 0)]
 )
-def test_how_far_ahead_a_clock_may_be(max_age, ahead, refused):
+def test_times_beyond_the_clock_slack_are_refused(max_age, ahead, refused):
     now = time.time()
     rows, labels = [row("a", now - 5.0), row("b", now + ahead), row("c", now + ahead)], [label("a", now)]
-    source = joined(rows, labels, max_age=max_age)
-    bad = [found.reason for found in source if type(found) is BadRow]
-    assert len(bad) == 2 * refused
-    assert all("which is in the future" in reason for reason in bad)
+    source = join(rows, labels, max_age=max_age)
+    reasons = [row.reason for row in source if type(row) is BadRow]
+    assert len(reasons) == 2 * refused
+    assert all("which is in the future" in reason for reason in reasons)
 
 
 @settings(max_examples=60, deadline=None)
@@ -246,56 +251,52 @@ def test_how_far_ahead_a_clock_may_be(max_age, ahead, refused):
     st.lists(st.tuples(st.booleans(), st.sampled_from([0, 1, 9, 11, 30, 500, -3, -40]), st.booleans()), max_size=30),
     st.integers(0, 29),
 )
-def test_wrong_clocks_pauses_and_bad_rows_are_as_the_twin_has_them(messages, cut):
-    both, now = ([], []), 0.0
+def test_the_merged_order_equals_that_of_a_naive_implementation(messages, cut):
+    sides, now = ([], []), 0.0
     for i, (is_label, step, bad) in enumerate(messages):
         now += step
         key = "x" * 300 if bad and i % 3 == 0 else i
-        both[is_label].append(label(key, now) if is_label else row(key, now))
+        sides[is_label].append(label(key, now) if is_label else row(key, now))
 
     def source():
-        return joined(*both, max_age=40.0)
+        return join(*sides, max_age=40.0)
 
-    good = [counted([each for each in some if each["id"] != "x" * 300], 40.0) for some in both]
-    wanted = sorted(((each["t"], side, str(each["id"])) for side in (0, 1) for each in good[side]), key=lambda found: found[:2])
-    whole = list(source())
-    given = [
-        (y.time, int(type(y).__name__ == "ArrivedLabel"), y.key)
-        for found in whole
-        if type(found) is not BadRow
-        for y in found[1:]
-    ]
-    assert given == wanted
-    first, again = source(), source()
-    before = [found for _, found in zip(range(cut), first, strict=False)]
-    again.seek(json.loads(json.dumps(dict(first.position))))
-    assert [*before, *again] == whole
+    valid = [correct_times([message for message in side if message["id"] != "x" * 300], 40.0) for side in sides]
+    expected = [(message["t"], side, str(message["id"])) for side in (0, 1) for message in valid[side]]
+    expected.sort(key=lambda event: event[:2])
+    rows = list(source())
+    events = [row.y for row in rows if type(row) is not BadRow]
+    assert [(event.time, int(type(event).__name__ == "ArrivedLabel"), event.key) for event in events] == expected
+    first, resumed = source(), source()
+    first_rows = [row for _, row in zip(range(cut), first, strict=False)]
+    resumed.seek(json.loads(json.dumps(dict(first.position))))
+    assert [*first_rows, *resumed] == rows
 
 
-def test_many_that_expire_at_once_are_told_of_once():
+def test_one_warning_for_many_rows_that_expire_at_once():
     rows = [row(i, float(i)) for i in range(100)] + [row("next day", 90_000.0), row("and", 90_001.0)]
     rows += [row(1000 + i, 90_002.0 + i) for i in range(100)] + [row("a day later", 180_500.0), row("and so on", 180_500.0)]
-    with pytest.warns(UserWarning, match="expired at once|same key") as told:
+    with pytest.warns(UserWarning, match="expired at once|same key") as warned:
         learn(rows, [label("nobody", 180_600.0)], dummy.NoChangeClassifier(), DelayedLabels(max_age=1800.0))
-    told = [str(each.message) for each in told]
-    (bulk,) = (text for text in told if "expired at once" in text)
-    assert "the event time is 89,901 s ahead of the message before, and 100 of 100 rows and labels" in bulk
-    assert "max_age=1,800" in bulk
+    messages = [str(warning.message) for warning in warned]
+    (message,) = (text for text in messages if "expired at once" in text)
+    assert "the event time is 89,901 s ahead of the message before, and 100 of 100 rows and labels" in message
+    assert "max_age=1,800" in message
 
 
-def test_what_waits_is_bounded():
+def test_the_buffer_is_bounded():
     rows = [row(i, float(i), a="x" * 1000) for i in range(7000)]
     labels = [label(f"other {i}", float(i)) for i in range(3000)]
     delayed = DelayedLabels(max_age=None, max_bytes=2**22, max_rows=3500)
-    loop = DelayedLearningLoop(joined(rows, labels), dummy.NoChangeClassifier(), delayed=delayed)
-    most = 0
+    loop = DelayedLearningLoop(join(rows, labels), dummy.NoChangeClassifier(), delayed=delayed)
+    max_bytes = 0
     while loop.run(1000).rows % 1000 == 0 and loop.rows < len(rows) + len(labels):
         counts = delayed.counts
-        most = max(most, counts["bytes"])
+        max_bytes = max(max_bytes, counts["bytes"])
         assert counts["bytes"] <= 2**22
         assert max(counts["pending"], counts["early"], counts["settled"]) <= 3500
     counts = delayed.counts
-    assert most > 2**22 - 2000
+    assert max_bytes > 2**22 - 2000
     assert counts["expired_bytes"] > 4000
     assert counts["settled"] == 3500
     check_sums(counts, len(rows), len(labels))
@@ -306,29 +307,29 @@ def test_what_waits_is_bounded():
     )
 
 
-def test_a_pass_that_has_ended_goes_on_with_what_came_since(tmp_path):
+def test_a_further_pass_reads_appended_messages(tmp_path):
     rows, labels = streams(5, 300, 60.0)
-    halves = [sum(row["t"] < 150.0 for row in found) for found in (rows, labels)]
+    halves = [sum(message["t"] < 150.0 for message in messages) for messages in (rows, labels)]
     paths = [tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"]
-    for path, found, half in zip(paths, (rows, labels), halves, strict=True):
-        write(path, found[:half])
+    for path, messages, half in zip(paths, (rows, labels), halves, strict=True):
+        write(path, messages[:half])
 
     def run():
         with CheckpointFolder(tmp_path / "state") as folder:
             source = JoinedSource(*(JSONLinesSource(path, "y") for path in paths), **JOIN)
             delayed = DelayedLabels(max_age=60.0)
             loop = DelayedLearningLoop(source, make_model(), delayed=delayed, checkpoints=folder)
-            end = loop.run()
+            progress = loop.run()
             source.close()
-            return end, dumps(loop.model)
+            return progress, dumps(loop.model)
 
     first, _ = run()
     assert first.rows == sum(halves)
     assert run()[0].rows == sum(halves)
-    for path, found in zip(paths, (rows, labels), strict=True):
-        write(path, found)
-    end, model = run()
-    assert end.rows == len(rows) + len(labels)
+    for path, messages in zip(paths, (rows, labels), strict=True):
+        write(path, messages)
+    progress, model = run()
+    assert progress.rows == len(rows) + len(labels)
     assert model == dumps(learn(rows, labels, delayed=DelayedLabels(max_age=60.0))[1].model)
 
 
@@ -369,7 +370,7 @@ def test_parameters_are_checked(parameters, message):
     raises(message, DelayedLabels, **parameters)
 
 
-def test_streams_that_cannot_be_joined_are_told():
+def test_streams_that_cannot_be_joined_cause_warnings_or_errors():
     with pytest.warns(UserWarning, match="of 2 rows and 1 labels, none have the same key. Is the key right"):
         learn([row("a", 0.0), row("b", 1.0)], [label("c", 1.0)])
     raises("have no rows", learn, [], [], error=StreamError)
@@ -378,10 +379,10 @@ def test_streams_that_cannot_be_joined_are_told():
     raises("time=NAME", JoinedSource, iterable([]), iterable([]), key="id", error=StreamError)  # rows without times
 
 
-def test_what_chunks_know_of_rows_and_labels():
-    source = joined([row("a", 0.0, b="x"), row(1.5, 2.0)], [label("a", 1.0)])
+def test_chunks_of_joined_streams_have_places_and_passthrough_columns():
+    source = join([row("a", 0.0, b="x"), row(1.5, 2.0)], [label("a", 1.0)])
     assert source.request_passthrough(["b", "t"]) == ["b", "t"]
-    bad, first, second = (source.read(9) for _ in range(3))  # which is read ahead
+    bad, first, second = (source.read(9) for _ in range(3))  # the invalid row is read ahead
     places = [(len(chunk), chunk.place(0), chunk.row(0).y[:2]) for chunk in (first, second)]
     assert places == [(1, "rows, row 1", ("a", 0.0)), (1, "labels, row 1", ("a", 1.0))]
     assert [chunk.passthrough_columns(0, 1) for chunk in (first, second, bad)] == [

@@ -1,4 +1,4 @@
-"""Scores: every metric of river, over all rows and the last ones, and which label is the positive one."""
+"""Metrics of river over all rows and over the last ones, and the positive label."""
 
 import inspect
 import math
@@ -25,27 +25,29 @@ def test_binary_metrics_need_to_know_the_positive_label(labels, metric):
     def score(rows, positive=None, metric=metric):
         return LearningLoop(IterableSource(rows), make_model(), metric.clone(), positive=positive).run()
 
-    named = [(x, labels[y]) for x, y in bananas(500)]
-    raises(r"row \d+: .* counts one label as positive, and which one is not known", score, named, error=StreamError)
+    renamed = [(x, labels[y]) for x, y in bananas(500)]
+    raises(r"row \d+: .* counts one label as positive, and which one is not known", score, renamed, error=StreamError)
     plain = score(bananas(500))
     assert plain.metric > 0.1
-    if labels[0] != 2:  # the model takes 1 for the positive one, which the data have not
+    if labels[0] != 2:  # the model takes 1 as positive, which is not a label here
         expected = plain.metric
-        if isinstance(metric, metrics.LogLoss):  # a model of one name so far is sure of it, one of bools of neither
+        if isinstance(
+            metric, metrics.LogLoss
+        ):  # the first row: with one label so far, a model is certain of it, unless labels are bools
             expected += (-math.log(1e-15) - math.log(2)) / 500
-        assert score(named, labels[1]).metric == pytest.approx(expected, abs=0.05)
+        assert score(renamed, labels[1]).metric == pytest.approx(expected, abs=0.05)
 
 
 @pytest.mark.parametrize("labels", [(False, True), (0, 1), (-1, 1), (np.int64(0), np.int64(1))])
 @each_binary
-def test_labels_that_say_themselves_which_is_positive(labels, metric):
+def test_true_and_1_are_positive_by_default(labels, metric):
     rows = [(x, labels[y]) for x, y in bananas(200)]
     expected = LearningLoop(IterableSource(bananas(200)), make_model(), metric.clone()).run()
     assert LearningLoop(IterableSource(rows), make_model(), metric.clone()).run().metric == expected.metric
 
 
 class TwoClasses(base.Classifier):
-    """A model that cannot have a third label."""
+    """A model for two labels only."""
 
     _multiclass = False
 
@@ -57,7 +59,7 @@ class TwoClasses(base.Classifier):
 
 
 @each_binary
-def test_a_positive_label_that_does_not_come(metric):
+def test_a_missing_positive_label_is_an_error_or_a_warning(metric):
     rows = [(x, "abc"[i % 3]) for i, (x, _) in enumerate(bananas(100))]
 
     def loop(model, positive):
@@ -89,11 +91,11 @@ def test_every_metric_works_or_is_refused(tmp_path, kind):
         if kind.__name__ in NO_NUMBER:
             raises(f"{kind.__name__} does not give one number", LearningLoop, IterableSource(bananas(10)), make_model(), metric)
             return
-        end = LearningLoop(IterableSource(bananas(80)), make_model(), metric, window=50, checkpoints=folder).run()
-        assert isinstance(end.metric, float)
-        assert isinstance(end.windowed, float)
-        again = LearningLoop(IterableSource(bananas(90)), make_model(), kind(**arguments), window=50, checkpoints=folder)
-        assert again.run().rows == 90
+        progress = LearningLoop(IterableSource(bananas(80)), make_model(), metric, window=50, checkpoints=folder).run()
+        assert isinstance(progress.metric, float)
+        assert isinstance(progress.windowed, float)
+        resumed = LearningLoop(IterableSource(bananas(90)), make_model(), kind(**arguments), window=50, checkpoints=folder)
+        assert resumed.run().rows == 90
 
 
 @pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.MacroF1(), metrics.CrossEntropy()], ids=repr)
@@ -105,10 +107,10 @@ def test_a_row_without_a_prediction_is_not_scored(tmp_path, model, metric):
     expected = evaluate.progressive_val_score(rows, model.clone(), metric.clone()).get()
     with FileSink(tmp_path / "out.csv") as sink:
         loop = LearningLoop(IterableSource(rows), model.clone(), metric.clone(), sink=sink)
-        end = loop.run()
-    assert (end.metric, end.windowed) == pytest.approx((expected, expected), abs=1e-12)
-    assert LearningLoop(IterableSource(rows), model.clone(), metric.clone()).run().metric == end.metric
-    assert end.learned == 300
+        progress = loop.run()
+    assert (progress.metric, progress.windowed) == pytest.approx((expected, expected), abs=1e-12)
+    assert LearningLoop(IterableSource(rows), model.clone(), metric.clone()).run().metric == progress.metric
+    assert progress.learned == 300
     assert isinstance(metric, metrics.CrossEntropy) or set(loop.metric.cm.classes) == {"ham", "spam"}
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert (lines[1], len(lines)) == (f"0,,{rows[0][1]},", 301)
@@ -118,5 +120,5 @@ def test_a_row_without_a_prediction_is_not_scored(tmp_path, model, metric):
 def test_a_row_without_a_prediction_is_not_scored_as_the_negative_label(metric):
     model, rows = tree.HoeffdingTreeClassifier(), [(x, not y) for x, y in bananas(300)]  # the first row is positive
     expected = evaluate.progressive_val_score(rows, model.clone(), metric.clone()).get()
-    named = [(x, ("ham", "spam")[y]) for x, y in rows]
-    assert LearningLoop(IterableSource(named), model, metric.clone(), positive="spam").run().metric == pytest.approx(expected)
+    renamed = [(x, ("ham", "spam")[y]) for x, y in rows]
+    assert LearningLoop(IterableSource(renamed), model, metric.clone(), positive="spam").run().metric == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Several metrics in one run: the first is the score, and all of them say what they would alone."""
+"""Several metrics in one run, their baselines, tables of labels, and saved states."""
 
 import copy
 import json
@@ -40,7 +40,7 @@ def bananas(rows=600):
     return list(datasets.Bananas().take(rows))
 
 
-def named(rows=600):
+def named_bananas(rows=600):
     return [(x, ("ham", "spam")[y]) for x, y in bananas(rows)]
 
 
@@ -54,91 +54,91 @@ def targets(rows=300):
 
 
 @pytest.mark.parametrize("positive", [None, "spam"])
-def test_each_says_what_it_says_alone(positive):
-    rows, options = (bananas(), {}) if positive is None else (named(), {"positive": positive})
-    end = run(ALL, rows, window=100, **options)
-    assert [report.name for report in end.scores] == ALL
-    assert (end.metric_name, end.metric, end.windowed) == end.scores[0][:3]
-    for name, report in zip(ALL[:6], end.scores, strict=False):
-        more = {} if name == "Accuracy" else options
-        assert run(name, rows, window=100, **more).scores == (report,)
-    assert run([metrics.Accuracy(), metrics.F1(), "ROCAUC"], rows, window=100, **options).scores == end.scores[:3]
+def test_each_metric_has_the_same_value_alone(positive):
+    rows, options = (bananas(), {}) if positive is None else (named_bananas(), {"positive": positive})
+    progress = run(ALL, rows, window=100, **options)
+    assert [report.name for report in progress.scores] == ALL
+    assert (progress.metric_name, progress.metric, progress.windowed) == progress.scores[0][:3]
+    for name, report in zip(ALL[:6], progress.scores, strict=False):
+        own_options = {} if name == "Accuracy" else options
+        assert run(name, rows, window=100, **own_options).scores == (report,)
+    assert run([metrics.Accuracy(), metrics.F1(), "ROCAUC"], rows, window=100, **options).scores == progress.scores[:3]
 
 
-def test_labels_of_a_model_whose_answer_is_not_the_likeliest_label():
-    class Shy(BSGDClassifier):
+def test_accuracy_uses_predicted_labels_and_log_loss_probabilities():
+    class AlwaysFalse(BSGDClassifier):
         def predict_one(self, x, **_):
             return False
 
-    end = LearningLoop(IterableSource(bananas()), Shy(20, seed=1), ["Accuracy", "LogLoss"]).run()
+    progress = LearningLoop(IterableSource(bananas()), AlwaysFalse(20, seed=1), ["Accuracy", "LogLoss"]).run()
     labels = [y for _, y in bananas()]
-    assert end.metric == pytest.approx(labels.count(False) / len(labels), abs=2e-3)
-    assert end.scores[1].value < 0.6
+    assert progress.metric == pytest.approx(labels.count(False) / len(labels), abs=2e-3)
+    assert progress.scores[1].value < 0.6
 
 
-def test_of_many_labels_fewer_rows_are_taken_together(monkeypatch):
-    found, sizes = [], []
+def test_batches_are_smaller_for_many_labels(monkeypatch):
+    scores, sizes = [], []
 
-    class Noted(InChunks):
+    class RecordingSource(InChunks):
         def read(self, most):
             sizes.append(most)
             return super().read(most)
 
     rows = list(synth.Waveform(seed=1).take(300))
-    for most in (2**21, 60):
-        monkeypatch.setattr(stream_loop, "_MAX_BATCH_PROBABILITIES", most)
-        found.append(LearningLoop(Noted(rows), BSGDClassifier(20, seed=1), "LogLoss").run().scores)
-    assert found[0] == found[1]
+    for limit in (2**21, 60):
+        monkeypatch.setattr(stream_loop, "_MAX_BATCH_PROBABILITIES", limit)
+        scores.append(LearningLoop(RecordingSource(rows), BSGDClassifier(20, seed=1), "LogLoss").run().scores)
+    assert scores[0] == scores[1]
     assert (max(sizes), sizes[-1]) == (1000, 20)
 
 
-def test_drift_is_watched_by_labels():
-    rows, found = [(x, y ^ (i >= 2000)) for i, (x, y) in enumerate(synth.Sine(seed=1).take(3000))], []
+def test_drift_is_detected_from_labels_with_any_metric():
+    rows, results = [(x, y ^ (i >= 2000)) for i, (x, y) in enumerate(synth.Sine(seed=1).take(3000))], []
     for source in (IterableSource, InChunks):
         for metric in ("Accuracy", "LogLoss", ["Accuracy", "LogLoss"]):
             watch = DriftWatch(drift.ADWIN())
             LearningLoop(source(rows), BSGDClassifier(50), metric, drift=watch).run()
-            found.append((watch.drifts, watch.state))
-    assert found == found[:1] * 6
-    assert found[0][0] > 0
+            results.append((watch.drifts, watch.state))
+    assert results == results[:1] * 6
+    assert results[0][0] > 0
 
 
-def test_what_guessing_gives():
-    end = run([*ALL[:6], "MacroF1"], named(), positive="spam")
-    guesses = {report.name: report.baselines for report in end.scores}
-    share = sum(y == "spam" for _, y in named()[1:]) / 599
-    label, most = ("spam", share) if share > 0.5 else ("ham", 1.0 - share)
-    assert guesses["Accuracy"] == ((f"always {label!r}", pytest.approx(most)),)
-    assert end.majority == (label, pytest.approx(most))
-    assert guesses["F1"] == (("always 'spam'", pytest.approx(2.0 * share / (1.0 + share))),)
-    assert guesses["ROCAUC"] == (("rows in any order", 0.5),)
-    assert guesses["AveragePrecision"] == (("rows in any order", pytest.approx(share)),)
-    assert guesses["BrierScore"][0][1] == pytest.approx(share * (1.0 - share), abs=5e-3)
-    assert guesses["MacroF1"] == ((f"always {label!r}", pytest.approx(most / (1.0 + most))),)
+def test_baselines_of_classification_metrics():
+    progress = run([*ALL[:6], "MacroF1"], named_bananas(), positive="spam")
+    baselines = {report.name: report.baselines for report in progress.scores}
+    share = sum(y == "spam" for _, y in named_bananas()[1:]) / 599
+    label, majority = ("spam", share) if share > 0.5 else ("ham", 1.0 - share)
+    assert baselines["Accuracy"] == ((f"always {label!r}", pytest.approx(majority)),)
+    assert progress.majority == (label, pytest.approx(majority))
+    assert baselines["F1"] == (("always 'spam'", pytest.approx(2.0 * share / (1.0 + share))),)
+    assert baselines["ROCAUC"] == (("rows in any order", 0.5),)
+    assert baselines["AveragePrecision"] == (("rows in any order", pytest.approx(share)),)
+    assert baselines["BrierScore"][0][1] == pytest.approx(share * (1.0 - share), abs=5e-3)
+    assert baselines["MacroF1"] == ((f"always {label!r}", pytest.approx(majority / (1.0 + majority))),)
     assert run("F1").scores[0].baselines[0][0] == "always the positive label"
     assert run(metrics.ROCAUC()).scores[0].baselines == ()
 
 
 @pytest.mark.parametrize("name", ["MAE", "MSE", "RMSE", "R2"])
-def test_what_guessing_gives_for_numbers(name):
+def test_baselines_of_regression_metrics(name):
     rows = targets()
-    end = run(name, rows, BSGDRegressor(20, seed=1))
+    progress = run(name, rows, BSGDRegressor(20, seed=1))
     y = np.array([target for _, target in rows])
     means = np.cumsum(y)[:-1] / np.arange(1, len(y))
-    for (what, found), guess in zip(end.scores[0].baselines, (means, y[:-1]), strict=True):
-        assert what in ("the mean so far", "the last target")
+    for (baseline, value), prediction in zip(progress.scores[0].baselines, (means, y[:-1]), strict=True):
+        assert baseline in ("the mean so far", "the last target")
         if name == "R2":
-            expected = 1.0 - ((y[1:] - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+            expected = 1.0 - ((y[1:] - prediction) ** 2).sum() / ((y - y.mean()) ** 2).sum()
         else:
-            twin = {"MAE": sk.mean_absolute_error, "MSE": sk.mean_squared_error, "RMSE": sk.root_mean_squared_error}[name]
-            expected = twin(y[1:], guess)
-        assert found == pytest.approx(expected, abs=1e-6)
+            metric = {"MAE": sk.mean_absolute_error, "MSE": sk.mean_squared_error, "RMSE": sk.root_mean_squared_error}[name]
+            expected = metric(y[1:], prediction)
+        assert value == pytest.approx(expected, abs=1e-6)
     assert run("SMAPE", rows, BSGDRegressor(20, seed=1)).scores[0].baselines == ()
-    both = run(["R2", "MAE"], rows, BSGDRegressor(20, seed=1))
-    assert run("MAE", rows, BSGDRegressor(20, seed=1)).scores == both.scores[1:]
+    together = run(["R2", "MAE"], rows, BSGDRegressor(20, seed=1))
+    assert run("MAE", rows, BSGDRegressor(20, seed=1)).scores == together.scores[1:]
 
 
-def test_a_table_of_labels_is_that_of_scikit_learn():
+def test_tables_of_labels_equal_those_of_scikit_learn():
     rng = random.Random(3)
     ys, predicted = ([rng.choice("aaaabbc") for _ in range(500)] for _ in range(2))
     matrix, report = ConfusionMatrix(10), ClassificationReport(10)
@@ -155,7 +155,7 @@ def test_a_table_of_labels_is_that_of_scikit_learn():
         assert row[1:] == pytest.approx([expected[name][key] for key in ("precision", "recall", "f1-score", "support")])
 
 
-def test_calibration_is_that_of_scikit_learn():
+def test_calibration_equals_that_of_scikit_learn():
     rng = np.random.default_rng(0)
     p = np.sort(rng.dirichlet([1.0, 1.0, 1.0], 500), axis=1)
     y = rng.integers(0, 3, 500)
@@ -199,11 +199,11 @@ def test_tables_are_bounded():
         (metrics.Accuracy, "must be an instance, such as Accuracy"),
     ],
 )
-def test_metrics_that_are_none(metric, message):
+def test_invalid_metrics_are_refused(metric, message):
     raises(message, LearningLoop, IterableSource(bananas(10)), make_model(), metric)
 
 
-def test_names_that_are_not_for_regressors():
+def test_invalid_metrics_of_regressors_are_refused():
     for name in ("ROCAUC", "ConfusionMatrix", "Accuracy"):
         raises("is not a metric of river for regressors; try MAE", ScoreSet, name, 10, regression=True)
     raises("'nothing' is not the name of a metric; try MAE, RMSE or R2", ScoreSet, ["MAE", "nothing"], 10, regression=True)
@@ -211,8 +211,8 @@ def test_names_that_are_not_for_regressors():
     raises("Accuracy, MacroF1 treat all labels alike", ScoreSet, ["Accuracy", "MacroF1"], 10, "spam")
 
 
-def changed(path, change):
-    """Change the parts of a checkpoint file: its tree and its facts."""
+def change_checkpoint(path, change):
+    """Change the tree and the metadata of a checkpoint file."""
     container = unpack_container(path.read_bytes())
     arrays = dict(container.arrays)
     tree, facts = json.loads(arrays.pop("tree").tobytes()), json.loads(container.strings["metadata"])
@@ -228,30 +228,30 @@ def resume(folder, metric, rows=bananas, model=None):
 
 
 @pytest.mark.parametrize("regression", [False, True])
-def test_states_that_somebody_has_written(regression):
+def test_forged_states_are_refused(regression):
     names = ["MAE", "R2"] if regression else ["Accuracy", "LogLoss", "ConfusionMatrix", "ClassificationReport", "Calibration"]
 
-    def made():
+    def make_scores():
         return ScoreSet(names, 20, regression=regression)
 
-    scores = made()
+    scores = make_scores()
     for i in range(30):
         row = (float(i % 3), 1.0) if regression else ("abc"[i % 3], "a", {"a": 0.5, "b": 0.5})
         scores.update(*row)
     scores.flush()
-    state, again = scores.state, made()
-    again.resume(copy.deepcopy(state))
-    assert again.make_reports() == scores.make_reports()
+    state, resumed = scores.state, make_scores()
+    resumed.resume(copy.deepcopy(state))
+    assert resumed.make_reports() == scores.make_reports()
     parts = state["scores"]
-    wild = [None, {}, {**state, "scores": parts[1:]}, {**state, "scores": None}]
-    wild += [{**state, "guesses": {"rows": 1}}] * regression
-    wild += [{**state, "scores": [{**parts[0], name: value}, *parts[1:]]} for name in parts[0] for value in (None, -1, "x", [])]
-    for each in wild:
-        raises("the checkpoint's scores are not what was written", made().resume, each, error=CheckpointError)
+    forged = [None, {}, {**state, "scores": parts[1:]}, {**state, "scores": None}]
+    forged += [{**state, "guesses": {"rows": 1}}] * regression
+    forged += [{**state, "scores": [{**parts[0], name: value}, *parts[1:]]} for name in parts[0] for value in (None, -1, "x", [])]
+    for forged_state in forged:
+        raises("the checkpoint's scores are not what was written", make_scores().resume, forged_state, error=CheckpointError)
 
 
 @pytest.mark.parametrize("metric", [["Accuracy", "LogLoss", "F1"], ["ROCAUC", "BrierScore"]])
-def test_labels_that_come_later(tmp_path, metric):
+def test_delayed_labels_are_scored_with_earlier_predictions(tmp_path, metric):
     pairs = bananas(400)
     rows = [({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(pairs)]
     labels = [({"id": i, "t": i + 30.5}, y) for i, (_, y) in enumerate(pairs)]
@@ -261,15 +261,15 @@ def test_labels_that_come_later(tmp_path, metric):
         delayed = DelayedLabels(max_age=60.0)
         return DelayedLearningLoop(source, BSGDClassifier(20, seed=1), metric, delayed=delayed, checkpoints=folder, window=50)
 
-    with CheckpointFolder(tmp_path / "whole") as folder:
-        whole = loop(folder).run()
-    for most in (90, 111, 1, None):
+    with CheckpointFolder(tmp_path / "uninterrupted") as folder:
+        uninterrupted = loop(folder).run()
+    for max_rows in (90, 111, 1, None):
         with CheckpointFolder(tmp_path / "parts") as folder:
-            parts = loop(folder).run(most)
-    assert parts.scores == whole.scores
-    newest = [max((tmp_path / name).glob("*.ckpt")).read_bytes() for name in ("whole", "parts")]
+            resumed = loop(folder).run(max_rows)
+    assert resumed.scores == uninterrupted.scores
+    newest = [max((tmp_path / name).glob("*.ckpt")).read_bytes() for name in ("uninterrupted", "parts")]
     assert newest[0] == newest[1]
-    # By hand: a prediction is that of when the row came, 30 rows before its label.
+    # Compute the same: each prediction is made when the row comes, 30 rows before its label.
     model, y, p, predicted = BSGDClassifier(20, seed=1), [], [], []
     for i in range(400 + 30):
         if i < 400:
@@ -279,25 +279,25 @@ def test_labels_that_come_later(tmp_path, metric):
         if i >= 30:
             model.learn_one(pairs[i - 30][0], pairs[i - 30][1])
             y.append(pairs[i - 30][1])
-    scored = [(label, q, guess) for label, q, guess in zip(y, p, predicted, strict=True) if q is not None and guess is not None]
+    scored = [row for row in zip(y, p, predicted, strict=True) if None not in row]
     assert len(scored) > 300
     y, p, predicted = map(list, zip(*scored, strict=True))
-    twins = {
+    references = {
         "Accuracy": lambda: sk.accuracy_score(y, predicted),
         "F1": lambda: sk.f1_score(y, predicted),
         "ROCAUC": lambda: sk.roc_auc_score(y, p),
         "LogLoss": lambda: sk.log_loss(y, p),
         "BrierScore": lambda: sk.brier_score_loss(y, p),
     }
-    for report in whole.scores:
-        assert report.value == pytest.approx(twins[report.name](), abs=1e-3 if report.name == "ROCAUC" else 1e-9)
+    for report in uninterrupted.scores:
+        assert report.value == pytest.approx(references[report.name](), abs=1e-3 if report.name == "ROCAUC" else 1e-9)
 
 
 @pytest.mark.parametrize("delayed", [False, True])
-def test_a_loop_that_only_scores_leaves_the_model_as_it_was(delayed):
-    rows = named()
+def test_scoring_without_learning_does_not_change_the_model(delayed):
+    rows = named_bananas()
     learned = LearningLoop(InChunks(rows[:300]), BSGDClassifier(20, seed=1)).run().model
-    found = []
+    results = []
     for learns in (False, True):
         model, metric = copy.deepcopy(learned), ["Accuracy", "LogLoss"]
         if delayed:
@@ -307,24 +307,24 @@ def test_a_loop_that_only_scores_leaves_the_model_as_it_was(delayed):
             loop = DelayedLearningLoop(source, model, metric, delayed=DelayedLabels(max_age=None), learns=learns)
         else:
             loop = (LearningLoop if learns else PredictionLoop)(InChunks(rows[300:]), model, metric=metric)
-        found.append(loop.run())
+        results.append(loop.run())
         if not learns:
             assert model.predict_proba_one(rows[0][0]) == learned.predict_proba_one(rows[0][0])
-            assert (model.n_learned, found[0].learned, found[0].scored) == (300, 0, len(rows) - 300)
+            assert (model.n_learned, results[0].learned, results[0].scored) == (300, 0, len(rows) - 300)
     accuracy = np.mean([learned.predict_one(x) == y for x, y in rows[300:]])
-    assert found[0].scores[0].value == pytest.approx(accuracy)
+    assert results[0].scores[0].value == pytest.approx(accuracy)
     # Labels that come after all rows leave the predictions as they were.
-    assert (found[0].scores == found[1].scores) == delayed
+    assert (results[0].scores == results[1].scores) == delayed
 
 
-def test_labels_that_a_loop_that_only_scores_refuses():
-    model = LearningLoop(InChunks(named(300)), BSGDClassifier(20, seed=1)).run().model
-    rows = [(x, y) for x, y in named(100)] + [({"1": 0.0}, 7), ({"1": 0.0}, "egg"), ({"1": "a"}, "ham")]
+def test_invalid_rows_are_refused_when_only_scoring():
+    model = LearningLoop(InChunks(named_bananas(300)), BSGDClassifier(20, seed=1)).run().model
+    rows = [(x, y) for x, y in named_bananas(100)] + [({"1": 0.0}, 7), ({"1": 0.0}, "egg"), ({"1": "a"}, "ham")]
     for needs_labels, refused in ((True, {"label": 1, "not a number": 1}), (False, {"not a number": 1})):
         loop = PredictionLoop(InChunks(rows), model, needs_labels=needs_labels, on_error="skip", abstain=1.0)
-        end = loop.run()
-        assert (end.scored, end.rows, end.refused, end.unlabelled) == (101, 103, refused, not needs_labels)
-        assert end.predicted == end.abstained == 103 - sum(refused.values())  # a row that is refused abstains from nothing
+        progress = loop.run()
+        assert (progress.scored, progress.rows, progress.refused, progress.unlabelled) == (101, 103, refused, not needs_labels)
+        assert progress.predicted == progress.abstained == 103 - sum(refused.values())  # refused rows do not count as abstained
     unlabelled = PredictionLoop(InChunks([({"1": 0.0}, None)]), model, needs_labels=True)
     raises("nothing was scored", unlabelled.run, error=StreamError)
     PredictionLoop(InChunks([({"1": 0.0}, None)]), model).run()
