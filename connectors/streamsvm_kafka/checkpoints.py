@@ -422,7 +422,7 @@ class FollowedTopic(Follower):
     def _read_if_changed(self) -> Checkpoint | None:
         return None if self._reader is None else self._load_usable(self._reader.read_newer())
 
-    def wait(self) -> Checkpoint | None:
+    def wait_for_first(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
         reader, checkpoint, has_warned = None, None, False
         while reader is None:

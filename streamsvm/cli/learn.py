@@ -277,14 +277,14 @@ def run_merge(arguments: argparse.Namespace) -> bool:
         merger, stopped = CheckpointMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
         if arguments.every is None:
             with interruptible():
-                merged = merger.step()
+                merged = merger.merge_if_changed()
             if merged is None:
                 raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model to merge yet")
             _show_merged(merged, reporter)
             return False
         with stop_on_signals(stopped.set):
             while not stopped.is_set():
-                if (merged := merger.step()) is not None:
+                if (merged := merger.merge_if_changed()) is not None:
                     _show_merged(merged, reporter)
                 stopped.wait(arguments.every)
     except CheckpointError as error:

@@ -37,7 +37,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             saved = read_model(job.model, job.trusted) if models is None else models.read()
         else:
             with stop_on_signals(models.stop):
-                saved = models.wait()
+                saved = models.wait_for_first()
         if saved is None:  # interrupted while waiting
             return True
         check_predicts(saved.model, job.model)

@@ -128,11 +128,11 @@ class Checkpoints(Closeable):
 
 
 def parse_checkpoint(data: bytes, name: str, trusted: bool = False) -> Checkpoint:
-    """Parse the bytes of a checkpoint, as `read` does. ``name`` is the name of their store in messages."""
-    return _read_checkpoint(name, trusted, data)
+    """Parse the bytes of a checkpoint, as `read_checkpoint` does. ``name`` is the name of their store in messages."""
+    return _load_checkpoint(name, trusted, data)
 
 
-def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
+def _load_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
     """Read a checkpoint from a file or from ``data``; with ``trusted=None``, only its header, without model and state."""
     try:
         container = unpack_container(read_file(Path(path)) if data is None else data)
@@ -149,16 +149,16 @@ def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes 
 
 def read_header(path: str | Path) -> dict[str, Any]:
     """Read the header of a checkpoint file, without its model."""
-    return _read_checkpoint(Path(path)).header
+    return _load_checkpoint(Path(path)).header
 
 
-def read(path: str | Path, trusted: bool = False) -> Checkpoint:
+def read_checkpoint(path: str | Path, trusted: bool = False) -> Checkpoint:
     """Read a checkpoint file, or the file of a saved model.
 
     Raises a CheckpointError if the file is corrupt, of a newer version, or not ``trusted`` and has classes of other packages than
     streamsvm and river.
     """
-    return _read_checkpoint(Path(path), trusted)
+    return _load_checkpoint(Path(path), trusted)
 
 
 @overload
@@ -235,7 +235,7 @@ def check_row_count(path: Path | str, checkpoint: Checkpoint) -> None:
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
     """Read a checkpoint file, or the newest undamaged checkpoint of a folder; see `load`."""
     path = Path(path)
-    checkpoint = CheckpointFolder.read_newest_in(path, trusted) if path.is_dir() else read(path, trusted)
+    checkpoint = CheckpointFolder.read_newest_in(path, trusted) if path.is_dir() else read_checkpoint(path, trusted)
     if checkpoint is None:
         raise CheckpointError(f"{path} holds no checkpoint")
     return checkpoint
@@ -383,7 +383,7 @@ class CheckpointFolder(Checkpoints):
         errors = []
         for file in _list_checkpoints(Path(path)):
             try:
-                checkpoint = read(file, trusted)
+                checkpoint = read_checkpoint(file, trusted)
             except CorruptCheckpointError as corrupt:
                 errors.append(corrupt)
                 continue
@@ -399,7 +399,7 @@ class CheckpointFolder(Checkpoints):
         return None
 
     @staticmethod
-    def signature(path: str | Path) -> tuple[Any, ...]:
+    def read_signature(path: str | Path) -> tuple[Any, ...]:
         """Return name, time, size and inode of the newest file of a folder, to recognise it; () for an empty folder."""
         for file in _list_checkpoints(Path(path)):
             with contextlib.suppress(OSError):  # another process has replaced it by newer ones
@@ -431,7 +431,7 @@ def _read_file_state(file: Path) -> tuple[int, ...] | None:
 def _is_corrupt(file: Path) -> bool:
     """Return whether a checkpoint file is damaged."""
     try:
-        _read_checkpoint(file)
+        _load_checkpoint(file)
     except CheckpointError as error:  # other errors do not mean damage: it may be of a newer version
         return isinstance(error, CorruptCheckpointError)
     return False

@@ -309,7 +309,7 @@ class LineReader:
         """Return the next ``size`` bytes, which `peek_lines` has read, without consuming them."""
         return self._buffer[self._n_consumed : self._n_consumed + size]
 
-    def consume(self, lines: Sequence[bytes]) -> None:
+    def consume_lines(self, lines: Sequence[bytes]) -> None:
         """Consume lines that `peek_lines` has returned, and the rest of a line that was cut.
 
         Raises a StreamError if that line does not end within `MAX_SKIPPED_BYTES`: the stream may have no newlines at all.
@@ -330,7 +330,7 @@ class LineReader:
         if self._n_consumed > _CHUNK_BYTES:
             self._drop_consumed()
 
-    def head(self, size: int) -> bytes:
+    def read_head(self, size: int) -> bytes:
         """Return the first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if the stream is shorter."""
         size = min(size, FINGERPRINT_BYTES)
         while len(self._head) < size and self._fill_buffer():

@@ -130,7 +130,7 @@ class CheckpointMerger:
     ...     with CheckpointFolder(parts / f"partition-{number}") as folder:
     ...         _ = folder.save(model, None, rows=2, position={})
     >>> merger = CheckpointMerger([parts], result)
-    >>> merger.step().rows, merger.step()
+    >>> merger.merge_if_changed().rows, merger.merge_if_changed()
     (4, None)
     >>> result.newest().model.n_learned
     4
@@ -153,7 +153,7 @@ class CheckpointMerger:
             self._rows = newest.header["rows"]
         self._list_folders()
 
-    def step(self) -> MergeResult | None:
+    def merge_if_changed(self) -> MergeResult | None:
         """Merge the newest models if one of them has changed since the last step.
 
         Return None if no model has changed, or no folder has a model yet. If a checkpoint is unreadable, warn once, and use the

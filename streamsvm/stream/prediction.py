@@ -101,8 +101,8 @@ class FollowedFolder(Follower):
         self.path: Path = Path(path)
         self._last_signature: tuple[Any, ...] = ()
 
-    def wait(self) -> Checkpoint | None:
-        """Wait for a checkpoint, and return the newest one; None after `stop`."""
+    def wait_for_first(self) -> Checkpoint | None:
+        """Wait for the first checkpoint, and return the newest one; None after `stop`."""
         if (checkpoint := self._read_if_changed()) is None:
             logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
         while checkpoint is None and not self._stopping.wait(self._seconds):
@@ -111,7 +111,7 @@ class FollowedFolder(Follower):
 
     def read_changed(self) -> Checkpoint | None:
         """Return the newest checkpoint; None if it was returned before. Raise a CheckpointError if it has no readable model."""
-        signature = CheckpointFolder.signature(self.path)
+        signature = CheckpointFolder.read_signature(self.path)
         if not signature or signature == self._last_signature:
             return None
         self._last_signature = signature

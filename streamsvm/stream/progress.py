@@ -174,12 +174,14 @@ class LearningCurve:
         rows: int,
         metric: float,
         windowed: float,
-        guess: float = math.nan,
+        baseline: float = math.nan,
         refused: int | None = None,
         drifts: int | None = None,
     ) -> None:
         """Add the point that is due after this number of rows."""
-        self.points.append(CurvePoint(rows, _round_value(metric), _round_value(windowed), _round_value(guess), refused, drifts))
+        self.points.append(
+            CurvePoint(rows, _round_value(metric), _round_value(windowed), _round_value(baseline), refused, drifts)
+        )
         if len(self.points) == _MAX_POINTS:
             self.every *= 2
             self.points = [point for point in self.points if point.rows % self.every == 0]
@@ -196,8 +198,8 @@ class LearningCurve:
         try:
             curve = cls(state["metric"], validate_count("window", state["window"]))
             curve.every = validate_count("every", state["every"])
-            for row, metric, windowed, guess, refused, drifts in state["points"]:
-                metrics = [math.nan if x is None else _round_value(x) for x in (metric, windowed, guess)]
+            for row, metric, windowed, baseline, refused, drifts in state["points"]:
+                metrics = [math.nan if x is None else _round_value(x) for x in (metric, windowed, baseline)]
                 n_refused, n_drifts = (None if x is None else validate_count("points", x) for x in (refused, drifts))
                 curve.points.append(CurvePoint(row, metrics[0], metrics[1], metrics[2], n_refused, n_drifts))
             positions = [0, *(point.rows for point in curve.points)]

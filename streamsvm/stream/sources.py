@@ -133,13 +133,13 @@ class TextSource(TableSource):
         """Return the next lines without consuming them, and without a byte order mark at the start of the stream."""
         lines = self._reader.peek_lines(max_lines)
         if lines and not self._reader.offset and self._encoding == "utf-8" and lines[0].startswith(codecs.BOM_UTF8):
-            self._reader.consume([codecs.BOM_UTF8])
+            self._reader.consume_lines([codecs.BOM_UTF8])
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
         return lines
 
     def _consume_lines(self, lines: list[bytes], n_lines: int) -> None:
         """Consume lines, and count them: a row may be a single item of ``lines`` and have several lines."""
-        self._reader.consume(lines)
+        self._reader.consume_lines(lines)
         self._line += n_lines
 
     def _has_row(self, line: bytes) -> bool:
@@ -202,7 +202,7 @@ class TextSource(TableSource):
             "offset": reader.offset,
             "line": self._line,
             "rows": self._rows,
-            "head_digest": hex_digest(reader.head(reader.offset)),
+            "head_digest": hex_digest(reader.read_head(reader.offset)),
             "tail_digest": hex_digest(reader.last_bytes),
             "label": self._label,
         }
@@ -221,7 +221,7 @@ class TextSource(TableSource):
         except (KeyError, ValueError):
             raise self._foreign_position_error(position) from None
         self._check_columns(position)
-        if hex_digest(self._reader.head(offset)) != head:
+        if hex_digest(self._reader.read_head(offset)) != head:
             raise StreamError(
                 f"{self.name} is not the stream of the checkpoint: its first bytes differ. Give that stream, {START_AFRESH}"
             )
@@ -241,7 +241,7 @@ class TextSource(TableSource):
                     f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
                     f"Put one where the row ends, {START_AFRESH}"
                 )
-            self._reader.consume(rest)
+            self._reader.consume_lines(rest)
         self._line = line
         self._rows = rows
 

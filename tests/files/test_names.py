@@ -39,7 +39,7 @@ from streamsvm.files import codecs
 from streamsvm.files.codecs import OWN_CLASSES
 from streamsvm.learners import preprocessing as preprocessing_of_ours
 from streamsvm.stream import CheckpointError, CheckpointFolder, load, tables
-from streamsvm.stream.checkpoint import read
+from streamsvm.stream.checkpoint import read_checkpoint
 
 
 def test_equal_models_have_equal_bytes(folder, model):
@@ -200,20 +200,20 @@ def test_common_models_need_no_trust(folder, step):
             learn(x)
     path = save(folder, step, 1)
     first = path.read_bytes()
-    assert save(folder, read(path).model, 1).read_bytes() == first
+    assert save(folder, read_checkpoint(path).model, 1).read_bytes() == first
 
 
 @pytest.mark.thorough
 def test_bytes_of_sets_do_not_depend_on_the_hash_seed(tmp_path, monkeypatch):
     script = (
         "import sys\nfrom river import preprocessing\n"
-        "from streamsvm.stream import CheckpointFolder\nfrom streamsvm.stream.checkpoint import read\n"
+        "from streamsvm.stream import CheckpointFolder\nfrom streamsvm.stream.checkpoint import read_checkpoint\n"
         "model = preprocessing.OneHotEncoder()\n"
         "for i in range(30): model.learn_one({'a': f'word {i % 11}', 'b': i % 7})\n"
         "shared = {'x', 'y', ('z', 1), frozenset('pqrs')}\n"
         "with CheckpointFolder(sys.argv[1]) as folder:\n"
         "    path = folder.save([model, shared, [shared, frozenset('abc')]], None, rows=1, position={})\n"
-        "model, first, (second, third) = read(path).model\n"
+        "model, first, (second, third) = read_checkpoint(path).model\n"
         "assert first is second and first == shared and third == frozenset('abc') and type(third) is frozenset\n"
         "assert model.values['b'] == set(range(7))\n"
     )

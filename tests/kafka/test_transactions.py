@@ -237,7 +237,7 @@ def test_follower_skips_invalid_checkpoints(bootstrap, models, opened, producer)
     send(producer, models, (b"rows", b"garbage"))
     waited = []
     with contextlib.closing(FollowedTopic(bootstrap, models, "rows", seconds=0.0)) as follower:
-        waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
+        waiting = threading.Thread(target=lambda: waited.append(follower.wait_for_first()))
         waiting.start()
         with pytest.warns(UserWarning, match="but no checkpoint: the message at offset 0 is not") as warned:
             until(lambda: len(warned) > 0)
@@ -271,7 +271,7 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
     follower = FollowedTopic(bootstrap, models, "rows", seconds=0.0)
     with contextlib.closing(follower):
         waited = []
-        waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
+        waiting = threading.Thread(target=lambda: waited.append(follower.wait_for_first()))
         waiting.start()
         save(other_place, 1)
         save(place, 1)
@@ -305,7 +305,7 @@ def test_a_follower_waits_for_a_topic(bootstrap, opened, caplog):
     with contextlib.closing(FollowedTopic(bootstrap, models, "rows", seconds=0.1)) as follower:
         raises(f"there is no topic '{models}'", follower.read, error=StreamError)
         waited = []
-        waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
+        waiting = threading.Thread(target=lambda: waited.append(follower.wait_for_first()))
         waiting.start()
         until(lambda: "waiting for the first checkpoint in" in caplog.text)
         place = opened(models)
@@ -342,7 +342,7 @@ def test_merged_models_go_to_a_topic_that_followers_read(bootstrap, tmp_path, ca
         save_part(tmp_path / "state" / f"partition-{number}", 100, number, label="y")
     call("merge", tmp_path / "state", "--to", url)
     models = open_models(f"{url}?name=merged")
-    assert models.wait().header["rows"] == 200
+    assert models.wait_for_first().header["rows"] == 200
     save_part(tmp_path / "state" / "partition-1", 150, 1, label="y")
     call("merge", tmp_path / "state", "--to", url)
     assert models.read().header["parts"] == {"partition-0": 100, "partition-1": 150}

@@ -11,7 +11,7 @@ from checkpoints import save
 from refused import raises
 from streamsvm.files import container
 from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, StreamError, checkpoint, load
-from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError, read, read_header
+from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError, read_checkpoint, read_header
 
 
 def test_round_trip_and_the_newest_two_are_kept(folder, model):
@@ -39,12 +39,12 @@ def test_damage_at_any_byte_is_detected(folder, model):
     flips = [rng.randrange(len(data_written)) for _ in range(150)] + list(range(24))
     for cut in cuts:
         path.write_bytes(data_written[:cut])
-        raises(path.name, read, path, error=CheckpointError)
+        raises(path.name, read_checkpoint, path, error=CheckpointError)
     for place in flips:
         data = bytearray(data_written)
         data[place] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
-        raises(rf"{path.name} is corrupt.*Remove it", read, path, error=CheckpointError)
+        raises(rf"{path.name} is corrupt.*Remove it", read_checkpoint, path, error=CheckpointError)
     path.write_bytes(data_written[:-1])
     with pytest.warns(UserWarning, match="Continuing from checkpoint-000000000001"):
         assert folder.newest().header["rows"] == 1
@@ -111,13 +111,13 @@ def test_only_a_damaged_checkpoint_is_skipped(folder, model, monkeypatch):
 def test_a_checkpoint_that_is_pruned_while_it_is_read(folder, model, monkeypatch):
     save(folder, model, 1)
 
-    def read_late(path, trusted, read=read):
+    def read_late(path, trusted, read=read_checkpoint):
         if path.name.endswith("1.ckpt"):
             save(folder, model, 2)
             save(folder, model, 3)
         return read(path, trusted)
 
-    monkeypatch.setattr(checkpoint, "read", read_late)
+    monkeypatch.setattr(checkpoint, "read_checkpoint", read_late)
     assert CheckpointFolder.read_newest_in(folder.path).header["rows"] == 3
 
 

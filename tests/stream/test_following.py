@@ -78,7 +78,7 @@ def test_each_row_is_predicted_by_the_newest_model(tmp_path, learner):
 def test_the_folder_is_not_read_more_often_than_requested(tmp_path, learner, monkeypatch):
     learner.learn(10)
     looks = []
-    monkeypatch.setattr(CheckpointFolder, "signature", staticmethod(lambda path: looks.append(path) or ()))
+    monkeypatch.setattr(CheckpointFolder, "read_signature", staticmethod(lambda path: looks.append(path) or ()))
     follow = FollowedFolder(tmp_path / "state", seconds=60.0)
     assert [follow.read_newer() for _ in range(100)] == [None] * 100
     assert len(looks) == 1
@@ -127,15 +127,15 @@ def test_it_waits_for_the_first_model(tmp_path):
     follow = FollowedFolder(tmp_path / "state", seconds=0.01)
     (tmp_path / "state").mkdir()
     threading.Timer(0.1, follow.stop).start()
-    assert follow.wait() is None
+    assert follow.wait_for_first() is None
     follow = FollowedFolder(tmp_path / "state", seconds=0.01)
     learner = Learner(tmp_path / "state")
     thread = threading.Timer(0.1, learner.learn, [10])
     thread.start()
-    assert follow.wait().header["rows"] == 10
+    assert follow.wait_for_first().header["rows"] == 10
     assert follow.read_newer() is None
     stopped = FollowedFolder(tmp_path / "state")
     stopped.stop()
-    assert stopped.wait() is None  # although there is a checkpoint
+    assert stopped.wait_for_first() is None  # although there is a checkpoint
     thread.join()
     learner.close()

@@ -161,12 +161,12 @@ def result(tmp_path):
 
 def test_each_change_gives_a_model_for_followers(parts, result):
     merger, follower = CheckpointMerger([parts], result), FollowedFolder(result.path, seconds=0.0)
-    assert merger.step() == (200, {"partition-2": 120, "partition-10": 80})
-    assert merger.step() is None
+    assert merger.merge_if_changed() == (200, {"partition-2": 120, "partition-10": 80})
+    assert merger.merge_if_changed() is None
     assert follower.read_newer().version == 200
     save(parts / "partition-10", 90, 10, label="y")
     save(parts / "partition-11", 30, 11, label="y")  # a folder that was added meanwhile
-    assert merger.step().rows == 240
+    assert merger.merge_if_changed().rows == 240
     assert follower.read_newer().version == 240
     header = result.newest().header
     assert (header["kind"], header["position"]) == ("merged", {"label": "y"})
@@ -175,13 +175,13 @@ def test_each_change_gives_a_model_for_followers(parts, result):
 
 def test_a_corrupt_checkpoint_gives_a_warning_and_the_previous_model_is_used(parts, result):
     merger = CheckpointMerger([parts], result)
-    merger.step()
+    merger.merge_if_changed()
     save(parts / "partition-2", 130, 2, label="y")
     for file in (parts / "partition-10").glob("*.ckpt"):
         file.write_bytes(file.read_bytes()[:-40])
     with pytest.warns(UserWarning, match="the model before it stays"):
-        assert merger.step().rows == 210
-    assert merger.step() is None
+        assert merger.merge_if_changed().rows == 210
+    assert merger.merge_if_changed() is None
 
 
 def newer(data):
@@ -199,18 +199,18 @@ def test_an_unreadable_part_is_left_out(parts, result, change, reason):
     (file,) = (parts / "partition-10").glob("*.ckpt")
     file.write_bytes(change(file.read_bytes()))
     with pytest.warns(UserWarning, match=f"{reason} merged without it"):
-        assert CheckpointMerger([parts], result).step() == (120, {"partition-2": 120})
+        assert CheckpointMerger([parts], result).merge_if_changed() == (120, {"partition-2": 120})
 
 
 def test_folders_that_do_not_fit_are_refused(parts, result, tmp_path):
     merger = CheckpointMerger([parts], result)
-    merger.step()
+    merger.merge_if_changed()
     for file in (parts / "partition-10").glob("*.ckpt"):
         file.unlink()
     save(parts / "partition-10", 10, 10, label="y")
-    raises("a model of 200 rows, and the parts have 130 together", merger.step, error=CheckpointError)
+    raises("a model of 200 rows, and the parts have 130 together", merger.merge_if_changed, error=CheckpointError)
     save(parts / "partition-10", 200, 10, label="z")
-    raises("read differently", merger.step, error=CheckpointError)
+    raises("read differently", merger.merge_if_changed, error=CheckpointError)
     raises("named twice", CheckpointMerger, [parts, parts / "partition-2"], result, error=CheckpointError)
     raises("is not a folder", CheckpointMerger, [tmp_path / "none"], result, error=CheckpointError)
     with CheckpointFolder(parts / "partition-2") as own, pytest.raises(CheckpointError, match="of a learner, not merged"):
@@ -222,7 +222,7 @@ def test_a_folder_with_another_object_gives_a_warning(result, tmp_path):
         folder.save({"a": 1}, None, rows=3, position={})
     merger = CheckpointMerger([tmp_path / "thing"], result)
     with pytest.warns(UserWarning, match="holds a dict, which is not a model"):
-        assert merger.step() is None
+        assert merger.merge_if_changed() is None
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_folder_with_another_object_gives_a_warning(result, tmp_path):
     ],
 )
 def test_an_output_with_another_checkpoint_is_refused(parts, result, changes, message, monkeypatch):
-    CheckpointMerger([parts], result).step()
+    CheckpointMerger([parts], result).merge_if_changed()
     newest = result.newest()
     model = newest.model if changes else CSMOClassifier()
     monkeypatch.setattr(result, "newest", lambda: newest._replace(model=model, header={**newest.header, **changes}))
