@@ -73,7 +73,7 @@ class CategoryTable(NamedTuple):
     """Target encodings: the numbers that replace the categories (texts) of columns."""
 
     keys: np.ndarray
-    """Hash of each category, from `compute_name_key`, uint32 [n], in ascending order."""
+    """Hash of each category, from ``compute_name_key``, uint32 [n], in ascending order."""
     values: np.ndarray
     """The numbers of each category, float64 [n, m]."""
 

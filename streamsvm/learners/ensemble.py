@@ -285,7 +285,7 @@ class Ensemble(ScalingEstimator):
 
     @property
     def experts(self) -> list[ExpertReport]:
-        """The current error and weight of each output of each expert, a list of `ExpertReport`.
+        """The current error and weight of each output of each expert, a list of ``ExpertReport``.
 
         Each entry has the ``name`` of the expert, the ``output`` (such as ``"last"`` or ``"average"`` iterate), the ``error``
         over about the last 1,000 rows (the fraction of wrong labels, or the mean absolute error in the unit of the target) and

@@ -360,7 +360,7 @@ class BoundedTargetScaler(RegressorWrapper):
 
     @property
     def predict_then_learn(self) -> Callable[..., Any]:
-        """`ScalingEstimator.predict_then_learn` with scaled targets; only for regressors of this library."""
+        """`SVMRegressor.predict_then_learn` with scaled targets; only for regressors of this library."""
         return partial(self._predict_then_learn, self.regressor.predict_then_learn)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:

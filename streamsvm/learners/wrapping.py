@@ -83,7 +83,7 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
 
     @property
     def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
-        """`ScalingEstimator.predict_then_learn` with the wrapper's predictions; only for classifiers of this library."""
+        """`SVMClassifier.predict_then_learn` with the wrapper's predictions; only for classifiers of this library."""
         predict_wrapped = self.classifier.predict_then_learn  # type: ignore[attr-defined]
 
         def predict_then_learn(

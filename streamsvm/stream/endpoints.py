@@ -104,7 +104,7 @@ class Source(Closeable):
     is_endless: bool = False
     """Whether the stream never ends."""
     has_messages: bool = False
-    """Whether rows are messages with a key and a timestamp (`Chunk.event`, `Chunk.messages`)."""
+    """Whether rows are messages with a key and a timestamp (`Chunk.get_key_and_time`, `Chunk.messages`)."""
     start_can_change: bool = False
     """Whether the first row depends on the time of opening, as with a topic. Loops then save the start before they read a row."""
 

@@ -124,9 +124,8 @@ class Merge(Strategy):
         Method that finds the position of the merged vector and the weight degradation for each of the B candidates:
 
         - ``"lookup-wd"`` interpolates the degradation from a table. With three or more classes, which the table does not cover,
-        an
-          estimate ranks the candidates, and the degradation of the first 8 is computed, with positions by a fixed-point iteration
-          to 1e-6.
+          an estimate ranks the candidates, and the degradation of the first 8 is computed, with positions by a fixed-point
+          iteration to 1e-6.
         - ``"lookup-h"`` interpolates the position from a table, and computes the degradation. With three or more classes, the
           table is indexed by the lengths of the two coefficient vectors.
         - ``"gss"`` finds the position by golden section search to 0.01, and computes the degradation. With three or more
@@ -167,5 +166,5 @@ class Merge(Strategy):
         return _merge_smallest_shared if shared else merge_smallest
 
     def options(self) -> tuple[int, int]:
-        """Return the address of the tables, and the search as one of the numbers in `SEARCHES`."""
+        """Return the address of the tables, and the search as one of the numbers in ``SEARCHES``."""
         return load_tables().ctypes.data, SEARCHES[self.search]

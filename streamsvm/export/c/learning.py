@@ -43,7 +43,7 @@ class LearningFiles(NamedTuple):
     state_bytes: int
     """Bytes of the state that ``NAME_learn_state`` returns."""
     ram_bytes: int
-    """Bytes of all variables: the state, a second one for `NAME_learn_restore`, and buffers."""
+    """Bytes of all variables: the state, a second one for ``NAME_learn_restore``, and buffers."""
 
 
 def write_learning_c(model: Learner, folder: str | Path, name: str = "model") -> LearningFiles:

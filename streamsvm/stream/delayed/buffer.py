@@ -29,9 +29,9 @@ class PendingRow(NamedTuple):
     number: int
     """Number of messages of the source before it."""
     row: str
-    """The features, as packed by `pack_row`."""
+    """The features, as packed by ``pack_row``."""
     prediction: str
-    """The prediction that was made, as packed by `pack_prediction`."""
+    """The prediction that was made, as packed by ``pack_prediction``."""
 
 
 class ExpiredRow(NamedTuple):

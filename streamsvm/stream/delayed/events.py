@@ -12,7 +12,7 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.values import parse_number, to_seconds
 
-#: Maximum size of a pending row, as packed by `pack_row`.
+#: Maximum size of a pending row, as packed by ``pack_row``.
 MAX_ROW_BYTES = 2**20
 _MAX_KEY_LENGTH = 256  # characters
 _MAX_INT, _MAX_EXACT_FLOAT = 2**63, 2**53  # limits of int keys, and of float keys, which represent all integers below
@@ -27,7 +27,7 @@ class PendingLabel(NamedTuple):
     time: float
     """Event time of the row, in the merged order."""
     packed: str
-    """The features of the row, as packed by `pack_row`."""
+    """The features of the row, as packed by ``pack_row``."""
 
 
 class ArrivedLabel(NamedTuple):

@@ -262,7 +262,7 @@ class TableEncoder(base.MiniBatchTransformer):
     ) -> EncodedBatch:
         """Return the features of many rows of a table before they are learned, as `transform_one` returns them.
 
-        The encoder must not have a scaler. `streamsvm.stream.tables.batch_encoding.encode_batch` describes the parameters, and
+        The encoder must not have a scaler. ``streamsvm.stream.tables.batch_encoding.encode_batch`` describes the parameters, and
         which rows must be encoded singly.
         """
         if self._parsed is None or self._parsed.table is not table:  # batches of one table come in a row
