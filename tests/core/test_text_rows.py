@@ -209,7 +209,9 @@ def test_parsed_cells_equal_csv_module(data, delimiter, kinds):
     row = st.lists(cell_texts, min_size=max(len(kinds) - 1, 1), max_size=len(kinds) + 1)
     blanks, ends = st.sampled_from(["", "", " "]), st.sampled_from(["", "\n", "\r\n"])
     texts = data.draw(st.lists(st.tuples(row, blanks, ends), min_size=1, max_size=5))
-    rows = [(delimiter.decode().join(blank + cell for cell in row) + end).encode("latin-1") for row, blank, end in texts]
+    rows = [
+        (delimiter.decode().join(blank + cell for cell in row) + line_end).encode("latin-1") for row, blank, line_end in texts
+    ]
     i = 0
     while i < len(rows):
         result = parse_cells(rows, delimiter, kinds, first=i)
@@ -237,7 +239,10 @@ def test_parsed_pairs_equal_python(data, indices):
     label = st.sampled_from(["1", "-1", "+1", "a", "\xe9", "", "#", "1:2", '"'])
     pair = st.tuples(st.sampled_from([0, 1, 2, 3, 4, "01", "x", "", 10**20]), cell_texts).map(lambda pair: f"{pair[0]}:{pair[1]}")
     row = st.tuples(label, st.lists(pair, max_size=4), st.sampled_from(["", " ", "\n", " # 1", "#"]))
-    rows = [(" ".join([label, *cells]) + end).encode() for label, cells, end in data.draw(st.lists(row, min_size=1, max_size=5))]
+    rows = [
+        (" ".join([label, *cells]) + line_end).encode()
+        for label, cells, line_end in data.draw(st.lists(row, min_size=1, max_size=5))
+    ]
     i = 0
     while i < len(rows):
         result = parse_pairs(rows, indices, first=i)

@@ -91,11 +91,11 @@ FORBIDDEN = """
 
 @pytest.mark.parametrize("way", WAYS)
 def test_names_outside_the_allowlist_are_refused(tmp_path, way):
-    known = set(sys.modules)
+    modules_before = set(sys.modules)
     for name in FORBIDDEN.split():
         path = put_together(tmp_path / "evil.ckpt", **WAYS[way](name))
         raises(f"it names {re.escape(name.replace(':', '.'))}, which is not a", load, path, error=CheckpointError)
-    assert {"os", "subprocess"} & (set(sys.modules) - known) == set()
+    assert {"os", "subprocess"} & (set(sys.modules) - modules_before) == set()
 
 
 def test_the_names_of_our_classes_are_unique():

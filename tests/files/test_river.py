@@ -194,9 +194,9 @@ def test_river_objects_can_be_saved(kind):
             assert kind.__name__ in REFUSED
             continue
         assert kind.__name__ not in REFUSED or kind.__name__ in SOME, f"{kind.__name__} can be saved now: take it off the list"
-        found = loads(data)
-        assert type(found) is kind
-        assert dumps(found) == data
+        loaded = loads(data)
+        assert type(loaded) is kind
+        assert dumps(loaded) == data
 
 
 def test_parameters_change_objects():
