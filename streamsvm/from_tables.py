@@ -180,6 +180,7 @@ def _split_label(x: Mapping[Any, Any], label: str | None) -> Row:
 
 
 def _without_weight(row: Row) -> Row:
+    """Return a row with a plain label in place of a weighted one."""
     return Row(row.x, row.y.y if isinstance(row.y, WeightedLabel) else row.y)
 
 

@@ -222,6 +222,7 @@ class DelayedLabels(Resumable):
             self._settled.popitem(last=False)
 
     def _expire_row(self, reason: str) -> ExpiredRow:
+        """Remove the oldest pending row, settle its key, and return it."""
         key, pending = self._rows.popitem(last=False)
         self.nbytes -= _row_bytes(key, pending)
         self._expired_rows[reason] += 1
@@ -229,6 +230,7 @@ class DelayedLabels(Resumable):
         return ExpiredRow(key, pending, reason)
 
     def _drop_label(self) -> None:
+        """Remove the oldest early label."""
         key, (_, y) = self._early.popitem(last=False)
         self.nbytes -= _label_bytes(key, y)
         self._counts["expired_labels"] += 1
@@ -256,8 +258,10 @@ class DelayedLabels(Resumable):
 
 
 def _row_bytes(key: str, pending: PendingRow) -> int:
+    """Return the assumed memory of a pending row."""
     return _ENTRY_BYTES + len(key) + len(pending.row) + len(pending.prediction)
 
 
 def _label_bytes(key: str, y: Any) -> int:
+    """Return the assumed memory of an early label."""
     return _ENTRY_BYTES + len(key) + (len(y) if type(y) is str else 0)

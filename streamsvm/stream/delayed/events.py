@@ -86,7 +86,7 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
         raise RowError("time", "the event time is missing: rows and labels are read in its order")
     try:
         if isinstance(value, str) and len(value) <= _MAX_TIME_LENGTH:
-            time = _seconds_in_text(value)
+            time = _parse_time_text(value)
         elif not isinstance(value, str | bool):  # small integers are seconds, not years
             time = to_seconds(float(value) if isinstance(value, int) else value)
     except (ValueError, TypeError, OverflowError):
@@ -99,7 +99,8 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
     return time
 
 
-def _seconds_in_text(text: str) -> float:
+def _parse_time_text(text: str) -> float:
+    """Parse the text of a number or of a date in ISO 8601 to seconds since 1970."""
     try:
         return to_seconds(parse_number(text))
     except ValueError:

@@ -338,8 +338,10 @@ class BufferedMessage:
 
 
 def _decode(data: bytes | None) -> str | None:
+    """Decode bytes as Latin-1, so that `_encode` restores them."""
     return None if data is None else data.decode("latin-1")
 
 
 def _encode(text: str | None) -> bytes | None:
+    """Encode text from `_decode`."""
     return None if text is None else text.encode("latin-1")

@@ -178,6 +178,7 @@ class DelayedLearningLoop(LearningLoop):
             self._refusals.write_dead_letter(pending.number, place, row, "expired", reason)
 
     def _warn_of_expired(self, n_expired: int, n_waiting: int, seconds: float) -> None:
+        """Warn once that one message expired many rows and labels, because a clock may be wrong."""
         self._has_warned_of_expired = True
         warn(
             f"{self._current_place}: the event time is {seconds:,.0f} s ahead of the message before, and {n_expired:,} of "
@@ -191,6 +192,7 @@ class DelayedLearningLoop(LearningLoop):
         return True
 
     def _check_end(self) -> None:
+        """Warn, or raise StreamError, if the streams had no rows, or no row and label with the same key."""
         self._warn_of_changed_columns(MIN_ROWS_COMPARED)
         if not self.rows:
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")

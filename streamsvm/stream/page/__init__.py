@@ -144,6 +144,7 @@ _TABLE_PARTS = {
 
 
 def _clean_cell(cell: Any) -> Any:
+    """Return a cell of a table as an integer, a rounded number, or a clean text."""
     return clean_text(cell) if not isinstance(cell, int | float) else to_json_number(cell) if isinstance(cell, float) else cell
 
 

@@ -217,6 +217,7 @@ def _describe_units(texts: Sequence[str]) -> str:
 
 
 def _format_counts(markers: Mapping[str, int]) -> str:
+    """Format missing-value markers with their numbers of rows."""
     return ", ".join(f"{shorten(text, _MAX_VALUE_LENGTH)!r} in {_format_row_count(count)}" for text, count in markers.items())
 
 
@@ -225,6 +226,7 @@ def _format_row_count(count: int) -> str:
 
 
 def _format_beside(markers: Mapping[str, int]) -> str:
+    """Format missing-value markers as the end of a note; empty if there are not any."""
     return f", beside {_format_counts(markers)}" if markers else ""
 
 
@@ -346,6 +348,7 @@ def _call_or_none(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _format_range(numbers: Sequence[float]) -> str:
+    """Format the smallest and the largest number."""
     if not numbers:
         return "none"
     low, high = _format_number(min(numbers)), _format_number(max(numbers))

@@ -293,6 +293,7 @@ def _detect_encoding(head: bytes) -> str:
 
 
 def _can_decode(line: bytes, encoding: str) -> bool:
+    """Return whether a line is valid in an encoding."""
     try:
         line.decode(encoding)
     except UnicodeDecodeError:

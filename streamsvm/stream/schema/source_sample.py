@@ -125,6 +125,7 @@ class _MemorySource(Source):
         return Chunk(rows, lambda i: f"{self.name}, row {start + i + 1:,}") if rows else None
 
     def _parse_row(self, x: dict[Any, Any], y: Any) -> Row:
+        """Parse a row and its label with the options of the source."""
         y = None if self._label is None else y
         return Row(self._parser.parse_row(x.items()), self._parser.parse_label(y)) if self._parser.options else Row(x, y)
 

@@ -249,15 +249,18 @@ class RiverScore(Score):
 
 
 def _find_majority_label(matrix: Any) -> tuple[Any, float]:
+    """Return the most frequent true label of a confusion matrix, and its number of rows."""
     majority: tuple[Any, float] = max(list(matrix.sum_row.items()), key=lambda item: item[1])
     return majority
 
 
 def _make_rolling_metric(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
+    """Return a metric of river over a window of rows."""
     return utils.Rolling(kind, window_size=window, **parameters)
 
 
 def _get_value(metric: Any) -> float:
+    """Return the value of a metric as a float; NaN if it is undefined."""
     try:
         value = metric.get()
         return float(value.real if isinstance(value, complex) else value)  # complex: the root of a negative rounding error

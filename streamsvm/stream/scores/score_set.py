@@ -132,6 +132,7 @@ class ClassificationReport(LabelTable):
 
 
 def _to_json_label(label: Hashable) -> Any:
+    """Return a label as a type that JSON has, or as text."""
     return label if type(label) in (bool, int, str) else str(label)
 
 

@@ -63,6 +63,7 @@ def to_objects(column: Any) -> list[Any]:
 
 
 def _to_object(value: Any) -> Any:
+    """Convert an Arrow scalar to a Python object, or to text if Python cannot represent it."""
     try:
         return value.as_py()
     except OverflowError:

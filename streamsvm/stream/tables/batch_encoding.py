@@ -287,6 +287,7 @@ class _BatchEncoding:
             self.n = min(self.n, int(rows[i]) - self.first)
 
     def _add_numeric_column(self, name: Hashable, column: NumericColumn) -> None:
+        """Add a numeric or date column, up to the first row with an invalid value."""
         # When only predicted, a column that was never learned may contain texts, which are ignored.
         ignores_texts = name not in self._state.means and not self._learns and self._state.parser.get_kind(name) != DATE
         self._cut_before_rows(np.setdiff1d(column.invalid_rows, column.text_rows) if ignores_texts else column.invalid_rows)
@@ -317,6 +318,7 @@ class _BatchEncoding:
                         self.cut_before(~is_missing)
 
     def _add_category_column(self, name: Hashable, column: CategoryColumn) -> None:
+        """Add a categorical column, up to the first row with an invalid value."""
         self._cut_before_rows(column.invalid_rows)
         self._add_codes(name, column.codes[self.first : self.first + self.n], column)
 

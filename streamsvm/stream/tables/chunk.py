@@ -166,6 +166,7 @@ class Table:
 
 
 def _has_nan(values: list[Any]) -> bool:
+    """Return whether a list contains a NaN."""
     return any(issubclass(kind, float | np.floating) for kind in set(map(type, values))) and any(map(_is_nan, values))
 
 

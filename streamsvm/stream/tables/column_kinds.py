@@ -78,6 +78,7 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
 
 
 def _parse_kinds_text(text: str) -> dict[str, str]:
+    """Parse the text form NAME:KIND,... of column kinds; raise ValueError if it is invalid."""
     kinds: dict[str, str] = {}
     position = 0
     while position < len(text):
@@ -97,6 +98,7 @@ def _parse_kinds_text(text: str) -> dict[str, str]:
 
 
 def _unquote(text: str) -> str:
+    """Remove double quotes around a name, and undouble those within."""
     return text[1:-1].replace('""', '"') if text.startswith('"') else text
 
 

@@ -172,6 +172,7 @@ class TableParser:
         return self._value_parsers.get(name, self._other_parser)
 
     def _make_value_parser(self, column: ColumnKind) -> Callable[..., Any]:
+        """Return the function that parses values of a kind of column. Its second argument converts numbers in text."""
         kind, date_format, decimal = column.kind, column.format, self.decimal
         texts, numbers = self._markers if column.markers is None else _split_markers(column.markers)
 

@@ -240,6 +240,7 @@ _NANOSECONDS = re.compile(r"(?<=\.\d{6})\d{1,3}(?!\d)")
 
 
 def _parse_date(text: str, form: str | None) -> datetime:
+    """Parse a date in text as Python does, but refuse numeric times; raise ValueError if it has another format."""
     if form is None:
         # Python would parse some numeric times as dates.
         if not text.isascii() or (text.replace(".", "").isdigit() and len(text) != _N_DAY_DIGITS):
@@ -354,6 +355,7 @@ def find_zone_names(texts: Iterable[str]) -> list[str]:
 
 
 def _make_clock_format(token: re.Match[str]) -> str:
+    """Return the format of a time of day that matches ``token``."""
     fraction = token["f"]
     return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
 
