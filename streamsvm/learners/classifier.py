@@ -375,7 +375,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         labels = self._labels
         predictions = labels.decode_list(outputs[:, 0])
         if probability != "all":
-            return predictions, labels.find_largest(outputs[:, 1]) if probability else None
+            return predictions, labels.find_label_probabilities(outputs[:, 1]) if probability else None
         if labels.class_labels:
             return predictions, dict(zip(labels.class_labels, outputs[:, 1:].T, strict=True))
         return predictions, labels.make_probabilities(outputs[:, 1])

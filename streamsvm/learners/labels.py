@@ -120,7 +120,7 @@ class Labels:
         negative, positive = self.decode(-1.0), self.decode(1.0)
         return [positive if is_positive else negative for is_positive in (decisions > 0.0).tolist()]
 
-    def find_largest(self, probabilities: np.ndarray) -> list[float | None]:
+    def find_label_probabilities(self, probabilities: np.ndarray) -> list[float | None]:
         """Return the probability of the predicted label of each row.
 
         ``probabilities`` [n] are those of the positive label, or already those of the predicted one with three or more labels.

@@ -36,8 +36,8 @@ _MAX_FITTED_VECTORS = 8_000  # of more support vectors, a part is fitted, with a
 _STEPS = 15  # the maximum number of Newton steps and shortened steps
 _MIN_STEP_SIZE = 0.05  # the fit ends if no longer step reduces the objective
 _MAX_CHANGED = 3e-3  # the fit ends if no more than this fraction of rows has come to violate or satisfy its margin
-_CHUNK = 2000  # rows whose kernel values are computed at a time
-_HELD = 2**27  # bytes of kernel values that are cached between steps
+_CHUNK_ROWS = 2000  # rows whose kernel values are computed at a time
+_MAX_CACHED_BYTES = 2**27  # bytes of kernel values that are cached between steps
 
 
 class MergeableExpansion(Mergeable, BudgetedEstimator):
@@ -208,19 +208,19 @@ def _refit_coefficients(merged: Any, sources: Sequence[MergeSource], rows: _Marg
 
 
 class _KernelChunks:
-    """Iterates over chunks of a kernel matrix [rows, B], as pairs of slice and values; `_HELD` bytes of it are cached."""
+    """Iterates over chunks of a kernel matrix [rows, B], as pairs of slice and values; `_MAX_CACHED_BYTES` bytes of it are cached."""
 
     def __init__(self, kernel: tuple[int, float, float, int], X: np.ndarray, Z: np.ndarray) -> None:
         self.kernel, self.X, self.Z = kernel, X, Z
         self.cache: dict[int, np.ndarray] = {}
 
     def __iter__(self) -> Iterator[tuple[slice, np.ndarray]]:
-        for start in range(0, len(self.X), _CHUNK):
-            rows = slice(start, start + _CHUNK)
+        for start in range(0, len(self.X), _CHUNK_ROWS):
+            rows = slice(start, start + _CHUNK_ROWS)
             K = self.cache.get(start)
             if K is None:
                 K = compute_kernel_matrix(*self.kernel, self.X[rows], self.Z)
-                if 8 * (start + _CHUNK) * len(self.Z) <= _HELD:
+                if 8 * (start + _CHUNK_ROWS) * len(self.Z) <= _MAX_CACHED_BYTES:
                     self.cache[start] = K
             yield rows, K
 

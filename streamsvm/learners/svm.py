@@ -188,7 +188,7 @@ class SVMRegressor(OnlineRegressor, Ensemble):
 
     @property
     def _error_unit(self) -> float:
-        """The standard deviation of targets, by which errors of scaled targets are multiplied."""
+        """The standard deviation of targets, the factor from errors of scaled targets to the unit of the target."""
         return float(target_predictions.compute_deviation(self._store.views.target_moments[0]))
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -113,7 +113,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
 
     @property
     def _multiclass(self) -> bool:
-        """Whether more than two labels are accepted: no."""
+        """False, because a threshold needs two labels."""
         return False
 
     @property

@@ -168,8 +168,8 @@ def explain_wrapped(
     """Explain a row by a wrapped model, which may be the last step of a pipeline; raise a ValueError if it cannot explain."""
     original_row = x
     while isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
-        typical = None if typical is None else _transformed_row(model, typical)[0]
-        x, model = _transformed_row(model, x)
+        typical = None if typical is None else _transform_row(model, typical)[0]
+        x, model = _transform_row(model, x)
     if not hasattr(model, "explain_one"):
         raise ValueError(f"decisions of a {type(model).__name__} cannot be explained: it has no explain_one")
     grouped = () if isinstance(model, compose.Pipeline) else (groups,)  # a TableModel has its own groups
@@ -180,14 +180,14 @@ def explain_wrapped(
 def find_wrapped_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
     """Return the examples of a wrapped model, which may end a pipeline; raise a ValueError if it stores no rows."""
     while isinstance(model, compose.Pipeline) and not hasattr(model, "examples_one"):
-        x, model = _transformed_row(model, x)
+        x, model = _transform_row(model, x)
     if not hasattr(model, "examples_one"):
         raise ValueError(f"a {type(model).__name__} stores no rows that could be examples")
     examples: Examples = model.examples_one(x, n)
     return examples
 
 
-def _transformed_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], Any]:
+def _transform_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], Any]:
     """Return a row after the transformers of a pipeline, and the last step of the pipeline."""
     if not isinstance(x, Mapping):
         raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")

@@ -274,10 +274,10 @@ def test_models_that_do_not_accept_extra_rows():
 def test_kernel_values_that_are_not_cached_are_recomputed(classes, monkeypatch):
     models = parts(BSCAClassifier, n=2, classes=classes)
     X, y = rows(EACH, seed=7, classes=classes)
-    monkeypatch.setattr(merging, "_CHUNK", 30)
+    monkeypatch.setattr(merging, "_CHUNK_ROWS", 30)
     merged = []
     for cache_bytes in 0, 8 * 30 * 30, 2**27:
-        monkeypatch.setattr(merging, "_HELD", cache_bytes)
+        monkeypatch.setattr(merging, "_MAX_CACHED_BYTES", cache_bytes)
         merged.append(BSCAClassifier(budget=30, seed=0))
         merged[-1].merge_with(*models, rows=(X, y))
     assert dumps(merged[0]) == dumps(merged[1]) == dumps(merged[2])
