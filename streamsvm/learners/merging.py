@@ -208,7 +208,7 @@ def _refit_coefficients(merged: Any, sources: Sequence[MergeSource], rows: _Marg
 
 
 class _KernelChunks:
-    """Iterates over chunks of a kernel matrix [rows, B], as pairs of slice and values; `_MAX_CACHED_BYTES` bytes of it are cached."""
+    """Iterates over chunks of a kernel matrix [rows, B], as pairs of slice and values, and caches some of them."""
 
     def __init__(self, kernel: tuple[int, float, float, int], X: np.ndarray, Z: np.ndarray) -> None:
         self.kernel, self.X, self.Z = kernel, X, Z
