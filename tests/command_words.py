@@ -1,4 +1,4 @@
-"""The command line for tests that are not about the learner, and what a command leaves."""
+"""Runs the command line for tests that are not about learners."""
 
 import json
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from streamsvm.cli import main as command_line
 
 
 def with_a_model(words):
-    """The words; where they learn and name no learner, bsgd, which compiles in a third of the time."""
+    """Return the words with ``--learner bsgd``, which compiles faster, if they learn without ``--learner``."""
     words = [*map(str, words)]
     return [*words, "--learner", "bsgd"] if words[:1] == ["learn"] and "--learner" not in words else words
 
@@ -18,7 +18,7 @@ def main(words):
 
 
 class Done(NamedTuple):
-    """What a command leaves."""
+    """The exit status and output of a command."""
 
     status: int
     stdout: str
@@ -31,7 +31,7 @@ class Done(NamedTuple):
 
     @property
     def rows(self):
-        """Standard output, a prediction a line."""
+        """The JSON lines of standard output."""
         return [json.loads(line) for line in self.stdout.splitlines()]
 
     @property

@@ -1,6 +1,6 @@
-"""A schema registry for tests: a real HTTP server with the one request that a reader makes.
+"""A schema registry for tests: an HTTP server that supports the one request of `SchemaRegistry`.
 
-A real registry takes half a minute to start and cannot be told to fail; what it answers is written in Confluent's documentation.
+A real registry takes half a minute to start and cannot be made to fail. The responses follow Confluent's documentation.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 
 class FakeRegistry:
-    """Schemas by id, or what it answers: a status and a body; the paths that it was asked for, and whom it lets in."""
+    """Schemas by id, responses (status and body) to send first, the requested paths, and the accepted user."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, object] = {}
-        self.answers: list[tuple[int, bytes]] = []  # given first
+        self.answers: list[tuple[int, bytes]] = []  # sent first
         self.asked: list[str] = []
         self.user: tuple[str, str] | None = None
         self.url = ""
@@ -39,7 +39,7 @@ class FakeRegistry:
 
 @contextmanager
 def fake_registry(certificate: Path | None = None) -> Iterator[FakeRegistry]:
-    """Serve a registry, with TLS where there is a file with a certificate and its key."""
+    """Serve a registry, with TLS if ``certificate`` (a file with certificate and key) is given."""
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Rows in JSON that are nearly always numbers with known names, and sometimes what parsers read differently."""
+"""Random JSON rows: mostly numbers with fixed names, and sometimes values that parsers treat differently."""
 
 import json
 
@@ -16,7 +16,7 @@ PIECES = [
 
 
 def message(rng, label):
-    """A message that is nearly always one of numbers, with these names."""
+    """Return a random message with these names, mostly of numbers."""
     escaped = rng.random() < 0.1
     fields = [(json.dumps(name, ensure_ascii=escaped).encode(), repr(rng.gauss(0.0, 3.0)).encode()) for name in NAMES]
     name = json.dumps(label or "y", ensure_ascii=escaped and rng.random() < 0.9).encode()

@@ -82,7 +82,7 @@ def why_no_broker() -> str | None:
 
 
 def jars_of(pom: Path, *options: str) -> Path:
-    """The folder with the jars that a POM names, which Maven fetches once."""
+    """Return the folder with the jars of a POM, which Maven downloads once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamsvm-tests"
     jars = cache / f"{pom.parent.name}-{hashlib.sha256(pom.read_bytes() + ' '.join(options).encode()).hexdigest()[:12]}"
     if not jars.is_dir():
@@ -110,9 +110,9 @@ def jars_of(pom: Path, *options: str) -> Path:
 
 
 class Broker(NamedTuple):
-    """The addresses of a broker's listeners, the certificate of those with TLS, and what kills and starts it again.
+    """A running broker: the addresses of its listeners, its certificate, and functions to kill and restart it.
 
-    At the wrong one, it tells clients to go on to an address where nothing answers.
+    At the wrong one, it directs clients to an address where nothing answers.
     """
 
     plaintext: str
@@ -132,7 +132,7 @@ def _free_ports(names: tuple[str, ...]) -> dict[str, int]:
 
 
 def certify(folder: Path, name: str = "broker") -> Path:
-    """Make a key with a certificate for 127.0.0.1 in ``name.p12``, and return the certificate's path."""
+    """Create a key and a certificate for 127.0.0.1 in ``name.p12``, and return the certificate's path."""
     store = "-keystore", folder / f"{name}.p12", "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", name
     key = "-keyalg", "EC", "-dname", f"CN={name}", "-validity", "2", "-ext", "san=ip:127.0.0.1"
     certificate = folder / f"{name}.pem"
@@ -187,7 +187,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
 
 
 def options_of_alice(library: str, broker: Broker) -> dict[str, str]:
-    """Options of a client library with which the broker lets the user alice in."""
+    """Return options of a client library with which the broker accepts the user alice."""
     common = {"client": library, "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
     names = ("ssl_cafile", "sasl_plain_username", "sasl_plain_password")
     if library != "kafka-python":
@@ -204,7 +204,7 @@ def each_library(test: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def broker_or_skip(folder: Path) -> Iterator[Broker]:
-    """A broker for tests, which are skipped where there can be none."""
+    """Start a broker for tests; skip them if that is impossible."""
     import pytest
 
     if reason := why_no_broker():

@@ -1,4 +1,4 @@
-"""A learner that is killed while it learns: at random rows, so that it does not depend on how fast a machine is."""
+"""Kills a learner at random rows, so that the result does not depend on the speed of the machine."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from unittest import mock
 # Learners are forked from a process that has imported everything and has no threads: they start at once.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["warm_learner"])
-AHEAD = 20  # a learner waits for its kill so many rows after the one at which it is due
+AHEAD = 20  # rows that a learner processes after the row of its kill before it waits to be killed
 
 
 def learn(url, options, folder, predictions, *extra_words):
@@ -55,7 +55,7 @@ def learn(url, options, folder, predictions, *extra_words):
 
 
 def start(arguments, most=None):
-    # For what the server imports, Python 3.11 needs to be told; and a busy machine's broker answers late.
+    # The fork server of Python 3.11 needs the module path; and a broker on a busy machine responds late.
     with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), STREAMSVM_KAFKA_OUTAGE_SECONDS="60"):
         forkserver.ensure_running()
     reader, writer = FORKS.Pipe(duplex=False)
@@ -66,7 +66,7 @@ def start(arguments, most=None):
 
 
 def run_to_the_end(*arguments):
-    """Learn a stream and tell how many rows that gave.
+    """Learn a stream, and report the number of rows.
 
     Arguments: URL, options of open_source, folder, file of predictions, and perhaps on_error.
     """
@@ -80,7 +80,7 @@ def run_to_the_end(*arguments):
 
 
 def learned_rows(folder):
-    """Return the rows of the newest checkpoint of a folder; 0 if every kill came before the first one."""
+    """Return the row count of the newest checkpoint of a folder; 0 without checkpoints."""
     return max((int(path.stem.partition("-")[2]) for path in folder.glob("checkpoint-*.ckpt")), default=0)
 
 
@@ -89,7 +89,7 @@ def kill_at_random_rows(seed, kills, rows, *arguments):
     print(f"kills at random rows with seed {seed}")  # noqa: T201 - pytest shows it when the test fails
     rng, folder = random.Random(seed), arguments[2]
     for left in range(kills, 0, -1):
-        # Spread over what is left to learn; now and then while the learner starts.
+        # Spread over the remaining rows; sometimes while the learner starts.
         at = rng.randint(1, 2 * (rows - learned_rows(folder)) // (left + 1) - 2 * AHEAD) if rng.random() < 0.8 else 0
         process, reader = start(arguments, at + AHEAD)
         announced = 0

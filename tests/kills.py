@@ -1,7 +1,7 @@
 """Learners that are killed amid rows and checkpoints, in a folder and in a topic: by hand, ``python tests/kills.py``.
 
 The last checkpoint must have the bytes of a learner that was left alone, and predictions hold each row once: in a file, and in a
-topic for who reads what is committed.
+topic for read_committed consumers.
 """
 # ruff: noqa: T201
 
@@ -31,7 +31,7 @@ SAVE_SECONDS = {"folder": 0.01, "topic": 0.04}  # about as long as a checkpoint 
 
 
 def open_place(kind, url, where):
-    """The checkpoints of a run and its sink: of a folder with a file, or of a topic with another one."""
+    """Open the checkpoints and the sink of a run: a folder and a file, or two topics."""
     from streamsvm_kafka import TopicCheckpoints, client_options
     from warm_learner import CheckpointFolder, FileSink
 
@@ -44,7 +44,7 @@ def open_place(kind, url, where):
 
 
 class Killer(Sink):
-    """A sink that kills this process at a row, or some time after a checkpoint was begun, and tells where that was."""
+    """A sink that kills this process at a row, or some time after a checkpoint was begun, and reports where."""
 
     def __init__(self, kill, checkpoints, sink, pipe):
         self.how, self.at, self.seconds = kill
@@ -78,7 +78,7 @@ class Killer(Sink):
 
 
 def learn(kind, url, where, kill, pipe):
-    """Learn a topic to its end, or until the kill; tell the rows at the beginning."""
+    """Learn a topic to its end, or until the kill; report the row count at the start."""
     from warm_learner import LearningLoop, make_model, open_source
 
     checkpoints, sink = open_place(kind, url, where)
@@ -93,7 +93,7 @@ def learn(kind, url, where, kill, pipe):
 
 
 def start(kind, url, where, kill=None):
-    """Start a learner in a process of its own, which tells through a pipe what becomes of it."""
+    """Start a learner in another process, which reports its progress through a pipe."""
     with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), STREAMSVM_KAFKA_OUTAGE_SECONDS="60"):
         forkserver.ensure_running()
     reader, writer = FORKS.Pipe(duplex=False)
@@ -104,7 +104,7 @@ def start(kind, url, where, kill=None):
 
 
 def run(kind, url, where, kill=None):
-    """Run a learner. Its rows at the beginning, and where it was killed."""
+    """Run a learner. Return its row count at the start, and where it was killed."""
     process, reader = start(kind, url, where, kill)
     output = b""
     while part := os.read(reader.fileno(), 1 << 16):
@@ -118,7 +118,7 @@ def run(kind, url, where, kill=None):
 
 
 def kill_often(kind, url, where, rows, kills, seed):
-    """Kill a learner so often, half of the times in a checkpoint; then let it end. How many kills were where."""
+    """Kill a learner ``kills`` times, half of the times during a checkpoint; then let it end. Return counts of kills by place."""
     print(f"kills with seed {seed}")
     rng, done, counts = random.Random(seed), 0, {"inside": 0, "outside": 0}
     for left in range(kills, 0, -1):
@@ -149,7 +149,7 @@ def publish_rows(bootstrap, topic, rows, seed=7):
 
 
 def committed(bootstrap, topic, first=0, isolation="read_committed", partition=0):
-    """The messages of a partition of a topic, from an offset on."""
+    """Return the messages of a partition from an offset on."""
     from kafka import KafkaConsumer, TopicPartition
 
     key = TopicPartition(topic, partition)
@@ -172,7 +172,7 @@ def topic_data(bootstrap, models, name):
 
 
 def kill_with_folder(url, folder, rows, kills, seed):
-    """Kill with checkpoints in a folder. Where kills were, whether the model is equal, and whether the predictions are."""
+    """Kill learners with checkpoints in a folder. Return counts of kills, and whether model and predictions are equal."""
     ends = []
     for name in ("whole", "killed"):
         (folder / name).mkdir()
@@ -185,7 +185,7 @@ def kill_with_folder(url, folder, rows, kills, seed):
 
 
 def kill_with_topic(url, bootstrap, models, out, rows, kills, seed, group=None):
-    """Kill with checkpoints in a topic; as `kill_with_folder`."""
+    """Kill learners with checkpoints in a topic; returns the same as `kill_with_folder`."""
     ends, first = [], 0
     for name in ("whole", "killed"):
         counts = kill_often("topic", url, (models, name, out, group), rows, kills * (name == "killed"), seed)

@@ -22,7 +22,7 @@ N_FEATURES = 4
 
 
 def work(bootstrap, topic, group, folder, end_flag, pause):
-    """Be a worker."""
+    """Run a worker of the group in this process."""
     import warm_learner
     from streamsvm.stream import LearningLoop
     from streamsvm_kafka import Float32Codec, PartitionWorker, partitions
@@ -51,7 +51,7 @@ def start_worker(bootstrap, topic, group, folder, end_flag="", pause=0.0, log=su
 
 
 def checkpoints(folder):
-    """The newest checkpoint of each partition."""
+    """Return the bytes of the newest checkpoint of each partition, by folder name."""
     return {
         partition_folder.name: max(partition_folder.glob("checkpoint-*.ckpt")).read_bytes()
         for partition_folder in sorted(folder.glob("partition-*"))
@@ -78,7 +78,7 @@ def publish_rows(bootstrap, topic, lengths):
 
 
 def disturb(rng, workers, start):
-    """Make one of the workers leave, die or hang; another one comes for it. What was done."""
+    """Stop, kill or suspend one of the workers, and start another one. Return the action."""
     at = rng.randrange(len(workers))
     event = rng.choice(["leaves", "leaves", "is killed", "hangs"])
     old = workers[at]

@@ -18,7 +18,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def bananas(file):
-    """Writes so many rows of ``a,b,y``, with labels of these names."""
+    """Returns a function that writes a CSV of n rows ``a,b,y`` with the given label names."""
 
     def write(n=5300, labels=(False, True), name="bananas.csv"):
         return file(name, "a,b,y", *(f"{x['1']!r},{x['2']!r},{labels[y]}" for x, y in datasets.Bananas().take(n)))

@@ -10,7 +10,7 @@ from streamsvm.cli.arguments import parse_names
 from streamsvm.cli.main import _EXAMPLES, _make_parser
 from streamsvm.files.messages import join_names
 
-#: What follows ``streamsvm learn FILE --label y``, and what is said.
+#: Words after ``streamsvm learn FILE --label y``, and the expected message.
 OF_LEARN = [
     (["--learner", "bsgd,gama=1"], "--learner bsgd,gama=1: bsgd has no parameter gama; is it gamma?"),
     (["--learner", "bsgd,gamma"], "gamma is not KEY=VALUE"),

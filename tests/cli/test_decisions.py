@@ -1,4 +1,4 @@
-"""What is predicted, and how sure it is, as flags say: thresholds, costs, intervals, abstaining; what predictions say beside."""
+"""Flags about decisions: thresholds, costs, intervals and abstaining; and the additional fields of predictions."""
 
 import csv
 import json
@@ -58,7 +58,7 @@ def test_a_rare_label_is_predicted_more_often(rows, new, tmp_path, call, flags, 
     assert scores["F1"]["value"] > {record["name"]: record for record in plain["scores"]}["F1"]["value"] + 0.1
     last = split_pipeline(load(tmp_path / "state"))[1]
     assert type(last) is (TunedThresholdClassifier if "f1" in flags else CostSensitiveClassifier)
-    # They are saved: predict, score and an exported model decide by them, and learn goes on with them.
+    # The flags are saved: predict, score and exported models apply them, and learn resumes with them.
     call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--probabilities")
     said = records(tmp_path / "out.jsonl")
     wanted = last.threshold if "f1" in flags else 0.2
@@ -68,7 +68,7 @@ def test_a_rare_label_is_predicted_more_often(rows, new, tmp_path, call, flags, 
             assert record["probability"] == record["probabilities"][record["y_pred"]]
     assert {record["y_pred"] for record in said} == {"fraud", "fine"}
     call(*common, *flags, "--checkpoint", tmp_path / "state")
-    # What was learned without them can be given them.
+    # They can also be applied to a model that was learned without them.
     applied_flags = flags if "f1" not in flags else ("--threshold", str(wanted))
     call("predict", new, "--model", tmp_path / "plain", *applied_flags, "--positive", "fraud", "--to", tmp_path / "later.jsonl")
     later = [record["y_pred"] for record in records(tmp_path / "later.jsonl")]

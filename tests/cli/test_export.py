@@ -1,4 +1,4 @@
-"""``streamsvm export``: files in other forms, of models, checkpoints and folders, and what is said where there is none."""
+"""``streamsvm export``: formats of models, checkpoints and folders, and errors for models without a format."""
 
 import json
 import re

@@ -101,7 +101,7 @@ def test_later_rows_decide_between_day_and_month(file, call):
 
 
 def test_objects_within_rows(file, call):
-    """A change event: what was before is dropped with all that is in it."""
+    """A change event: the state before the change is dropped with all its fields."""
     rows = [{"op": "c", "payload": {"before": None if i else {"a": 1}, "after": {"a": i % 7, "y": i % 7 > 3}}} for i in range(60)]
     path = file("rows.jsonl", *(json.dumps(row) for row in rows))
     learn = ["learn", path, "--label", "payload.after.y", "--quiet"]
@@ -177,7 +177,7 @@ def test_codes_are_names(file, call, tmp_path):
 
 @pytest.mark.parametrize("kind", ["number", "date"])
 def test_text_in_late_rows_of_a_number_column(file, call, tmp_path, kind):
-    """What is advised is allowed: from scratch, and where a checkpoint keeps how columns are read."""
+    """Proposed flags are accepted: for a new model, and for a checkpoint that has saved the kinds of columns."""
     cells = [f"2024-01-{1 + i % 28:02d}" if kind == "date" else i % 7 for i in range(400)]
     lines = ["a,city,y", *(f"{cell},{'uv'[i % 2]},{i % 2}" for i, cell in enumerate(cells))]
     learn = ["learn", file("rows.csv", *lines[:250]), "--label", "y"]

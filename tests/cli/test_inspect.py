@@ -1,4 +1,4 @@
-"""``streamsvm inspect``: what it says to users, and the picture that ``--plot`` draws, or why there is none."""
+"""``streamsvm inspect``: its output for users, and the picture of ``--plot``, or the reason for an error."""
 
 import json
 

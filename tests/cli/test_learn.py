@@ -1,4 +1,4 @@
-"""``streamsvm learn``: learners, labels and targets, runs that go on, and what is said of a stream that is not as it seems."""
+"""``streamsvm learn``: learners, labels, targets, resumed runs, and messages about misread streams."""
 
 import json
 

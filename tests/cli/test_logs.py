@@ -1,4 +1,4 @@
-"""Lines of JSON on standard error: what they tell, and what they do not."""
+"""JSON lines on standard error: the events that they contain, and secrets that they do not."""
 
 import json
 import logging
@@ -91,7 +91,7 @@ def test_follower_logs_new_models_and_stops_cleanly(bananas, tmp_path, call):
             records = lines_of(follower.stderr.read().decode())
         finally:
             follower.kill()
-    records = [line for line in records if "event" in line]  # without what is said of a slow end
+    records = [line for line in records if "event" in line]  # without the hint of a slow stop
     assert [line["event"] for line in records] == ["checkpoint", "end"]
     assert records[-1]["interrupted"] is True
     n = len((tmp_path / "out.jsonl").read_text().splitlines())

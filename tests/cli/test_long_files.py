@@ -36,7 +36,7 @@ def test_the_middle_and_the_end_of_a_long_file(file, call, tmp_path, monkeypatch
 
 
 def test_sampled_parts_of_long_files_are_rows(file, call, tmp_path, monkeypatch):
-    """A line within a cell of several lines is none; nor is a packed file looked at where it is not read."""
+    """Lines within a multi-line cell are not sampled as rows; compressed files are sampled only at their beginning."""
     monkeypatch.setattr("streamsvm.stream.schema.table_inference._MAX_READ_SECONDS", 0.0)
     lines = [f'{i % 7},"a text\nof,three\nlines",{i % 2}' for i in range(30_000)]
     said = call("learn", file("rows.csv", "a,b,y", *lines), "--label", "y", "--max-rows", 100).stderr

@@ -1,4 +1,4 @@
-"""Files that commands write: what of them goes on, is written anew, or must not be overwritten."""
+"""Files that commands write: which are continued, replaced, or must not be overwritten."""
 
 import os
 

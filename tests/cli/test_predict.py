@@ -1,4 +1,4 @@
-"""``streamsvm predict``: rows as people have them, with the label in them or other columns; and runs that go on."""
+"""``streamsvm predict``: rows with a label or additional columns, and resumed runs."""
 
 import json
 import sys
@@ -98,7 +98,7 @@ def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call
     def learn():
         until(lambda: f"waiting for the first checkpoint in {tmp_path / 'state'}" in caplog.text)
         with CheckpointFolder(tmp_path / "state") as folder:
-            folder.save_start({"rows": 0})  # which is no model yet
+            folder.save_start({"rows": 0})  # a checkpoint without a model
             source = IterableSource([({"a": i % 7, "b": i % 5}, i % 2) for i in range(50)])
             LearningLoop(source, BSGDClassifier(budget=10), checkpoints=folder).run()
 

@@ -21,7 +21,7 @@ from streamsvm.stream import IterableSource, LearningLoop, Progress, ScoreReport
 
 
 def on_a_terminal(*words):
-    """Run the command with a terminal as standard error; what it showed."""
+    """Run the command with a terminal as standard error, and return its output there."""
     main_end, other_end = pty.openpty()
     command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
     environment, shown = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}, b""
@@ -80,7 +80,7 @@ def test_run_without_rows_prints_no_figures(rows, tmp_path, call, monkeypatch):
 def test_the_first_line_of_progress_is_not_of_one_row(rows, monkeypatch, call):
     monkeypatch.setattr("streamsvm.stream.resumable_run._PROGRESS_SECONDS", 0.0)
     facts = call("learn", rows, "--label", "y", "--max-rows", 3, "--quiet").rows
-    assert [line["rows"] for line in facts] == [3, 3]  # the first row by itself, then those that are at hand; and the end
+    assert [line["rows"] for line in facts] == [3, 3]  # the first row alone, then all available rows; then the end
 
 
 def progress_of(rows, rows_per_second, seconds, value=0.5, name="Accuracy", **more):

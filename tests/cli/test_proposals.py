@@ -1,4 +1,4 @@
-"""Flags that are proposed for a column: they serve, whatever its values are."""
+"""Flags that are proposed for a column work for all kinds of values."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ def rows_of(values, n=60):
 DATES = [f"2024-03-{day:02d}" for day in range(1, 26)]
 TIMES = [datetime(2024, 1, 1) + timedelta(hours=7 * i) for i in range(150)]
 FORMS = ["%Y-%m-%d %H:%M:%S UTC", "%m/%d/%Y %I:%M:%S %p", "%a, %d %b %Y %H:%M:%S GMT", "%B %d, %Y %H:%M", "%d.%m.%y, %H:%M"]
-#: Values of a column of CSV in turns, and what is proposed.
+#: Repeating values of a CSV column, and the proposed flags.
 OF_CSV = [
     ([*range(7), "oops"], "--missing oops"),
     *((values, "--decimal .") for values in (["$6.73", "$12.00", "$1,024.50"], ["97%", "12.5%", "3 %"], ["1,200", "950"])),

@@ -1,4 +1,4 @@
-"""``streamsvm report``: what the page and the card say is what `score`, `explain` and the checkpoint say."""
+"""``streamsvm report``: the page and the card agree with `score`, `explain` and the checkpoint."""
 
 import base64
 import hashlib
@@ -30,7 +30,7 @@ def state(file, tmp_path, call):
 
 
 def facts(path):
-    """The figures in a page, of which a parser of HTML finds no other scripts than those of the page."""
+    """Return the figures in a page, and check that it contains only its own scripts."""
     text = path.read_text("utf-8")
     scripts = []
 

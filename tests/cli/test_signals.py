@@ -137,5 +137,5 @@ def test_interrupted_commands_close_files_and_clean_up():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    with streams.interruptible():  # where this is no command
+    with streams.interruptible():  # outside a command
         assert {number: signal.getsignal(number) for number in ENDING_SIGNALS} == before

@@ -32,7 +32,7 @@ def test_text_without_an_answer_stops_with_flags_that_serve(learn):
     flags = learn("--ask", status=1, says="first look").last.partition("Try: ")[2]
     assert flags == "--columns id:drop,city:category,since:date=%d.%m.%Y --missing '?'"
     assert learn(*shlex.split(flags), "--quiet").end["metric"] > 0.95
-    # The flag stands there with what it had.
+    # The message contains the flag with the saved value.
     said = "--columns since:drop,id:drop,city:category --missing '?'"
     learn("--columns", "since:drop", "--quiet", "--ask", status=1, says=said)
 
@@ -60,7 +60,7 @@ def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(learn, file, 
     ):
         learn("--checkpoint", pieces, *flags, status=1, says=words)
 
-    predict, new = ["--model", pieces, "--to", "-"], tmp_path / "new.csv"  # without what is dropped, and written in another way
+    predict, new = ["--model", pieces, "--to", "-"], tmp_path / "new.csv"  # without dropped columns, and in another format
     new.write_bytes("city;since;age\nOslo;02.01.2024;?\nParis;03.01.2024;30\nTromsø;03.01.2024;30\n".encode("latin-1"))
     call("predict", new, *predict, "--columns", "since:category", status=1, says="contradicts")
     predictions = call("predict", new, *predict, "--delimiter", ";", "--encoding", "latin-1").rows

@@ -20,7 +20,7 @@ from patience import until
 from streamsvm_kafka import EmbeddedBroker, connection
 from streamsvm_kafka.clients import confluent, kafka_python
 
-#: Limits of the package to what a broker takes for an answer, or a worker to give a sign of life: a busy machine takes longer.
+#: Timeouts of the package, which are too short for tests on a busy machine.
 LIMITS = (
     "RESPONSE_SECONDS",
     "INIT_TRANSACTIONS_SECONDS",
@@ -50,14 +50,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def as_alice(broker: Broker, client_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment with which the broker lets the user alice in."""
+    """Sets the environment variables with which the broker accepts the user alice."""
     for name, value in options_of_alice(client_library, broker).items():
         monkeypatch.setenv(f"STREAMSVM_KAFKA_{name.upper()}", value)
 
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
-    """Calls a check for whose answer a client tries until the end; where the machine is too slow for that, with more time."""
+    """Returns a function that runs a check with a short timeout of clients, and if that fails, with a long one."""
 
     def called(check: Callable[[], Any]) -> Any:
         for seconds in (3.0, 90.0):
@@ -72,7 +72,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between attempts to reach a broker, which take no time: the clock of connections shows their sum."""
+    """The pauses between attempts to reach a broker. They take no time: the clock of connections is their sum."""
     made: list[float] = []
     monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: sum(made), sleep=made.append))
     return made
@@ -81,8 +81,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """``host:port`` of a real broker."""
-    given = os.environ.get("STREAMSVM_TEST_KAFKA")
-    return given or request.getfixturevalue("broker").plaintext
+    address = os.environ.get("STREAMSVM_TEST_KAFKA")
+    return address or request.getfixturevalue("broker").plaintext
 
 
 @pytest.fixture(scope="session")
@@ -101,22 +101,22 @@ def admin(bootstrap: str) -> Iterator[Any]:
 
 @pytest.fixture
 def rules(admin: Any) -> Callable[..., AbstractContextManager[None]]:
-    """Rules of access, ``with rules(*given)``. The broker takes a moment to learn of them, and that they are gone."""
+    """Returns a context manager that adds access rules, waits until the broker applies them, and removes them."""
 
     @contextmanager
-    def followed(*given: ACL) -> Iterator[None]:
-        def known() -> int:
-            return sum(bool(admin.describe_acls(each)[0]) for each in given)
+    def apply_rules(*acls: ACL) -> Iterator[None]:
+        def count_known() -> int:
+            return sum(bool(admin.describe_acls(acl)[0]) for acl in acls)
 
-        admin.create_acls([*given])
+        admin.create_acls([*acls])
         try:
-            until(lambda: known() == len(given), every=0.02)
+            until(lambda: count_known() == len(acls), every=0.02)
             yield
         finally:
-            admin.delete_acls([*given])
-            until(lambda: known() == 0, every=0.02)
+            admin.delete_acls([*acls])
+            until(lambda: count_known() == 0, every=0.02)
 
-    return followed
+    return apply_rules
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def producer(bootstrap: str) -> Iterator[Any]:
 
 @pytest.fixture
 def new_topic(admin: Any) -> Iterator[Callable[..., str]]:
-    """Makes a topic that no other test has, and removes it afterwards: ``new_topic(partitions=1, **configs)``."""
+    """Returns a function that creates a topic with a new name; the topics are deleted after the test."""
     names: list[str] = []
 
     def make(partitions: int = 1, **configs: str) -> str:
@@ -152,7 +152,7 @@ def embedded() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def client_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The client library of what is tested, and of the processes that it starts. Tests that use this run with each."""
+    """The client library to test, also in child processes. A test with this fixture runs with each library."""
     name: str = request.param
     monkeypatch.setattr(connection, "DEFAULT_LIBRARY", name)
     monkeypatch.setenv("STREAMSVM_KAFKA_CLIENT", name)

@@ -84,7 +84,9 @@ def test_transaction_markers_are_not_lag(bootstrap, new_topic, open_source):
         transactional.begin_transaction()
         transactional.send(topic, JSON.encode(Row({"i": 0}, 0)), partition=0)
         transactional.flush()
-        until(lambda: endless.read(1000) is not None and endless.lag() == {0: 1, 1: 0})  # of which a reader sees nothing yet
+        until(
+            lambda: endless.read(1000) is not None and endless.lag() == {0: 1, 1: 0}
+        )  # the reader cannot see these messages yet
         transactional.commit_transaction()
         until(lambda: rows.extend(all_of(endless.read(1000))) or (len(rows) == 41 and endless.lag() == {0: 0, 1: 0}))
 
@@ -178,7 +180,7 @@ def test_aborted_and_open_transactions_are_not_rows(bootstrap, new_topic, open_s
 
 def test_paused_partitions_are_read_in_the_next_pass(new_topic, open_source, bootstrap, producer):
     topic = new_topic(partitions=2)
-    for partition in range(2):  # the rest of the first pass are tombstones, of which one partition has more than the other
+    for partition in range(2):  # the rest of the first pass are tombstones, a different number in each partition
         producer.send(topic, JSON.encode(Row({"i": partition}, 0)), partition=partition)
         for _ in range(10 + 2000 * partition):
             producer.send(topic, None, b"key", partition=partition)

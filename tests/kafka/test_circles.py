@@ -1,4 +1,4 @@
-"""A run that would read what it writes is refused, before anything is written."""
+"""A run whose output would be its own input is refused before it writes anything."""
 
 from contextlib import closing
 

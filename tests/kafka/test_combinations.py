@@ -1,4 +1,4 @@
-"""The command line with each pair of options of sources and sinks: what is predicted and learned is the same in all cases."""
+"""The command line with each pair of options of sources and sinks: predictions and models are the same in all cases."""
 
 import json
 import random
@@ -22,7 +22,7 @@ from streamsvm.stream.rows import find_learner
 
 pytestmark = pytest.mark.broker
 
-N, EVERY, BEGIN = 600, 200, 1_700_000_000.0  # rows, more than a poll gives at once; a bad one comes after so many
+N, EVERY, BEGIN = 600, 200, 1_700_000_000.0  # rows (more than one poll returns), and the interval of bad rows
 DRAW = random.Random(5)
 # Numbers that float32 holds, as which they are read in Arrow.
 POINTS = [(*np.float32([DRAW.gauss(), DRAW.gauss()]).tolist(), DRAW.choice(["red", "green", "blue"])) for _ in range(N)]
@@ -182,7 +182,7 @@ def kept(records):
 
 
 def places_of(case, bootstrap, inputs, tmp_path):
-    """The sink, the dead letters and the checkpoints, as flags name them; None where there are none."""
+    """Return the sink, dead letters and checkpoints of a case as values of flags, or None."""
     compact = {"cleanup.policy": "compact"}
 
     def place(name, kind):
@@ -195,7 +195,7 @@ def places_of(case, bootstrap, inputs, tmp_path):
 
 
 def run_all(case, words, total, call):
-    """Run a command to the end, perhaps in two parts; return what the last line says."""
+    """Run a command to the end, perhaps in two parts, and return its last JSON line."""
     words = [*words, "--quiet", *["--metrics-port", "0"] * (case["metrics"] == "yes")]
     done = 0
     if case["resumed"] == "yes":

@@ -39,7 +39,7 @@ def source_of(embedded):
 
 
 def messages(embedded, topic, n):
-    """The messages of a topic, once there are so many."""
+    """Return the messages of a topic as soon as there are n."""
     records = []
 
     def all_came():

@@ -39,7 +39,7 @@ def rows_of(numbers):
 
 @pytest.fixture
 def expect_documented(capfd, caplog, tmp_path):
-    """Runs the command line, and checks that the page quotes what it says."""
+    """Returns a function that runs the command line, and checks that docs/failures.md quotes its message."""
 
     def run(*words, status=1, shortened=False, **names):
         caplog.clear()
@@ -237,7 +237,7 @@ def test_refused_certificate_and_password(expect_documented, broker, as_alice, n
 def test_output_topics_with_small_message_limit(expect_documented, new_topic, bootstrap, call, tmp_path):
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(300)])
     learn = ["learn", rows, "--label", "y", "--quiet", "--learner", "bsgd"]
-    small = new_topic(**{"max.message.bytes": "1000"})  # of which a batch of predictions must not be larger either
+    small = new_topic(**{"max.message.bytes": "1000"})  # the limit also applies to batches of predictions
     call(*learn, "--to", f"kafka://{bootstrap}/{small}")
     with contextlib.closing(KafkaSource(bootstrap, small, JSONCodec("y_true"), stop_at_end=True)) as source:
         assert [row.x["row"] for row in source] == list(range(300))
@@ -250,7 +250,7 @@ def test_output_topics_with_small_message_limit(expect_documented, new_topic, bo
 @each_library
 def test_fast_response_is_within_minimum_delivery_time(new_topic, bootstrap, call, tmp_path, monkeypatch):
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
-    monkeypatch.setattr(sink, "MIN_DELIVERY_SECONDS", 19.0)  # not 2: what is at once may take so long
+    monkeypatch.setattr(sink, "MIN_DELIVERY_SECONDS", 19.0)  # not 2: on a busy machine, even a fast response may take that long
     monkeypatch.setenv("STREAMSVM_KAFKA_OUTAGE_SECONDS", "0.5")
     call("learn", rows, "--label", "y", "--quiet", "--learner", "bsgd", "--to", f"kafka://{bootstrap}/{new_topic()}")
 

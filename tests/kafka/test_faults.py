@@ -166,7 +166,7 @@ def test_worker_skips_messages_removed_while_reading(bootstrap, new_topic, admin
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         run(start="earliest")
-    # On a busy machine, the group may take the partition away and give it back, and then its checkpoint is what is behind.
+    # On a busy machine, the group may revoke and reassign the partition: then its checkpoint is behind the retention.
     said = " ".join([caplog.text, *(str(member.message) for member in warned)])
     assert re.search("partition 0 holds offsets 120 to 300, .* 0.*: retention has removed 120 unread messages", said)
     assert find_learner(load(tmp_path / "state" / "partition-0")).n_learned == 180

@@ -25,7 +25,7 @@ ROWS = [
 
 @pytest.fixture
 def topic(embedded):
-    """Publishes rows to a topic, and has its URL and what a client needs to know."""
+    """Publishes rows to a topic; has the topic's URL and options of clients."""
 
     def send(rows, partition=0):
         publish(rows, embedded.bootstrap, "rows", JSONCodec("y"), partition=partition, client=embedded.client)
@@ -36,7 +36,7 @@ def topic(embedded):
 
 @pytest.fixture
 def heard(monkeypatch):
-    """What the command line says in this process; ``on`` has what to do when a line begins with a text."""
+    """Records the reports of the command line in this process; ``on`` maps beginnings of lines to actions."""
     monkeypatch.setattr("streamsvm.stream.schema.source_sample.SAMPLE_WAIT_SECONDS", 0.1)
     listener = SimpleNamespace(said=[], on={})
 

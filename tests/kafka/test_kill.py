@@ -23,7 +23,7 @@ def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path,
         rows = rows if codec == "float32" else [Row({f"x{name}": value for name, value in x.items()}, y) for x, y in rows]
         publish(rows, bootstrap, topic, made, partition=partition, **many)
     url = f"kafka://{bootstrap}/{topic}?codec={codec}" + (f"&features={N_FEATURES}" if codec == "float32" else "")
-    # The one model takes rows one by one, the other those at hand together: within the tables of Arrow, too.
+    # One run learns rows one by one, the other all available rows together, also within Arrow tables.
     options = {"label": "y" if codec == "arrow" else None, "stop_at_end": True, "at_once": codec == "arrow"}
     uninterrupted, killed = whole_and_killed(tmp_path, kills, sum(ROWS_A_PARTITION), url, options)
     assert max(uninterrupted.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()

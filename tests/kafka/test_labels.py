@@ -1,4 +1,4 @@
-"""Rows in one topic, their labels in another: joined by key, in the order of the messages' times, whatever is killed."""
+"""Rows in one topic, their labels in another: joined by key in the order of message times, also if processes are killed."""
 
 import json
 import threading
@@ -90,7 +90,7 @@ def test_silent_stream_does_not_block_a_join(bootstrap, new_topic, producer):
 
 
 def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path):
-    any_time = {"message.timestamp.after.max.ms": str(2**62)}  # brokers refuse what is an hour ahead, unless told otherwise
+    any_time = {"message.timestamp.after.max.ms": str(2**62)}  # by default, brokers refuse timestamps more than an hour ahead
     names = [new_topic(**{"max.message.bytes": str(2**24), **any_time, **FOREVER}), new_topic(**FOREVER)]
     stamp = {"timestamp_ms": 1000 * int(BEGIN)}
     producer.send(names[0], b'{"a": 1.0}', key=b"of the message", **stamp)

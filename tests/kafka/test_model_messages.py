@@ -1,4 +1,4 @@
-"""Messages of a model topic: whatever compaction has removed and strangers have written, the newest checkpoint is found."""
+"""Model topics: the newest checkpoint is found despite compaction and messages of other programs."""
 
 import pytest
 

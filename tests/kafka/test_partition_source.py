@@ -1,4 +1,4 @@
-"""The rows of one partition: which are given, where they go on, and positions of others."""
+"""`PartitionSource`: its rows, resumption, and foreign positions."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_messages_before_position_are_ignored():
     assert source.position == {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, "offset": 16}
     source.add_messages(
         records_to_messages([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')])
-    )  # an iterator that has ended goes on
+    )  # an exhausted iterator continues
     assert list(source) == [Row({}, 1)]
 
 

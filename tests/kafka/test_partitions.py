@@ -1,4 +1,4 @@
-"""Workers of a group: each partition's model has the bytes of one that was left alone, whatever becomes of the workers."""
+"""Workers of a group: each partition's model has the same bytes as without rebalances, kills and outages."""
 
 import contextlib
 import json
@@ -141,7 +141,7 @@ def test_lost_partitions_are_dropped_and_read_again(topic, worker, tmp_path):
 
     one.run(on_rows=lose)
     assert saved
-    assert all(rows % 500 == 0 for rows in saved)  # nothing was written of what was lost
+    assert all(rows % 500 == 0 for rows in saved)  # no checkpoint was written for lost partitions
     assert one.rows > 3000
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
@@ -154,7 +154,7 @@ def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_
 
     def polled():
         messages = poll()
-        if messages and next(times, False):  # between the poll and the look at what the group wants
+        if messages and next(times, False):  # between the poll and the handling of rebalances
             go_and_come(one)
         return messages
 
@@ -172,7 +172,7 @@ def test_errors_of_an_outage_are_waited_out(topic, worker, tmp_path, caplog):
     def failing(seconds):
         nonlocal n_failed
         messages = poll(seconds)
-        if n_failed < 4 and (messages or n_failed):  # what it has fetched goes with the error; the outage is one
+        if n_failed < 4 and (messages or n_failed):  # fetched messages are lost with the error; repeated errors are one outage
             n_failed += 1
             raise KafkaConnectionError("111 ECONNREFUSED")
         return messages

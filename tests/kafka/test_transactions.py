@@ -125,7 +125,7 @@ def test_fenced_process_does_not_fence_its_successor(new_topic, models, opened):
     sink.write(prediction(1, 1, 1, None))
     with pytest.raises(TakenOverError):
         sink.flush()
-    time.sleep(1.0)  # in which kafka-python, left to itself, would take the name back, and so fence the newer one
+    time.sleep(1.0)  # meanwhile, kafka-python without our change would fence the newer process
     save(newer, 2)
     assert newer.newest().header["rows"] == 2
 
@@ -254,7 +254,7 @@ def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened,
     stranger.begin_transaction()
     stranger.send(models, b"x", key=b"x").get(PATIENCE)
     place = opened(models)
-    save(place, 5)  # committed behind it, where readers of what is committed do not come
+    save(place, 5)  # committed behind an open transaction, so that read_committed consumers do not see it
     with monkeypatch.context() as patch:
         patch.setattr(model_topic, "OPEN_TRANSACTION_SECONDS", 0.5)
         raises("transaction of another producer is open there", place.newest, error=CheckpointError)

@@ -1,4 +1,4 @@
-"""What is made of the answers of librdkafka, in orders that a broker seldom gives."""
+"""Responses of librdkafka in orders that are rare with a real broker."""
 
 from types import SimpleNamespace
 
@@ -32,7 +32,7 @@ def consumer(embedded):
 
 
 def polled(consumer, *answers):
-    """What a poll makes of answers, by partition."""
+    """Return the offsets that a poll returns for the given responses, by partition."""
     library, consumer._consumer = consumer._consumer, SimpleNamespace(consume=lambda *_: list(answers))
     try:
         return {partition: messages.offsets.tolist() for partition, messages in consumer.poll(0.0).items()}

@@ -83,7 +83,7 @@ def one_by_one(records):
 
 
 def read(kind, data, at=0, aborted=(), committed=True, check_crcs=True):
-    """All that is seen of a fetch: what each call gives or raises, and where it says that it is."""
+    """Return the results, errors and positions of all calls of a fetch."""
     seen, metrics, drained = [], [], []
     fetch = kind(
         at,
@@ -98,7 +98,7 @@ def read(kind, data, at=0, aborted=(), committed=True, check_crcs=True):
     while fetch:
         try:
             records = one_by_one(fetch.take(None))
-        except Exception as error:  # noqa: BLE001 - whatever kafka-python raises
+        except Exception as error:  # noqa: BLE001 - any error of kafka-python
             seen.append((type(error), str(error), fetch.next_fetch_offset))
             break
         types = [(type(one), type(one.key), type(one.value), type(one.headers)) for one in records]
@@ -175,7 +175,7 @@ def test_corrupt_bytes_of_records(written, settings, changes):
     check(batch_of(written, **settings, changes=changes), at=settings["base"])
 
 
-def test_batch_with_decreasing_offsets():  # its first record is before the offset at which the fetch has begun
+def test_batch_with_decreasing_offsets():  # its first record is before the fetch's start offset
     first, back = batch_of([(0, 1, None, b"a", [])]), (HEADER + 3 - ATTRIBUTES, 1)  # -1 in the place of 0
     batch = batch_of([(0, 1, None, b"b", [])] * 2, changes=[back])
     assert is_plain(batch)

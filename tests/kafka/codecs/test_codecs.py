@@ -1,4 +1,4 @@
-"""What all codecs are asked: to give back what was written, to refuse what cannot be read or written, and to survive."""
+"""All codecs: rows round-trip, invalid rows and messages are refused, and random bytes raise only ValueError."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Messages that are read together give what they give one by one, or are left to that."""
+"""Messages that are decoded together give the same rows as one by one."""
 
 import json
 import random
@@ -22,7 +22,7 @@ class Sent:
 
 
 class Given(MessageSource):
-    """A source of messages that are at hand."""
+    """A source of given messages."""
 
     def __init__(self, codec, values):
         super().__init__("messages", "topic", codec)
@@ -65,7 +65,7 @@ def test_rows_with_other_values_are_decoded_once(monkeypatch, keep):
     source = Given(codec, texts)
     assert source.request_passthrough(keep) == [*keep, "partition", "offset"]
     chunk = source.read(100)
-    assert source.read(100) is None  # whatever was read since, a chunk is of its messages
+    assert source.read(100) is None  # later reads do not change an earlier chunk
     for _ in range(2):
         table = chunk.table(["a"])
         assert [table.row(i) for i in range(30) if i != 7] == [chunk.row(i) for i in range(30) if i != 7]
