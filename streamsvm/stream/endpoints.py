@@ -53,7 +53,7 @@ class Prediction(TypedDict):
     y_pred: Any
     """The prediction; None if the model does not predict yet."""
     y_true: Any
-    """The label; None if the row has none, or it has not come yet."""
+    """The label; None if the row has none, or if it has not arrived yet."""
     probability: float | None
     """The probability of ``y_pred``; None if the model gives none."""
     model: NotRequired[int]
@@ -183,7 +183,7 @@ class Sink(Closeable):
     accepts_messages: bool = False
     """Whether `write_many` is to receive the messages of the rows, if they come from a topic."""
     hint: str = ""
-    """Advice for the user on how to make the sink faster; empty without advice."""
+    """Advice for the user on how to make the sink faster; empty if none is needed."""
 
     def write(self, record: Record) -> None:
         """Write a prediction or a dead letter; raise a StreamError if that fails."""

@@ -108,7 +108,7 @@ class JSONObjects:
         return bool(new)
 
     def _add_text_columns(self, names: Collection[str]) -> None:
-        """Turn columns into columns of texts, and lay out all columns anew."""
+        """Turn columns into columns of texts, and assign all columns to the arrays again."""
         dropped = [] if self._parser is None else [name for name in self._columns if self._parser.get_kind(name) == DROP]
         self._columns |= {name: CachedTextParser(self._make_text_parser(name)) for name in names if name not in dropped}
         numbers = [name for name, texts in self._columns.items() if texts is None and name not in dropped]

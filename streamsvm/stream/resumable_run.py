@@ -134,8 +134,8 @@ class ResumableRun:
         if seconds >= self._max_checkpoint_seconds or (is_due and self._is_worth_saving):
             self._save_checkpoint(self._checkpoints)
 
-    def _run_once(self, max_rows: int | None, ends: bool) -> Progress:
-        """Run once, and make the loop unusable if that fails or it is stopped. ``ends`` is False for a step of a longer run."""
+    def _run_once(self, max_rows: int | None, is_final: bool) -> Progress:
+        """Run once, and make the loop unusable if that fails or it is stopped. ``is_final`` is False for a step of a run."""
         if self._unusable_reason:
             raise RuntimeError(
                 f"this loop {self._unusable_reason}. Make a new source, sink and loop to continue from the newest checkpoint"
@@ -146,7 +146,7 @@ class ResumableRun:
             self._running = True
             self._refusals.open()
             self._check_no_feedback(refused=self._refusals.sink)
-            progress = self._run_chunks(None if max_rows is None else self.rows + max_rows, ends)
+            progress = self._run_chunks(None if max_rows is None else self.rows + max_rows, is_final)
         except BaseException:  # also Ctrl-C: the model may have learned half a row
             self._unusable_reason = "has failed"
             raise
@@ -157,7 +157,7 @@ class ResumableRun:
             self._unusable_reason = "was stopped"
         return progress
 
-    def _run_chunks(self, last_row: int | None, ends: bool) -> Progress:
+    def _run_chunks(self, last_row: int | None, is_final: bool) -> Progress:
         """Process chunks up to the row number ``last_row``, or the end of the stream."""
         self._prepare_run()
         start_time = progress_time = flush_time = time.perf_counter()
@@ -167,7 +167,7 @@ class ResumableRun:
         while not self._stopped and self.rows != last_row:
             # Read the first row alone, because it may have to wait for the compiler.
             if (chunk := self.source.read(1 if self.rows == first_row else self._choose_chunk_rows(last_row))) is None:
-                if ends and not self._stopped:
+                if is_final and not self._stopped:
                     self._check_end()
                 break
             if len(chunk):
@@ -188,7 +188,7 @@ class ResumableRun:
                     progress_time, progress_rows = now, self.rows
         self._flush_scores()
         seconds = time.perf_counter() - start_time
-        if not ends:
+        if not is_final:
             return self.progress
         if self._checkpoints is not None and not self.rows:
             self._save_start(self._checkpoints)

@@ -126,7 +126,7 @@ LEFT_OUT = [b'"\xff"', b'"\\q"', b"trux", b"nul", b"1.", b'"a', b"[1]"]
 ODD = [
     *((NAMED, b'{"id": %s, "a": 1}' % value, TableParser("id:drop")) for value in LEFT_OUT),
     *((TEXTS, row, None) for row in (b'{"y": "\xed\xa0\x80", "a": "c"}', b'{"y": 1, "a": "\xed\xa0\x80\\n"}')),  # invalid UTF-8
-    *((NAMED, begin + b"[" * 100_000, None) for begin in (b'{"b": ', b"")),
+    *((NAMED, start + b"[" * 100_000, None) for start in (b'{"b": ', b"")),
     (NAMED, b'{"a": ' * 50_000, None),
     (NAMED, b'{"id": "x", "\\u0061": 2}', None),
 ]

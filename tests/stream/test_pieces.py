@@ -88,7 +88,7 @@ RUNS = [
         pytest.param(with_a_metric(metric), 1000, id=type(metric).__name__)
         for metric in (metrics.Accuracy(), metrics.LogLoss(), metrics.ROCAUC())
     ),
-    *(pytest.param(with_a_detector(*each.values), 800, marks=each.marks, id=each.values[0]) for each in first(2, DETECTORS)),
+    *(pytest.param(with_a_detector(*case.values), 800, marks=case.marks, id=case.values[0]) for case in first(2, DETECTORS)),
     pytest.param(with_later_labels_and_a_detector, 4000, id="later labels"),
 ]
 

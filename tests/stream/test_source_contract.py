@@ -177,7 +177,7 @@ PEOPLE = [
 @pytest.mark.parametrize("reading", [{}, {"columns": "a:number,b:number,*:drop"}])
 @pytest.mark.parametrize("kind", [kind for kind in SOURCES if "libsvm" not in kind])
 def test_weights_passthrough_columns_and_rows_without_a_label(tmp_path, kind, reading):
-    """A run learns what a plain loop over the rows learns, also if it is resumed in the middle."""
+    """A run learns the same model as a plain loop over the rows, also if it is resumed in the middle."""
     model = BoundedScaler() | BSGDClassifier(budget=20, seed=1)
     predicted = []
     for row in PEOPLE:
