@@ -186,7 +186,7 @@ def test_text_in_late_rows_of_a_number_column(file, call, tmp_path, kind):
     file("rows.csv", *lines[:300], '"gone, lost",u,0', *lines[300:])
     said = call(*learn, *state, status=1).stderr
     advice = (
-        "leave its row out. If it marks a missing value, make it empty; a run from scratch can be told missing=['gone, lost'] "
+        "leave its row out. If it marks a missing value, make it empty; in a run from scratch, set missing=['gone, lost'] "
         """(--missing '"gone, lost"'). To skip such rows: --on-error skip"""
     )
     assert advice in said
@@ -207,7 +207,7 @@ def test_column_with_late_first_value(file, call, tmp_path):
     file("rows.csv", *lines)
     said = call(*learn, *state, status=1).stderr
     assert "(--columns a:category)" in said
-    assert "A run that goes on from a checkpoint reads columns as before: fix the value, or leave its row out. To skip" in said
+    assert "A run that resumes from a checkpoint reads columns as before: fix the value, or leave its row out. To skip" in said
     call(*learn, *state, "--columns", "a:category", status=1, says="contradicts the checkpoint")
     assert call(*learn, "--columns", "a:category,city:category", "--quiet").end["learned"] == 400
     assert call(*learn, *state, "--on-error", "skip", "--quiet").end["refused"] == {"not a number": 1}

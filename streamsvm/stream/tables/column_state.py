@@ -56,8 +56,8 @@ class ColumnState:
         self.means: dict[Hashable, tuple[int, float]] = {}
         #: For each learned categorical column, the one-hot feature of each category; empty if it does not have one yet.
         self.categories: dict[Hashable, dict[str, str]] = {}
-        #: The target encoding of the categories; None if there are hash buckets instead, or no categorical columns.
         is_needed = buckets is None and parser.columns_of_kind(CATEGORY)
+        #: The target encoding of the categories; None if there are hash buckets instead, or no categorical columns.
         self.target_encoding: TargetEncoding | None = TargetEncoding() if is_needed else None
 
     @property
@@ -92,7 +92,11 @@ class ColumnState:
         return bool(self.target_encoding.is_regression) or not (feature or not self.is_full(column))
 
     def propose_feature(self, column: Hashable, text: str) -> str | None:
-        """Return the one-hot feature to create for a learned category: "" on its first occurrence, None if the column is full."""
+        """Return the one-hot feature to create when a category is learned; None if it has one, or the column is full.
+
+        On the first occurrence it is "", because a feature is only created on the second one; with hash buckets, it is created
+        immediately.
+        """
         values = self.categories[column]
         feature = values.get(text)
         if feature or len(values) > self.max_values:
@@ -171,7 +175,7 @@ class ColumnState:
                 )
         return numbers, names
 
-    def learn(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
+    def learn_row(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
         """Learn the numbers and category names of a row, and its label ``y`` with weight ``w``."""
         if self.target_encoding is not None and y is not None:
             keys = [compute_name_key(compute_column_seed(name), text) for name, text in names.items()]
@@ -270,12 +274,12 @@ class ColumnState:
                 advice = f"It is not a date in the format of that column ({parser.get_date_format(name) or 'ISO 8601'}): fix it"
             advice += ", or leave its row out" if is_known else ", or give its format"
             if isinstance(value, str | float):
-                advice += f". If it marks a missing value, make it empty; a run from scratch can be told {missing}"
+                advice += f". If it marks a missing value, make it empty; in a run from scratch, set {missing}"
             return advice
         kinds = {kind: _format_option({"columns": {str(name): kind}}) for kind in (CATEGORY, DATE, DROP)}
         of_text = f"If the column holds names: {kinds[CATEGORY]}. If it holds dates: {kinds[DATE]}. "
         advice = f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {kinds[DROP]}"
-        return f"{advice}. A run that goes on from a checkpoint reads columns as before: fix the value, or leave its row out"
+        return f"{advice}. A run that resumes from a checkpoint reads columns as before: fix the value, or leave its row out"
 
 
 def _format_option(options: Mapping[str, Any]) -> str:

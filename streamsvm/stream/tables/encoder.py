@@ -196,7 +196,7 @@ class TableEncoder(base.MiniBatchTransformer):
         numbers, names = self._state.split_row(x, True)
         if validate_weight(w) == 0.0:
             return
-        self._state.learn(numbers, names, y, w)
+        self._state.learn_row(numbers, names, y, w)
         if self._scaler is not None:
             self._scaler.learn_one(numbers)
 
