@@ -30,14 +30,14 @@ from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.experts import (
-    BudgetedMachine,
-    Forest,
-    Landmarks,
-    LastLabel,
-    LastTarget,
-    Neighbours,
-    NumberForest,
-    SecondOrder,
+    ForestExpert,
+    KernelMachineExpert,
+    LandmarkExpert,
+    LastLabelExpert,
+    LastTargetExpert,
+    NeighboursExpert,
+    RegressionForestExpert,
+    SecondOrderExpert,
     read_common,
 )
 from streamsvm.learners.kernel_rls import KernelRLS
@@ -202,8 +202,8 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
     is_classifier = isinstance(model, SVMClassifier)
     outputs: list[int] = []
     for number, (expert, stores) in enumerate(zip(model._expert_specs, model._store.stores, strict=True)):
-        features = shifted if isinstance(expert, Forest) else damped if isinstance(expert, BudgetedMachine) else value
-        if isinstance(expert, NumberForest):
+        features = shifted if isinstance(expert, ForestExpert) else damped if isinstance(expert, KernelMachineExpert) else value
+        if isinstance(expert, RegressionForestExpert):
             outputs.append(_add_regression_forest(program, features, outputs, corrects, model, stores[0]))
         else:
             outputs.append(_add_expert(program, features, model, number, expert, stores))
@@ -242,19 +242,19 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
     """Add the outputs of an expert and return their index: those of the last iterate, then those of the average if it has one."""
     n_outputs = model._n_outputs
     half = 1.0 if n_outputs == 1 else 0.5  # in one-vs-rest, two outputs differ by twice their decision value
-    if isinstance(expert, LastLabel):
+    if isinstance(expert, LastLabelExpert):
         return _add_constants(program, value, _predict_from_last_label(model))
-    if isinstance(expert, LastTarget):
+    if isinstance(expert, LastTargetExpert):
         return _add_constants(program, value, _read_last_target(model))
-    if isinstance(expert, Neighbours):
+    if isinstance(expert, NeighboursExpert):
         return _add_instance_memory(program, value, model, stores[0])
-    if isinstance(expert, Forest):
+    if isinstance(expert, ForestExpert):
         return _add_classification_forest(program, value, model, stores[0])
-    if isinstance(expert, SecondOrder):
+    if isinstance(expert, SecondOrderExpert):
         return _add_second_order(program, value, model, model._store.views.experts[number])
-    if isinstance(expert, BudgetedMachine):
+    if isinstance(expert, KernelMachineExpert):
         value = add_expansion(program, value, stores[0], read_common(stores[0]), _BOTH_ITERATES)
-    elif isinstance(expert, Landmarks):
+    elif isinstance(expert, LandmarkExpert):
         value = add_landmarks(program, value, stores[0], _BOTH_ITERATES, half)
     else:
         used = list(stores)[:n_outputs]
@@ -270,12 +270,12 @@ def _add_constants(program: Program, value: int, numbers: np.ndarray) -> int:
 
 
 def _read_last_target(model: Any) -> np.ndarray:
-    """Return the last target, which is the prediction of the expert `LastTarget`, in standard deviations from the mean, [1]."""
+    """Return the last target, the prediction of `LastTargetExpert`, in standard deviations from the mean, [1]."""
     return np.array([float(model._rule_record[0]["last_target"])])
 
 
 def _predict_from_last_label(model: Any) -> np.ndarray:
-    """Return the outputs of the expert `LastLabel`, which predicts from the last label, [2 outputs]."""
+    """Return the outputs of `LastLabelExpert`, which predicts from the last label, [2 outputs]."""
     record, views, n_outputs = model._rule_record[0], model._store.views, model._n_outputs
     out = np.zeros((n_outputs, 2))
     arguments = views.transitions, views.counts, float(record["rows"]), int(record["last"]), n_outputs, out
@@ -326,7 +326,7 @@ def _add_forest_shift(program: Program, value: int, model: Any) -> int:
     Without a forest, or if its anchors are all 0, no step is added.
     """
     for expert, stores in zip(model._expert_specs, model._store.stores, strict=True):
-        if isinstance(expert, Forest) and stores[0].views.anchors.any():
+        if isinstance(expert, ForestExpert) and stores[0].views.anchors.any():
             width, forest_anchors = program.widths[value], stores[0].views.anchors
             forest_anchors = forest_anchors[int(stores[0].views.header["extra_columns"][0]) :]
             anchors = np.zeros(width)

@@ -22,17 +22,17 @@ from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.stack import FIRST_INPUT, fill_initial_weights
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.experts import (
-    Additive,
-    BudgetedMachine,
+    AdditiveExpert,
     Expert,
-    Forest,
-    Landmarks,
-    LastLabel,
-    LastTarget,
-    Linear,
-    Neighbours,
-    NumberForest,
-    SecondOrder,
+    ForestExpert,
+    KernelMachineExpert,
+    LandmarkExpert,
+    LastLabelExpert,
+    LastTargetExpert,
+    LinearExpert,
+    NeighboursExpert,
+    RegressionForestExpert,
+    SecondOrderExpert,
 )
 from streamsvm.learners.explained import KnownRows, find_vector_labels
 from streamsvm.learners.kernel_rls import INITIAL_STATE
@@ -44,39 +44,39 @@ def _describe_machine(width: float, C: float, resets: bool) -> str:
     return f"{'resetting ' if resets else ''}dual ascent, gamma x {width:g}, C {C:g}"
 
 
-def _make_ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> BudgetedMachine:
+def _make_ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> KernelMachineExpert:
     """Return a kernel classifier; ``width`` multiplies the ensemble's gamma."""
     state = {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1}
-    return BudgetedMachine(_describe_machine(width, C, resets), state, width, budget, resets=resets)
+    return KernelMachineExpert(_describe_machine(width, C, resets), state, width, budget, resets=resets)
 
 
-def _make_linear_expert(C: float) -> Linear:
+def _make_linear_expert(C: float) -> LinearExpert:
     """Return a linear learner of first order."""
-    return Linear(f"linear, C {C:g}", {"C": C, "fit_intercept": 1.0})
+    return LinearExpert(f"linear, C {C:g}", {"C": C, "fit_intercept": 1.0})
 
 
-def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Landmarks:
+def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> LandmarkExpert:
     """Return recursive least squares on landmarks; ``width`` multiplies the ensemble's gamma."""
     horizon = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
     state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **INITIAL_STATE}
     kernel_name = "cubic" if kernel == POLY else f"gamma x {width:g}"
-    return Landmarks(f"least squares on {budget} landmarks, {kernel_name}{horizon}", state, width, budget, kernel)
+    return LandmarkExpert(f"least squares on {budget} landmarks, {kernel_name}{horizon}", state, width, budget, kernel)
 
 
 def _make_regression_expert(
     width: float, C: float, resets: bool = False, budget: int = 150, corrects: Expert | None = None
-) -> BudgetedMachine:
+) -> KernelMachineExpert:
     """Return a kernel regression, which learns the error of the expert ``corrects`` if there is one."""
     name = _describe_machine(width, C, resets) + ("" if corrects is None else ", of what is not additive")
-    return BudgetedMachine(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)
+    return KernelMachineExpert(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)
 
 
 _SECOND_ORDER = (
-    SecondOrder("linear of second order, 1,000 rows"),
-    SecondOrder("linear of second order, 10,000 rows", 1.0 - 1e-4),
+    SecondOrderExpert("linear of second order, 1,000 rows"),
+    SecondOrderExpert("linear of second order, 10,000 rows", 1.0 - 1e-4),
 )
-_ADDITIVE = Additive("additive of second order, 1,000 rows")
-_NEIGHBOURS = Neighbours("nearest neighbours")
+_ADDITIVE = AdditiveExpert("additive of second order, 1,000 rows")
+_NEIGHBOURS = NeighboursExpert("nearest neighbours")
 
 
 def _make_classification_experts(budget: int) -> tuple[Expert, ...]:
@@ -89,8 +89,8 @@ def _make_classification_experts(budget: int) -> tuple[Expert, ...]:
         _SECOND_ORDER[1],
         _ADDITIVE,
         _NEIGHBOURS,
-        Forest("rolling forest"),
-        LastLabel("last label"),
+        ForestExpert("rolling forest"),
+        LastLabelExpert("last label"),
     )
 
 
@@ -117,7 +117,7 @@ _FEATURE_EXPERTS = (
     _make_linear_expert(0.1),
     _SECOND_ORDER[0],
     _ADDITIVE,
-    LastTarget("last target"),
+    LastTargetExpert("last target"),
 )
 _RESETTING_BOOSTER = _make_regression_expert(1.0, 1.0, resets=True, corrects=_ADDITIVE)
 _NARROW_BOOSTER = _make_regression_expert(4.0, 1.0, budget=300, corrects=_ADDITIVE)
@@ -131,7 +131,7 @@ REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
         _NARROW_BOOSTER,
         _RESETTING_BOOSTER,
         _NEIGHBOURS,
-        NumberForest("rolling forest"),
+        RegressionForestExpert("rolling forest"),
     ),
     "high": (
         *_FEATURE_EXPERTS,
@@ -143,7 +143,7 @@ REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
         _make_regression_expert(4.0, 0.1, corrects=_ADDITIVE),
         _RESETTING_BOOSTER,
         _NEIGHBOURS,
-        NumberForest("rolling forest"),
+        RegressionForestExpert("rolling forest"),
     ),
 }
 
@@ -228,7 +228,7 @@ class Ensemble(ScalingEstimator):
         for entry, expert in zip(v.experts, specs, strict=True):
             for name in ("width", "memory", "additive", "resets"):
                 entry[name] = getattr(expert, name, 0)
-            if isinstance(expert, BudgetedMachine) and expert.corrects is not None:
+            if isinstance(expert, KernelMachineExpert) and expert.corrects is not None:
                 entry["base_input"] = v.experts["first_input"][specs.index(expert.corrects)]
         newton.reset_curvature(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         return store
@@ -269,7 +269,7 @@ class Ensemble(ScalingEstimator):
         if self._is_ready:
             return
         experts = zip(self._expert_specs, self._store.stores, strict=True)
-        budgeted = [(expert.budget, stores[0]) for expert, stores in experts if isinstance(expert, BudgetedMachine)]
+        budgeted = [(expert.budget, stores[0]) for expert, stores in experts if isinstance(expert, KernelMachineExpert)]
         if self.n_learned + rows > min(budget for budget, _ in budgeted):
             for _, store in budgeted:
                 set_strategy(store, choose_strategy("rbf", None), self._n_outputs > 1)
@@ -301,10 +301,10 @@ class Ensemble(ScalingEstimator):
         """Return the rows of the instance memory, or else the support vectors of a kernel machine."""
         self._compute_output(x, iterates.DECISION)  # computes the distances to the rows of an instance memory
         experts = list(zip(self._expert_specs, self._store.stores, strict=True))
-        for memory in (stores[0] for expert, stores in experts if isinstance(expert, Neighbours)):
+        for memory in (stores[0] for expert, stores in experts if isinstance(expert, NeighboursExpert)):
             n, v = memory.n_rows, memory.views
             return KnownRows(memory.vectors, v.distances[:n].astype(np.float64), self._unscale_targets(v.targets[:n]), "rows")
-        machine = next(stores[0] for expert, stores in experts if isinstance(expert, BudgetedMachine) and expert.resets)
+        machine = next(stores[0] for expert, stores in experts if isinstance(expert, KernelMachineExpert) and expert.resets)
         vectors, labels = machine.vectors, find_vector_labels(machine.coefficients[::2], not self._has_targets)
         distances = compute_distances(self._store.views.scaled[: vectors.shape[1]], vectors)
         return KnownRows(vectors, distances, labels, "support vectors")

@@ -61,7 +61,7 @@ class Expert:
 
 
 @dataclass(frozen=True)
-class Learner(Expert):
+class LearnerExpert(Expert):
     """An expert that learns by the update rule of a learner of this library."""
 
     state: Mapping[str, float]
@@ -98,7 +98,7 @@ class Learner(Expert):
 
 
 @dataclass(frozen=True)
-class KernelLearner(Learner):
+class KernelExpert(LearnerExpert):
     """The base of learners with a kernel."""
 
     width: float = 1.0
@@ -129,7 +129,7 @@ class KernelLearner(Learner):
 
 
 @dataclass(frozen=True)
-class BudgetedMachine(KernelLearner):
+class KernelMachineExpert(KernelExpert):
     """Budgeted coordinate ascent in the dual. It may reset itself on concept drift, or learn the error of another expert."""
 
     resets: bool = False
@@ -155,7 +155,7 @@ class BudgetedMachine(KernelLearner):
 
 
 @dataclass(frozen=True)
-class Linear(Learner):
+class LinearExpert(LearnerExpert):
     """A linear learner of first order, with one store for each output."""
 
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(experts.predict_linear, experts.update_linear)
@@ -178,7 +178,7 @@ class Linear(Learner):
 
 
 @dataclass(frozen=True)
-class Landmarks(KernelLearner):
+class LandmarkExpert(KernelExpert):
     """Recursive least squares on the kernel values with landmarks."""
 
     rows_per_output: ClassVar[int] = 1
@@ -206,7 +206,7 @@ class Landmarks(KernelLearner):
 
 
 @dataclass(frozen=True)
-class SecondOrder(Expert):
+class SecondOrderExpert(Expert):
     """A linear learner of second order: Newton's method on the features."""
 
     memory: float = 1.0 - 1e-3
@@ -222,7 +222,7 @@ class SecondOrder(Expert):
 
 
 @dataclass(frozen=True)
-class Additive(SecondOrder):
+class AdditiveExpert(SecondOrderExpert):
     """An additive model: Newton's method on functions of one feature each."""
 
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(
@@ -232,7 +232,7 @@ class Additive(SecondOrder):
 
 
 @dataclass(frozen=True)
-class LastLabel(Expert):
+class LastLabelExpert(Expert):
     """Predicts the last label, and the labels that followed the last label earlier in the stream."""
 
     outputs: ClassVar[tuple[str, ...]] = ("last", "what follows it")
@@ -240,7 +240,7 @@ class LastLabel(Expert):
 
 
 @dataclass(frozen=True)
-class LastTarget(Expert):
+class LastTargetExpert(Expert):
     """Predicts the last target."""
 
     outputs: ClassVar[tuple[str, ...]] = ("last",)
@@ -248,7 +248,7 @@ class LastTarget(Expert):
 
 
 @dataclass(frozen=True)
-class Neighbours(Expert):
+class NeighboursExpert(Expert):
     """An instance memory: the nearest stored rows vote (k nearest neighbours)."""
 
     rows: int = 2000
@@ -275,7 +275,7 @@ class Neighbours(Expert):
 
 
 @dataclass(frozen=True)
-class Forest(Expert):
+class ForestExpert(Expert):
     """A rolling forest of classification trees."""
 
     rows: int = 2400
@@ -298,7 +298,7 @@ class Forest(Expert):
 
 
 @dataclass(frozen=True)
-class NumberForest(Forest):
+class RegressionForestExpert(ForestExpert):
     """A rolling forest of regression trees, which predict the target or the error of the other experts."""
 
     outputs: ClassVar[tuple[str, ...]] = ("target", "what others miss")

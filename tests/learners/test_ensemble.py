@@ -19,14 +19,14 @@ from spoilt import spoil
 from streamsvm import SVMClassifier, SVMRegressor
 from streamsvm.core.kernels import POLY
 from streamsvm.learners.experts import (
-    Additive,
-    BudgetedMachine,
-    Forest,
-    Landmarks,
-    LastLabel,
-    LastTarget,
-    Linear,
-    Neighbours,
+    AdditiveExpert,
+    ForestExpert,
+    KernelMachineExpert,
+    LandmarkExpert,
+    LastLabelExpert,
+    LastTargetExpert,
+    LinearExpert,
+    NeighboursExpert,
     read_common,
 )
 
@@ -197,7 +197,7 @@ def first_of(model, kind):
 
 def remembered(model):
     """The rows that a model remembers."""
-    return place_of(model, Neighbours)[0][0].views
+    return place_of(model, NeighboursExpert)[0][0].views
 
 
 def of_expert(field, value, number=0):
@@ -226,11 +226,11 @@ OF_LABELS = OF_BOTH | {
     "not positive definite": {("curvatures", (0, 0, 0)): [-1.0], ("newton_inverses", (0, 1, 2)): [1e9]},
     "drifts hold numbers of experts without": {("drifts", (2, 1)): [1.5], ("drifts", (0, 0)): [1.0]},
     "targets that are not labels": [of_memory(("targets", 0), target) for target in (2.0, 0.5, -1.0)],
-    "an expert has 3 features": [lambda m: setattr(first_of(m, Linear), "used", 3)],
+    "an expert has 3 features": [lambda m: setattr(first_of(m, LinearExpert), "used", 3)],
     "400 support vectors": [of_expert("n_support", 400)],
     "4 outputs": [of_expert("n_outputs", 4)],
     "its t is -1": [of_expert("t", -1)],
-    "weights or biases": [lambda m: first_of(m, Linear).views.weights.__setitem__((0, 0), np.inf)],
+    "weights or biases": [lambda m: first_of(m, LinearExpert).views.weights.__setitem__((0, 0), np.inf)],
 }
 OF_NUMBERS = OF_BOTH | {
     "its last_target is nan": {"last_target": [np.nan]},
@@ -248,8 +248,8 @@ OF_NUMBERS = OF_BOTH | {
 
 def of_landmarks(change):
     def changed(model):
-        store = first_of(model, Landmarks)
-        spoil(store.views, *change, Landmarks("landmarks", {}).get_states(store)[1])
+        store = first_of(model, LandmarkExpert)
+        spoil(store.views, *change, LandmarkExpert("landmarks", {}).get_states(store)[1])
 
     return changed
 
@@ -335,39 +335,39 @@ def said_by(model, number, x):
     v, half = model._store.views, 1.0 if model._n_outputs == 1 else 0.5  # one against the rest
     labelled = isinstance(model, SVMClassifier)
     names = names_of(model) if labelled else None
-    if isinstance(expert, BudgetedMachine):
+    if isinstance(expert, KernelMachineExpert):
         damped = z * (1.0 - v.damping[0, : len(z)])
         store, common, values = stores[0], read_common(stores[0]), kernels(stores[0], damped)
         rows, biases, n = store.views.coefficients, store.views.biases, store.n_support
         pairs = [(2 * k, 2 * k + 1) for k in range(live)]
         return np.array([iterates(common, rows[a, :n], rows[b, :n], biases[[a, b]], values) for a, b in pairs])
-    if isinstance(expert, Linear):
+    if isinstance(expert, LinearExpert):
         rows = [(read_common(s), *s.views.weights[:, : len(z)], s.views.biases, z) for s in list(stores)[:live]]
         return half * np.array([iterates(*row) for row in rows])
-    if isinstance(expert, Landmarks):
+    if isinstance(expert, LandmarkExpert):
         store, regressors = stores[0].views, np.array([1.0, *kernels(stores[0], z)])
         w, corrections = (numbers[:live, : len(regressors)] @ regressors for numbers in (store.weights, store.corrections))
         return half * np.column_stack([w + corrections, w])
-    if isinstance(expert, Neighbours):
+    if isinstance(expert, NeighboursExpert):
         memory, spread = NaiveMemory.of(stores[0], names), v.spread[: len(z)]
         memory.damping = v.damping[0]
         said = memory.say(z, spread if model.scaling is None else (spread > 0.0).astype(float), names or ())
         return said[-live:, None]
-    if isinstance(expert, Forest):
+    if isinstance(expert, ForestExpert):
         plain_row = [x.get(name, 0.0) for name in model.feature_names]
         if labelled:
             return NaiveForest.of(stores[0]).say(plain_row, range(len(names)))
         last, base = float(model._rule_record[0]["last_target"]), predicted_before(v, v.experts["first_input"][number])
         return np.array([NaiveForestOfNumbers.of(stores[0]).say(plain_row, last, base)])
-    if isinstance(expert, LastLabel):
+    if isinstance(expert, LastLabelExpert):
         table, own = NaiveTable(), model._rule_record[0]
         table.counts = dict(zip(names, v.counts.tolist() if live > 1 else [own["rows"] - v.counts[0], v.counts[0]], strict=True))
         table.follows = {a: dict(zip(names, row, strict=False)) for a, row in zip(names, v.transitions.tolist(), strict=False)}
         table.last = names[own["last"]]
         return table.say(names)
-    if isinstance(expert, LastTarget):
+    if isinstance(expert, LastTargetExpert):
         return np.array([[model._rule_record[0]["last_target"]]])
-    functions = model._rule_record[0]["functions"] if isinstance(expert, Additive) else 1
+    functions = model._rule_record[0]["functions"] if isinstance(expert, AdditiveExpert) else 1
     row = functions_of(dict(enumerate(z)), functions)
     return (v.newton_weights[v.experts["number"][number], :live, : len(row)] @ row)[:, None]
 
@@ -393,7 +393,7 @@ def test_inputs_of_the_stacks_are_the_predictions_of_separate_experts(effort, la
     kind = SVMClassifier if labels else SVMRegressor
     model, data = made(kind, effort=effort, scaling=scaling), list(_turning(45 if config.DISABLE_JIT else 400, labels))
     learned_by(model, data[:-5])
-    v, base, first = model._store.views, place_of(model, Additive)[1], 0
+    v, base, first = model._store.views, place_of(model, AdditiveExpert)[1], 0
     assert model._n_outputs == (labels if labels > 2 else 1)
     for x, y in data[-5:]:
         model.predict_one(x)
@@ -444,7 +444,7 @@ def test_irrelevant_features_are_damped(kind, scaling):
     assert damping[0] < 0.05
     assert damping[2:].min() > 0.6 or config.DISABLE_JIT
     for expert, stores in zip(model._expert_specs, model._store.stores, strict=True):
-        if isinstance(expert, BudgetedMachine):
+        if isinstance(expert, KernelMachineExpert):
             h, vectors, norms = stores[0].views.header[0], stores[0].vectors, stores[0].views.norms[: stores[0].n_support]
             assert h["gamma"] == pytest.approx(expert.width / np.square(1.0 - damping).sum())
             np.testing.assert_allclose(norms, np.square(vectors).sum(1), rtol=1e-5)

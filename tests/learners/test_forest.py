@@ -14,13 +14,13 @@ from streamsvm.core.memory.forest import COUNTS, FIRST_LABEL, LATEST_ROW, SECOND
 from streamsvm.core.steps import forest
 from streamsvm.export.convert import make_program
 from streamsvm.learners.ensemble import _ADDITIVE, _make_ascent_expert, _make_regression_expert
-from streamsvm.learners.experts import Forest, Neighbours, NumberForest
+from streamsvm.learners.experts import ForestExpert, NeighboursExpert, RegressionForestExpert
 
 N = 70 if config.DISABLE_JIT else 450
 PLACES = 120
-FEW = (_make_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 64), Forest("forest", PLACES))
+FEW = (_make_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, NeighboursExpert("neighbours", 64), ForestExpert("forest", PLACES))
 CORRECTING = _make_regression_expert(1.0, 1.0, resets=True, budget=10, corrects=_ADDITIVE)
-FEW_OF_NUMBERS = (_ADDITIVE, CORRECTING, Neighbours("neighbours", 64), NumberForest("forest", PLACES))
+FEW_OF_NUMBERS = (_ADDITIVE, CORRECTING, NeighboursExpert("neighbours", 64), RegressionForestExpert("forest", PLACES))
 LABELS = [False, True, "a third", *range(3, 12)]
 
 
@@ -64,7 +64,7 @@ def features_of(t, n, z, rng):
 
 
 def store_of(model):
-    return place_of(model, Forest)[0][0]
+    return place_of(model, ForestExpert)[0][0]
 
 
 class Pair:
@@ -74,7 +74,7 @@ class Pair:
     rtol = 1e-6
 
     def __init__(self, model, twin):
-        self.model, self.twin, self.first = model, twin, place_of(model, Forest)[1]
+        self.model, self.twin, self.first = model, twin, place_of(model, ForestExpert)[1]
 
     def given(self, x):
         return [x.get(name, 0.0) for name in self.model.feature_names]
@@ -227,7 +227,7 @@ def test_the_forest_learns_residuals_of_other_experts(kind):
     for t in range(0 if labels else len(X)):
         X[t, 0] = t % 6
         y[t] = last = (1.0, 2.0, 0.5, -1.0, 0.25, 1.0)[t % 6] * last + 0.3 * rng.normal() + (t % 6 == 4)
-    without = {"normal": tuple(e for e in kind._specs_by_effort["normal"] if not isinstance(e, Forest))}
+    without = {"normal": tuple(e for e in kind._specs_by_effort["normal"] if not isinstance(e, ForestExpert))}
     without_forest, data = type("Other", (kind,), {"_specs_by_effort": without}), list(zip(dicts(X), y.tolist(), strict=True))
     if labels:
         assert accuracy(kind(seed=0), data, 1000) > accuracy(without_forest(seed=0), data, 1000) + 0.05

@@ -9,7 +9,7 @@ from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier
 from streamsvm.core.steps.experts import predict_from_last_label
 from streamsvm.learners.ensemble import EXPERTS, _make_ascent_expert
-from streamsvm.learners.experts import LastLabel, Neighbours
+from streamsvm.learners.experts import LastLabelExpert, NeighboursExpert
 
 TEAM = (_make_ascent_expert(1.0, 1.0, budget=5), EXPERTS["normal"][-1])
 
@@ -24,7 +24,7 @@ def stream(names, n, seed=0):
 
 
 def said_by(model):
-    first = place_of(model, LastLabel)[1]
+    first = place_of(model, LastLabelExpert)[1]
     return model._store.views.inputs[: model._n_outputs, first : first + 2]
 
 
@@ -62,13 +62,13 @@ def test_the_last_label_expert_equals_its_twin(names, max_classes):
 @pytest.mark.parametrize("order", [(False, True), (True, False)])
 @pytest.mark.parametrize("third", [2, "a third"])
 def test_a_third_label_keeps_the_transition_counts(order, third):
-    model = of_experts(SVMClassifier, *TEAM, Neighbours("neighbours", 32), max_features=1, seed=0)
+    model = of_experts(SVMClassifier, *TEAM, NeighboursExpert("neighbours", 32), max_features=1, seed=0)
     rng = np.random.default_rng(0)
     for t in range(50):
         model.learn_one({"a": float(rng.normal())}, order[int(t > 0 and rng.random() < 0.7)])
 
     def meant():
-        names, v, store = names_of(model), model._store.views, place_of(model, Neighbours)[0][0]
+        names, v, store = names_of(model), model._store.views, place_of(model, NeighboursExpert)[0][0]
         table = {(a, b): v.transitions[i, j] for i, a in enumerate(names) for j, b in enumerate(names) if {a, b} <= set(order)}
         age = np.roll(np.arange(store.n_rows), -store.views.header[0]["next_slot"])  # a larger store begins with the oldest row
         remembered = [names[int(target)] for target in store.views.targets[age]]

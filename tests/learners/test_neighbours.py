@@ -9,11 +9,11 @@ from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier, SVMRegressor
 from streamsvm.core.memory import neighbours
 from streamsvm.learners.ensemble import _ADDITIVE, _make_ascent_expert, _make_regression_expert
-from streamsvm.learners.experts import Neighbours
+from streamsvm.learners.experts import NeighboursExpert
 
 N = 90 if config.DISABLE_JIT else 400
-FEW = (_make_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 48))
-FEW_NUMBERS = (_make_regression_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 48))
+FEW = (_make_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, NeighboursExpert("neighbours", 48))
+FEW_NUMBERS = (_make_regression_expert(1.0, 1.0, budget=10), _ADDITIVE, NeighboursExpert("neighbours", 48))
 LABELS = [False, True, "a third", *range(2, 11)]
 
 
@@ -47,12 +47,12 @@ class Beside:
     """An ensemble and the twin of its instance memory, which learn the same rows and are compared after each."""
 
     def __init__(self, model):
-        self.model, self.numbers, self.first = model, isinstance(model, SVMRegressor), place_of(model, Neighbours)[1]
+        self.model, self.numbers, self.first = model, isinstance(model, SVMRegressor), place_of(model, NeighboursExpert)[1]
         self.twin = NaiveMemory(int(self.store.views.header[0]["rows"]), neighbours.MAX_CELLS, self.numbers)
 
     @property
     def store(self):
-        return place_of(self.model, Neighbours)[0][0]
+        return place_of(self.model, NeighboursExpert)[0][0]
 
     def laid_out(self, x):
         """A row as the expert takes it, and the units of its features."""
@@ -177,7 +177,7 @@ def test_feature_weights_decay_after_many_rows(labels):
 def test_misclassified_rows_and_one_in_ten_others_are_stored():
     # The label is the sign: the memory is right of nearly all rows, and once it is half full, most of them are not kept.
     model = of_experts(SVMClassifier, *FEW, max_features=1, max_classes=2, seed=0)
-    store, rng, passed = place_of(model, Neighbours)[0][0], np.random.default_rng(0), []
+    store, rng, passed = place_of(model, NeighboursExpert)[0][0], np.random.default_rng(0), []
     for t in range(200):
         z = float(rng.normal())
         x = {"a": z + (1.0 if z > 0.0 else -1.0)}

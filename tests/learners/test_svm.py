@@ -15,7 +15,7 @@ from streamsvm.cli.main import main
 from streamsvm.core.steps import ensemble, label_predictions, newton, second_order
 from streamsvm.core.steps.iterates import LAST_ITERATE
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
-from streamsvm.learners.experts import Additive, BudgetedMachine, Landmarks, Linear, SecondOrder
+from streamsvm.learners.experts import AdditiveExpert, KernelMachineExpert, LandmarkExpert, LinearExpert, SecondOrderExpert
 
 N = 130 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_classes(2000, 4))
@@ -42,14 +42,14 @@ def test_experts_equal_separate_learners():
     model = SVMClassifier("high", scaling=None, max_features=4, max_classes=2, seed=3)
     team, peers = model._expert_specs, []
     for number, expert in enumerate(team):
-        if isinstance(expert, BudgetedMachine) and not expert.resets:
+        if isinstance(expert, KernelMachineExpert) and not expert.resets:
             options = {"C": expert.state["C"], "gamma": 1.0, "scaling": None, "max_classes": 2}
             peer = BSCAClassifier(budget=expert.budget, seed=3 + number, **options)
             peer._rule_record["one_pass"] = 0  # the stack sees to noise: the experts differ in C
             peers.append((number, peer))
-        elif isinstance(expert, Linear):
+        elif isinstance(expert, LinearExpert):
             peers.append((number, OnlineLinearSVC(C=expert.state["C"])))
-        elif isinstance(expert, Landmarks):
+        elif isinstance(expert, LandmarkExpert):
             factor = expert.state["forgetting_factor"]
             peers.append((number, KernelRLSClassifier(expert.budget, gamma=1.0, forgetting_factor=factor, max_classes=2)))
     assert len(peers) == 7
@@ -72,7 +72,7 @@ def test_experts_equal_separate_learners():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("kind", "functions", "memory"), [(SecondOrder, 1, 0.9999), (Additive, 4, 0.999)])
+@pytest.mark.parametrize(("kind", "functions", "memory"), [(SecondOrderExpert, 1, 0.9999), (AdditiveExpert, 4, 0.999)])
 def test_experts_of_second_order_equal_their_twin(kind, functions, memory):
     model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
     number = next(i for i, expert in enumerate(model._expert_specs) if type(expert) is kind)
@@ -93,7 +93,7 @@ def test_experts_of_second_order_equal_their_twin(kind, functions, memory):
 @pytest.mark.once
 def test_the_additive_expert_resets_when_features_get_fewer_functions():
     model = SVMClassifier(max_features=40, seed=0)
-    number = next(i for i, expert in enumerate(model._expert_specs) if isinstance(expert, Additive))
+    number = next(i for i, expert in enumerate(model._expert_specs) if isinstance(expert, AdditiveExpert))
     newton_number = model._store.views.experts["number"][number]
     rng = np.random.default_rng(0)
     for n, functions in ((16, 4), (17, 2), (32, 2), (33, 1)):
@@ -164,10 +164,10 @@ def first_of(model, kind, width=1.0):
 @pytest.mark.once
 def test_gamma_is_updated_without_scaling():
     model = learned(rows(200, scale=10.0), scaling=None)
-    first = first_of(model, BudgetedMachine).views.header[0]["gamma"]
+    first = first_of(model, KernelMachineExpert).views.header[0]["gamma"]
     assert first == pytest.approx(1.0 / (100.0 * TABLE[:200, :4].var(axis=0).sum()), rel=0.12)
     learned_by(model, rows(200, scale=0.1))
-    assert first_of(model, BudgetedMachine).views.header[0]["gamma"] != first
+    assert first_of(model, KernelMachineExpert).views.header[0]["gamma"] != first
 
 
 @pytest.mark.once
@@ -193,7 +193,7 @@ def test_stored_vectors_are_rescaled():
 @pytest.mark.parametrize("n", [50, pytest.param(800, marks=pytest.mark.skipif(config.DISABLE_JIT, reason="minutes"))])
 def test_landmarks_are_rescaled_until_the_normal_equations_start(n):
     model = learned(rows(n), effort="high")
-    v, store = model._store.views, first_of(model, Landmarks).views
+    v, store = model._store.views, first_of(model, LandmarkExpert).views
     size, used = store.header[0]["n_support"], 4
     before = store.vectors[:used, :size].copy()
     raw = before * v.spread[:used, None] + v.location[:used, None]

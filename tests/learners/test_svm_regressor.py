@@ -10,7 +10,14 @@ from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
 from streamsvm.core.kernels import RBF
 from streamsvm.core.steps import stack, target_predictions
 from streamsvm.learners import OnlineLinearSVR
-from streamsvm.learners.experts import Additive, BudgetedMachine, Landmarks, LastTarget, Linear, SecondOrder
+from streamsvm.learners.experts import (
+    AdditiveExpert,
+    KernelMachineExpert,
+    LandmarkExpert,
+    LastTargetExpert,
+    LinearExpert,
+    SecondOrderExpert,
+)
 
 N = 60 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_curve(1000, 3, 0.1))
@@ -177,22 +184,22 @@ def test_experts_equal_separate_learners():
     team, stores, v = model._expert_specs, model._store.stores, model._store.views
     peers, twins = [], []
     for number, expert in enumerate(team):
-        if isinstance(expert, BudgetedMachine):
+        if isinstance(expert, KernelMachineExpert):
             peers.append((number, BSCARegressor(expert.budget, C=expert.state["C"], gamma=1.0, scaling=None, seed=3 + number)))
             peers[-1][1]._rule_record["one_pass"] = 0  # the stack sees to noise: the experts differ in C
-        elif isinstance(expert, Linear):
+        elif isinstance(expert, LinearExpert):
             peers.append((number, OnlineLinearSVR(C=expert.state["C"])))
-        elif isinstance(expert, Landmarks):
+        elif isinstance(expert, LandmarkExpert):
             kernel = {"kernel": "rbf"} if expert.kernel == RBF else {"kernel": "poly", "coef0": 1.0}
             peers.append((number, KernelRLSRegressor(expert.budget, gamma=1.0, **kernel)))
-        elif isinstance(expert, SecondOrder):
-            functions = 4 if isinstance(expert, Additive) else 1
+        elif isinstance(expert, SecondOrderExpert):
+            functions = 4 if isinstance(expert, AdditiveExpert) else 1
             twins.append((number, functions, NaiveLeastSquares(1 + 3 * functions)))
     assert len(peers) == (4 if config.DISABLE_JIT else 6)
     for _, peer in peers:
         peer.expect_scaled_targets()
-    base = next(v.experts["first_input"][number] for number, expert in enumerate(team) if isinstance(expert, Additive))
-    last = next(v.experts["first_input"][number] for number, expert in enumerate(team) if isinstance(expert, LastTarget))
+    base = next(v.experts["first_input"][number] for number, expert in enumerate(team) if isinstance(expert, AdditiveExpert))
+    last = next(v.experts["first_input"][number] for number, expert in enumerate(team) if isinstance(expert, LastTargetExpert))
     history = []
     for x, y in rows(120 if config.DISABLE_JIT else 400):
         before = model._rule_record[0]["last_target"]
@@ -210,11 +217,11 @@ def test_experts_equal_separate_learners():
         for number, peer in peers:
             first, expert = v.experts["first_input"][number], team[number]
             part = target - (inputs[base] if v.experts["base_input"][number] else 0.0)
-            if not isinstance(expert, Linear):
+            if not isinstance(expert, LinearExpert):
                 peer._store.views.header["gamma"] = stores[number][0].views.header["gamma"]
                 peer._store.views.cache["valid"] = 0
             weight = 1.0
-            if isinstance(expert, Landmarks):
+            if isinstance(expert, LandmarkExpert):
                 weight = stack.compute_robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
             peer.learn_one(x, part, w=weight)
     probe = next(iter(rows(1)))[0]
