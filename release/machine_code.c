@@ -1,7 +1,7 @@
-/* Machine code of compiled functions as a module of Python: what numba's code needs at run time, and calls from Python.
+/* Python extension module with the machine code of compiled functions: numba's runtime functions, and calls from Python.
 
-   `machine_code.py` writes the functions `take_*` and the table of entries behind this file. It uses Python's
-   stable ABI, and numba's code for errors one function more, PyUnicode_FromKindAndData. */
+   `machine_code.py` appends a function `take_*` for each entry, and the table of entries. The module uses Python's
+   stable ABI; numba's code for errors also uses PyUnicode_FromKindAndData. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What numba's code calls: memory of arrays, whose layout it knows. */
+/* Functions that numba's code calls for the memory of arrays. It knows the layout of `Memory`. */
 
 typedef void (*destructor_of_data)(void *data, size_t size, void *info);
 typedef struct {
@@ -91,7 +91,7 @@ void *NRT_MemInfo_varsize_realloc(void *of, size_t size)
     return data;
 }
 
-/* Our arrays are in C order: another shape has the strides of that order. Those of an array without elements may be any. */
+/* Arrays are in C order, and so is the new shape. An empty array may have any strides. */
 int numba_attempt_nocopy_reshape(npy_intp nd, const npy_intp *shape, const npy_intp *strides, npy_intp new_nd, const npy_intp *new_shape,
                                  npy_intp *new_strides, npy_intp itemsize, int is_f_order)
 {
@@ -108,12 +108,12 @@ int numba_attempt_nocopy_reshape(npy_intp nd, const npy_intp *shape, const npy_i
     return size == new_size && (ordered || size == 0);
 }
 
-/* Errors of functions that compiled code calls by address: shown, as numba shows them. */
+/* Errors of functions that compiled code calls by address are printed, as numba does. */
 
 void numba_gil_ensure(int *state) { *state = (int)PyGILState_Ensure(); }
 void numba_gil_release(int *state) { PyGILState_Release((PyGILState_STATE)*state); }
 
-static PyObject *unpickled(const char *bytes, Py_ssize_t size)
+static PyObject *unpickle(const char *bytes, Py_ssize_t size)
 {
     PyObject *module = PyImport_ImportModule("pickle"), *result = NULL;
     if (module != NULL)
@@ -125,7 +125,7 @@ static PyObject *unpickled(const char *bytes, Py_ssize_t size)
 PyObject *numba_unpickle(const char *bytes, int size, const char *digest)
 {
     (void)digest;
-    return unpickled(bytes, size);
+    return unpickle(bytes, size);
 }
 
 PyObject *numba_runtime_build_excinfo_struct(PyObject *arguments, PyObject *info)
@@ -135,14 +135,14 @@ PyObject *numba_runtime_build_excinfo_struct(PyObject *arguments, PyObject *info
     return NULL;
 }
 
-/* Numba's code ends the process where a decomposition returns less than 0, and raises an error of its numbers where it returns more.
-   So this is what tells that there was no memory for it. */
-static _Thread_local int short_of_memory;
+/* Set if memory was insufficient for a decomposition. Its return value cannot tell: numba's code aborts the process if it is negative,
+   and raises a numerical error if it is positive. */
+static _Thread_local int out_of_memory;
 
 int numba_do_raise(PyObject *exception)
 {
-    if (short_of_memory) {
-        short_of_memory = 0;
+    if (out_of_memory) {
+        out_of_memory = 0;
         PyErr_NoMemory();
     }
     else if (PyTuple_Check(exception) && PyTuple_Size(exception) >= 2) {
@@ -158,13 +158,13 @@ int numba_do_raise(PyObject *exception)
     return 0;
 }
 
-/* Linear algebra of matrices of doubles ('d') and floats ('s'): numba's names for what scipy has. Numbers are Fortran's. */
+/* Linear algebra for matrices of doubles ('d') and floats ('s'): scipy's functions under numba's names, with Fortran's arguments. */
 
 enum { DOT, GEMV, GEMM, GETRF, GETRI, SYEVD, N_OF_SCIPY };
-static const char *const of_scipy[] = {"dot", "gemv", "gemm", "getrf", "getri", "syevd"};
+static const char *const scipy_names[] = {"dot", "gemv", "gemm", "getrf", "getri", "syevd"};
 static void *scipy[N_OF_SCIPY][2];
 
-static void *found_in(PyObject *module, const char *prefix, const char *name)
+static void *find_function(PyObject *module, const char *prefix, const char *name)
 {
     char full[16];
     PyOS_snprintf(full, sizeof full, "%s%s", prefix, name);
@@ -181,7 +181,7 @@ static void *found_in(PyObject *module, const char *prefix, const char *name)
     return function;
 }
 
-/* Find scipy's functions, with the interpreter's lock; 0 and an error if they are not there. */
+/* Find scipy's functions. Requires the interpreter lock. Returns 0 and sets an error if they are missing. */
 static int has_scipy(void)
 {
     static int has;
@@ -191,7 +191,7 @@ static int has_scipy(void)
     if ((blas = PyImport_ImportModule("scipy.linalg.cython_blas")) && (lapack = PyImport_ImportModule("scipy.linalg.cython_lapack")))
         for (int i = 0; i < N_OF_SCIPY && !PyErr_Occurred(); i++)
             for (int is_double = 0; is_double < 2 && !PyErr_Occurred(); is_double++)
-                scipy[i][is_double] = found_in(i < GETRF ? blas : lapack, is_double ? "d" : "s", of_scipy[i]);
+                scipy[i][is_double] = find_function(i < GETRF ? blas : lapack, is_double ? "d" : "s", scipy_names[i]);
     Py_DecRef(blas);
     Py_DecRef(lapack);
     return has = !PyErr_Occurred();
@@ -245,8 +245,8 @@ int numba_xxgetrf(char kind, Py_ssize_t m, Py_ssize_t n, void *a, Py_ssize_t lda
     return info;
 }
 
-/* How much room LAPACK asks for: a number in its own type. */
-static int32_t room(int is_double, const void *asked) { return is_double ? (int32_t) * (const double *)asked : (int32_t) * (const float *)asked; }
+/* Return the workspace size that LAPACK has returned, a number of the matrix's type. */
+static int32_t workspace_size(int is_double, const void *asked) { return is_double ? (int32_t) * (const double *)asked : (int32_t) * (const float *)asked; }
 
 typedef void (*Getri)(int32_t *, void *, int32_t *, int32_t *, void *, int32_t *, int32_t *);
 
@@ -256,12 +256,12 @@ int numba_ez_xxgetri(char kind, Py_ssize_t n, void *a, Py_ssize_t lda, int32_t *
     int32_t size = (int32_t)n, stride = (int32_t)lda, asking = -1, info = 0;
     double asked = 0.0;
     function(&size, a, &stride, pivots, &asked, &asking, &info);
-    int32_t n_work = room(is_double, &asked);
+    int32_t n_work = workspace_size(is_double, &asked);
     void *work = malloc((size_t)n_work * sizeof(double));
     if (work != NULL)
         function(&size, a, &stride, pivots, work, &n_work, &info);
     else
-        info = short_of_memory = 1;
+        info = out_of_memory = 1;
     free(work);
     return info;
 }
@@ -274,13 +274,13 @@ int numba_ez_xxxevd(char kind, char jobz, char uplo, Py_ssize_t n, void *a, Py_s
     int32_t size = (int32_t)n, stride = (int32_t)lda, asking = -1, info = 0, n_integers = 0;
     double asked = 0.0;
     function(&jobz, &uplo, &size, a, &stride, w, &asked, &asking, &n_integers, &asking, &info);
-    int32_t n_work = room(is_double, &asked);
+    int32_t n_work = workspace_size(is_double, &asked);
     void *work = malloc((size_t)n_work * sizeof(double));
     int32_t *integers = malloc((size_t)n_integers * sizeof(int32_t));
     if (work != NULL && integers != NULL)
         function(&jobz, &uplo, &size, a, &stride, w, work, &n_work, integers, &n_integers, &info);
     else
-        info = short_of_memory = 1;
+        info = out_of_memory = 1;
     free(work);
     free(integers);
     return info;
@@ -299,7 +299,7 @@ typedef struct {
 static PyObject *failed(int32_t status, const Failure *failure)
 {
     if (status > 0 && failure != NULL && failure->dynamic == NULL) {
-        PyObject *exception = unpickled(failure->bytes, failure->size);
+        PyObject *exception = unpickle(failure->bytes, failure->size);
         if (exception != NULL)
             numba_do_raise(exception);
     }
@@ -386,7 +386,7 @@ static __attribute__((unused)) int take_b1(PyObject *object, int lenient, int8_t
 
 static __attribute__((unused)) int is_tuple(PyObject *object, Py_ssize_t size) { return PyTuple_Check(object) && PyTuple_Size(object) == size; }
 
-/* 0: the arguments do not fit. 1: the function was called; `result` is NULL where it raised. */
+/* Returns 0 if the arguments have other types, or 1 if the function was called; `result` is NULL if it raised an error. */
 typedef int (*Take)(PyObject *args, int lenient, PyObject **result);
 typedef struct {
     const char *place, *signature;
@@ -453,7 +453,7 @@ static PyObject *address_of(PyObject *of, PyObject *signature)
 }
 
 static PyMethodDef methods_of_function[] = {
-    {"shipped_entry", address_of, METH_O, "Return the address of the machine code for a signature; 0 if there is none."},
+    {"shipped_entry", address_of, METH_O, "Return the address of the machine code for a signature; 0 if it has none."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots_of_function[] = {
