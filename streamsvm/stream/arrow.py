@@ -266,7 +266,5 @@ def _iter_leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
     if not fields or len(column.path) == MAX_DEPTH:
         yield column
         return
-    for index, field in enumerate(fields):
-        yield from _iter_leaf_columns(
-            _Column((*column.path, f"{column.name}.{field.name}"), (*column.indices, index)), field.type
-        )
+    for i, field in enumerate(fields):
+        yield from _iter_leaf_columns(_Column((*column.path, f"{column.name}.{field.name}"), (*column.indices, i)), field.type)

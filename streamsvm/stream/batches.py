@@ -13,6 +13,7 @@ from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.stream.rows import NUMBER_TYPES, RowError, ValidatingPipeline, is_number, parse_target
 from streamsvm.stream.tables.chunk import Chunk, Table, to_float_prefix
 
+LabelTest = Callable[[Any], bool]
 _INT_LIMIT = 2**1023  # converting an int of this magnitude to float64 may overflow, so `to_float_prefix` refuses it
 _IGNORED_IF_UNKNOWN = (str, bytes, float, np.floating, np.bool_, type(None))
 
@@ -44,13 +45,7 @@ def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
 
 
 def next_batch(
-    chunk: Chunk,
-    start: int,
-    stop: int,
-    pipeline: ValidatingPipeline,
-    learns: bool,
-    knows_label: Callable[[Any], bool],
-    regression: bool,
+    chunk: Chunk, start: int, stop: int, pipeline: ValidatingPipeline, learns: bool, knows_label: LabelTest, regression: bool
 ) -> Batch | None:
     """Return rows ``start`` to ``stop`` (exclusive) of a chunk as a batch; None if the first of them must be processed alone.
 

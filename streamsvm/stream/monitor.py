@@ -409,9 +409,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Do not log requests to standard error."""
 
 
-_REJECTED_HOST = (
-    b"this host name is not allowed: use the IP address, or allow it with --metrics-names NAME; in Python: Monitor(names=...)\n"
-)
+_REJECTED_HOST = b"this host name is not allowed: use the IP address, or allow it: --metrics-names NAME, Monitor(names=...)\n"
 
 
 def is_allowed_host(host: str, names: Collection[str]) -> bool:

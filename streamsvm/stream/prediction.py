@@ -275,9 +275,7 @@ class PredictionLoop(StreamLoop):
     def _check_end(self) -> None:
         super()._check_end()
         if mismatch := self.columns.mismatch:
-            raise StreamError(
-                f"{self.source.name}: to the end, {mismatch}: the predictions mean nothing. Is it a model of these rows?"
-            )
+            raise StreamError(f"{self.source.name}: to the end, {mismatch}: the predictions mean nothing. Is the model right?")
 
     def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:
         return None, {"columns": self.columns.state}, {"kind": _KIND}

@@ -207,9 +207,9 @@ class ResumableRun:
         max_rows = self._max_batch_rows()
         if last_row is not None:
             max_rows = min(max_rows, last_row - self.rows)
-        return (
-            max_rows if self._checkpoints is None else min(max_rows, self._checkpoint_every - self.rows % self._checkpoint_every)
-        )
+        if self._checkpoints is not None:
+            max_rows = min(max_rows, self._checkpoint_every - self.rows % self._checkpoint_every)
+        return max_rows
 
     def _max_batch_rows(self) -> int:
         """Return the maximum number of rows that are processed in one call."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -192,9 +193,7 @@ class StreamLoop(ResumableRun):
         if self.timings is not None:  # a row of each chunk is timed, alone
             self._process_row(chunk, 0)
             first = 1
-        process_rows(
-            first, n, n, lambda start, stop: self._process_batch(chunk, start, stop), lambda i: self._process_row(chunk, i)
-        )
+        process_rows(first, n, n, partial(self._process_batch, chunk), partial(self._process_row, chunk))
 
     def _process_batch(self, chunk: Chunk, start: int, stop: int) -> int:
         """Process the rows from ``start`` on as one batch, and return its size.
