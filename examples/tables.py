@@ -1,4 +1,4 @@
-"""Ten tables as people have them, and how the command line learns each: ``python examples/tables.py > docs/tables.md``."""
+"""Writes a page of ten typical tables, each learned by the command line: ``python examples/tables.py > docs/tables.md``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLES: list[tuple[str, str, Callable[[], None], list[str]]] = []
 
 
 def table(title: str, text: str, *commands: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Register a table with what is said about it and the commands that are shown."""
+    """Return a decorator that registers the function that writes a table, with its title, description and commands."""
 
     def register(make: Callable[[], None]) -> Callable[[], None]:
         TABLES.append((title, text, make, list(commands)))
@@ -37,7 +37,8 @@ def table(title: str, text: str, *commands: str) -> Callable[[Callable[[], None]
     return register
 
 
-def text_of(names: list[str], rows: Iterator[list[Any]], **options: Any) -> str:
+def format_csv(names: list[str], rows: Iterator[list[Any]], **options: Any) -> str:
+    """Return a table as CSV text; ``options`` are those of `csv.writer`."""
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n", **options)
     writer.writerow(names)
@@ -46,9 +47,9 @@ def text_of(names: list[str], rows: Iterator[list[Any]], **options: Any) -> str:
 
 
 @table(
-    "Names: a census",
-    "Like the UCI adult data, this table has numbers, eight columns of names, spaces after the commas, and `?` where nothing is "
-    "known (here a value like any other). `--ask` stops where a flag could say how to read it.",
+    "Categories: a census",
+    "Like the UCI adult data, this table has numbers, eight categorical columns, blanks after the commas, and `?` for unknown "
+    "values (here a category like any other). `--ask` stops where a flag could be given.",
     "learn adult.csv --label income",
     "learn adult.csv --label income --ask",
 )
@@ -74,21 +75,21 @@ def adult() -> None:
 
 @table(
     "Dates: bicycle rentals by the hour",
-    "A date becomes seconds. `--cycles day` adds its place in the day, and the demand here depends on that.",
+    "A date is converted to seconds. `--cycles day` adds the time of day, which determines the demand here.",
     "learn bikes.csv --label busy",
     "learn bikes.csv --label busy --cycles day,week",
 )
 def bikes() -> None:
-    draw, begin = random.Random(2), datetime(2024, 3, 1)
-    times = [begin + timedelta(hours=hour) for hour in range(900)]
+    draw, start = random.Random(2), datetime(2024, 3, 1)
+    times = [start + timedelta(hours=hour) for hour in range(900)]
     rows = ([time.isoformat(sep=" "), round(draw.gauss(12, 5), 1), int(7 <= time.hour <= 19)] for time in times)
-    Path("bikes.csv").write_text(text_of(["at", "temperature", "busy"], rows))
+    Path("bikes.csv").write_text(format_csv(["at", "temperature", "busy"], rows))
 
 
 @table(
     "Empty cells: measurements",
-    "An empty cell is a missing feature, and needs no flag. `--when-missing` decides what happens to it. The second command "
-    "adds a feature for it, because a silent sensor means something.",
+    "An empty cell is a missing feature, and needs no flag. `--when-missing` sets how it is handled. The second command adds an "
+    "indicator feature, because a missing measurement is informative here.",
     "learn sensors.csv --label faulty",
     "learn sensors.csv --label faulty --when-missing indicator",
 )
@@ -103,9 +104,9 @@ def sensors() -> None:
 
 @table(
     "Ids, codes and constants: a database export",
-    "A number that rises from row to row is left out if its name is that of an id, or if it begins at 0 or 1. Whole numbers are "
-    "names if they are codes: if a column is called `zip` or `area code`, or if it has large numbers that come again and again, "
-    "as quantities do not. What is said of a column holds: the second command learns the id, too.",
+    "A number that increases from row to row is dropped if its name looks like that of an id, or if it starts at 0 or 1. "
+    "Integers are categories if they are codes: if a column is called `zip` or `area code`, or if large numbers recur often, as "
+    "quantities do not. Flags override the inferred kinds: the second command learns the id, too.",
     "learn orders.csv --label returned",
     "learn orders.csv --label returned --columns order_id:number,shop:drop",
 )
@@ -116,25 +117,25 @@ def orders() -> None:
     rows = (
         [10_000 + i, 7, draw.choice(sellers), price, n, "yes" if price * n > 120 else "no"] for i, (price, n) in enumerate(prices)
     )
-    Path("orders.csv").write_text(text_of(["order_id", "shop", "seller", "price", "items", "returned"], rows))
+    Path("orders.csv").write_text(format_csv(["order_id", "shop", "seller", "price", "items", "returned"], rows))
 
 
 @table(
     "Semicolons and another encoding: German Excel",
-    "The encoding and the character between the cells are those that fit.",
+    "Encoding and delimiter are detected.",
     "learn kunden.csv --label treu",
 )
 def kunden() -> None:
     draw = random.Random(5)
     people = [(draw.choice(["Köln", "München", "Lübeck"]), draw.randint(18, 80), draw.randint(0, 400)) for _ in range(600)]
     rows = ([ort, alter, umsatz, "ja" if (umsatz > 200) ^ (ort == "Köln") else "nein"] for ort, alter, umsatz in people)
-    text = text_of(["Ort", "Alter", "Umsatz in €", "treu"], rows, delimiter=";")
+    text = format_csv(["Ort", "Alter", "Umsatz in €", "treu"], rows, delimiter=";")
     Path("kunden.csv").write_bytes(text.replace("\n", "\r\n").encode("cp1252"))
 
 
 @table(
     "NA, and a compressed file",
-    "The second command gives the mark of missing values, which the first one finds.",
+    "The second command sets the marker of missing values, which the first one detects.",
     "learn mails.csv.gz --label spam",
     "learn mails.csv.gz --label spam --missing NA",
 )
@@ -151,17 +152,17 @@ def mails() -> None:
 
 @table(
     "Quoted text with line breaks, and a byte order mark",
-    "Cells in quotes may contain commas and line breaks. Text that is different in every row looks like an id.",
+    "Cells in quotes may contain commas and line breaks. Text that differs in every row looks like an id.",
     "learn reviews.csv --label stars",
 )
 def reviews() -> None:
     draw = random.Random(7)
-    found = [(draw.choice(["tea, green", "coffee"]), draw.randint(1, 500), draw.randint(0, 9)) for _ in range(600)]
+    reviewed = [(draw.choice(["tea, green", "coffee"]), draw.randint(1, 500), draw.randint(0, 9)) for _ in range(600)]
     rows = (
         [f"No. {i}:\nI bought {product}, and so on", product, length, likes, 5 if (likes > 4) ^ (product == "coffee") else 1]
-        for i, (product, length, likes) in enumerate(found)
+        for i, (product, length, likes) in enumerate(reviewed)
     )
-    Path("reviews.csv").write_text(text_of(["text", "product", "length", "likes", "stars"], rows), encoding="utf-8-sig")
+    Path("reviews.csv").write_text(format_csv(["text", "product", "length", "likes", "stars"], rows), encoding="utf-8-sig")
 
 
 @table(
@@ -173,11 +174,11 @@ def rides() -> None:
     import pyarrow as pa  # noqa: PLC0415 - of the extra "files"
     from pyarrow import parquet  # noqa: PLC0415
 
-    draw, begin = random.Random(8), datetime(2024, 1, 1)
+    draw, start = random.Random(8), datetime(2024, 1, 1)
     zones = [draw.choice(["airport", "centre", "north"]) for _ in range(600)]
     miles = [round(draw.uniform(0.5, 15), 1) if draw.random() < 0.95 else None for _ in zones]
     columns = {
-        "at": [begin + timedelta(minutes=11 * i) for i in range(600)],
+        "at": [start + timedelta(minutes=11 * i) for i in range(600)],
         "zone": pa.array(zones).dictionary_encode(),
         "miles": miles,
         "tip": [zone == "airport" or (mile or 0) > 10 for zone, mile in zip(zones, miles, strict=True)],
@@ -187,9 +188,8 @@ def rides() -> None:
 
 @table(
     "Arrow, and a column with many cities",
-    "The first cities have a feature each, and the others what the labels say of them. The checkpoint keeps how the table "
-    "is read, so the next command continues in the same way, and so does `predict`. A flag that contradicts the checkpoint is an "
-    "error.",
+    "The first cities are one-hot encoded, and all others target encoded. The schema is stored in the checkpoint, so the next "
+    "command continues with it, and `predict` uses it. A flag that contradicts the checkpoint is an error.",
     "learn visits.arrow --label buys --checkpoint state --max-rows 400",
     "learn visits.arrow --label buys --checkpoint state",
     "learn visits.arrow --label buys --checkpoint state --columns pages:drop",
@@ -202,16 +202,16 @@ def visits() -> None:
     cities = [f"city {min(int(draw.expovariate(0.02)), 499)}" for _ in range(1500)]
     pages = [draw.randint(1, 20) for _ in cities]
     buys = [page > 10 or city < "city 2" for page, city in zip(pages, cities, strict=True)]
-    found = pa.table({"city": cities, "pages": pages, "buys": buys})
-    with pa.OSFile("visits.arrow", "wb") as file, pa.ipc.new_file(file, found.schema) as writer:
-        writer.write_table(found)
+    visits = pa.table({"city": cities, "pages": pages, "buys": buys})
+    with pa.OSFile("visits.arrow", "wb") as file, pa.ipc.new_file(file, visits.schema) as writer:
+        writer.write_table(visits)
     Path("new.csv").write_text("city,pages\ncity 7,3\ncity 499,15\nAtlantis,2\n")
 
 
 @table(
     "JSON lines: solar flares",
-    "This is river's SolarFlare data set, and the label says whether a region had a flare of class C. Three fields are names. "
-    "Use `*:drop` to drop all columns that are not named.",
+    "This is river's SolarFlare data set, and the label says whether a region had a flare of class C. Three fields are "
+    "categories. Use `*:drop` to drop all columns that are not listed.",
     "learn flares.jsonl --label flare",
     "learn flares.jsonl --label flare --columns 'zurich-class:category,activity:number,evolution:number,*:drop'",
 )
@@ -220,18 +220,18 @@ def flares() -> None:
     Path("flares.jsonl").write_text("".join(json.dumps({**x, "flare": flare}) + "\n" for x, flare in rows))
 
 
-def run(command: str) -> str:
-    """Run a command; return what it shows, without the lines in between, tables of labels and times."""
-    shown = io.StringIO()
-    with contextlib.redirect_stderr(shown):
+def run_command(command: str) -> str:
+    """Run a command, and return its output without intermediate progress lines, tables of labels and times."""
+    output = io.StringIO()
+    with contextlib.redirect_stderr(output):
         main(shlex.split(command))
-    text = re.sub(r"\s+[\d,]+ rows/s", "", shown.getvalue())
+    text = re.sub(r"\s+[\d,]+ rows/s", "", output.getvalue())
     text = re.sub(r"\s+done after .* s$|\s+\d+ merges", "", text, flags=re.MULTILINE)
     lines = [line for line in text.splitlines() if not line.startswith("starting")]
-    progress = [number for number, line in enumerate(lines) if re.match(r"[\d,]+ rows ", line)]
-    of_labels = [number for number, line in enumerate(lines) if line == "ClassificationReport:"]
-    cut = set(progress[:-1]) | {number for begin in of_labels for number in range(begin, progress[-1])}
-    return "\n".join(line for number, line in enumerate(lines) if number not in cut)
+    progress_lines = [number for number, line in enumerate(lines) if re.match(r"[\d,]+ rows ", line)]
+    report_lines = [number for number, line in enumerate(lines) if line == "ClassificationReport:"]
+    hidden = set(progress_lines[:-1]) | {number for first in report_lines for number in range(first, progress_lines[-1])}
+    return "\n".join(line for number, line in enumerate(lines) if number not in hidden)
 
 
 CELLS = (
@@ -242,73 +242,76 @@ CELLS = (
 )
 
 
-def cells() -> str:
-    """Return a table of what becomes of cells, by reading them."""
-    kinds = {
+def make_cell_table() -> str:
+    """Parse the texts of `CELLS`, and return a Markdown table of the values."""
+    parsers = {
         "number": TableParser(missing=["NA", "-999"]),
         "number, `--decimal .`": TableParser(missing=["NA", "-999"], decimal="."),
         "number, `--decimal ,`": TableParser(missing=["NA", "-999"], decimal=","),
         "category": TableParser("a:category", missing=["NA", "-999"]),
         "date": TableParser("a:date", missing=["NA", "-999"]),
     }
-    lines = [f"| cell (with `--missing NA,-999`) | {' | '.join(kinds)} | label |", "|---" * (len(kinds) + 2) + "|"]
+    lines = [f"| cell (with `--missing NA,-999`) | {' | '.join(parsers)} | label |", "|---" * (len(parsers) + 2) + "|"]
     for text in CELLS:
-        shown = [_shown(reading, text) for reading in kinds.values()]
-        y = kinds["number"].label(text)
+        values = [_format_value(parser, text) for parser in parsers.values()]
+        y = parsers["number"].parse_label(text)
         label = "no label" if y is None or parse_label(y) is None else f"`{parse_label(y)!r}`"
-        lines.append(f"| `{text}` | {' | '.join(shown)} | {label} |" if text else f"| (empty) | {' | '.join(shown)} | {label} |")
+        lines.append(
+            f"| `{text}` | {' | '.join(values)} | {label} |" if text else f"| (empty) | {' | '.join(values)} | {label} |"
+        )
     return "\n".join(lines)
 
 
-def _shown(reading: TableParser, text: str) -> str:
-    row = reading.parse_row([("a", text)])
+def _format_value(parser: TableParser, text: str) -> str:
+    """Return the value that a parser reads from a cell, as the page shows it."""
+    row = parser.parse_row([("a", text)])
     if not row:
         return "missing"
     value = row["a"]
     if isinstance(value, str):
-        return f"`{value}`" if reading.get_kind("a") == "category" else "refused"
-    return "refused" if abs(value) == float("inf") else f"{value:,.15g}" if reading.get_kind("a") == "date" else f"{value:.15g}"
+        return f"`{value}`" if parser.get_kind("a") == "category" else "refused"
+    return "refused" if abs(value) == float("inf") else f"{value:,.15g}" if parser.get_kind("a") == "date" else f"{value:.15g}"
 
 
-def page() -> str:
-    """Make all tables in a folder of their own and return the page about them."""
-    here = Path.cwd()
-    parts = [HEAD.replace("CELLS", cells())]
+def make_page() -> str:
+    """Write all tables into a temporary folder, learn them, and return the page about them."""
+    working_folder = Path.cwd()
+    parts = [HEAD.replace("CELLS", make_cell_table())]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             for number, (title, text, make, commands) in enumerate(TABLES, 1):
                 make()
-                transcript = "\n\n".join(f"$ streamsvm {command}\n{run(command)}" for command in commands)
+                transcript = "\n\n".join(f"$ streamsvm {command}\n{run_command(command)}" for command in commands)
                 prose = textwrap.fill(text, 130, break_long_words=False, break_on_hyphens=False)
                 parts.append(f"## {number}. {title}\n\n{prose}\n\n```text\n{transcript}\n```\n")
         finally:
-            os.chdir(here)
+            os.chdir(working_folder)
     return "\n".join(parts)
 
 
 HEAD = """\
 # Learn from tables
 
-This page shows how to learn from tables with names, dates and missing values. `streamsvm learn` looks at the first 200 rows of a
-file, and at some of all that it can read within a second (of a longer file, some in the middle and at the end). It shows how it
-reads each column, and learns. One line names the flags that read the table in the same way; other flags override them. It stops
-where two readings would be right and the rows do not tell them apart (`01/02/2024`), and with `--ask` wherever a flag could say
-more. A label with fractions, or with more than 100 different numbers, is a number to predict, as with `--regression`. Of a pipe
-or a topic it waits for the first row, looks at what comes within two seconds, up to 200 rows, and then learns these and all that
-follow. The checkpoint keeps how the table is read.
+This page shows how to learn from tables with categories, dates and missing values. `streamsvm learn` infers the schema from the
+first 200 rows of a file, and from a sample of all rows that it can read within a second (in longer files, also from the middle
+and the end). It prints the kind of each column, and starts to learn. One line shows the flags for the same schema; other flags
+override it. It stops where two readings are equally plausible and the rows do not decide between them (`01/02/2024`), and with
+`--ask` wherever a flag could be given. A label with fractions, or with more than 100 different numbers, is a regression target,
+as with `--regression`. For a pipe or a topic, it waits for the first row, infers the schema from the rows that arrive within two
+seconds, up to 200, and then learns these and all later rows. The schema is stored in the checkpoint.
 
-| the question | the flag |
+| question | flag |
 |---|---|
 | Which columns are learned? | `--columns id:drop,ts:drop`, or `'a:number,b:number,*:drop'`, which drops all others |
-| Which hold names? | `--columns city:category`; they become one of a [few features](names.md), or what the labels say of them |
-| Which hold dates? | `--columns since:date` (ISO 8601, epochs), `since:date=%d.%m.%Y`; `--cycles day` adds the time of day |
+| Which are categories? | `--columns city:category`; one-hot encoded, or [target encoded](names.md) if there are many |
+| Which are dates? | `--columns since:date` (ISO 8601, epochs), `since:date=%d.%m.%Y`; `--cycles day` adds the time of day |
 | Which values are missing? | `--missing NA,-` (an empty cell and a null always are); in one column, `--columns age:number=NA` |
-| How to handle them? | `--when-missing mean` (default), `indicator` (also a feature `age is missing`), or `drop` (counts as 0) |
-| How is the text written? | `--delimiter ';'`, `--encoding latin-1`, `--decimal ,` for 1.209,28 and `--decimal .` for $1,209.28 |
+| How to handle them? | `--when-missing mean` (default), `indicator` (adds a feature `age is missing`), or `drop` (counts as 0) |
+| Which text format? | `--delimiter ';'`, `--encoding latin-1`, `--decimal ,` for 1.209,28 and `--decimal .` for $1,209.28 |
 
-A name with a comma, a colon, a star or a quote stands in double quotes. In Python, sources take the same
-arguments. What is learned about the columns is kept in a transformer in front of the learner, and saved with it:
+Put a column name with a comma, a colon, a star or a quote into double quotes. In Python, sources take the same arguments. A
+transformer before the learner holds the statistics and encodings of the columns, and is saved with it:
 
 ```python
 >>> import pathlib, tempfile
@@ -317,9 +320,9 @@ arguments. What is learned about the columns is kept in a transformer in front o
 >>> from streamsvm.stream.tables import TableEncoder
 >>> path = pathlib.Path(tempfile.mkdtemp(), "people.csv")
 >>> _ = path.write_text("id,city,age,y\\n" + "1,Paris,30,yes\\n2,Oslo,NA,no\\n" * 50)
->>> reading = {"columns": "id:drop,city:category", "missing": "NA"}
->>> model = TableEncoder(**reading) | BSGDClassifier(budget=50)
->>> with CSVSource(path, "y", **reading) as source:
+>>> schema = {"columns": "id:drop,city:category", "missing": "NA"}
+>>> model = TableEncoder(**schema) | BSGDClassifier(budget=50)
+>>> with CSVSource(path, "y", **schema) as source:
 ...     LearningLoop(source, model).run().learned
 100
 >>> model.predict_one({"id": 101, "city": "Oslo", "age": "NA"})
@@ -327,31 +330,31 @@ arguments. What is learned about the columns is kept in a transformer in front o
 
 ```
 
-The encoder accepts rows from anywhere, such as a Kafka topic or a dict, and its memory is bounded. Learners of this library scale
-its numbers, and leave the names as they are, which are 0 or 1. Do not put a scaler after it, because that would scale the names
-too; for other models, give it one (`scaler=`).
+The encoder accepts rows from any source, such as a Kafka topic or a dict, and its memory is bounded. Learners of this library
+scale its numeric features, but not its one-hot features, which are 0 or 1. Do not put a scaler after it, because that would scale
+the one-hot features too; for other models, pass a scaler to the encoder (`scaler=`).
 
-## What a cell means
+## How a cell is parsed
 
-A number is written in ASCII digits, with a point, and perhaps an exponent. Everything else is text, which needs a kind. The table
-shows what becomes of the texts of a CSV file, of the strings of JSON and Parquet when any flag says how columns are read, and of
-labels.
+A number is written in ASCII digits, with a decimal point, and possibly an exponent. Everything else is text, and its column needs
+another kind. The table shows how texts are parsed in CSV files, in strings of JSON and Parquet when any flag of the schema is
+given, and in labels.
 
 CELLS
 
-A whole number of more than 17 digits is a float, and loses the last ones: ids of that length are `category` or `drop`. Values of
-JSON, Parquet and Arrow have a type already: a number is a number, and so are booleans (0 and 1) and decimals; a null is missing.
-`--missing` takes off days and times, too, as they are shown: `--missing 9999-12-31`.
-Fields of an object or a struct are columns of their own, named by their path: `payload.after.amount`. A list cannot be learned.
+An integer of more than 17 digits is rounded to a float: use `category` or `drop` for ids of that length. Values of JSON, Parquet
+and Arrow are typed: numbers, booleans (0 and 1) and decimals are numbers, and a null is missing. `--missing` also matches dates
+and times, in their printed form: `--missing 9999-12-31`. Fields of an object or a struct are columns of their
+own, named by their path: `payload.after.amount`. A list cannot be learned.
 
-A name means the same whatever wrote it. Blanks around it do not count; `1.0` is `1`, and `True` and `TRUE` are `true`, whether
-they come as text, as a number or as a boolean; a typed decimal is its text, and so are bytes. `007`, `01` and `1.10` stay as they
-are written, and so does any other text. Two things cannot be decided: a CSV file that is read without `--columns` has numbers and
-texts without their zeros (`007` is 7), and JSON tells a text from a number among the labels (`"1"` is a text, `1` a number).
+A category is the same in every format. Surrounding blanks are ignored; `1.0` equals `1`, and `True` and `TRUE` equal `true`,
+whether they are text, numbers or booleans; typed decimals and bytes are converted to text. `007`, `01` and `1.10` are not
+changed, like any other text. Two cases differ: a CSV file without `--columns` loses leading zeros of numbers (`007` is 7), and
+JSON labels may be texts or numbers (`"1"` is a text, `1` a number).
 
-Below are ten tables, and what the command line says about each. `python examples/tables.py` writes this page, and a test compares
-it with a new run.
+Below are ten tables, and the output of the command line for each. `python examples/tables.py` writes this page, and a test
+compares it with a new run.
 """
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(make_page(), end="")

@@ -34,7 +34,7 @@ WORDS = {
     "scikit-learn#search-for-parameters": "hyperparameters, grid search, gridsearchcv, tuning",
     "serve": "serve, http, rest api, api server, deploy, web service",
     "tables": "csv, parquet, pandas, polars, dataframe, categorical",
-    "tables#what-a-cell-means": "missing values, nan, null",
+    "tables#how-a-cell-is-parsed": "missing values, nan, null",
     "track": "mlflow, track, experiment tracking, model registry",
     "tutorial": "tutorial, quickstart, getting started, first steps",
     "tutorial#what-next": "notebook, jupyter",

@@ -124,7 +124,7 @@ def test_transcripts_of_ten_tables():
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
     assert len(tables.TABLES) == 10
-    made = tables.page()
+    made = tables.make_page()
     assert FIGURE.sub("", made) == FIGURE.sub("", page)  # figures differ between processors
     for ours, shown in zip(re.findall(r"0\.\d{4}", made), re.findall(r"0\.\d{4}", page), strict=True):
         assert float(ours) == pytest.approx(float(shown), abs=0.02)
