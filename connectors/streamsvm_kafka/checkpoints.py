@@ -134,6 +134,7 @@ class Transaction(MessageSender):
         return failure
 
     def _choose_exception(self, reason: str, error: BaseException) -> CheckpointError:
+        """Return the exception that explains an error or a failed delivery; ``reason`` is what could not be done."""
         # Either of the error and the failed delivery of a message may be the cause of the other.
         causes = [cause for cause in (self._producer.delivery_error, error) if cause is not None]
 
@@ -439,6 +440,7 @@ class FollowedTopic(Follower):
         return None if self._stopping.is_set() else checkpoint
 
     def _open_reader(self) -> ModelReader:
+        """Open the reader of the topic on first use; CheckpointError if the topic has several partitions."""
         if self._reader is None:
             check_single_partition(describe_topic(self._connection, self._topic), self._place)
             self._reader = ModelReader(self._connection, self._topic, self._name, self._place)

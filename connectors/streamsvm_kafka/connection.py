@@ -118,6 +118,7 @@ def client_options(options: Mapping[str, Any] | None = None, environment: Mappin
 
 
 def _parse_outage_seconds(value: Any) -> float:
+    """Convert the option ``outage_seconds`` to a number; StreamError if it is invalid."""
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -269,6 +270,7 @@ class Connection:
 
     @property
     def _has_proxy(self) -> bool:
+        """Whether an option sets a proxy: then addresses cannot be checked directly."""
         return any("proxy" in name for name in self.options)
 
     def _is_any_reachable(self, addresses: Iterable[str], failures: list[str], tls: ssl.SSLContext | None = None) -> bool:

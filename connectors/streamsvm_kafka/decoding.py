@@ -49,6 +49,7 @@ class MessageChunk(Chunk):
         return self._decode_message(i)[0] if self._within is None else super().read_row(i)
 
     def _decode_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
+        """Return row i, or a `BadRow`, with its passthrough columns; each message is decoded once."""
         if (decoded := self._decoded.get(i)) is not None:
             return decoded
         names = self._source.passthrough_names
@@ -71,9 +72,11 @@ class MessageChunk(Chunk):
         return self._messages.values[i] if self._within is None else None
 
     def _get_message(self, i: int) -> TopicMessage:
+        """Return the message of row i."""
         return self._messages[i if self._within is None else 0]
 
     def _get_messages(self, start: int, stop: int) -> Messages:
+        """Return the messages of rows ``start`` to ``stop``: one for each row, or copies of a single one."""
         if self._within is None:
             return self._messages[start:stop]
         return self._messages.select_messages(np.zeros(stop - start, np.int64))

@@ -122,6 +122,7 @@ def check_single_partition(description: TopicDescription, name: str) -> None:
 
 
 def _create_topic(connection: Connection, topic: str, name: str) -> None:
+    """Create a model topic; CheckpointError if that fails."""
     try:
         with connect_admin(connection) as admin:
             admin.create_topic(topic, _TOPIC_CONFIG)
@@ -238,11 +239,13 @@ class ModelReader:
                 logger.warning("%s: waiting for the end of a transaction of another producer", self._place)
 
     def _poll_messages(self, seconds: float) -> Sequence[TopicMessage]:
+        """Return newly fetched messages; wait at most ``seconds``."""
         with self._converting_errors():
             return self._consumer.poll(seconds).get(0, ())
 
     @contextlib.contextmanager
     def _converting_errors(self) -> Iterator[None]:
+        """Raise errors of the consumer as CheckpointErrors within a ``with`` block."""
         try:
             yield
         except KafkaError as error:

@@ -167,6 +167,7 @@ class TopicOffsets:
             self._failed_partitions.discard(partition)
 
     def _handle_commit_result(self, offsets: Mapping[int, int], error: Exception | None) -> None:
+        """Log a failed commit and keep its offsets for a retry; forget committed offsets."""
         if error is not None:
             level = logging.DEBUG if self._is_failing else logging.WARNING  # warn once, until a commit succeeds
             reason = describe_missing_right(self._user, error, "Read", self._topic, group=self._consumer.group) or error

@@ -309,6 +309,7 @@ class PartitionWorker:
                 logger.info("%s: partition %d is released", self.name, number, extra=fields)
 
     def _write_checkpoint(self, assignment: _Assignment) -> None:
+        """Write a checkpoint of an assigned partition; log a warning if another worker has taken its folder."""
         try:
             if assignment.loop is not None:
                 assignment.loop.write_checkpoint()
@@ -316,6 +317,7 @@ class PartitionWorker:
             logger.warning("%s", error)
 
     def _is_at_end(self) -> bool:
+        """Return whether all assigned partitions are learned to their ends, or none was assigned for long enough."""
         if self._assigned:
             self._idle_since = time.monotonic()
             return all(map(self._is_done, self._assigned))
@@ -323,6 +325,7 @@ class PartitionWorker:
         return self._has_joined and time.monotonic() - self._idle_since > 1.5 * SESSION_SECONDS
 
     def _is_done(self, number: int) -> bool:
+        """Return whether a partition is learned to its end offset at the time of its assignment."""
         assignment = self._assigned[number]
         if assignment.source is None or assignment.end_offset is None:
             return False

@@ -71,6 +71,7 @@ class MessageSender:
 
     @contextmanager
     def _converting_errors(self, reason: str) -> Iterator[None]:
+        """Convert errors of the client within a ``with`` block; raise the error of an earlier failure again."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -184,6 +185,7 @@ class KafkaSink(Sink, TopicEndpoint):
         return sink
 
     def _set_sender(self, sender: MessageSender, connection: Connection, topic: str, *, is_owner: bool) -> None:
+        """Set the sender of messages; `close` closes it only if the sink ``is_owner``."""
         self.name: str = f"kafka://{connection.bootstrap}/{topic}"
         self.hint: str = "" if connection.library == "confluent-kafka" else FASTER_CLIENT_HINT
         self._sender, self._connection, self._topic, self._owns_sender = sender, connection, topic, is_owner

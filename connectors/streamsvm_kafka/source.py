@@ -248,6 +248,7 @@ class KafkaSource(MessageSource):
         self._consumer.close(CONNECT_SECONDS)
 
     def _check_topic(self, position: Position) -> None:
+        """Raise a StreamError if a position is of another topic, label or kind of source."""
         if not {"topic", "topic_id", "label", "offsets", "end_offsets", "next_partition"} <= position.keys():
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
         if position["topic"] != self.topic:
@@ -351,6 +352,7 @@ class PartitionSource(MessageSource):
         self.offset = offset
 
     def _corrupt_position_error(self, details: str) -> StreamError:
+        """Return the error for an invalid position in a checkpoint."""
         return StreamError(f"{self.name}: the checkpoint is corrupt{details}: give another folder to start from scratch")
 
     @property

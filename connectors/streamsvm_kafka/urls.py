@@ -112,9 +112,9 @@ def open_checkpoints(
         for source_bootstrap, source_topic, source_client, _ in topics:  # checked before the first checkpoint is written
             if checkpoints.is_same_topic(Connection(source_bootstrap, source_client), source_topic):
                 raise StreamError(f"{url.partition('?')[0]} is read by this run: give checkpoints a topic of their own")
-        if group is not None and len(topics) == len(inputs):
-            on_cluster = all(checkpoints.is_on_cluster_of(source_bootstrap, client) for source_bootstrap, *_ in topics)
-            checkpoints.group = group if on_cluster else None
+        reads_only_topics = len(topics) == len(inputs)
+        if group is not None and reads_only_topics and all(checkpoints.is_on_cluster_of(b, client) for b, *_ in topics):
+            checkpoints.group = group
     except BaseException:
         checkpoints.close()
         raise
@@ -146,6 +146,7 @@ def default_model_name(source: str) -> str | None:
 
 
 def _make_codec(url: str, query: dict[str, str], label: str | None, options: Mapping[str, Any]) -> MessageCodec:
+    """Create the codec for the parameters ``codec`` and ``features`` of a URL; StreamError if they are invalid."""
     name, features = query.get("codec", "json"), query.get("features")
     if name not in CODECS:
         raise _url_error(url, f"codec={name} is none of {', '.join(CODECS)}", _SOURCE_FORMAT)
@@ -201,5 +202,6 @@ def _parse_url(
 
 
 def _url_error(url: str, reason: str, url_format: str) -> StreamError:
+    """Return the error for an invalid URL, without its parameters."""
     address = url.partition("?")[0]  # the parameters may contain a password
     return StreamError(f"{address}: {reason}. Expected {url_format}")

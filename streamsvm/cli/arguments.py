@@ -65,6 +65,7 @@ def _make_number_parser(
 
 
 def _parse_digits(text: str) -> int:
+    """Convert digits to an int; ValueError for other texts, such as signs or underscores."""
     return int(text if text.isdecimal() else "")
 
 

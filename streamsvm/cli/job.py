@@ -256,10 +256,12 @@ class LearnJob(StreamJob):
 
     @property
     def _scales_features(self) -> bool:
+        """Whether features are standardised."""
         return (self.scale or ("none" if self.text_format == "libsvm" else "standard")) == "standard"
 
     @property
     def _scales_targets(self) -> bool:
+        """Whether the targets of a regression are standardised."""
         return self.regression and self.scale != "none"  # unlike features, scaled targets do not lose sparsity
 
     @cached_property
@@ -366,6 +368,7 @@ def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
 
 
 def _parse_whole_number(name: str, text: str) -> int:
+    """Convert a parameter of ``--labels`` to an int; ValueError if it is not a whole number."""
     if not text.isdecimal():
         raise ValueError(f"{name} must be a whole number, not {text}")
     return int(text)

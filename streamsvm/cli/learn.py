@@ -182,6 +182,7 @@ def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableO
 
 
 def _suggest_next_step(job: LearnJob, interrupted: bool) -> str:
+    """Return a hint at the next command, for the end of a run."""
     if job.checkpoint is None:
         return "the model was not saved: give --checkpoint FOLDER to keep it"
     if interrupted:
@@ -296,6 +297,7 @@ def run_merge(arguments: argparse.Namespace) -> bool:
 
 
 def _show_merged(merged: MergeResult, reporter: Reporter) -> None:
+    """Report a merged model."""
     if reporter.quiet:
         print(json.dumps({"event": "merged", "rows": merged.rows, "parts": merged.parts}), flush=True)
     n = len(merged.parts)

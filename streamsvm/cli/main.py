@@ -127,6 +127,7 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
 
 
 def _print_problem(arguments: argparse.Namespace, text: str, is_error: bool = True) -> None:
+    """Print an error or a warning as one line on standard error, or log it as a JSON line."""
     if not logs_json(arguments):
         print(f"streamsvm: {'' if is_error else 'warning: '}{escape_unprintable(text)}", file=sys.stderr)
     elif is_error:

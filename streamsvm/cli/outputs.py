@@ -108,11 +108,13 @@ def may_overwrite(path: Path, own_pattern: re.Pattern[bytes] = EXPORT_PATTERN) -
 
 
 def _check_may_overwrite(option: str, path: Path, own_pattern: re.Pattern[bytes]) -> None:
+    """Raise a UsageError if a file exists that streamsvm did not write."""
     if not may_overwrite(path, own_pattern):
         raise UsageError(f"{option} {path} exists, and streamsvm did not write it: name another file, or give --overwrite")
 
 
 def _is_standard_input(path: str) -> bool:
+    """Return whether a path is the file that standard input is redirected from."""
     try:
         return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))  # noqa: PTH116 - comparable with fstat
     except (OSError, ValueError, AttributeError):  # standard input is closed or not a file, or the path does not exist
@@ -120,5 +122,6 @@ def _is_standard_input(path: str) -> bool:
 
 
 def _is_same_file(first_name: str, second_name: str) -> bool:
+    """Return whether two paths name the same file."""
     first, second = Path(first_name), Path(second_name)
     return first.absolute() == second.absolute() or (first.exists() and second.exists() and first.samefile(second))

@@ -213,6 +213,7 @@ def make_metrics(text: str, window: int, positive: Any, regression: bool = False
 
 
 def _make_metric(text: str, regression: bool) -> Any:
+    """Create one metric; UsageError if it is unknown, or for the other kind of models."""
     if text in PROBABILITY_SCORES.keys() | TABLES.keys() and not regression:
         return text
     call = _parse_call(text)

@@ -198,6 +198,7 @@ def _format_table(table: list[list[Any]]) -> list[str]:
 
 
 def _format_cell(value: Any) -> str:
+    """Return a cell of a table as text: floats with four digits, ints with thousands separators."""
     return f"{value:.4f}" if type(value) is float else f"{value:,}" if type(value) is int else str(value)
 
 
@@ -217,6 +218,7 @@ def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
 
 
 def _progress_to_json(progress: Progress) -> dict[str, Any]:
+    """Return the counts and scores of a run as plain JSON."""
     learner = find_learner(progress.model)
     facts = {
         "event": "end" if progress.ended else "progress",
@@ -244,5 +246,6 @@ def _progress_to_json(progress: Progress) -> dict[str, Any]:
 
 
 def _count_clipped_values(model: Any) -> int:
+    """Return the number of values that the scalers of a model have clipped."""
     steps = model.steps.values() if isinstance(model, compose.Pipeline) else ()
     return sum(getattr(getattr(step, "learned_scaler", step), "n_bounded", 0) for step in steps)

@@ -115,6 +115,7 @@ class _CoverageSink(Sink):
         self._n_rows, self._n_covered, self._total_size, self._has_intervals = 0, 0, 0.0, False
 
     def write(self, record: Record) -> None:
+        """Count a prediction, if it has a true value and an interval or label set."""
         y, labels = record["y_true"], record.get("labels")
         low: Any = record.get("low")
         high: Any = record.get("high")

@@ -132,6 +132,7 @@ def _get_mapping(header: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _find_encoder(model: Any) -> TableEncoder | None:
+    """Return the `TableEncoder` of a model; None if it has none."""
     return next((step for step in split_pipeline(model)[0] if isinstance(step, TableEncoder)), None)
 
 

@@ -134,11 +134,13 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
 
 
 def _format_score(report: ScoreReport) -> str:
+    """Return the value of a metric, also over the window, with its baselines."""
     last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
     return f"{report.name} {report.value:.4f}{last}{format_baselines(report)}"
 
 
 def _format_names(names: list[Any]) -> str:
+    """Return a list of names as text, shortened if it is long."""
     shown = [shorten(str(name), _MAX_NAME_CHARS) for name in names[:_MAX_NAMES]]
     return ", ".join(shown) + (f", ... ({len(names):,})" if len(names) > _MAX_NAMES else "")
 
@@ -205,6 +207,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
 
 
 def _examples_to_json(examples: Examples) -> list[dict[str, Any]]:
+    """Return examples as plain JSON."""
     return [
         {"label": label, "target": example.target, "distance": example.distance, "values": _to_text_keys(example.values)}
         for label, nearest in examples.nearest.items()

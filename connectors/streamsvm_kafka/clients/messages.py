@@ -108,6 +108,8 @@ class Messages(Sequence[TopicMessage]):
         return self._index_columns(np.flatnonzero(selection) if selection.dtype == bool else selection)
 
     def _index_columns(self, index: slice | np.ndarray) -> Self:
+        """Return the messages at an index, with all columns indexed in the same way."""
+
         def index_column(column: Any) -> Any:
             if column is None or isinstance(column, int):
                 return column

@@ -144,6 +144,7 @@ class ArrowCodec(TableCodec):
         return _ReadingPlan(schema, tuple(names[i] for i, _ in features), features, label)
 
     def _check_column(self, field: Any) -> None:
+        """Raise a ValueError if a column can be neither a feature nor the label."""
         types, name, kind = self._pa.types, short_repr(field.name), field.type
         if isinstance(kind, self._pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or ()):
             raise ValueError(f"column {name} is of an extension type: send what it is stored as")

@@ -170,6 +170,7 @@ class SchemaRegistry:
         )
 
     def _send_request(self, schema_id: int) -> dict[str, Any] | None:
+        """Request a schema once; None if its id is unknown. ConnectionError if a retry may help, otherwise StreamError."""
         request = urllib.request.Request(f"{self.url}/schemas/ids/{schema_id}", headers=self._headers)  # noqa: S310 - the scheme was checked
         try:
             with self._opener.open(request, timeout=RESPONSE_SECONDS) as response:
@@ -193,6 +194,7 @@ class SchemaRegistry:
             raise ConnectionError(str(error.reason)) from error
 
     def _parse_response(self, response: Any) -> dict[str, Any]:
+        """Return the JSON object of a response; StreamError if it is not one, or too large."""
         text = response.read(_MAX_RESPONSE_BYTES + 1)
         try:
             content = json.loads(text[: _MAX_RESPONSE_BYTES + 1]) if len(text) <= _MAX_RESPONSE_BYTES else None
@@ -203,6 +205,7 @@ class SchemaRegistry:
         return content
 
     def _invalid_response_error(self, reason: str) -> StreamError:
+        """Return the error for a response that is not that of a registry."""
         return StreamError(f"the schema registry {self.url}: {reason}. schema_registry_url must be its address.")
 
 
@@ -214,6 +217,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _add_to_cache(cache: dict[int, Any], schema_id: int, value: Any) -> None:
+    """Add a value to a cache; evict the oldest one if the cache is full."""
     if len(cache) >= _MAX_CACHED_SCHEMAS:
         del cache[next(iter(cache))]
     cache[schema_id] = value
@@ -339,6 +343,7 @@ class AvroCodec(MessageCodec):
         return schema
 
     def _parse_row_schema(self, document: Any) -> _RowSchema | str:
+        """Parse the schema of a row by fastavro; return the reason if fastavro refuses it."""
         try:
             parsed = self._avro.parse_schema(_simplify_schema(document))
         except (*_FASTAVRO_ERRORS, self._avro.schema.SchemaParseException, self._avro.schema.UnknownType) as error:
@@ -369,6 +374,7 @@ def _simplify_schema(schema: Any) -> dict[str, Any]:
 
 
 def _simplify_type(kind: Any, numbers: Iterator[int]) -> Any:
+    """Reduce the type of a field, as `_simplify_schema`; ``numbers`` make names of enums unique."""
     if isinstance(kind, list):
         return [_simplify_type(member, numbers) for member in kind]
     if isinstance(kind, dict):

@@ -32,6 +32,7 @@ logger: logging.Logger = logging.getLogger("confluent_kafka")
 
 
 def _demote_record(record: logging.LogRecord) -> bool:
+    """Lower a log record to level DEBUG; return whether that level is logged."""
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"
     return logger.isEnabledFor(logging.DEBUG)
 

@@ -148,6 +148,7 @@ class ConfluentConsumer:
         return columns
 
     def _raise_failure(self) -> None:
+        """Raise and forget the error of an earlier poll, if any."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -207,6 +208,7 @@ class ConfluentConsumer:
             self._consumer.commit(offsets=[self._make_key(*position) for position in offsets.items()], asynchronous=True)
 
     def _handle_commit(self, error: Any, _: Any) -> None:  # called during a poll, in the order of the commits
+        """Pass the result of the oldest pending commit to its callback. librdkafka calls this during a poll, in order."""
         if self._pending_commits:
             offsets, callback = self._pending_commits.pop(0)
             callback(offsets, None if error is None else translate_error(error))
@@ -228,6 +230,7 @@ class ConfluentConsumer:
 
 
 def _make_columns(partition: int, messages: Sequence[Any]) -> Messages:
+    """Convert polled messages of one partition to columns."""
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     timestamps = np.array([message.timestamp()[1] for message in messages], dtype=np.int64)
     keys: Any = [message.key() for message in messages]
@@ -243,6 +246,7 @@ _call_headers = operator.methodcaller("headers")
 
 
 def _read_headers(message: Any) -> Headers:
+    """Return the headers of a polled message; a single placeholder if a name is not UTF-8."""
     try:
         return _call_headers(message) or ()
     except (SystemError, UnicodeDecodeError):  # a name is not UTF-8

@@ -96,6 +96,7 @@ class ConfluentProducer:
         raise KafkaTimeoutError("earlier messages were not acknowledged in time")
 
     def _record_failure(self, error: Any, _: Any) -> None:
+        """Remember the error of the first message that was not delivered: a delivery callback."""
         if error is not None:
             self.delivery_error = self.delivery_error or translate_error(error)
 

@@ -137,6 +137,7 @@ def _connect_client(client_class: Any, connection: Connection, arguments: Mappin
 
 
 def _explain_failure(connection: Connection, error: BaseException) -> StreamError:
+    """Convert an error of connecting to a StreamError: invalid options, a refused user, or no response."""
     if isinstance(error, KafkaConfigurationError):
         return connection.options_error(error)
     # A broker closes the connection after it refuses a user, perhaps before kafka-python has read its response.
@@ -157,15 +158,18 @@ class _ConnectionErrorRecorder(logging.Handler):
         self.error: BaseException | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Record an error in a log record's arguments if it is at least as specific as the last one."""
         for value in record.args or ():
             if isinstance(value, KafkaError) and self._rank_error(value) >= self._rank_error(self.error):
                 self.error = value
 
     def _rank_error(self, error: BaseException | None) -> int:
+        """Return the rank of an error by specificity; 0 for other errors and None."""
         return max((number for number, kind in enumerate(self._specific_errors, 1) if isinstance(error, kind)), default=0)
 
     @contextlib.contextmanager
     def record_errors(self) -> Iterator[None]:
+        """Record errors that kafka-python logs during the ``with`` block."""
         logger = logging.getLogger("kafka")
         logger.addHandler(self)
         try:

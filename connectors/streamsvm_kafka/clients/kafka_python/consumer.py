@@ -111,6 +111,7 @@ class KafkaPythonConsumer:
         self._consumer.commit(self._add_metadata(offsets), timeout_ms=1000 * seconds)
 
     def _add_metadata(self, offsets: Mapping[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return offsets in the form in which kafka-python commits them."""
         return {self._make_key(partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
 
     def close(self, seconds: float) -> None:

@@ -74,6 +74,7 @@ class KafkaPythonProducer:
                     self.flush(self._seconds + CONNECT_SECONDS)
 
     def _record_failure(self, error: BaseException) -> None:
+        """Remember the error of the first message that was not delivered: an error callback."""
         self.delivery_error = self.delivery_error or find_broker_error(error)
 
     def flush(self, seconds: float) -> None:

@@ -52,6 +52,7 @@ def records_to_messages(records: Iterable[Any]) -> Messages:
 
 
 def _make_columns(records: list[Any]) -> Messages:
+    """Convert single records of kafka-python from one partition to columns."""
     try:
         offsets = np.array([record.offset for record in records], dtype=np.int64)
         timestamps = np.array([record.timestamp for record in records], dtype=np.int64)
@@ -149,6 +150,7 @@ class _CompiledBatch(DefaultRecordBatch):  # type: ignore[misc]
         return DefaultRecord(size, int(offsets[-1]), -1, 0, None, messages, [])
 
     def _read_msg(self) -> Any:
+        """Parse a single record; replace its header names that are not UTF-8."""
         try:
             return super()._read_msg()
         except UnicodeDecodeError:
