@@ -72,8 +72,8 @@ def table_model(
     Raises
     ------
     ValueError
-        The rows fit two interpretations, such as day or month first; no column is left to learn from; there is no column with the
-        name of the label; or an option is invalid. The message proposes options.
+        The rows fit two interpretations, such as day or month first; no column is left to learn from; the label is not among
+        the columns; or an option is invalid. The message proposes options.
     StreamError
         A file or a topic cannot be read.
 

@@ -212,7 +212,7 @@ def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
         else:
             fact["table"] = report.table
         if report.baselines:
-            fact["guesses"] = {name: finite_or_none(value) for name, value in report.baselines}
+            fact["baselines"] = {name: finite_or_none(value) for name, value in report.baselines}
         facts.append(fact)
     return facts
 

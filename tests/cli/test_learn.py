@@ -272,7 +272,7 @@ def test_several_metrics_in_one_run(bananas, tmp_path, call):
     names = ["Accuracy", "FBeta", "ROCAUC", "LogLoss", "ConfusionMatrix", "ClassificationReport"]
     assert [score["name"] for score in progress["scores"]] == names
     assert (progress["scores"][0]["value"], progress["scores"][0]["windowed"]) == (progress["metric"], progress["windowed"])
-    assert progress["scores"][2]["guesses"] == {"rows in any order": 0.5}
+    assert progress["scores"][2]["baselines"] == {"rows in any order": 0.5}
     assert progress["scores"][4]["table"][0] == ["true label", "as ham", "as spam"]
     assert sum(sum(row[1:]) for row in progress["scores"][4]["table"][1:]) == 499
     said = "has scored with Accuracy(window=100), FBeta(beta=2.0, window=100, positive='spam'), ROCAUC(bins="

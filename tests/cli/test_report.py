@@ -51,7 +51,7 @@ def test_scores_are_those_of_score_and_importance_that_of_explain(state, file, t
     due = json.loads(call("score", rows, "--model", state, "--json").stdout)
     scores = {score["name"]: score for score in due["scores"]}
     assert report_facts["score"]["value"] == pytest.approx(scores["Accuracy"]["value"], rel=1e-5)
-    assert report_facts["score"]["guesses"][0][1] == pytest.approx(next(iter(scores["Accuracy"]["guesses"].values())), rel=1e-5)
+    assert report_facts["score"]["guesses"][0][1] == pytest.approx(next(iter(scores["Accuracy"]["baselines"].values())), rel=1e-5)
     assert "On 200 rows of" in report_facts["score"]["sentence"]
     assert report_facts["confusion"]["table"] == scores["ConfusionMatrix"]["table"]
     assert sum(rows for _, _, rows in report_facts["calibration"]["bins"]) == 200

@@ -38,7 +38,7 @@ _SIDES = ("rows", "labels")
 def compute_clock_slack(max_age: float | None) -> float:
     """Return by how many seconds a message may be ahead of the clock: a quarter of ``max_age``, between 10 s and an hour.
 
-    So the entries that such a message expires have waited for at least three quarters of ``max_age``.
+    So entries that are expired by a wrong clock have waited for at least three quarters of ``max_age``.
 
     >>> compute_clock_slack(1800.0), compute_clock_slack(86_400.0), compute_clock_slack(None), compute_clock_slack(1.0)
     (450.0, 3600.0, 3600.0, 10.0)

@@ -196,7 +196,7 @@ def _fits_into_flag(text: str) -> bool:
 
 
 def _parse_formatted(decimal_mark: str, text: str) -> float | None:
-    """Parse a number that is formatted for people, with a decimal mark; None if the text is not such a number."""
+    """Parse a number that is formatted for people, with a decimal mark; None if the text is not a number."""
     value: float | None = _call_or_none(parse_number, _call_or_none(_PARSERS[decimal_mark].normalize_number, text))
     return value
 
@@ -265,7 +265,7 @@ def _may_be_thousands(value: float) -> bool:
 
 
 def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
-    """Return a note on what a numeric column may mean (id, code, date, constant), suggested options, and alternative options."""
+    """Interpret a numeric column as an id, code, date or constant: return a note, suggested options, and alternative options."""
     are_whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     n_distinct = len(set(numbers))
     as_id = "looks like an id", make_kind_option(name, DROP), None

@@ -72,7 +72,7 @@ def propose_options(
     """Propose options for columns that need them, or that are read better with them; None if there are no such columns.
 
     If ``rows_may_fail``, a text in a numeric column only costs its row, and needs no option. ``find_unlearnable`` returns the
-    names of the columns that cannot be learned with given options: proposals are changed until there are none. Raises
+    names of the columns that cannot be learned with given options: proposals are changed until all can be. Raises
     NoFeatureColumnsError if no column is left to learn from.
     """
     columns = list(columns)
@@ -171,14 +171,14 @@ class InferredSchema(NamedTuple):
     is_target: bool
     """Whether the label looks like a number to predict, although no regression was requested."""
     problem: SchemaProblem | None
-    """The problem that the user has to solve before the table is learned; None if there is none."""
+    """The problem that the user has to solve before the table is learned, or None."""
 
     def make_schema(self, name: str, label: str | None, regression: bool) -> TableSchema:
         """Return the `TableSchema` that is saved with a model."""
         return TableSchema(name, self.n_rows, label, regression, self.columns, self.options)
 
     def format_error(self, name: str, format_options: Callable[[Mapping[str, Any]], str], regression: str) -> str:
-        """Return the problem as an error message that proposes options; empty if there is no problem.
+        """Return the problem as an error message that proposes options; empty without a problem.
 
         ``format_options`` writes options as flags or as arguments, and ``regression`` is the flag or argument of a regression.
         """

@@ -43,7 +43,7 @@ class SourceSample(NamedTuple):
 
 
 def sample_files(place: str | list[str], text_format: str | None) -> SourceSample | None:
-    """Return a sample of one file or several; None if there is no such file."""
+    """Return a sample of one file or several; None if it does not exist."""
     first = (list_source_files(place) or [str(place)])[0]
     if text_format is None or place == "-" or not Path(first).is_file():
         return None

@@ -149,12 +149,12 @@ def _examine_rows(
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
     """Return rows to examine, with their labels, and the possible formats of ambiguous date columns that are not ``excluded``.
 
-    The rows are the first ones, a few of each later chunk, and those in which a column has a text for the first time. Date
+    The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date
     formats are narrowed down by the dates in all chunks.
     """
     rows: list[Mapping[Any, Any]] = []
     date_formats: dict[Any, list[str | None]] | None = None
-    n_text_chunks: Counter[Hashable] = Counter()  # by column, the number of chunks in which it had a text
+    n_text_chunks: Counter[Hashable] = Counter()  # number of chunks with texts, by column
     for chunk in _read_chunks(source, rows, open_later):
         is_beginning = len(rows) < SAMPLE_ROWS
         indices = range(min(len(chunk), SAMPLE_ROWS - len(rows))) if is_beginning else _choose_rows(chunk, n_text_chunks)

@@ -36,7 +36,7 @@ class LabelTable(TableScore):
         self._labels: dict[Any, int] = {}
 
     def _number_label(self, label: Any) -> int:
-        """Return the number of a label, which is added if it is new; 0 if there is no room for it."""
+        """Return the number of a label, which is added if it is new; 0 if the table is full."""
         number = self._labels.get(label)
         if number is None:
             if len(self._labels) >= _MAX_LABELS:
@@ -180,7 +180,7 @@ class ScoreSet:
         self.labels: PositiveLabels = PositiveLabels("" if binary_score is None else binary_score.name, positive, multiclass)
         self._baselines = TargetBaselines() if any(type(score.metric) in BASELINE_METRICS for score in self.scores) else None
         probability_scores = [score for score in self.scores if not score.uses_predicted_labels]
-        #: Name of a metric that needs probabilities; "" if there is none.
+        #: Name of a metric that needs probabilities, or "".
         self.probability_metric: str = probability_scores[0].name if probability_scores else ""
         self._rows: list[tuple[Any, Any, Any]] = []  # pending rows: label, predicted label, probabilities
         self._n_first = 0  # pending rows that were already added to the first score
@@ -255,7 +255,7 @@ class ScoreSet:
 
     @property
     def best_baseline(self) -> float:
-        """The value of the first metric for its best baseline; NaN if there are none. Faster than `make_reports`."""
+        """The value of the first metric for its best baseline; NaN without baselines. Faster than `make_reports`."""
         if (majority := self.first.majority) is not None:
             return majority[1]
         choose_best = max if getattr(self.first.metric, "bigger_is_better", False) else min
