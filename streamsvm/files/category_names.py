@@ -10,7 +10,8 @@ _INTEGER_WITH_POINT = re.compile(r"(0|-?[1-9][0-9]{0,15})\.0+")
 
 
 def normalize_name(name: str) -> str:
-    """Normalise the name of a category: integers without a decimal point, true and false in lower case.
+    """Return the canonical spelling of a category (a text value of a column): whole numbers such as ``"1.0"`` lose their decimal
+    point, ``"TRUE"`` and ``"False"`` become lower case, and other texts stay unchanged.
 
     >>> [normalize_name(name) for name in ("1.0", "-20.00", "TRUE", "1.10", "007", "Paris")]
     ['1', '-20', 'true', '1.10', '007', 'Paris']
@@ -22,12 +23,15 @@ def normalize_name(name: str) -> str:
 
 
 def compute_column_seed(column: Hashable) -> int:
-    """Return the CRC-32 of a column's name, the start value of the keys of its categories."""
+    """Return the CRC-32 of a column's name, a uint32. `compute_name_key` starts the hashes of the column's categories with it, so
+    that equal texts in different columns have different hashes.
+    """
     return zlib.crc32(_encode_text(str(column)))
 
 
 def compute_name_key(seed: int, name: str) -> int:
-    """Return the hash key of a category in the column with this seed: the CRC-32 of both names, but 1 instead of 0.
+    """Return the hash, uint32 and never 0, by which tables of categories store the category ``name``: its CRC-32 with the start
+    value ``seed``, the column's value of `compute_column_seed`. A hash of 0 becomes 1.
 
     >>> compute_name_key(compute_column_seed("city"), "Paris") == zlib.crc32(b"Paris", zlib.crc32(b"city"))
     True

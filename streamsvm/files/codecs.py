@@ -68,7 +68,9 @@ _NAMES_IN_FILES = {name: stored for stored, name in RENAMED_CLASSES.items()}
 
 
 def _list_names(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
-    """Return (module, name) pairs of modules with space-separated names."""
+    """Convert an allowlist from compact form, a dict of module to space-separated class or function names, to a frozenset of
+    (module, name) pairs.
+    """
     return frozenset((module, name) for module, names in modules.items() for name in names.split())
 
 
@@ -119,7 +121,7 @@ TRUST_ADVICE = "If it is your own, and you know who wrote the file, it takes tru
 
 
 def get_stored_name(obj: Any) -> str:
-    """Return the name of a class or function in model files, ``module:Class``.
+    """Return the name under which model files store a reference to a class or function, written ``module:Class``.
 
     The module is ``streamsvm`` for `OWN_CLASSES`, and the topmost package that exports it for other classes, so that the name
     does not change if the definition moves to another module.
@@ -140,7 +142,9 @@ def get_stored_name(obj: Any) -> str:
 
 @functools.lru_cache
 def _find_exporting_package(cls: type) -> str:
-    """Return the topmost imported package that has the class as an attribute, or else its module."""
+    """Return the name of the topmost package from which a class can be imported, such as ``river.metrics``; the module that
+    defines the class if no package above it, among those imported so far, exports it.
+    """
     parts = cls.__module__.split(".")
     packages = (".".join(parts[:n]) for n in range(1, len(parts)))
     exporting = (package for package in packages if getattr(sys.modules.get(package), cls.__qualname__, None) is cls)
@@ -148,7 +152,9 @@ def _find_exporting_package(cls: type) -> str:
 
 
 def find_class(name: str, trusted: bool = False) -> type:
-    """Return the class with a stored name. Raises ModelFileError unless it is on the allowlist or ``trusted``."""
+    """Return the class that a model file references by ``name``, such as ``"river.metrics:F1"``. Raises ModelFileError if the
+    class is missing, or is not on this module's allowlist and the caller has not declared the file ``trusted``.
+    """
     module, qualified = _split_name(name)
     package, *parts = module.split(".")
     is_own = module == "streamsvm" and qualified in OWN_CLASSES
@@ -165,7 +171,9 @@ def find_class(name: str, trusted: bool = False) -> type:
 
 
 def find_function(name: str, trusted: bool = False) -> Any:
-    """Return the function with a stored name. Raises ModelFileError unless it is on the allowlist or ``trusted``."""
+    """Return the function that a model file references by ``name``, such as ``"math:exp"``. Raises ModelFileError if the function
+    is missing, or is not on this module's allowlist and the caller has not declared the file ``trusted``.
+    """
     module, qualified = _split_name(name)
     function = _find_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
     if not callable(function):
@@ -176,7 +184,9 @@ def find_function(name: str, trusted: bool = False) -> Any:
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Split a stored name into module and qualified name. Raises ModelFileError if it is invalid."""
+    """Split the name of a class or function in a model file, ``module:Class``, into (module name, qualified name). Raises
+    ModelFileError if these are not Python identifiers, joined by dots.
+    """
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
         raise ModelFileError(f"it names {short_repr(name)}, which is not a class or function")
@@ -184,7 +194,9 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def _find_object(module: str, qualified: str) -> Any:
-    """Import a module and return its attribute with a qualified name; None if either does not exist."""
+    """Import ``module``, and return its attribute with the dotted name ``qualified``, such as ``Class.method``. Returns None if
+    the module or the attribute does not exist.
+    """
     try:
         value: Any = importlib.import_module(module)
     except MissingPackageError:
@@ -225,7 +237,9 @@ class TypeCodec:
 
 
 def _make_partial(parts: Any) -> functools.partial[Any]:
-    """Create a functools.partial from its function, arguments and keyword arguments."""
+    """Create a functools.partial from the three ``parts`` that a model file holds: its function, its arguments, and pairs of
+    keyword arguments. Raises ModelFileError if the types are wrong.
+    """
     function, arguments, keywords = parts
     if not callable(function):
         raise ModelFileError(f"it contains {short_repr(function)} in place of a function")
@@ -233,14 +247,16 @@ def _make_partial(parts: Any) -> functools.partial[Any]:
 
 
 def _check_tuple(value: Any) -> tuple[Any, ...]:
-    """Return the value. Raises ModelFileError unless it is a tuple."""
+    """Return a value that was read from a model file unchanged, or raise ModelFileError if it is not a tuple."""
     if type(value) is not tuple:
         raise ModelFileError(f"it contains {short_repr(value)} in place of a tuple")
     return value
 
 
 def _read_twister_words(words: Any, position: Any) -> np.ndarray:
-    """Return the words of a Mersenne twister, uint32 [624]. Raises ModelFileError if they or the position are invalid."""
+    """Return the state of a Mersenne twister random generator as uint32 [624], from the bytes ``words`` of a model file. Raises
+    ModelFileError if they have another length, or ``position``, the index of the next word to use, is not between 0 and 624.
+    """
     is_valid = type(words) is bytes and len(words) == 4 * _TWISTER_WORDS
     if not is_valid or type(position) is not int or not 0 <= position <= _TWISTER_WORDS:
         raise ModelFileError("it contains an invalid state of a random generator")
@@ -248,20 +264,24 @@ def _read_twister_words(words: Any, position: Any) -> np.ndarray:
 
 
 def _check_float(value: Any) -> float:
-    """Return the value. Raises ModelFileError unless it is a float."""
+    """Return a value that was read from a model file unchanged, or raise ModelFileError if it is not a float."""
     if type(value) is not float:
         raise ModelFileError(f"it contains {short_repr(value)} in place of a float")
     return value
 
 
 def _split_random(generator: random.Random) -> tuple[Any, ...]:
-    """Return the state of a `random.Random`: its words as bytes, the position in them, and a pending Gaussian number or None."""
+    """Return the state of a `random.Random` generator as a tuple for a model file: its 624 words of 32 bits as bytes, the index
+    of the next word, and the pending second number of a Gaussian pair or None.
+    """
     _, words, gauss = generator.getstate()
     return np.array(words[:-1], "<u4").tobytes(), words[-1], gauss
 
 
 def _make_random(parts: Any) -> random.Random:
-    """Create a `random.Random` from the parts of `_split_random`."""
+    """Create a `random.Random` generator that continues from the state that `_split_random` returned as ``parts``. Raises
+    ModelFileError if the state is invalid.
+    """
     words, position, gauss = parts
     generator = random.Random(0)  # noqa: S311
     twister = _read_twister_words(words, position).tolist()
@@ -270,7 +290,10 @@ def _make_random(parts: Any) -> random.Random:
 
 
 def _split_random_state(generator: np.random.RandomState) -> tuple[Any, ...]:
-    """Return the state of a numpy RandomState as four plain values."""
+    """Return the state of a numpy RandomState as a tuple for a model file: its 624 words of 32 bits as bytes, the index of the
+    next word, whether a Gaussian number is pending (0 or 1), and that number. Raises ModelFileError if the generator is not a
+    Mersenne twister (MT19937).
+    """
     state: Any = generator.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":
         raise ModelFileError(f"a RandomState of {state['bit_generator']} cannot be saved: use MT19937")
@@ -279,7 +302,9 @@ def _split_random_state(generator: np.random.RandomState) -> tuple[Any, ...]:
 
 
 def _make_random_state(parts: Any) -> np.random.RandomState:
-    """Create a numpy RandomState from the parts of `_split_random_state`."""
+    """Create a numpy RandomState that continues from the state that `_split_random_state` returned as ``parts``. Raises
+    ModelFileError if the state is invalid.
+    """
     words, position, has_gauss, gauss = parts
     if type(has_gauss) is not int or has_gauss not in (0, 1):
         raise ModelFileError("it contains an invalid state of a random generator")
@@ -290,13 +315,17 @@ def _make_random_state(parts: Any) -> np.random.RandomState:
 
 
 def _split_vector_dict(vector: Any) -> tuple[Any, ...]:
-    """Return the items, default factory and mask of one of river's VectorDicts."""
+    """Return the parts of a river VectorDict (a dict of numbers) as a tuple for a model file: its items, its default factory, and
+    its mask, a frozenset of visible keys or None.
+    """
     values, default, mask = river_state.get_vector_dict_parts(vector)
     return tuple(values.items()), default, None if mask is None else frozenset(mask)
 
 
 def _make_vector_dict(parts: Any) -> Any:
-    """Create a VectorDict from the parts of `_split_vector_dict`."""
+    """Create a river VectorDict (a dict of numbers) from the tuple that `_split_vector_dict` returned as ``parts``. Raises
+    ModelFileError or ValueError if they are invalid.
+    """
     values, default, mask = parts
     pairs = [_check_tuple(pair) for pair in _check_tuple(values)]
     check_hash_collisions(pair[0] for pair in pairs)
@@ -304,12 +333,14 @@ def _make_vector_dict(parts: Any) -> Any:
 
 
 def _make_rust_codec(cls: Any) -> TypeCodec:
-    """Return the codec of a class of river that is written in Rust."""
+    """Return the codec that converts objects of ``cls``, a class of river written in Rust, to constructor arguments and state
+    bytes for a model file, and back.
+    """
     return TypeCodec(cls.__name__, cls, river_state.get_state, lambda parts: river_state.restore_object(cls, *parts), shared=True)
 
 
 def _make_iso_codec(cls: Any) -> TypeCodec:
-    """Return the codec of a date or time type, by its ISO 8601 text."""
+    """Return the codec that converts objects of ``cls`` (date, datetime or time) to ISO 8601 text for a model file, and back."""
     return TypeCodec(cls.__name__, cls, lambda value: (value.isoformat(),), lambda parts: cls.fromisoformat(*parts))
 
 

@@ -76,7 +76,8 @@ class Container(NamedTuple):
 
 
 def pack_container(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
-    """Serialise arrays and strings to the bytes of a container. Equal contents give equal bytes.
+    """Serialise named numpy arrays and named strings to the bytes of a file in the safetensors layout, which end with a SHA-256
+    checksum. Equal contents give equal bytes.
 
     Arrays must be C-contiguous, with a dtype of `DTYPES` in either byte order. Raises ValueError if a dtype is unsupported, or
     there are too many arrays.
@@ -110,7 +111,8 @@ def pack_container(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str])
 
 
 def read_file(path: Path) -> bytes:
-    """Read the bytes of a model file. A large file is read only if its size agrees with its header.
+    """Read all bytes of a model file. A file above 128 MB is read only if its size agrees with the array offsets in its header,
+    so that another kind of file is not loaded into memory.
 
     Raises OSError if the path cannot be read, or is a device or a pipe, which may be endless, and CorruptFileError if a large
     file has the wrong size.
@@ -127,7 +129,9 @@ def read_file(path: Path) -> bytes:
 
 
 def _read_expected_size(file: BinaryIO) -> int | None:
-    """Return the size of a container in bytes according to its header; None if the header is invalid."""
+    """Return the size in bytes that an open model file should have, computed from the array offsets in its header. Returns None
+    if the header is invalid, or not of streamsvm.
+    """
     header_bytes = int.from_bytes(file.read(8), "little")
     if header_bytes > _MAX_HEADER_BYTES:
         return None
@@ -140,7 +144,8 @@ def _read_expected_size(file: BinaryIO) -> int | None:
 
 
 def unpack_container(data: bytes) -> Container:
-    """Deserialise the bytes of a container, and verify its checksum.
+    """Deserialise the bytes that `pack_container` returned to named arrays, which are read-only views of the bytes, and named
+    strings. Verifies the checksum.
 
     Raises CorruptFileError if the data are damaged or not a container, and ModelFileError if a newer version has written them.
     """
@@ -168,7 +173,9 @@ def unpack_container(data: bytes) -> Container:
 
 
 def _read_arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.ndarray]:
-    """Return the arrays of a header as views of the buffer. Raises CorruptFileError unless they fill it without gaps."""
+    """Return the arrays that a file's JSON ``header`` describes by name (dtype, shape, offsets), as views of ``buffer``, the
+    bytes after the header. Raises CorruptFileError unless the arrays fill the buffer without gaps.
+    """
     arrays, next_offset = {}, 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         dtype, shape, (start, stop) = DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
@@ -187,7 +194,9 @@ def _read_arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.nda
 
 
 def _make_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict. Raises CorruptFileError if a name is repeated."""
+    """Convert the (name, value) ``pairs`` of a JSON object to a dict, as a hook of the JSON parser. Raises CorruptFileError if a
+    name occurs twice.
+    """
     unique = dict(pairs)
     if len(unique) != len(pairs):
         raise CorruptFileError("its header repeats a name")
@@ -195,7 +204,7 @@ def _make_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _reject_constant(constant: str) -> None:
-    """Raise CorruptFileError for NaN or infinity in JSON."""
+    """Raise CorruptFileError for the non-standard JSON constant NaN, Infinity or -Infinity, as a hook of the JSON parser."""
     raise CorruptFileError(f"its header contains {constant}")
 
 
@@ -209,7 +218,8 @@ _MIN_KEYS_TO_CHECK, _MAX_HASH_COLLISIONS = 1000, 100
 
 
 def check_sharing(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]) -> None:
-    """Raise ModelFileError if shared references would make a traversal of the records practically endless.
+    """Raise ModelFileError if an object graph that was read from a file (JSON ``records`` that reference each other by number,
+    and ``arrays``) shares references so heavily that a traversal from ``root`` would be practically endless.
 
     For example, forty lists that each contain the next one twice are a file of a kilobyte, but comparing or printing the first
     one visits 2**40 values. So the visits are counted before any object is created. The limit is a million visits, or 64 times
@@ -247,14 +257,18 @@ _TOO_MUCH_SHARING = "its records share so much that it would never be read to th
 
 
 def _read_record_kind(record: Any) -> str:
-    """Return the kind of a record, its first item. Raises ModelFileError if it is missing."""
+    """Return the kind of a record from a model file, the string that is the first item of the list. Raises ModelFileError if the
+    record is not a list that starts with a string.
+    """
     if type(record) is not list or not record or type(record[0]) is not str:
         raise ModelFileError("it contains a record without a kind")
     return record[0]
 
 
 def _count_values(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
-    """Return the number of values in a part of a tree, and the numbers of the records that it references."""
+    """Return the number of values in ``tree``, a JSON record or value of a model file, and the list of numbers of the records
+    that it references. Each 64 bytes of an array in ``arrays`` that it references count as one value.
+    """
     if type(tree) is list and len(tree) > 1 and tree[0] in ("array", "bytearray", "string_array"):
         return 1 + len(tree) + _count_array_values(tree[1], arrays), []
     count, references, stack = 1, [], [tree]
@@ -277,12 +291,15 @@ def _count_values(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[in
 
 
 def _count_array_values(number: Any, arrays: Sequence[np.ndarray]) -> int:
-    """Return how many values an array counts as, one for each 64 bytes; 0 if the array does not exist."""
+    """Return the size of array ``number`` of a model file, counted as one value for each 64 bytes; 0 if ``number`` is not a valid
+    index of ``arrays``.
+    """
     return arrays[number].nbytes // _BYTES_PER_VALUE if type(number) is int and 0 <= number < len(arrays) else 0
 
 
 def check_hash_collisions(keys: Iterable[Hashable]) -> None:
-    """Raise ModelFileError if more than 100 keys have the same hash, because a dict of n colliding keys takes O(n^2) time.
+    """Raise ModelFileError if more than 100 of at least 1000 dict keys from a model file have the same hash, because a dict of n
+    colliding keys takes O(n^2) time.
 
     >>> check_hash_collisions(range(10**4))
     >>> check_hash_collisions((2**61 - 1) * n for n in range(10**4))

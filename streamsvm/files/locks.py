@@ -7,7 +7,8 @@ from typing import IO, Any
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Try to lock an open file until it is closed or the process ends; return False if another process holds the lock.
+    """Try to lock an open file exclusively, without waiting. Returns True if this process holds the lock now, until the file is
+    closed or the process ends, and False if another process holds it.
 
     Raises OSError if the file system does not support locks, and closes the file then.
     """
@@ -24,7 +25,7 @@ def try_lock(file: IO[Any]) -> bool:
 
 
 def unlock(file: IO[Any]) -> None:
-    """Unlock a file, also if a forked process has it open."""
+    """Release the lock of `try_lock` on an open file, even if a forked child process still has the file open."""
     import portalocker  # noqa: PLC0415
 
     portalocker.unlock(file)

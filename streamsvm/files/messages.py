@@ -17,7 +17,8 @@ class MissingPackageError(ModuleNotFoundError):
 
 
 def missing_package_error(feature: str, packages: str, extra: str, error: ImportError) -> MissingPackageError:
-    """Return the error to raise if ``feature`` needs ``packages`` of an extra, and their import failed with ``error``.
+    """Return the exception to raise when the import of an optional dependency has failed with ``error``. Its message says that
+    ``feature`` needs ``packages``, and gives the pip command that installs the optional dependencies ``streamsvm[extra]``.
 
     ``packages`` are names as pip knows them. If a package is installed but cannot be imported, the message contains the reason.
 
@@ -32,7 +33,7 @@ def missing_package_error(feature: str, packages: str, extra: str, error: Import
 
 
 def short_repr(value: object) -> str:
-    """Return the repr of a value, cut to 80 characters, in constant time however large the value is.
+    """Return the repr of a value for an error message, cut to 80 characters. The time is constant, however large the value is.
 
     Objects that contain others, except built-in containers, are shown as their class name, because their repr may be long.
 
@@ -55,7 +56,9 @@ _BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), s
 
 
 def _repr_pieces(value: Any) -> Iterator[str]:
-    """Yield the repr of a value piece by piece, so that a caller can stop early."""
+    """Yield the repr of a value piece by piece, so that a caller can stop early when the value is large. Objects that contain
+    others, except built-in containers, yield only their class name.
+    """
     kind = type(value)
     if kind in (set, frozenset) and not value:
         yield repr(value)
@@ -89,7 +92,8 @@ _NESTING_TYPES = (list, tuple, dict, set, frozenset, deque, functools.partial, o
 
 
 def quote_name(text: str) -> str:
-    """Quote a column name or kind for ``--columns`` if it contains special characters.
+    """Return a column name for the command-line option ``--columns``: in double quotes if it contains a comma, colon, quote or
+    asterisk, has blanks at its ends or is empty, else unchanged.
 
     >>> quote_name("last, first"), quote_name("city")
     ('"last, first"', 'city')
@@ -98,13 +102,16 @@ def quote_name(text: str) -> str:
 
 
 def shorten(text: str, max_characters: int) -> str:
-    """Put a text on one line, and shorten it to ``max_characters``."""
+    """Return a text on one line, with each run of whitespace replaced by one blank, and cut to ``max_characters`` with ``...`` at
+    its end if it is longer.
+    """
     text = " ".join(text[: 10 * max_characters].split())
     return text if len(text) <= max_characters else f"{text[: max_characters - 3]}..."
 
 
 def split_names(text: str) -> list[str]:
-    """Split a comma-separated list of names; a name that contains a comma is in quotes.
+    """Split a comma-separated list of names, as in a line of CSV; a name that contains a comma is in double quotes. Empty names
+    are dropped.
 
     Raises ValueError if the text is not a valid list.
 
@@ -118,7 +125,8 @@ def split_names(text: str) -> list[str]:
 
 
 def join_names(values: Iterable[str]) -> str:
-    """Join names to a comma-separated list, which `split_names` splits again.
+    """Join names to a comma-separated text, as in a line of CSV, with names that contain a comma in double quotes. `split_names`
+    is the inverse.
 
     >>> join_names(["age", "last, first"])
     'age,"last, first"'

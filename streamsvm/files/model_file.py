@@ -29,7 +29,8 @@ _MODEL_METHODS = ("predict_one", "predict", "score_one", "transform_one", "trans
 
 
 def is_model(value: Any) -> bool:
-    """Return whether an object is a model or transformer: whether it has a method to learn, predict or transform rows.
+    """Return whether an object looks like a model or transformer: it is not a class, and has at least one method such as
+    ``predict_one``, ``fit`` or ``transform``.
 
     >>> from streamsvm import BSGDClassifier
     >>> [is_model(value) for value in (BSGDClassifier(), BSGDClassifier, 7, None)]
@@ -45,7 +46,8 @@ def serialize_parts(
     strings: Mapping[str, str] = MappingProxyType({}),
     extra_arrays: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> bytes:
-    """Serialise a model with its metadata to the bytes of a file. Equal parts and metadata give equal bytes.
+    """Serialise a dict of named objects, such as ``{"model": model}``, with JSON ``metadata``, to the bytes of a model file.
+    Equal parts and metadata give equal bytes.
 
     ``parts`` are objects by name, such as the ``"model"``. ``metadata`` can be read without them, as JSON; package ``versions``
     and a ``digest`` of the parts are added. ``strings`` and ``extra_arrays`` are further contents of the file, such as a program
@@ -76,7 +78,9 @@ def serialize_parts(
 
 
 def get_package_versions() -> dict[str, str]:
-    """Return the installed versions of numpy, river and streamsvm, which are part of a file's metadata."""
+    """Return the installed versions of numpy, river and streamsvm as a dict of package name to version; model files record
+    them.
+    """
     return {name: _get_version(name) for name in ("numpy", "river", "streamsvm")}
 
 
@@ -84,7 +88,7 @@ _get_version = cache(version)  # version() reads a file
 
 
 def read_metadata(container: Container) -> dict[str, Any]:
-    """Return the metadata with which `serialize_parts` made a file.
+    """Return the metadata dict of a model file, parsed from the JSON string in its ``container`` (its named arrays and strings).
 
     Raises ModelFileError if the file contains a program only, and CorruptFileError if its metadata are invalid.
     """
@@ -100,12 +104,14 @@ def read_metadata(container: Container) -> dict[str, Any]:
 
 
 def _parse_metadata(text: str) -> Any:
-    """Parse JSON. Raises ValueError if a number is not finite, or an integer has more than 300 digits."""
+    """Parse the JSON text of a model file's metadata. Raises ValueError if it is not JSON, a number is infinite or NaN, or an
+    integer has more than 300 digits.
+    """
     return json.loads(text, parse_constant=_parse_finite, parse_float=_parse_finite, parse_int=_parse_short_int)
 
 
 def _parse_finite(text: str) -> float:
-    """Parse a float. Raises ValueError if it is not finite."""
+    """Parse the text of a JSON number to a float, as a hook of the JSON parser. Raises ValueError if it is infinite or NaN."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
@@ -113,14 +119,17 @@ def _parse_finite(text: str) -> float:
 
 
 def _parse_short_int(text: str) -> int:
-    """Parse an integer. Raises ValueError if it has more than 300 digits."""
+    """Parse the text of a JSON integer, as a hook of the JSON parser. Raises ValueError if it has more than 300 digits, so that
+    it can always be converted to a float.
+    """
     if len(text) > _MAX_INT_DIGITS:
         raise ValueError(f"an int has {len(text):,} digits")
     return int(text)
 
 
 def read_parts(container: Container, trusted: bool = False) -> dict[str, Any]:
-    """Return the objects with which `serialize_parts` made a file, by name; one of them is the ``"model"``.
+    """Deserialise the named objects of a model file, among them the ``"model"``, from its ``container`` (its named arrays and
+    strings). If ``trusted``, classes from outside streamsvm and river, and pickles, which can run any code, are loaded, too.
 
     Raises ModelFileError if the file is not ``trusted`` and names classes or functions from outside streamsvm and river, its
     model needs a package that is not installed, or its contents are inconsistent.
@@ -143,12 +152,15 @@ def read_parts(container: Container, trusted: bool = False) -> dict[str, Any]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file atomically, also if the machine crashes meanwhile. Raises ModelFileError if it cannot be written."""
+    """Write ``data`` to a file atomically and durably: after a crash, ``path`` has either its old or its new content. Raises
+    ModelFileError if it cannot be written.
+    """
     write_files({path: data})
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write files that belong together, each atomically. If one cannot be written, none of them changes.
+    """Write several files that belong together, a dict of path to bytes; each is replaced atomically. If one cannot be written to
+    disk, none of them is replaced, and ModelFileError is raised.
 
     Raises ModelFileError then. If the process is killed meanwhile, temporary files ``NAME.*.part`` remain. If a path is a
     symbolic link, the link stays and its target is replaced.
@@ -181,7 +193,9 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder during the context, so that files of two concurrent writers are not mixed; no effect on Windows."""
+    """Hold an exclusive lock on a folder inside a ``with`` block, so that two processes that write the same files at the same
+    time do not mix them. Has no effect on Windows.
+    """
     if not hasattr(os, "O_DIRECTORY"):
         yield
         return
@@ -197,7 +211,9 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush a folder's entries to disk after files were created, renamed or removed; no effect on Windows."""
+    """Flush the directory entries of a folder to disk (fsync), so that files created, renamed or removed in it survive a crash.
+    Has no effect on Windows.
+    """
     if not hasattr(os, "O_DIRECTORY"):
         return
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

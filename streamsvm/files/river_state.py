@@ -26,7 +26,8 @@ _WINDOWED: tuple[type, ...] = tuple(getattr(compiled, f"RsRolling{name}") for na
 
 
 def get_state(instance: Any) -> tuple[ConstructorArguments, bytes]:
-    """Return the constructor arguments and the state of one of river's Rust objects, for `restore_object`.
+    """Return the constructor arguments, a tuple, and the state bytes of ``instance``, an object of one of river's classes that
+    are written in Rust. `restore_object` creates an equal object from them.
 
     Equal objects have equal states.
 
@@ -46,7 +47,9 @@ def get_state(instance: Any) -> tuple[ConstructorArguments, bytes]:
 
 
 def restore_object(cls: type[Any], arguments: ConstructorArguments, state: bytes) -> Any:
-    """Create one of river's Rust objects from the result of `get_state`. Raises ValueError if the state is invalid."""
+    """Create an object of ``cls``, one of river's classes that are written in Rust, from the constructor ``arguments`` and
+    ``state`` bytes that `get_state` returned. Raises ValueError if they are invalid.
+    """
     if cls not in COMPILED_CLASSES or type(state) is not bytes:
         raise ValueError(f"{cls.__name__} is not one of river's classes with a compiled state")
     try:
@@ -61,7 +64,8 @@ def restore_object(cls: type[Any], arguments: ConstructorArguments, state: bytes
 
 
 def get_vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any], Any, set[Any] | None]:
-    """Return the visible values of a `VectorDict`, its default factory, and its mask, a set of keys or None.
+    """Return the parts of a river `VectorDict`: a dict of its visible values, its default factory or None, and its mask, which is
+    the set of visible keys, or None if all are visible.
 
     >>> get_vector_dict_parts(make_vector_dict({"a": 1.5, "b": 2.0}, None, {"a"}))
     ({'a': 1.5}, None, {'a'})
@@ -71,7 +75,9 @@ def get_vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any
 
 
 def make_vector_dict(values: dict[Any, Any], default_factory: Any, mask: set[Any] | None) -> VectorDict[Any, Any]:
-    """Create a `VectorDict` from its parts. Raises ValueError if a value is not a number, or the factory is not callable."""
+    """Create a river `VectorDict` from a dict of numbers, a function that makes default values (or None), and ``mask``, the set
+    of visible keys (None: all). Raises ValueError if a value is not a number, or the factory is not callable.
+    """
     are_numbers = all(isinstance(value, Real) for value in values.values())
     if not (are_numbers and (default_factory is None or callable(default_factory))):
         raise ValueError("a VectorDict must have numbers as values, and a callable or None as default factory")

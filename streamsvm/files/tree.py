@@ -50,7 +50,8 @@ _EMPTY_CONTAINERS: dict[str, Any] = {"list": list, "set": set, **{kind: cls for 
 
 
 def write_tree(obj: Any, trusted: bool = False) -> tuple[bytes, list[np.ndarray]]:
-    """Serialise an object to JSON, and the arrays that the JSON references by number. Equal objects give equal bytes.
+    """Serialise any supported Python object, such as a model, to JSON bytes and a list of numpy arrays, which the JSON references
+    by their index. Shared and circular references are preserved. Equal objects give equal bytes.
 
     If ``trusted``, classes and functions that are not on the allowlist of `codecs` may be referenced, and objects with their own
     pickling methods are pickled. Otherwise, and for unsupported types, raises ModelFileError.
@@ -69,13 +70,18 @@ class _TreeWriter:
         self._objects: list[Any] = []  # by record number; kept alive, so that no id is used twice
 
     def write(self, obj: Any) -> bytes:
-        """Return the JSON of an object."""
+        """Return the JSON bytes that describe an object: a list of records, one for each mutable object that it contains, and its
+        own value as ``root``. Numpy arrays are collected in ``arrays``.
+        """
         root = self._encode_value(obj)
         records = [self._make_record(referenced) for referenced in self._objects]  # _make_record appends to the list
         return json.dumps({"records": records, "root": root}, separators=(",", ":")).encode()
 
     def _encode_value(self, obj: Any, depth: int = 0) -> Any:
-        """Return the JSON value of an object: itself, or a dict of a tag and its content. Mutable objects become references."""
+        """Convert a Python object to a JSON value. None, bools, texts and most numbers stay as they are; other immutable types
+        become a dict of a type tag and a content; mutable objects become ``{"ref": n}``, the number of their record. ``depth``
+        counts nested tuples and is limited.
+        """
         kind = type(obj)
         if obj is None or kind is bool or kind is str:
             return obj
@@ -116,28 +122,36 @@ class _TreeWriter:
         return {"ref": self._get_record_number(obj)}
 
     def _encode_values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
-        """Return the JSON values of objects."""
+        """Convert several Python objects to a list of JSON values, as `_encode_value` does for one. ``depth`` is the number of
+        tuples around them.
+        """
         values = list(objects)
         return values if _are_plain_json(values) else [self._encode_value(obj, depth + 1) for obj in values]
 
     def _encode_sorted(self, members: Iterable[Any], depth: int = 0) -> list[Any]:
-        """Encode the members of a set, sorted by their JSON, because their order in the set depends on its history."""
+        """Convert the members of a set to a list of JSON values, sorted by their JSON, so that equal sets give equal bytes.
+        ``depth`` is the number of tuples around the set.
+        """
         return self._encode_values(sorted(members, key=lambda member: write_tree(member, self._trusted)[0]), depth)
 
     def _get_record_number(self, obj: Any) -> int:
-        """Return the number of an object's record, which is a new one for an object that was not referenced before."""
+        """Return the number under which a mutable object is, or will be, described in the list of records. The first call for an
+        object assigns the next number.
+        """
         number = self._record_numbers.setdefault(id(obj), len(self._objects))
         if number == len(self._objects):
             self._objects.append(obj)
         return number
 
     def _add_array(self, array: np.ndarray) -> int:
-        """Append an array, and return its number."""
+        """Append a numpy array to the arrays of the file, and return its index, by which the JSON references it."""
         self.arrays.append(array)
         return len(self.arrays) - 1
 
     def _check_name(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
-        """Return the stored name of a class or function. Raises ModelFileError if the reader could not find it by this name."""
+        """Return the name by which files reference a class or function, such as ``river.metrics:F1``. Raises ModelFileError if
+        ``find``, which readers use, does not find the same object by this name, as for a lambda.
+        """
         name = get_stored_name(obj)
         if "<" in name or find(name, self._trusted) is not obj:
             raise ModelFileError(
@@ -147,7 +161,9 @@ class _TreeWriter:
         return name
 
     def _make_record(self, obj: Any) -> list[Any]:
-        """Return the record of an object: its kind, and its content as JSON values."""
+        """Return the JSON record that describes a mutable object: a list of its kind, such as ``"dict"``, and its contents as
+        JSON values.
+        """
         kind = type(obj)
         if kind is list:
             return ["list", self._encode_values(obj)]
@@ -168,7 +184,9 @@ class _TreeWriter:
         return self._make_instance_record(obj)
 
     def _make_array_record(self, array: np.ndarray) -> list[Any]:
-        """Return the record of a numpy array: of strings, of plain objects, or of numbers."""
+        """Return the JSON record that describes a numpy array: its kind (texts, plain Python objects or numbers), and for texts
+        and numbers the index of the array with the data. Raises ModelFileError for other dtypes.
+        """
         if array.dtype.kind == "U" and array.dtype.itemsize:
             codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
             return ["string_array", self._add_array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
@@ -181,7 +199,10 @@ class _TreeWriter:
         return ["array", self._add_array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
 
     def _make_instance_record(self, obj: Any) -> list[Any]:
-        """Return the record of an instance: its class and attributes, or a pickle if it has its own pickling methods."""
+        """Return the JSON record that describes an instance of a class by the name of the class and its attributes. A class with
+        its own pickling methods needs a trusted file, in which its instance is a pickle. Raises ModelFileError if that is not
+        possible.
+        """
         cls = type(obj)
         if _has_pickling_methods(cls):
             if not self._trusted:
@@ -202,7 +223,9 @@ class _TreeWriter:
 
 
 def _are_plain_json(values: list[Any]) -> bool:
-    """Return whether all values are themselves in JSON, by a check that is fast for long lists of labels, but may miss some."""
+    """Return whether all values have types that JSON holds without conversion (None, bool, str, or only small ints, or only
+    finite floats). The check is fast for long lists, but may return False where True would be correct.
+    """
     kinds = set(map(type, values))
     if kinds == {int}:
         return max(values) < _INT_LIMIT and min(values) > -_INT_LIMIT
@@ -210,17 +233,23 @@ def _are_plain_json(values: list[Any]) -> bool:
 
 
 def _is_bound(function: Any) -> bool:
-    """Return whether a built-in function is bound to an object other than its module."""
+    """Return whether a built-in function is a method bound to an object, such as ``[].append``, and not a function of a module,
+    such as ``math.exp``.
+    """
     return function.__self__ is not None and not isinstance(function.__self__, types.ModuleType)
 
 
 def _checks_state(cls: type) -> bool:
-    """Return whether this is a class of streamsvm whose ``__setstate__`` checks a saved state."""
+    """Return whether ``cls`` is a class of streamsvm with a method ``__setstate__``, which checks the state from a file before it
+    restores an instance.
+    """
     return cls.__module__.startswith("streamsvm.") and hasattr(cls, "__setstate__")
 
 
 def _has_pickling_methods(cls: Any) -> bool:
-    """Return whether a class controls how it is pickled, or is a container, so that its attributes are not its whole state."""
+    """Return whether an instance of ``cls`` cannot be restored from its attributes alone: the class defines pickling methods such
+    as ``__reduce__``, or is a subclass of dict, list or set.
+    """
     signs = [cls.__reduce__ is not object.__reduce__, cls.__reduce_ex__ is not object.__reduce_ex__]
     signs += [issubclass(cls, list | dict | set), hasattr(cls, "__getnewargs__"), hasattr(cls, "__getnewargs_ex__")]
     if cls.__module__.partition(".")[0] not in ("streamsvm", "river"):
@@ -232,7 +261,8 @@ def _has_pickling_methods(cls: Any) -> bool:
 
 
 def read_tree(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> Any:
-    """Deserialise an object from the JSON and the arrays that `write_tree` returned.
+    """Deserialise the object that `write_tree` has turned into JSON bytes (``text``) and a list of numpy arrays. Only classes and
+    functions on the allowlist of `codecs` are loaded, unless the caller declares the file ``trusted``.
 
     If ``trusted``, names that are not on the allowlist are looked up, too, and pickles are loaded, which can run any code. Raises
     ModelFileError if the JSON and arrays are inconsistent, or reference a class or function that is not on the allowlist. Further
@@ -258,7 +288,9 @@ class _TreeReader:
         self._used_arrays: set[int] = set()  # their numbers
 
     def read(self, root: Any) -> Any:
-        """Create and fill all objects, and return the one that the value ``root`` references."""
+        """Create the objects of all JSON records of the file, first empty and then filled, so that they can reference each other.
+        Returns the object for the JSON value ``root``.
+        """
         # Create all objects empty, so that they can reference each other, and then fill them from last to first. The contents of
         # a record come after it, so that keys are complete when they are hashed, and states when they are checked.
         for number in range(len(self._records)):
@@ -271,7 +303,10 @@ class _TreeReader:
         return self._decode_value(root)
 
     def _create_object(self, number: int) -> Any:
-        """Return the object of a record, which is created without its references to others unless it exists."""
+        """Return the Python object for the record with this number. If it does not exist yet, it is created without the
+        references to other objects, which `_fill_object` adds later. Raises ModelFileError if the record's kind is unknown or not
+        allowed.
+        """
         if number in self._objects:
             return self._objects[number]
         kind, *content = self._records[number]
@@ -303,7 +338,9 @@ class _TreeReader:
         return obj
 
     def _fill_object(self, obj: Any, kind: str, *content: Any) -> None:
-        """Add the contents of its record to an object: items, members or attributes."""
+        """Add the contents of a record to ``obj``, the empty object that was created for it: the items of a list or dict, the
+        members of a set, or the attributes of an instance. ``kind`` and ``content`` are the items of the record.
+        """
         if kind in ("list", "deque"):
             obj.extend(self._decode_values(content[0]))
         elif kind == "set":
@@ -330,7 +367,9 @@ class _TreeReader:
                 _set_attribute(obj, name, self._decode_value(value))
 
     def _decode_value(self, value: Any) -> Any:
-        """Decode a JSON value, which is the object itself, or a dict of a tag and its content."""
+        """Convert a JSON value to the Python object that it stands for: itself, or for a dict of a type tag and a content, an
+        object of this type. Raises ModelFileError if the tag is unknown.
+        """
         if not isinstance(value, dict):
             if isinstance(value, list):
                 raise ModelFileError("it contains a list outside a record")
@@ -367,26 +406,32 @@ class _TreeReader:
         raise ModelFileError(f"it contains a value of unknown kind {short_repr(tag)}")
 
     def _decode_values(self, values: list[Any]) -> list[Any]:
-        """Return the objects of JSON values."""
+        """Convert a list of JSON values to the Python objects that they stand for, as `_decode_value` does for one."""
         if _TAGGED_TYPES.isdisjoint(map(type, values)):
             return list(values)
         return [self._decode_value(value) for value in values]
 
     def _decode_members(self, values: list[Any]) -> list[Any]:
-        """Decode the members of a set. Raises ModelFileError if too many have the same hash."""
+        """Convert the JSON values of a set's members to Python objects. Raises ModelFileError if more than 100 of them have the
+        same hash, because building the set would take too long.
+        """
         members = self._decode_values(values)
         check_hash_collisions(members)
         return members
 
     def _decode_scalar(self, dtype: str, number: Any) -> Any:
-        """Return a numpy scalar from its dtype's name and its JSON value."""
+        """Return a numpy scalar with the dtype named ``dtype``, such as ``"F32"``, from the JSON value of its number. Raises
+        ModelFileError if that is not a number.
+        """
         value = self._decode_value(number)
         if type(value) not in (bool, int, float, complex):  # numpy accepts more, and returns arrays for it
             raise ModelFileError(f"it contains {short_repr(value)} in place of a number")
         return DTYPES[dtype].type(value)
 
     def _decode_method(self, instance: Any, name: str) -> Any:
-        """Return a method bound to an instance. Raises ModelFileError unless it is on the allowlist or the file is trusted."""
+        """Return the method ``name`` bound to an object, which is decoded from the JSON value ``instance``. Raises ModelFileError
+        unless the method's name is on the allowlist of `codecs` or the file is trusted.
+        """
         if name not in LISTED_METHODS and not self._trusted:
             raise ModelFileError(
                 f"it names the method {short_repr(name)}, which is not a method of a model of streamsvm or river. {TRUST_ADVICE}"
@@ -398,7 +443,9 @@ class _TreeReader:
         return method.__get__(owner, type(owner))
 
     def _take_array(self, number: Any) -> np.ndarray:
-        """Return the array of a number, once: references to it would need a copy each."""
+        """Return the file's numpy array with the index ``number``. Raises ModelFileError if it does not exist, or was returned
+        before: each array may be referenced once.
+        """
         number = _check_index(number, len(self._arrays))
         if number in self._used_arrays:
             raise ModelFileError(f"it references array {number} twice")
@@ -406,19 +453,25 @@ class _TreeReader:
         return self._arrays[number]
 
     def _read_bytes(self, number: Any) -> bytes:
-        """Return the bytes of the array with this number."""
+        """Return the bytes that the file holds as a numpy array with the index ``number``. Raises ModelFileError if there is no
+        such array, or it was used before.
+        """
         return self._take_array(number).tobytes()
 
 
 def _make_string_array(codes: np.ndarray) -> np.ndarray:
-    """Return a numpy array of strings from their code points, uint32 [..., characters]."""
+    """Return a numpy array of strings from their Unicode code points, uint32 [..., characters]. Raises ModelFileError if these
+    are invalid.
+    """
     if codes.dtype != np.uint32 or codes.ndim < 1 or not codes.shape[-1] or (codes > _MAX_CODE_POINT).any():
         raise ModelFileError("it contains an invalid array of texts")
     return np.ascontiguousarray(codes).view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1]).copy()
 
 
 def _make_object_array(values: list[Any]) -> np.ndarray:
-    """Return an object array of plain values. Raises ModelFileError for other values."""
+    """Return a numpy array of dtype object with these values, which are labels from a file. Raises ModelFileError if one is not
+    None, a bool, a number or a text.
+    """
     if not all(type(value) in _ELEMENT_TYPES for value in values):
         raise ModelFileError("it contains an array of objects that cannot be labels")
     check_hash_collisions(values)
@@ -428,14 +481,16 @@ def _make_object_array(values: list[Any]) -> np.ndarray:
 
 
 def _check_index(value: Any, size: int) -> int:
-    """Return an index from 0 to ``size`` - 1. Raises ModelFileError if it is invalid."""
+    """Return an index that was read from a file unchanged, or raise ModelFileError if it is not an int from 0 to ``size`` - 1."""
     if type(value) is not int or not 0 <= value < size:
         raise ModelFileError(f"it contains the index {short_repr(value)}, which must be below {size:,}")
     return value
 
 
 def _set_attribute(instance: Any, name: Any, value: Any) -> None:
-    """Set a slot or a dict entry of an instance. Raises ModelFileError if this would replace a method or property."""
+    """Set the attribute ``name`` of an instance to a value from a file, without calling the class's own code. Raises
+    ModelFileError if the name is special (``__name__``), or belongs to a method or property of the class.
+    """
     if not isinstance(name, str) or (name.startswith("__") and name.endswith("__")):
         raise ModelFileError(f"{short_repr(name)} is not the name of an attribute that can be saved")
     member = getattr_static(type(instance), name, None)
