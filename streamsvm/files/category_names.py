@@ -30,8 +30,8 @@ def compute_column_seed(column: Hashable) -> int:
 
 
 def compute_name_key(seed: int, name: str) -> int:
-    """Return the hash, uint32 and never 0, by which tables of categories store the category ``name``: its CRC-32 with the start
-    value ``seed``, the column's value of `compute_column_seed`. A hash of 0 becomes 1.
+    """Return the hash of a category ``name``, uint32 and never 0, the key that tables of categories store for it: its CRC-32 with
+    the start value ``seed``, the column's value of `compute_column_seed`. A hash of 0 becomes 1.
 
     >>> compute_name_key(compute_column_seed("city"), "Paris") == zlib.crc32(b"Paris", zlib.crc32(b"city"))
     True

@@ -17,8 +17,8 @@ class MissingPackageError(ModuleNotFoundError):
 
 
 def missing_package_error(feature: str, packages: str, extra: str, error: ImportError) -> MissingPackageError:
-    """Return the exception to raise when the import of an optional dependency has failed with ``error``. Its message says that
-    ``feature`` needs ``packages``, and gives the pip command that installs the optional dependencies ``streamsvm[extra]``.
+    """Return the exception to raise when the import of an optional dependency has failed with ``error``. Its message names the
+    ``feature`` that needs ``packages``, and the pip command that installs the optional dependencies ``streamsvm[extra]``.
 
     ``packages`` are names as pip knows them. If a package is installed but cannot be imported, the message contains the reason.
 

@@ -144,13 +144,13 @@ class _TreeWriter:
         return number
 
     def _add_array(self, array: np.ndarray) -> int:
-        """Append a numpy array to the arrays of the file, and return its index, by which the JSON references it."""
+        """Append a numpy array to the arrays of the file, and return its index, which stands for the array in the JSON."""
         self.arrays.append(array)
         return len(self.arrays) - 1
 
     def _check_name(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
-        """Return the name by which files reference a class or function, such as ``river.metrics:F1``. Raises ModelFileError if
-        ``find``, which readers use, does not find the same object by this name, as for a lambda.
+        """Return the name that stands for a class or function in files, such as ``river.metrics:F1``. Raises ModelFileError if
+        ``find``, which readers use, does not find the same object for this name, as for a lambda.
         """
         name = get_stored_name(obj)
         if "<" in name or find(name, self._trusted) is not obj:
@@ -199,9 +199,9 @@ class _TreeWriter:
         return ["array", self._add_array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
 
     def _make_instance_record(self, obj: Any) -> list[Any]:
-        """Return the JSON record that describes an instance of a class by the name of the class and its attributes. A class with
-        its own pickling methods needs a trusted file, in which its instance is a pickle. Raises ModelFileError if that is not
-        possible.
+        """Return the JSON record that describes an instance of a class by the name of the class and its attributes, or by a
+        pickle if the class has its own pickling methods and the file is trusted. Raises ModelFileError if the class is not
+        allowed in a file.
         """
         cls = type(obj)
         if _has_pickling_methods(cls):
@@ -453,8 +453,8 @@ class _TreeReader:
         return self._arrays[number]
 
     def _read_bytes(self, number: Any) -> bytes:
-        """Return the bytes that the file holds as a numpy array with the index ``number``. Raises ModelFileError if there is no
-        such array, or it was used before.
+        """Return the bytes that the file holds as a numpy array with the index ``number``. Raises ModelFileError if the array
+        does not exist, or was used before.
         """
         return self._take_array(number).tobytes()
 
