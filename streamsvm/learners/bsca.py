@@ -86,7 +86,9 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
 
     @property
     def _max_new_vectors(self) -> int:  # type: ignore[override]
-        """The number of support vectors that one row can add, including replayed rows."""
+        """The maximum number of support vectors that learning one row can add to this model: one for the row itself, and one for
+        each recent row that is learned again (``replay_steps``, if experience replay is on).
+        """
         return 1 + (self.replay_steps if self.replay else 0)
 
     @classmethod

@@ -28,7 +28,10 @@ STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("e
 
 @rule(STATE, ranges=FITTED_RANGE)
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """Take a stochastic gradient step on the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
+    """Take one stochastic gradient step on the regularised loss for the current row (Wang, Crammer and Vucetic 2012, algorithm
+    1). It shrinks all coefficients and, if the row is inside the margin, adds it as a support vector. ``block`` is the learner's
+    memory (uint8), which is changed in place; ``row`` has the row's target, weight and kernel value with itself.
+    """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     live = v.header[0]["n_outputs"]
     rising, falling, missing = compute_violation(block, row.target)
@@ -83,7 +86,7 @@ class Descent(BudgetedEstimator):
 
     @property
     def learning_rate(self) -> LearningRate:
-        """The schedule of the step size at row t:
+        """The name of the learning rate schedule, which determines the step size of gradient descent at row number t:
 
         - ``"capped"``: 1 / (l2 t), but at most eta0. It is eta0 for the first 1 / (l2 eta0) rows, and decreases after that.
         - ``"constant"``: always eta0, which adapts to concept drift.
@@ -94,13 +97,17 @@ class Descent(BudgetedEstimator):
         return "pegasos"
 
     def _check_parameters(self) -> None:
-        """Raise a ValueError also if eta0 and l2 do not fit the learning rate schedule."""
+        """Raise a ValueError if a parameter of this estimator is out of its range, or if ``eta0 * l2`` is not below 1 with a
+        learning rate schedule that requires it (``"constant"`` and ``"floor"``).
+        """
         super()._check_parameters()
         if self.learning_rate in ("constant", "floor"):
             check_decay(self.eta0, self.l2)
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return the initial state of the update rule, with the code of the schedule."""
+        """Return the initial values of the fields that only gradient descent has in the model's memory: the number that stands
+        for the learning rate schedule, and the parameters ``fit_intercept``, ``l2`` and ``eta0``.
+        """
         return {"schedule": SCHEDULES[self.learning_rate], "fit_intercept": self.fit_intercept, "l2": self.l2, "eta0": self.eta0}
 
 

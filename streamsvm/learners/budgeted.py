@@ -61,11 +61,16 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     @property
     def _dtype(self) -> Any:
-        """The dtype of rows before they are scaled: float64 if the model scales them."""
+        """The numpy dtype in which this model receives rows, before it scales them: float64 if it scales rows itself, else
+        float32.
+        """
         return np.float32 if self.scaling is None else np.float64
 
     def _make_store(self, outputs: int, columns: int) -> SupportVectorStore:
-        """Return a store for support vectors, with the memory that strategy and replay need."""
+        """Return a new, empty memory for support vectors (`SupportVectorStore`) with room for ``outputs`` decision values and
+        ``columns`` features, and for the Gram matrix or the window of recent rows if budget maintenance or experience replay need
+        them.
+        """
         # In a learner without the parameter ``maintenance``, the update rule maintains the budget, or nothing does.
         self._strategy = choose_strategy(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
         gram = self._needs_gram or self._strategy.needs_gram
@@ -75,14 +80,19 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=columns)
 
     def _make_store_attributes(self, store: SupportVectorStore) -> dict[str, Any]:
-        """Return the attributes that depend on the store, with the row before scaling as current row."""
+        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: views of the store's
+        arrays (such as the current row before scaling), and the number of outputs.
+        """
         row = store.views.unscaled if self.scaling else store.views.rows[0]
         return {**super()._make_store_attributes(store), "_row": row, "_n_outputs": store.n_outputs // 2, "_is_ready": False}
 
     # One row --------------------------------------------------------------------------------------------------------------
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
-        """Learn a row within the budget. A refused row, or one that exceeds the budget, does not change the model."""
+        """Learn one row ``x`` (a dict of feature name to number) with its numeric ``target`` and its ``weight``. ``outputs`` is
+        the number of decision values that the model needs, which can grow with a new label. Raises a ValueError for an invalid
+        row, and a RuntimeError if a model without budget maintenance is full; then the model does not change.
+        """
         store, n_features = self._store, -1
         try:
             if self._features.fill_row(self._row, x, True):
@@ -108,21 +118,27 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             self._raise_budget_error()
 
     def _prepare_to_learn(self, rows: int | None = None) -> None:
-        """Compile the strategy if learning this number of rows could exceed the budget; None stands for any number of rows."""
+        """Compile the function that maintains the budget before it is needed for the first time: if learning ``rows`` more rows
+        could exceed the budget of support vectors, or always if ``rows`` is None.
+        """
         # Learned rows are counted, too, so that a model that never fills its budget is not checked forever.
         if not self._is_ready and (rows is None or self.n_learned + self.n_support + rows * self._max_new_vectors > self.budget):
             set_strategy(self._store, self._strategy, self._n_outputs > 1)
             self._is_ready = True
 
     def _raise_budget_error(self) -> NoReturn:
-        """Raise the error for a row that exceeds the budget of a learner without budget maintenance."""
+        """Raise a RuntimeError: the row exceeds the budget of support vectors, and this kind of model does not merge or remove
+        support vectors to make room.
+        """
         raise RuntimeError(
             f"{type(self).__name__} has no budget maintenance, and the row exceeds its budget of {self.budget} support vectors: "
             "use a larger budget, or a learner with budget maintenance"
         )
 
     def _raise_strategy_error(self) -> NoReturn:
-        """Remove the newest support vector, and raise the error for a strategy that has not removed one."""
+        """Remove the newest support vector, and raise a RuntimeError: the budget maintenance strategy has not reduced the model
+        to its budget, although it should have.
+        """
         remove_vector(self._block, self.n_support - 1)  # the slot of the next row
         raise RuntimeError(
             f"{self._strategy!r} has not reduced the model to its budget of {self.budget} support vectors: its event must remove "
@@ -132,7 +148,9 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     # Many rows --------------------------------------------------------------------------------------------------------------
 
     def _learn_batch(self, batch: Batch) -> None:
-        """Learn a batch; without budget maintenance, a row that exceeds the budget undoes the whole batch."""
+        """Learn the rows of a validated ``batch`` (matrix, names, targets and weights) in order. If a row exceeds the budget of a
+        model without budget maintenance, the whole batch is undone, and a RuntimeError is raised.
+        """
         if not self._refuses_when_full:
             super()._learn_batch(batch)
             return
@@ -146,7 +164,9 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 raise
 
     def _raise_full_error(self) -> NoReturn:
-        """Raise the error for a row that the update rule could not learn within the budget."""
+        """Raise the RuntimeError for a row that could not be learned because the model already has ``budget`` support vectors.
+        Its text depends on whether the model has a budget maintenance strategy.
+        """
         if self._refuses_when_full:
             self._raise_budget_error()
         self._raise_strategy_error()
@@ -163,7 +183,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         labels: Sequence[Any] | None = None,
         n_learned: int = 0,
     ) -> None:
-        """Start from the support vectors and coefficients of another model.
+        """Initialise this new, untrained model with the support vectors, coefficients and intercepts of another kernel machine,
+        such as one that a batch solver has trained.
 
         Both the last and the average iterate are set. Support vectors that exceed the budget are merged or removed by the
         strategy.
@@ -241,7 +262,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
-        """Replace the coefficients of the support vectors and the intercepts, in both iterates.
+        """Replace the coefficients of the support vectors and the intercepts of this model, both in its last iterate and in the
+        average of its iterates.
 
         Parameters
         ----------
@@ -273,14 +295,17 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The coefficients of the iterate that predictions follow, float64 [outputs, n_support].
+        """The coefficients of the support vectors that predictions currently use, float64 [outputs, n_support]: those of the last
+        iterate, or of the average of the iterates.
 
         With three or more classes, there is one output for each class.
         """
         return self._get_coefficients("auto")
 
     def _get_coefficients(self, output: OutputName) -> np.ndarray:
-        """Return the coefficients of an iterate, float64 [outputs, n_support]."""
+        """Return the coefficients of the support vectors, float64 [outputs, n_support]. ``output`` is ``"last"`` for the last
+        iterate, ``"average"`` for the average of the iterates, or ``"auto"`` for the one that predictions use.
+        """
         c, rows, code = self._common[0], self._store.coefficients, self._find_output_code(output)
         u, v = rows[::2], rows[1::2]
         if code == AVERAGE_ITERATE or (code == DECISION and self.follows_average):
@@ -289,12 +314,14 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     @property
     def intercept(self) -> np.ndarray:
-        """The intercepts of the iterate that predictions follow, float64 [outputs]; 0 if intercepts are not fitted."""
+        """The intercepts that predictions currently use (of the last iterate, or of the average of the iterates), float64
+        [outputs]; 0 if the model does not fit intercepts.
+        """
         return self._store.views.biases[int(self.follows_average) : self._store.n_outputs : 2].copy()
 
     @property
     def n_merges(self) -> int:
-        """The number of merges so far."""
+        """The number of times that two support vectors were merged into one so far, to stay within the budget."""
         return int(self._common[0]["n_merges"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -305,11 +332,13 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             )
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
-        """Return the ranges of fields that learning changes; with scaling, ``gamma_rows`` is not one of them."""
+        """Return a dict of field name to (minimum, maximum): fields of the model's memory whose values learning changes, and the
+        ranges that are valid in a saved model. It is empty for a model that scales rows.
+        """
         return super()._list_learned_fields() if self.scaling is None else {}
 
 
 def _to_dense_rows(rows: Any, dtype: Any) -> np.ndarray:
-    """Return rows of an array or sparse matrix as a dense array [n, features]."""
+    """Convert ``rows`` (an array or a scipy sparse matrix, [n, features]) to a dense, C-contiguous array of ``dtype``."""
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused later, with their feature's name
         return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype)

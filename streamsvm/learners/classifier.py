@@ -59,13 +59,15 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         super().__post_init__()
 
     def _check_parameters(self) -> None:
-        """Raise a ValueError that names a parameter if it is out of its range."""
+        """Raise a ValueError that names the parameter if ``max_classes`` or another parameter of this classifier is out of its
+        range.
+        """
         check_number("max_classes", self.max_classes, 2, inclusive=True, high=2**20, integer=True)
         super()._check_parameters()
 
     @property
     def _multiclass(self) -> bool:
-        """Whether the model accepts more than two labels; river reads it."""
+        """Whether this classifier accepts more than two labels (``max_classes`` > 2). River reads this attribute."""
         return self.max_classes > 2
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
@@ -97,18 +99,23 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             raise
 
     def _count_ignored(self, rows: int, error: TooManyLabelsError) -> None:
-        """Count ignored rows, and warn once, with the error of the first one."""
+        """Add ``rows`` to the number of ignored rows, whose labels were new when there were ``max_classes`` labels already. The
+        first call warns the user, with the text of ``error``.
+        """
         self._ignored += rows
         if self._ignored == rows:
             warn(f"{error}. From now on, rows with new labels are ignored, and counted by n_ignored")
 
     @property
     def n_ignored(self) -> int:
-        """The number of rows that were ignored because their label was new when there were ``max_classes`` labels already."""
+        """The number of rows that this classifier did not learn, because their label was new when ``max_classes`` labels were
+        known already.
+        """
         return self._ignored
 
     def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Check the feature names and the label of a row as `learn_one` does, without learning them.
+        """Check that `learn_one` would accept the row ``x`` with the label ``y``, without learning anything: raise a ValueError
+        if its feature names or its label are invalid or too many.
 
         In a pipeline, transformers learn a row before the last step can refuse it. To make sure that `learn_one` will accept a
         row, transform it, predict it (which checks its numbers), and then call this method.
@@ -144,7 +151,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         self._features.check_names(x)
 
     def decision_function_one(self, x: Mapping[Any, Any], output: OutputName = "auto") -> Any:
-        """Return the decision value of one row.
+        """Return the decision value of one row: a float whose sign decides between two labels, or with three or more labels a
+        dict of label to decision value.
 
         Parameters
         ----------
@@ -168,7 +176,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._scores_by_label() if self._labels.class_labels else decision
 
     def _scores_by_label(self) -> dict[Any, float]:
-        """Return the values of all outputs of the row that was computed last, for three or more labels."""
+        """Return a dict of label to decision value (or probability) of the row that was predicted last, for a model with three or
+        more labels.
+        """
         labels = self._labels.class_labels
         return dict(zip(labels, self._scores[: len(labels)].tolist(), strict=True))
 
@@ -177,7 +187,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
-        """Predict the probability of each label of one row. The most probable label is that of `predict_one`.
+        """Predict the probability of each label of one row, as a dict of label to probability. The most probable label is the one
+        that `predict_one` returns.
 
         Parameters
         ----------
@@ -210,7 +221,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @contextmanager
     def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
-        """Multiply weights by class weights, and leave out rows whose labels exceed ``max_classes``."""
+        """Yield a copy of ``batch`` for a ``with`` statement, with row weights multiplied by class weights, and without the rows
+        whose labels exceed ``max_classes``; these rows are counted as ignored at the end. With ``together``, balanced class
+        weights are those after all rows of the batch.
+        """
         batch, excess = self._drop_excess_labels(batch)
         with self._weight_batch(batch, together) as weighted:
             yield weighted
@@ -218,7 +232,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             self._count_ignored(len(excess), excess[0])
 
     def _drop_excess_labels(self, batch: Batch) -> tuple[Batch, list[TooManyLabelsError]]:
-        """Return the rows that `learn_one` would not ignore, and an error for each of the others."""
+        """Return ``batch`` without the rows whose labels exceed ``max_classes``, which `learn_one` would ignore, and a list with
+        the error for each of those rows.
+        """
         excess: list[TooManyLabelsError] = []
         try:
             if len(self._labels.targets.keys() | set(batch.y)) <= self.max_classes:
@@ -244,7 +260,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @contextmanager
     def _weight_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
-        """Multiply weights by class weights, and count the rows; after an error, uncount the rows that were not learned."""
+        """Yield a copy of ``batch`` for a ``with`` statement, with row weights multiplied by class weights, and count the rows of
+        each class. If the statement raises, rows that were not learned are no longer counted. ``together`` is for balanced
+        weights: those after all rows, not after each row.
+        """
         weights, before, labels = self._class_weights, self.n_learned, batch.y
         if weights is None:
             yield batch
@@ -267,7 +286,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @contextmanager
     def _rollback_names_on_error(self) -> Iterator[None]:
-        """Remove the feature names and labels that were added inside the block, if it raises or is interrupted."""
+        """Return a context manager that removes the feature names and labels which this model has added inside the ``with``
+        statement, if the statement raises an exception or is interrupted.
+        """
         n_labels = self._labels.n_seen
         try:
             with super()._rollback_names_on_error():
@@ -277,7 +298,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             raise
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return the targets of labels, float64 [n], and the number of outputs that each row needs; add new labels."""
+        """Convert the labels of ``batch`` to numeric targets, float64 [n], and add new labels to the model. Also return the
+        number of decision values that each row needs, int64 [n]: 1 for up to two labels, else the number of labels.
+        """
         labels = self._labels
         targets, outputs = np.empty(len(batch.y)), np.empty(len(batch.y), np.int64)
         for i, label in enumerate(batch.y):
@@ -293,7 +316,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @overload
     def decision_function_many(self, X: Any, output: OutputName = ...) -> Any: ...
     def decision_function_many(self, X: Any, output: OutputName = "auto") -> Any:
-        """Return the decision values of rows.
+        """Return the decision values of the rows ``X``: one number for each row with up to two labels, or one for each row and
+        label.
 
         Parameters
         ----------
@@ -317,7 +341,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return to_series(values[:, 0], like)
 
     def _predict_rows(self, X: Any) -> Any:
-        """Return the predicted labels of `predict_many`."""
+        """Return the predicted label of each row of ``X``: an array [n], or a series if ``X`` is a frame."""
         decisions, like = self._compute_outputs(X, DECISION)
         return to_series(self._labels.decode_array(decisions[:, 0]), like)
 
@@ -326,7 +350,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @overload
     def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probability of each label for rows.
+        """Predict the probability of each label for the rows ``X``: an array [n, labels], or a frame with a column for each label
+        if ``X`` is a frame.
 
         Parameters
         ----------
@@ -352,16 +377,20 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @property
     def labels(self) -> list[Any]:
-        """The labels seen so far, in order of arrival."""
+        """The labels that this classifier has seen so far, in order of arrival."""
         return self._labels.seen
 
     @property
     def positive_label(self) -> Any:
-        """The label of decision values above 0; None with three or more labels, or before it has been seen."""
+        """The label that this two-class model predicts for decision values above 0; None with three or more labels, or before
+        that label has been seen.
+        """
         return self._labels.positive
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
-        """Return the targets of labels, float64 [n], and NaN for None; return None if a label is new."""
+        """Convert the labels ``y`` to numeric targets, float64 [n], with NaN where a label is None. Return None if one of the
+        labels is new to the model.
+        """
         targets = self._labels.targets
         try:
             return np.array([np.nan if label is None else targets[label] for label in y])
@@ -371,7 +400,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def _decode_predictions(
         self, outputs: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
-        """Convert outputs [n, 1 and probabilities] to labels and their probabilities; see `predict_then_learn`."""
+        """Convert the model's ``outputs`` for n rows to a list of predicted labels and their probabilities. Column 0 of
+        ``outputs`` has decision values or label indices, the others have probabilities. ``probability`` selects None (False), a
+        list for the predicted labels (True), or a dict of label to array (``"all"``).
+        """
         labels = self._labels
         predictions = labels.decode_list(outputs[:, 0])
         if probability != "all":
@@ -381,7 +413,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return predictions, labels.make_probabilities(outputs[:, 1])
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        """Add the labels of another model; return -1 if its decision values have the opposite sign in this model, or else 1."""
+        """Add the ``labels`` of another model, which has ``outputs`` decision values, to this new model. Return the factor for
+        its coefficients: -1 if this model has chosen the other one of two labels as positive, else 1.
+        """
         if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
             raise ValueError(
                 f"labels must be two for one output, or one for each of several outputs; got {labels!r} for {outputs} outputs"
@@ -398,7 +432,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return {**super().__getstate__(), "labels": self.labels, **label_counts, **ignored}
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
-        """Restore the labels from a saved state, and return the number of outputs that they need."""
+        """Restore the labels of this model from the dict ``state`` of a saved model, and return the number of decision values
+        that they need (1 for up to two labels).
+        """
         self._labels.restore_labels(state["labels"])
         return self._labels.outputs
 
@@ -414,14 +450,19 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     """The base of classifiers with support vectors. Two classes share one output; with more classes, each has its own."""
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        """Add the labels of another model, and their outputs; return the sign of its decision values in this model."""
+        """Add the ``labels`` of another model, and an output (decision value) for each of three or more labels, to this new
+        model. Return the factor for its coefficients: -1 if this model has chosen the other one of two labels as positive, else
+        1.
+        """
         sign = super()._set_start_labels(labels, outputs)
         if outputs > 1:
             self._resize(outputs)
         return sign
 
     def _grow_outputs(self, store: SupportVectorStore, outputs: int) -> None:
-        """Initialise new outputs in a larger copy of the store; the first new one splits the output of two labels."""
+        """Initialise the coefficients of new labels in ``store``, a copy of this model's memory with room for ``outputs``
+        decision values. If the model had one decision value for two labels, it becomes one for each.
+        """
         if self._n_outputs == 1:
             positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
             split_output(store.views, positive)
@@ -438,7 +479,10 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
 
 
 def split_output(v: Views, positive: int) -> None:
-    """Split one output f into two: f / 2 for the positive label, with the index ``positive``, and -f / 2 for the negative one."""
+    """Split the single decision value f of a two-class model into two: f / 2 for the positive label and -f / 2 for the negative
+    one. ``v`` are the arrays of the model's memory, which are changed in place; ``positive`` (0 or 1) is the index of the
+    positive label.
+    """
     for rows in (v.coefficients, v.biases):
         half = 0.5 * rows[:2]
         rows[2 * positive : 2 * positive + 2], rows[2 - 2 * positive : 4 - 2 * positive] = half, -half
@@ -450,7 +494,9 @@ MAX_COEFFICIENT = 1e30
 
 @compiled
 def add_clipped(block: np.ndarray, slot: int, step: float) -> None:
-    """Add ``step`` to a support vector's coefficient, and clip it to +-`MAX_COEFFICIENT`."""
+    """Add ``step`` to the coefficient of the support vector at index ``slot``, and clip the result to +-1e30 (`MAX_COEFFICIENT`).
+    ``block`` is the learner's memory (uint8), which is changed in place.
+    """
     a = get_common_state(block)["scale"] * views(block).coefficients[0, slot]
     add_to_coefficient(block, slot, min(max(a + step, -MAX_COEFFICIENT), MAX_COEFFICIENT) - a)
 

@@ -40,7 +40,9 @@ class _Calibration:
 
     @property
     def threshold(self) -> float:
-        """The conformal threshold: the quantile of recent scores for the target miss rate; infinite with fewer than 20 scores."""
+        """The conformal threshold: the quantile of the recent nonconformity scores at level 1 - ``miss_rate``. It is infinite
+        while there are fewer than 20 scores.
+        """
         n = len(self._sorted_scores)
         if n < _MIN_SCORES:
             return math.inf
@@ -50,7 +52,9 @@ class _Calibration:
         return self._sorted_scores[position] if position >= 0 else -math.inf
 
     def add_score(self, score: float) -> None:
-        """Add the score of a row, which may evict the oldest one, and adapt the target miss rate."""
+        """Add the nonconformity ``score`` of a new row to the window of recent scores, evict the oldest score if the window is
+        full, and adapt the target miss rate (up after a covered row, down after a miss).
+        """
         is_miss = score > self.threshold
         self.miss_rate = min(max(self.miss_rate + _MISS_RATE_STEP * (1.0 - self.level - is_miss), -1.0), 2.0)
         if len(self.scores) == self.window:
@@ -59,11 +63,13 @@ class _Calibration:
         insort(self._sorted_scores, score)
 
     def get_state(self) -> tuple[float, np.ndarray]:
-        """Return the target miss rate and the scores, float64 [scores], to be saved."""
+        """Return the state of this calibration that is saved: the target miss rate, and the recent nonconformity scores, float64
+        [scores].
+        """
         return self.miss_rate, np.array(self.scores)
 
     def restore_state(self, state: tuple[float, np.ndarray]) -> None:
-        """Restore the state that `get_state` returned."""
+        """Restore the target miss rate and the recent scores of this calibration from the tuple that `get_state` returned."""
         self.miss_rate, scores = state
         self.scores.extend(scores.tolist())
         self._sorted_scores = sorted(self.scores)
@@ -79,7 +85,9 @@ class _Conformal:
     _wrapped_parameter: ClassVar[tuple[str, type]]
 
     def _init_wrapper(self, model: Any, level: float, window: int) -> None:
-        """Check the parameters and set them, with a new calibration."""
+        """Check the wrapped ``model``, the coverage ``level`` and the ``window`` (number of recent scores), and set them as
+        attributes, with an empty calibration. Raises a ValueError if one is invalid.
+        """
         name, kind = self._wrapped_parameter
         if not isinstance(_last_step(model), kind):
             raise ValueError(f"{name} must be a river {name}, not {short_repr(model)}")
@@ -161,7 +169,7 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
         self._n_errors, self._mean_error = 0, 0.0
 
     def predict_one(self, x: dict[Any, Any], with_interval: bool = False, **kwargs: Any) -> Any:
-        """Predict the target of one row, as the regressor does, or its interval.
+        """Predict the target of one row, as the wrapped regressor does; or, with ``with_interval=True``, its prediction interval.
 
         Parameters
         ----------
@@ -184,7 +192,9 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
         return self.regressor.predict_one(x, **kwargs)
 
     def predict_interval_one(self, x: dict[Any, Any]) -> tuple[float, float]:
-        """Return the lower and upper bound of the prediction interval of a row; infinite before 20 rows were learned."""
+        """Return the lower and the upper bound of the prediction interval of the row ``x``, which contains the target with the
+        chosen coverage. The bounds are infinite before 20 rows were learned.
+        """
         center, threshold = float(self.regressor.predict_one(x) or 0.0), self._calibration.threshold
         if math.isinf(threshold):
             return (-math.inf, math.inf) if threshold > 0.0 else (center, center)
@@ -192,7 +202,8 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
         return center - half_width, center + half_width
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
-        """Predict and then learn one row, and learn the score of its prediction.
+        """Learn the row ``x`` with target ``y`` in the wrapped regressor, and update the width of the intervals by the error of
+        the regressor's prediction before learning.
 
         Parameters
         ----------
@@ -216,14 +227,18 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
             self._error_model.learn_one(features, math.log(max(error / self._mean_error, 0.0) + _MIN_ERROR_RATIO))
 
     def _predict_error(self, x: dict[Any, Any]) -> float:
-        """Return the absolute error to expect for a row, above 0."""
+        """Return the absolute error that is expected of the regressor's prediction for the row ``x``, a number above 0. A small
+        second model predicts it; before 20 errors, it is their mean.
+        """
         if self._n_errors < _MIN_SCORES or self._mean_error <= 0.0:
             return max(self._mean_error, _MIN_ERROR_SIZE)
         log_ratio = self._error_model.predict_one(self._select_numbers(x))
         return max(self._mean_error * math.exp(min(max(log_ratio, -_MAX_LOG_RATIO), _MAX_LOG_RATIO)), _MIN_ERROR_SIZE)
 
     def _select_numbers(self, x: dict[Any, Any]) -> dict[Any, Any]:
-        """Return the numeric features of a row, after the transformers of a pipeline, for the error model."""
+        """Return the features of the row ``x`` that are finite numbers, as inputs of the model that predicts errors. If the
+        regressor is a pipeline, they are those after its transformers.
+        """
         model: Any = self.regressor
         while isinstance(model, compose.Pipeline):
             x, model = model._transform_one(x)
@@ -288,7 +303,8 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
         self._init_wrapper(classifier, level, window)
 
     def predict_set_one(self, x: dict[Any, Any]) -> list[Any]:
-        """Return the prediction set of a row: the labels that are probable enough, the most probable first.
+        """Return the prediction set of the row ``x``: a list of labels, the most probable first, which contains the true label
+        with the chosen coverage.
 
         The set can be empty for an unusual row, if the accuracy of the classifier is above ``level``. Before 20 rows were
         learned, it contains all labels.
@@ -299,7 +315,8 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
         return [label for label, probability in ordered if probability >= min_probability]
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
-        """Predict and then learn one row, and learn the score of its prediction.
+        """Learn the row ``x`` with label ``y`` in the wrapped classifier, and update the threshold of the prediction sets by the
+        probability that the classifier gave this label before learning.
 
         Parameters
         ----------
@@ -314,7 +331,9 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
             self._calibration.add_score(1.0 - float(probabilities.get(y, 0.0)))
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
-        """Learn the scores of rows that have a label, and return the classifier's labels."""
+        """Update the conformal threshold by the rows whose label ``y`` is not None and whose weight is above 0, and return the
+        predicted ``labels`` unchanged. ``columns`` maps each label to its predicted probabilities [rows].
+        """
         for i, label in enumerate(y):
             if columns and label is not None and (weights is None or weights[i] > 0.0):
                 self._calibration.add_score(1.0 - (float(columns[label][i]) if label in columns else 0.0))
@@ -322,7 +341,7 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
 
 
 def _last_step(model: Any) -> Any:
-    """Return the last step of a pipeline, or the model itself if it is not a pipeline."""
+    """Return the last step of a (possibly nested) river pipeline, or ``model`` itself if it is not a pipeline."""
     while isinstance(model, compose.Pipeline) and model.steps:
         model = model._last_step
     return model

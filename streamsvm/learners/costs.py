@@ -64,18 +64,24 @@ class CostSensitiveClassifier(ClassifierWrapper):
         self.costs: dict[Any, float] = validate_costs(costs)
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
-        """Predict the label of one row: the one with the largest product of probability and cost."""
+        """Predict the label of the row ``x`` with the least expected misclassification cost: the one with the largest product of
+        predicted probability and cost.
+        """
         probabilities = self.classifier.predict_proba_one(x, **kwargs)
         if not probabilities:
             return self.classifier.predict_one(x, **kwargs)
         return max(probabilities, key=lambda label: self.costs.get(label, 1.0) * probabilities[label])
 
     def merge_with(self, *others: CostSensitiveClassifier, units: Any = None) -> None:
-        """Merge other models with the same costs into this one, as `BSGDClassifier.merge_with` does."""
+        """Merge ``others``, trained models with the same costs, into this model, so that it approximates one model that has
+        learned the rows of all of them. ``units`` are conversions of features, as in `BSGDClassifier.merge_with`.
+        """
         self._merge_within(others, units)
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:  # noqa: ARG002
-        """Return the labels with the least expected costs."""
+        """Return the label of each row with the least expected misclassification cost. ``columns`` maps each label to its
+        predicted probabilities [rows]; if it is empty, the classifier's own ``labels`` are returned.
+        """
         if not columns:  # the classifier has not learned a label yet
             return labels
         names, probabilities = list(columns), np.array(list(columns.values()))
@@ -91,7 +97,9 @@ class CostSensitiveClassifier(ClassifierWrapper):
 
 
 def validate_costs(costs: Any) -> dict[Any, float]:
-    """Return a copy of misclassification costs by label, as floats; raise a ValueError that names an invalid cost."""
+    """Return a copy of ``costs``, a mapping of label to misclassification cost, with floats. Raise a ValueError that names the
+    label if a cost is not a number above 0 and at most 1e9.
+    """
     if not isinstance(costs, Mapping) or not costs:
         raise ValueError(f"costs must be a mapping of label to number, such as {{'yes': 5.0}}, not {short_repr(costs)}")
     validated = {}
@@ -106,7 +114,8 @@ def validate_costs(costs: Any) -> dict[Any, float]:
 
 
 def compute_threshold_costs(positive: Any, threshold: float) -> dict[Any, float]:
-    """Return the costs that make a two-class model predict ``positive`` if its probability is at least ``threshold``.
+    """Return the dict of misclassification costs with which a two-class model predicts the label ``positive`` if its probability
+    is at least ``threshold``.
 
     >>> compute_threshold_costs("yes", 0.2)
     {'yes': 4.0}

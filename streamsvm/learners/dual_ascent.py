@@ -38,23 +38,29 @@ class DualAscent(BudgetedEstimator):
     """
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return the initial state of the update rule; ``one_pass`` turns on the limits of single passes."""
+        """Return a dict with the initial values of the fields that dual coordinate ascent keeps in the model's memory.
+        ``one_pass`` is True if the limits on coefficients for single-pass learning apply, which is the case with ``averaging`` >
+        0.
+        """
         return {**super()._make_rule_state(), "one_pass": self.averaging > 0}
 
     def _list_fixed_fields(self) -> dict[str, Any]:
-        """Return fields of the block that the parameters determine: drift is only detected with averaging."""
+        """Return a dict of the fields in the model's memory that must keep their initial values, for the validation of saved
+        models: with ``averaging=0``, these include the fields of the drift detector, which is off.
+        """
         unused = [] if self.averaging > 0 else ["forgotten", "drifts"]
         return {**super()._list_fixed_fields(), **{name: self._rule_record[0][name].copy() for name in unused}}
 
     @property
     def n_learned(self) -> int:
-        """The number of rows learned so far. Rows of weight 0 do not count."""
+        """The number of rows that this model has learned so far. Rows of weight 0 do not count."""
         return super().n_learned + int(self._rule_record[0]["forgotten"])
 
     def learn_epochs(
         self, X: Any, y: Any, w: Any = 1.0, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None
     ) -> DualSolution:
-        """Learn a batch in several passes, each in random order.
+        """Learn the rows ``X`` with labels or targets ``y`` and weights ``w`` in several passes (``epochs``), each in random
+        order. Returns a `DualSolution`, which has the dual coefficient of each row.
 
         As in ``learn_many``, each row takes a step towards its margin. But here a row keeps its coefficient from pass to pass, so
         that later passes correct earlier steps. Nothing is reprocessed or replayed. Learning ends early after a pass without a
@@ -114,7 +120,9 @@ class DualAscent(BudgetedEstimator):
 
 
 def _check_passes(epochs: int, on_epoch: object) -> None:
-    """Raise a ValueError if an argument of `DualAscent.learn_epochs` is invalid."""
+    """Raise a ValueError unless ``epochs`` is an integer of at least 1, and ``on_epoch`` (the callback after each pass) is a
+    function or None.
+    """
     check_number("epochs", epochs, 1, inclusive=True, high=2**31, integer=True)
     if on_epoch is not None and not callable(on_epoch):
         raise ValueError(f"on_epoch must be a function of the solution or None, not {on_epoch!r}")
@@ -141,7 +149,10 @@ class DualSolution:
         return f"DualSolution(n_epochs={self.n_epochs}, rows={self._n_given})"
 
     def learn(self, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None) -> None:
-        """Make more passes; the parameters are as in ``learn_epochs``."""
+        """Train the model with more passes over the rows of this solution: at most ``epochs``, each in random order. ``on_epoch``
+        is called with the solution after each pass, and ends training if it returns True. Training also ends after a pass in
+        which no row changes the model.
+        """
         _check_passes(epochs, on_epoch)
         model = self._model
         rng = np.random.default_rng(int(draw_bits(model._block)))
@@ -168,18 +179,20 @@ class DualSolution:
                 return
 
     def _check_outputs(self) -> None:
-        """Raise a RuntimeError if the model has learned new labels since."""
+        """Raise a RuntimeError if the model has learned a new label since this solution was created, because its coefficients
+        lack that label.
+        """
         if self._model._n_outputs != self._coefficients.shape[1]:
             raise RuntimeError("the model has learned a label that is not in these rows: call learn_epochs again")
 
     @property
     def n_epochs(self) -> int:
-        """The number of passes so far."""
+        """The number of passes over the rows of this solution so far."""
         return len(self.n_stepped)
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The dual coefficient of each row, 0 for rows of weight 0.
+        """The dual coefficient of each row, float64 [n], or [n, classes] with three or more classes; 0 for rows of weight 0.
 
         For two classes they are alpha y (above 0 for the positive label), and in regression alpha - alpha*, float64 [n]. With
         three or more classes they are float64 [n, classes], in the order of the model's ``labels``.
@@ -189,7 +202,8 @@ class DualSolution:
         return coefficients[:, 0] if coefficients.shape[1] == 1 else coefficients
 
     def primal(self, output: OutputName = "auto") -> float:
-        """Return the primal objective of the budgeted model: |w|^2 / 2 + C sum of weight times loss.
+        """Return the primal objective of the budgeted model for the rows of this solution: |w|^2 / 2 + C sum of weight times
+        loss. ``output`` selects the last iterate, the average of the iterates, or the one that predictions use.
 
         With three or more classes C counts half, because the difference of two outputs is as large as the single output of two
         classes. This takes O(n B d), in float64.
@@ -216,7 +230,7 @@ class DualSolution:
         return float(0.5 * np.sum(a * self._compute_decisions(S, S, a)) + model.C * (self._weights @ losses))
 
     def dual(self) -> float:
-        """Return the dual objective of the rows' coefficients.
+        """Return the value of the dual objective for the dual coefficients of the rows of this solution, a float.
 
         The budget does not affect these coefficients, so the dual objective is a lower bound of the primal objective of any model
         with the same kernel and C. This takes O(m^2 d) for m rows with a coefficient other than 0, in float64.
@@ -234,13 +248,17 @@ class DualSolution:
         return float(gain - 0.5 * np.sum(a * self._compute_decisions(X, X, a)))
 
     def _get_scaled_rows(self) -> np.ndarray:
-        """Return the rows as the kernel receives them, float64 [n, features]."""
+        """Return the rows of this solution as the kernel receives them: with a column for each feature of the model, and scaled
+        if the model scales rows; float64 [n, features].
+        """
         X = scatter_columns(self._X, self._columns, self._model._store.used, np.float64)
         scale = self._model.scale_in_use
         return X if scale is None else scale.transform(X)
 
     def _compute_decisions(self, X: np.ndarray, S: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """Return kernel expansions [n, outputs] of rows [n, d], for support vectors [m, d] and coefficients [m, outputs]."""
+        """Return the kernel expansions K(X, S) a, float64 [n, outputs], of the rows ``X`` [n, d], with the support vectors ``S``
+        [m, d] and their coefficients ``a`` [m, outputs].
+        """
         h = self._model._store.views.header[0]
         decisions = np.empty((len(X), a.shape[1]))
         for start in range(0, len(X), _CHUNK_ROWS):

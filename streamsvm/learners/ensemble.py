@@ -40,23 +40,33 @@ from streamsvm.learners.scaling import ScalingEstimator
 
 
 def _describe_machine(width: float, C: float, resets: bool) -> str:
-    """Return the name of a kernel machine in reports."""
+    """Return the display name of a kernel machine of the ensemble, for reports. It contains ``width`` (a factor for the
+    ensemble's gamma), the regularisation constant ``C``, and whether the machine is reset on concept drift (``resets``).
+    """
     return f"{'resetting ' if resets else ''}dual ascent, gamma x {width:g}, C {C:g}"
 
 
 def _make_ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> KernelMachineExpert:
-    """Return a kernel classifier; ``width`` multiplies the ensemble's gamma."""
+    """Return the specification of a kernel SVM classifier in the ensemble, trained by dual coordinate ascent. ``width``
+    multiplies the ensemble's gamma, ``C`` is the regularisation constant, ``resets`` tells whether it starts from scratch on
+    concept drift, and ``budget`` is the maximum number of support vectors.
+    """
     state = {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1}
     return KernelMachineExpert(_describe_machine(width, C, resets), state, width, budget, resets=resets)
 
 
 def _make_linear_expert(C: float) -> LinearExpert:
-    """Return a linear learner of first order."""
+    """Return the specification of a linear SVM (trained by a first-order method) in the ensemble, with the regularisation
+    constant ``C``.
+    """
     return LinearExpert(f"linear, C {C:g}", {"C": C, "fit_intercept": 1.0})
 
 
 def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> LandmarkExpert:
-    """Return recursive least squares on landmarks; ``width`` multiplies the ensemble's gamma."""
+    """Return the specification of a kernel recursive least squares model in the ensemble, with ``budget`` landmarks. ``width``
+    multiplies the ensemble's gamma; ``forgetting_factor`` below 1 lets it forget old rows; ``kernel`` is the number of the
+    Gaussian or the polynomial kernel.
+    """
     horizon = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
     state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **INITIAL_STATE}
     kernel_name = "cubic" if kernel == POLY else f"gamma x {width:g}"
@@ -66,7 +76,10 @@ def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: fl
 def _make_regression_expert(
     width: float, C: float, resets: bool = False, budget: int = 150, corrects: Expert | None = None
 ) -> KernelMachineExpert:
-    """Return a kernel regression, which learns the error of the expert ``corrects`` if there is one."""
+    """Return the specification of a kernel support vector regression in the ensemble. ``width`` multiplies the ensemble's gamma,
+    and ``budget`` limits the support vectors. With ``corrects``, it learns the error of that other member (boosting), not the
+    target.
+    """
     name = _describe_machine(width, C, resets) + ("" if corrects is None else ", of what is not additive")
     return KernelMachineExpert(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)
 
@@ -80,7 +93,9 @@ _NEIGHBOURS = NeighboursExpert("nearest neighbours")
 
 
 def _make_classification_experts(budget: int) -> tuple[Expert, ...]:
-    """Return the experts of normal effort; ``budget`` is that of the two kernel machines that resolve fine detail."""
+    """Return the specifications of the members of a classification ensemble with ``effort="normal"``. ``budget`` is the maximum
+    number of support vectors of its two kernel machines that are never reset.
+    """
     return (
         *(_make_ascent_expert(width, 1.0, budget=budget) for width in (1.0, 4.0)),
         *(_make_ascent_expert(width, 1.0, resets=True) for width in (1.0, 4.0)),
@@ -216,11 +231,13 @@ class Ensemble(ScalingEstimator):
 
     @property
     def _dtype(self) -> Any:
-        """The dtype of rows before they are scaled."""
+        """The numpy dtype in which this model receives rows, before it scales them: float64."""
         return np.float64
 
     def _make_store(self, outputs: int, columns: int) -> EnsembleStore:
-        """Return a store with the memory of all experts."""
+        """Return a new memory for all members of the ensemble (`EnsembleStore`), with room for ``outputs`` decision values and
+        ``columns`` features.
+        """
         specs = self._expert_specs
         places = [expert.plan_memory(outputs) for expert in specs]
         store = EnsembleStore(places, self.max_features, outputs, self._has_targets, columns)
@@ -234,36 +251,47 @@ class Ensemble(ScalingEstimator):
         return store
 
     def _make_store_attributes(self, store: EnsembleStore) -> dict[str, Any]:
-        """Return the attributes that depend on the store; the experts' functions must be linked again."""
+        """Return a dict of the attributes to set on this ensemble when its memory is replaced by ``store``: views of the store's
+        arrays, the number of outputs, and flags that the compiled functions of its members must be linked again.
+        """
         v, inherited = store.views, super()._make_store_attributes(store)
         views = {"_row": v.unscaled[0], "_scores": v.scores, "_n_outputs": int(v.header[0]["n_outputs"])}
         return {**inherited, **views, "_is_connected": False, "_is_ready": False}
 
     @property
     def _expert_specs(self) -> tuple[Expert, ...]:
-        """The specifications of this model's experts."""
+        """The specifications of the members of this ensemble, a tuple of `Expert`, as chosen by ``effort``."""
         return self._specs_by_effort[self.effort]
 
     # Rows -----------------------------------------------------------------------------------------------------------------
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
-        """Link the experts' functions if necessary, and return an output of a row."""
+        """Return one output of the ensemble for the row ``x`` (a dict): ``output`` is a code for the decision value or the
+        probability. On the first call, the compiled functions of the members are linked.
+        """
         if not self._is_connected:
             self._connect_experts()
         return super()._compute_output(x, output)
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
-        """Link the experts' functions, and write the outputs of rows into ``values``."""
+        """Write the outputs of the ensemble for the rows of ``matrix`` [n, d] into ``values``. ``columns`` are the model's column
+        indices of the d features, and ``output`` is a code for decision values or probabilities. The compiled functions of the
+        members are linked first.
+        """
         self._connect_experts()
         super()._compute_matrix_outputs(matrix, columns, output, values)
 
     def _connect_experts(self) -> None:
-        """Compile the functions of the experts, and write their addresses into the block."""
+        """Compile the predict and update functions of the members of this ensemble, and write their addresses into the model's
+        memory, where compiled code calls them.
+        """
         ensemble.link_functions(self._store, (expert.functions for expert in self._expert_specs), self._combiner)
         self._is_connected = True
 
     def _prepare_to_learn(self, rows: int) -> None:
-        """Link the experts' functions, and compile budget maintenance if this number of rows could exceed a budget."""
+        """Compile the functions that are needed to learn ``rows`` more rows: those of the members on the first call, and those of
+        budget maintenance if a member could exceed its budget of support vectors.
+        """
         if not self._is_connected:
             self._connect_experts()
         if self._is_ready:
@@ -276,7 +304,9 @@ class Ensemble(ScalingEstimator):
             self._is_ready = True
 
     def _find_output_code(self, name: OutputName) -> int:
-        """Return the code of the output "auto"; raise a ValueError for others."""
+        """Return the code of the output ``"auto"`` (the decision value) for compiled code; raise a ValueError for any other
+        ``name``, because an ensemble cannot select the last or the average iterate.
+        """
         if name != "auto":
             raise ValueError(f"output must be 'auto': {type(self).__name__} combines the last and the average iterates")
         return super()._find_output_code(name)
@@ -285,7 +315,8 @@ class Ensemble(ScalingEstimator):
 
     @property
     def experts(self) -> list[ExpertReport]:
-        """The current error and weight of each output of each expert, a list of ``ExpertReport``.
+        """A report on each output of each member of the ensemble: a list of ``ExpertReport`` with its current error, and its
+        weight in the combined prediction.
 
         Each entry has the ``name`` of the expert, the ``output`` (such as ``"last"`` or ``"average"`` iterate), the ``error``
         over about the last 1,000 rows (the fraction of wrong labels, or the mean absolute error in the unit of the target) and
@@ -298,7 +329,9 @@ class Ensemble(ScalingEstimator):
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
 
     def _find_known_rows(self, x: Mapping[Any, Any]) -> KnownRows:
-        """Return the rows of the instance memory, or else the support vectors of a kernel machine."""
+        """Return the rows that this ensemble stores, with their distances to the row ``x`` and their labels or targets: the rows
+        of its k-nearest-neighbours member or, without one, the support vectors of a kernel machine.
+        """
         self._compute_output(x, iterates.DECISION)  # computes the distances to the rows of an instance memory
         experts = list(zip(self._expert_specs, self._store.stores, strict=True))
         for memory in (stores[0] for expert, stores in experts if isinstance(expert, NeighboursExpert)):
@@ -310,14 +343,16 @@ class Ensemble(ScalingEstimator):
         return KnownRows(vectors, distances, labels, "support vectors")
 
     def _unscale_targets(self, targets: np.ndarray) -> np.ndarray:
-        """Return scaled targets in their original unit; indices of labels are returned unchanged."""
+        """Convert standardised regression ``targets`` [n] to the original unit of the target. In classification, they are label
+        indices, and are returned unchanged.
+        """
         if not self._has_targets:
             return targets
         moments = self._store.views.target_moments[0]
         return moments[1] + self._error_unit * targets.astype(np.float64)
 
     def merge_with(self, *models: Any, **units: Any) -> NoReturn:  # noqa: ARG002
-        """Raise a ValueError: ensembles cannot be merged, unlike a `BSGDClassifier` and other single learners."""
+        """Raise a ValueError, because ensembles cannot be merged, unlike single learners such as `BSGDClassifier`."""
         raise ValueError(
             f"models of {type(self).__name__} cannot be merged: the stack of each is fitted to the decision values of its own "
             "experts, and there are no rows to fit a new stack to. To merge models, use BSGDClassifier or BSCAClassifier, their "
@@ -326,16 +361,20 @@ class Ensemble(ScalingEstimator):
 
     @property
     def _error_unit(self) -> float:
-        """The factor from errors of scaled targets to errors in the unit of the target."""
+        """The factor that converts errors of standardised targets to the original unit of the target; 1 in classification."""
         return 1.0
 
     @property
     def active_combiner(self) -> str:
-        """The source of current predictions: ``"stacks"``, ``"votes"`` (in regression a weighted mean) or ``"best"`` expert."""
+        """The name of the method that currently combines the predictions of the ensemble's members: ``"stacks"`` (stacking),
+        ``"votes"`` (weighted votes, or in regression a weighted mean) or ``"best"`` (the best member alone).
+        """
         return ("stacks", "votes", "best")[int(self._rule_record[0]["choice"])]
 
     def _check_experts(self) -> None:
-        """Raise a ValueError if the state of an expert, which was read from a file, does not fit the parameters."""
+        """Raise a ValueError if the saved state of a member of this ensemble, which was read from a file, is invalid or does not
+        fit the parameters.
+        """
         for expert, stores in zip(self._expert_specs, self._store.stores, strict=True):
             for store in stores:
                 expert.check_store(store, self._n_outputs, self._loss)

@@ -45,7 +45,10 @@ class OnlineEstimator(StoreEstimator):
     # Learning ---------------------------------------------------------------------------------------------------------------
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
-        """Learn a row for which the model needs ``outputs`` outputs. A refused row does not change the model."""
+        """Learn one row ``x`` (a dict of feature name to number) with its numeric ``target`` and its ``weight``. ``outputs`` is
+        the number of decision values that the model needs, which can grow with a new label. Raises a ValueError for an invalid
+        row; then the model does not change.
+        """
         store, n_features = self._store, self._store.used
         try:
             if self._features.fill_row(self._row, x, True):
@@ -61,7 +64,9 @@ class OnlineEstimator(StoreEstimator):
             self._features.raise_for_row(x)
 
     def _learn_batch(self, batch: Batch) -> None:
-        """Learn all rows of a batch, or raise a ValueError for the first invalid one without learning any."""
+        """Learn the rows of ``batch`` (a matrix with names, targets and weights) in order. If a row is invalid, raise a
+        ValueError with its number, and learn none of the rows.
+        """
         with self._rollback_names_on_error():
             targets, outputs = self._encode_targets(batch)
             columns = self._admit_features(batch)
@@ -79,31 +84,43 @@ class OnlineEstimator(StoreEstimator):
                 self._resize(int(outputs[-1]))
 
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
-        """Learn valid rows that need the current number of outputs, in one compiled call."""
+        """Learn rows that are already validated, in one compiled call. ``X`` [n, d] are the rows, ``columns`` [d] the model's
+        column indices of their features, and ``targets`` and ``weights`` are float64 [n]. Raises a RuntimeError if a budget is
+        full and cannot be maintained.
+        """
         if learn_rows(self._rule.address, self._block, self._used_row, X, columns, targets, weights) < len(targets):
             self._raise_full_error()
 
     def _raise_full_error(self) -> NoReturn:
-        """Raise the error for a row that was not learned because the budget is full; only models with a budget have one."""
+        """Raise the error for a row that could not be learned because the budget of support vectors is full. Models without a
+        budget do not implement it.
+        """
         raise NotImplementedError
 
     def _prepare_to_learn(self, rows: int) -> None:
-        """Compile the functions that learning this number of rows may need, if they are not compiled yet."""
+        """Compile the functions that are needed to learn ``rows`` more rows, unless they are compiled already. By default,
+        nothing needs to be compiled.
+        """
 
     @contextmanager
     def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
-        """Multiply the weights of a batch by those of its classes, if there are any; count the rows if the block succeeds.
+        """Yield a copy of ``batch`` for a ``with`` statement, with row weights multiplied by class weights, and keep the class
+        counts only if the statement succeeds. By default, models have no class weights, and ``batch`` is returned unchanged.
 
         Balanced weights are based on the class counts up to each row, or with ``together`` on those after all rows.
         """
         yield batch
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels or targets as numbers, float64 [n], and the number of outputs that each row needs, int64 [n]."""
+        """Convert the labels or targets of ``batch`` to numbers, float64 [n], and return them with the number of decision values
+        (outputs) that the model needs from each row on, int64 [n].
+        """
         raise NotImplementedError
 
     def _admit_features(self, batch: Batch) -> np.ndarray:
-        """Add the features of a batch, and return their columns, int64 [features]; raise a ValueError if a row is invalid."""
+        """Add the feature names of ``batch`` to the model, and return the column index of each, int64 [features]. Raise a
+        ValueError if there are too many names, or a row has a number that is not finite or too large.
+        """
         features, matrix, names = self._features, batch.matrix, batch.names
         columns = features.find_columns(names, True) if matrix.shape[0] else np.empty(0, np.int64)
         self._grow_columns()
@@ -117,20 +134,26 @@ class OnlineEstimator(StoreEstimator):
         return columns
 
     def _find_first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        """Return the index of the first row with a number that is not finite or is too large; -1 if all rows are valid."""
+        """Return the index of the first row of ``matrix`` [n, d] that has an invalid number (NaN, infinite or too large), or -1
+        if all rows are valid. ``columns`` [d] are the model's column indices of the features.
+        """
         are_distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
         is_scaled = getattr(self, "scaling", None) is not None
         return int(decisions.find_refused_row(self._used_row, matrix, columns, bool(are_distinct), is_scaled))
 
     def _raise_row_error(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
-        """Raise a ValueError with the number of a row and its invalid feature."""
+        """Raise a ValueError that names the invalid feature of a row. ``row`` has its numbers [d], ``names`` the d feature names,
+        and ``number`` is its position in the batch, for the message.
+        """
         try:
             self._features.raise_for_row(dict(zip(names, row.tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from None
 
     def _rollback_row(self, n_features: int, store: Any) -> None:
-        """Return to the store and the number of features before a refused row."""
+        """Undo the changes of a row that was refused: return to the memory ``store`` and to the first ``n_features`` feature
+        names, as before the row.
+        """
         if store is not self._store:
             self._use_store(store)
         self._features.forget_names(n_features)
@@ -138,7 +161,9 @@ class OnlineEstimator(StoreEstimator):
 
     @contextmanager
     def _rollback_names_on_error(self) -> Iterator[None]:
-        """Remove the feature names and labels that were added inside the block, if it raises or is interrupted."""
+        """Return a context manager that removes the feature names which this model has added inside the ``with`` statement, if
+        the statement raises an exception or is interrupted.
+        """
         n_features, store, order = self._store.used, self._store, self._features.order
         try:
             yield
@@ -151,16 +176,18 @@ class OnlineEstimator(StoreEstimator):
 
     @property
     def _output_address(self) -> int:
-        """The address of the compiled output function."""
+        """The memory address of the compiled function that computes this model's outputs, for calls from other compiled code."""
         return get_address(self._output_function, OUTPUT_SIGNATURE, "f8")
 
     @property
     def _used_row(self) -> np.ndarray:
-        """The part of the current row that has features, a view [features]."""
+        """A view [features] of the part of the current row (an array in the model's memory) that has features so far."""
         return self._row[: self._store.used]
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
-        """Return an output of a row, by its code in `iterates`; raise a ValueError if a feature is not finite."""
+        """Return an output of the model for the row ``x`` (a dict). ``output`` is a code: decision value, probability, or value
+        of the last or average iterate. Raises a ValueError if a feature is not a finite number.
+        """
         self._features.fill_row(self._row, x, False)
         f: float = self._output_function(self._block, output)
         if f != f:
@@ -168,7 +195,9 @@ class OnlineEstimator(StoreEstimator):
         return f
 
     def _compute_outputs(self, X: Any, output: int) -> tuple[np.ndarray, Any]:
-        """Return an output of each row of a frame or array, float64 [n, 1 or more], and the frame (None for an array).
+        """Return the outputs of the model for the rows of ``X`` (a frame or array), float64 [n, 1 or more], and the frame itself,
+        or None for an array. ``output`` is a code: decision values, probabilities, or values of the last or average iterate.
+        Raises a ValueError for an invalid row.
 
         With several outputs, column 0 is the index of the best output, and the others are the values of all outputs.
         """
@@ -187,11 +216,17 @@ class OnlineEstimator(StoreEstimator):
         return values, like
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
-        """Write the outputs of rows [n, features] into ``values``, as in `_compute_outputs`; NaN for rows that are refused."""
+        """Write the outputs of the model for the rows of ``matrix`` [n, d] into ``values`` [n, 1 or more], with NaN for rows with
+        invalid numbers. ``columns`` [d] are the model's column indices of the features, and ``output`` is a code for the kind of
+        output.
+        """
         compute_outputs(self._output_address, self._block, self._used_row, self._scores, matrix, columns, output, values)
 
     def _warn_of_names(self, names: list[Hashable], columns: np.ndarray, is_array: bool) -> None:
-        """Warn if the model has learned none of the columns, or if an array has fewer columns than the model has features."""
+        """Warn the user if the rows to predict do not fit the model: if it has learned none of their feature ``names``, or if
+        they are an array (``is_array``) with fewer columns than the model has features. ``columns`` are the names' column
+        indices, or -1.
+        """
         n_features = len(self._features)
         if names and (columns < 0).all():
             learned = ", ".join(map(short_repr, self.feature_names[:5])) + ", ..." * (n_features > 5)
@@ -203,32 +238,43 @@ class OnlineEstimator(StoreEstimator):
             warn(f"X has {len(names):,} columns, but the model has learned {n_features:,} features: the others count as 0")
 
     def _find_output_code(self, name: OutputName) -> int:
-        """Return the code of an output in `iterates`. Without averaging, the average is the last iterate."""
+        """Return the code that compiled code uses for the output ``name``: ``"auto"``, ``"last"`` or ``"average"`` iterate. For a
+        model without averaging, it is always that of the last iterate. Raises a ValueError for other names.
+        """
         check_one_of("output", name, _OUTPUT_CODES)
         return iterates.LAST_ITERATE if self.averaging == 0 else _OUTPUT_CODES[name]
 
     @property
     def follows_average(self) -> bool:
-        """Whether predictions currently follow the average iterate, and not the last one."""
+        """Whether predictions currently use the average of the iterates (True), or the last iterate (False): the one with fewer
+        recent errors.
+        """
         return bool(iterates.is_average_better(self._common[0]))
 
     # Starting from another model ----------------------------------------------------------------------------------------------
 
     def _check_unlearned(self, n_learned: int) -> None:
-        """Raise a ValueError if this model has learned anything, or if ``n_learned`` is invalid."""
+        """Raise a ValueError if this model has already learned something, or if ``n_learned``, the number of rows to count as
+        learned by a warm start, is not an integer of at least 0.
+        """
         if self.feature_names or self.n_learned or getattr(self, "n_support", 0):
             raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
         check_number("n_learned", n_learned, 0, inclusive=True, high=2**61, integer=True)
 
     def _check_start_names(self, n: int, names: Sequence[Hashable] | None) -> list[Hashable]:
-        """Return n feature names to start with, by default 0, 1, ...; raise a ValueError if they are invalid."""
+        """Return the ``n`` feature names for a warm start as a list: ``names``, or 0, 1, ..., n - 1 if None. Raise a ValueError
+        if there are not exactly n different names, or more than ``max_features``.
+        """
         names = list(range(n) if names is None else names)
         if len(names) != n or len(set(names)) != n or n > self.max_features:
             raise ValueError(f"feature_names must be {n} different names, and at most max_features={self.max_features}")
         return names
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        """Add the labels of another model; return -1 if its decision values have the opposite sign in this model, or else 1."""
+        """Add the labels of another model to this new model, for a warm start from its ``outputs`` decision values, and return
+        the factor 1 or -1 for its coefficients. By default, models have no labels: raise a ValueError if there are any, or
+        several outputs.
+        """
         if labels is not None or outputs != 1:
             raise ValueError(f"{type(self).__name__} has one output and no labels")
         return 1.0
@@ -236,7 +282,7 @@ class OnlineEstimator(StoreEstimator):
     # Columns and explanations -------------------------------------------------------------------------------------------------
 
     def note_columns(self, names: Sequence[Hashable]) -> None:
-        """Remember the column order of a table, so that an exported model takes the numbers of a row in this order.
+        """Remember ``names``, the column order of a table, so that an exported model expects the numbers of a row in this order.
 
         `learn_many` with a frame, and loops over files with columns, call it. Dicts have no column order: if none is set, an
         exported model takes numbers in the natural order of their names (f2 before f10). Only the first order that differs from
@@ -268,7 +314,8 @@ class OnlineEstimator(StoreEstimator):
         groups: Mapping[Any, Hashable] | None = None,
         label: Any = None,
     ) -> Explanation:
-        """Return the contribution of each feature to the decision for a row, compared with a typical row.
+        """Return the contribution of each feature to the model's decision for the row ``x``, compared with its decision for a
+        typical row.
 
         This takes two decision values per feature, which are computed in one compiled call.
 
@@ -292,7 +339,8 @@ class OnlineEstimator(StoreEstimator):
         return explain(self, x, typical, groups, label)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the stored rows of each label that are nearest to a row.
+        """Return the stored rows (or support vectors) that are nearest to the row ``x``, at most ``n`` of each label, with their
+        distances.
 
         An ensemble with an instance memory returns rows of that memory, at the distance that weights their votes. A kernel
         machine returns support vectors, at the Euclidean distance of scaled features; a support vector belongs to the label with
@@ -319,12 +367,16 @@ class OnlineEstimator(StoreEstimator):
         return find_examples(self, x, n)
 
     def _find_known_rows(self, x: Mapping[Any, Any]) -> KnownRows:  # noqa: ARG002
-        """Return the stored rows and their distances to a row; raise a ValueError if the model does not store rows."""
+        """Return the rows or support vectors that the model stores, with their distances to the row ``x`` and their labels or
+        targets. Raise a ValueError if this kind of model does not store rows.
+        """
         raise ValueError(f"a {type(self).__name__} stores no rows that could be examples")
 
 
 def _split_by_outputs(outputs: np.ndarray) -> list[tuple[slice, int]]:
-    """Split rows into slices that need the same number of outputs; return each slice with that number."""
+    """Split consecutive rows into slices that need the same number of decision values (outputs). ``outputs``, int64 [n], has that
+    number for each row; the result is a list of (slice, number) pairs.
+    """
     if not len(outputs):
         return []
     bounds = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(outputs)]

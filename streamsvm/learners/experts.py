@@ -29,7 +29,9 @@ _AVERAGING, _EPSILON = 3000, 0.1  # the defaults of these parameters in the lear
 
 
 def read_common(store: Any) -> Any:
-    """Return the common state of an expert's store: the record that all learners have."""
+    """Return the record of statistics that every learner keeps at the start of its memory (such as step counter, scale factor and
+    recent errors), as a writable view. ``store`` is the memory of one member of an ensemble.
+    """
     return view_record(store.block, STATE_BEGIN, iterates.COMMON_STATE)
 
 
@@ -44,20 +46,27 @@ class Expert:
     functions: ClassVar[ExpertFunctions]
 
     def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
-        """Return the memory that the expert needs in a model with this number of outputs."""
+        """Return the description of the memory (`ExpertSpec`) that this member of an ensemble needs if the ensemble has
+        ``outputs`` decision values for a row.
+        """
         return ExpertSpec(len(self.outputs))
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:
-        """Initialise a new store. ``random`` seeds its random choices; ``loss`` is a loss of `iterates`."""
+        """Write the initial state of this member of an ensemble into its new memory ``store``. ``random`` is the seed of its
+        random choices, and ``loss`` the code of the loss function.
+        """
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
-        """Increase the number of outputs from ``before`` to ``outputs``, without changing decisions.
+        """Change the memories ``stores`` of this member of an ensemble from ``before`` to ``outputs`` decision values, without a
+        change of decisions. ``positive`` (0 or 1) is the index of the label that was positive with a single decision value.
 
         A single output f becomes two: f for the label with the index ``positive``, and -f for the other one.
         """
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:
-        """Raise a ValueError if the state of a store, which was read from a file, does not fit the model."""
+        """Raise a ValueError if the memory ``store`` of this member of an ensemble, which was read from a file, is invalid for a
+        model with this number of ``outputs`` and this ``loss``. By default, nothing is checked.
+        """
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,15 @@ class LearnerExpert(Expert):
     learned: ClassVar[Mapping[str, Any]] = iterates.COMMON_RANGES
 
     def get_states(self, store: Any) -> tuple[Any, Any]:
-        """Return the two records of a store: the common state, and the state of the update rule."""
+        """Return two views of records in the memory ``store``: the statistics that every learner has, and the state of this
+        member's own update rule.
+        """
         return read_common(store), view_record(store.block, iterates.RULE_STATE_OFFSET, self.dtype)
 
     def _make_initial_states(self, loss: int) -> tuple[Any, Any]:
-        """Return the two records of a new store."""
+        """Return the initial values of the two records in this member's memory: the statistics that every learner has, and the
+        state of its update rule. ``loss`` is the code of the loss function.
+        """
         common, rule_record = np.zeros(1, iterates.COMMON_STATE)[0], np.zeros(1, self.dtype)[0]
         epsilon = _EPSILON if loss == iterates.EPSILON_INSENSITIVE else 0.0
         initial = {"scale": 1.0, "average_v": 1.0, "slope": iterates.INITIAL_SLOPE, "horizon": _AVERAGING, "gamma_rows": -1}
@@ -85,14 +98,18 @@ class LearnerExpert(Expert):
         return common, rule_record
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:
-        """Write the common state and the state of the update rule into a new store."""
+        """Write the initial statistics and the initial state of the update rule into this member's new memory ``store``.
+        ``random`` is the seed of its random choices, and ``loss`` the code of the loss function.
+        """
         common, rule_record = self._make_initial_states(loss)
         common["random"] = random
         state = np.frombuffer(common.tobytes() + rule_record.tobytes(), np.uint8)
         store.block[STATE_BEGIN : STATE_BEGIN + len(state)] = state
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:  # noqa: ARG002
-        """Raise a ValueError if a field of the two states is out of its range."""
+        """Raise a ValueError if a statistic, or a field of the update rule's state, is out of its valid range in the memory
+        ``store``, which was read from a file.
+        """
         for saved, initial in zip(self.get_states(store), self._make_initial_states(loss), strict=True):
             check_record(saved, initial, self.learned)
 
@@ -111,17 +128,23 @@ class KernelExpert(LearnerExpert):
 
     @property
     def _kernel_numbers(self) -> dict[str, float]:
-        """The kernel parameters that do not depend on the model."""
+        """The kernel parameters of this member of an ensemble that are fixed in advance: a dict with the kernel's number,
+        ``degree`` and ``coef0``, but not gamma.
+        """
         return {"kernel": self.kernel, "degree": 3, "coef0": 1.0 if self.kernel == POLY else 0.0}
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:
-        """Write the states and the kernel parameters into a new store."""
+        """Write the initial state and the kernel parameters into this member's new memory ``store``. ``random`` is the seed of
+        its random choices, and ``loss`` the code of the loss function.
+        """
         super().initialize_store(store, random, loss)
         for name, value in {**self._kernel_numbers, "gamma": self.width}.items():
             store.views.header[name] = value
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:
-        """Raise a ValueError if the states or the kernel parameters do not fit the model."""
+        """Raise a ValueError if the state, the kernel parameters or the number of outputs in the memory ``store``, which was read
+        from a file, do not fit this kernel machine of the ensemble.
+        """
         super().check_store(store, outputs, loss)
         for name, value in {"n_outputs": self.rows_per_output * outputs, **self._kernel_numbers}.items():
             if store.views.header[0][name] != value:
@@ -144,11 +167,15 @@ class KernelMachineExpert(KernelExpert):
     dtype: ClassVar[np.dtype[np.void]] = ascent.state
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
-        """Return memory for the support vectors, with coefficients of both iterates."""
+        """Return the description of the memory (`ExpertSpec`) of this kernel machine: room for its budget of support vectors,
+        with two coefficients (last and average iterate) for each of ``outputs`` decision values.
+        """
         return ExpertSpec(2, SupportVectorStore, {"budget": self.budget, "outputs": 2 * outputs})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
-        """Use more rows of coefficients; two labels become two outputs."""
+        """Change the memory of this kernel machine (the only item of ``stores``) from ``before`` to ``outputs`` decision values.
+        A single one is split into one for each of two labels; ``positive`` (0 or 1) is the index of the positive label.
+        """
         if before == 1:
             split_output(stores[0].views, positive)
         stores[0].n_outputs = 2 * outputs
@@ -162,11 +189,16 @@ class LinearExpert(LearnerExpert):
     dtype: ClassVar[np.dtype[np.void]] = linear_step.STATE
 
     def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
-        """Return memory for one store per output."""
+        """Return the description of the memory (`ExpertSpec`) of this linear model: weights of the last and the average iterate,
+        in a separate store for each decision value.
+        """
         return ExpertSpec(2, WeightStore, {"takes_rows": False})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
-        """Initialise the stores of new outputs; the second of two labels gets the negative weights."""
+        """Initialise the weights for new labels in ``stores``, one for each of ``outputs`` decision values. If there was a single
+        one for two labels (``before`` is 1), the negative label gets the negative weights; ``positive`` (0 or 1) is the index of
+        the positive label.
+        """
         if before == 1:
             stores[1].block[:] = stores[0].block
             weights = stores[1 - positive].views
@@ -189,15 +221,21 @@ class LandmarkExpert(KernelExpert):
     learned: ClassVar[Mapping[str, Any]] = MappingProxyType({**iterates.COMMON_RANGES, **least_squares.STATE_RANGES})
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
-        """Return memory for the landmarks and the normal equations."""
+        """Return the description of the memory (`ExpertSpec`) of this kernel least squares model: room for its landmarks, and for
+        the normal equations of ``outputs`` decision values.
+        """
         return ExpertSpec(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
-        """Initialise the weights of new outputs."""
+        """Initialise the weights for new labels in this model's memory (the only item of ``stores``), when the number of decision
+        values increases from ``before`` to ``outputs``. ``positive`` (0 or 1) is the index of the positive one of two labels.
+        """
         grow_outputs(stores[0].block, before, outputs, positive)
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:
-        """Raise a ValueError if the states, the kernel parameters or the stored rows do not fit the model."""
+        """Raise a ValueError if the memory ``store``, which was read from a file, is invalid for this kernel least squares model:
+        if its state, its kernel parameters, the number of its stored rows, or their labels do not fit.
+        """
         super().check_store(store, outputs, loss)
         rule_record = self.get_states(store)[1]
         check_stored_rows(store, rule_record)
@@ -217,7 +255,9 @@ class SecondOrderExpert(Expert):
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(newton.predict_second_order, newton.update_second_order)
 
     def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
-        """Return memory for a matrix of features by features, which is part of the ensemble's arrays."""
+        """Return the description of the memory (`ExpertSpec`) of this linear model of second order. Its matrix [features,
+        features] is part of the ensemble's own arrays, so it needs no memory of its own.
+        """
         return ExpertSpec(1, is_second_order=True)
 
 
@@ -259,17 +299,23 @@ class NeighboursExpert(Expert):
     )
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
-        """Return memory for the stored rows: twice as many with three or more labels."""
+        """Return the description of the memory (`ExpertSpec`) of this k-nearest-neighbours model: room for ``rows`` stored rows,
+        or twice as many with three or more labels.
+        """
         return ExpertSpec(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
-        """Change stored targets from signs of two labels to indices."""
+        """Convert the targets of the stored rows from signs (1 and -1 for two labels) to label indices, when the number of
+        decision values increases from 1. ``positive`` (0 or 1) is the index of the label with the sign 1.
+        """
         if before == 1:
             targets = stores[0].views.targets[: stores[0].n_rows]
             targets[:] = np.where(targets == 1.0, positive, 1 - positive)
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:
-        """Raise a ValueError if a stored target is not a label of the model."""
+        """Raise a ValueError if a target of the stored rows in ``store``, which was read from a file, is not an index of one of
+        the model's labels.
+        """
         if loss == iterates.HINGE and not np.isin(store.views.targets, np.arange(max(outputs, 2))).all():
             raise ValueError("the saved model is corrupt: its instance memory has targets that are not labels")
 
@@ -284,15 +330,19 @@ class ForestExpert(Expert):
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_labels, forest.update_labels, forest.rescale_forest)
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
-        """Return memory for the trees and their rows."""
+        """Return the description of the memory (`ExpertSpec`) of this forest of classification trees: room for the trees and
+        their stored rows, with counts for each label.
+        """
         return ExpertSpec(2, ForestStore, {"rows": self.rows, "labels": max(outputs, 2)})
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:  # noqa: ARG002
-        """Seed the random choices of a new store."""
+        """Write the seed ``random`` of the forest's random choices into its new memory ``store``."""
         store.views.header["random"] = random
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
-        """Exchange the first two labels in all trees, if the positive one came first."""
+        """Exchange label indices 0 and 1 in all trees, if a forest for two labels gets a third one and its positive label arrived
+        first (``positive`` is 0): the forest numbers two labels as negative and positive, but more labels by arrival.
+        """
         if before == 1 and positive == 0:
             stores[0].swap_labels()
 
@@ -305,5 +355,7 @@ class RegressionForestExpert(ForestExpert):
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_targets, forest.update_targets, forest.rescale_forest)
 
     def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
-        """Return memory for the trees and their rows."""
+        """Return the description of the memory (`ExpertSpec`) of this forest of regression trees: room for the trees and their
+        stored rows.
+        """
         return ExpertSpec(2, ForestStore, {"rows": self.rows, "labels": 0})

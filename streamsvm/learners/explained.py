@@ -31,7 +31,10 @@ class KnownRows(NamedTuple):
 def explain(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, label: Any
 ) -> Explanation:
-    """Return the contribution of each feature to a learner's decision for a row; see `OnlineEstimator.explain_one`."""
+    """Return the contribution of each feature to the decision of an online learner ``model`` for the row ``x``, compared with the
+    row ``typical``; the parameters are those of `OnlineEstimator.explain_one`. Raises a ValueError if the model has learned
+    nothing, or does not know the ``label``.
+    """
     if not model.feature_names:
         raise ValueError("the model has learned nothing yet: there is no decision to explain")
     scale = getattr(model, "scale_in_use", None)
@@ -53,7 +56,9 @@ def explain(
 
 
 def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
-    """Return the stored rows that are nearest to a row, n of each label; see `OnlineEstimator.examples_one`."""
+    """Return the rows or support vectors that an online learner ``model`` stores and that are nearest to the row ``x``: at most
+    ``n`` of each label. Raises a ValueError if it has learned nothing or stores no rows.
+    """
     check_number("n", n, 1, inclusive=True, integer=True)
     if not model.feature_names:
         raise ValueError("the model stores no rows that could be examples: it has learned nothing yet")
@@ -72,7 +77,9 @@ def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
 
 
 def _get_names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
-    """Return the name of each feature column, and its value in a row; hashed names that share a column are joined and summed."""
+    """Return a list with the name of each feature column of ``model``, and a dict of name to value for the row ``x``. If names
+    are hashed to the same column, the names are joined, and the values added.
+    """
     names: list[Hashable] = list(model.feature_names)
     if model.overflow != "hash" or len(names) < model.max_features:
         return names, {name: x.get(name, 0.0) for name in names}
@@ -85,14 +92,19 @@ def _get_names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashab
 
 
 def _read_row(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
-    """Return a row as an array [features], and the model's output for it; raise a ValueError if the row is invalid."""
+    """Return the row ``x`` as an array [features] with the columns of ``model``, and the model's decision value for it. Raise a
+    ValueError if the row is invalid.
+    """
     decision = model._compute_output(x, iterates.DECISION)
     model._features.fill_row(model._row, x, False)
     return model._used_row.copy(), decision
 
 
 def _choose_label(model: Any, decision: float, label: Any) -> tuple[Any, int]:
-    """Return the label to explain, by default the prediction, and its index; 1 is the positive one of two labels."""
+    """Return the label whose decision is to be explained, and its index among the labels (0 for the negative and 1 for the
+    positive one of two). It is ``label``, or if None the label that ``model`` predicts for its output ``decision``. A regressor
+    returns the prediction and 1.
+    """
     encoder, labels = getattr(model, "_labels", None), _list_labels(model)
     if label is not None and label not in labels:
         raise ValueError(f"the model has no label {short_repr(label)} to explain")
@@ -104,13 +116,17 @@ def _choose_label(model: Any, decision: float, label: Any) -> tuple[Any, int]:
 
 
 def _list_labels(model: Any) -> list[Any]:
-    """Return the labels of a model in the order of their indices, the negative one of two first; empty without labels."""
+    """Return the labels of ``model`` as a list in the order of their indices (the negative one of two labels first). It is empty
+    for models without labels, such as regressors.
+    """
     encoder = getattr(model, "_labels", None)
     return [] if encoder is None else encoder.class_labels or [encoder.decode(-1.0), encoder.decode(1.0)]
 
 
 def find_vector_labels(coefficients: np.ndarray, has_labels: bool) -> np.ndarray:
-    """Return the index of the label of each support vector, from coefficients [outputs, m]; None for each without labels."""
+    """Return the index of the label of each of m support vectors, an array [m]: that of the largest of its ``coefficients``
+    [outputs, m], or with one output the sign (0 or 1). All are None if the model has no labels (``has_labels=False``).
+    """
     if not has_labels:
         return np.full(coefficients.shape[1], None)
     return np.argmax(coefficients, 0) if len(coefficients) > 1 else coefficients[0] > 0.0
