@@ -98,7 +98,7 @@ class Transaction(MessageSender):
             self._begin_time = time.monotonic()
 
     def commit(self, offsets: Mapping[tuple[str, int], int], group: str | None) -> None:
-        """Commit all messages since the last commit, and ``offsets``, by topic and partition, for ``group`` unless it is None.
+        """Commit all messages since the last commit, and ``offsets`` of a ``group``, by topic and partition, if there is one.
 
         A TakenOverError means that nothing was committed. The message of a CheckpointError says if that is unknown.
         """
@@ -200,7 +200,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     topic
         Name of the model topic.
     name
-        Name of the model in the topic, by which a process that is started again finds its checkpoints.
+        Name of the model in the topic. A restarted process finds its checkpoints by this name.
     group
         Consumer group whose offsets of a `KafkaSource` of this cluster are committed with each checkpoint. None commits none.
     trusted

@@ -166,7 +166,7 @@ class MessageSource(Source):
         self.has_names: bool = codec.has_names
         self._has_tables = isinstance(codec, TableCodec)  # many rows in each message
         self._partly_read: PartlyReadMessage | None = None
-        # By partition: the offset of the message at which a checkpoint stands, and the number of its rows that were learned.
+        # By partition: the offset of the message within which a checkpoint was written, and the number of its learned rows.
         self._rows_to_skip: dict[int, tuple[int, int]] = {}
 
     def describe_place(self, message: TopicMessage) -> str:

@@ -1,4 +1,4 @@
-"""Model topics: compacted topics with one partition, in which each message is a checkpoint. Finds the newest checkpoint."""
+"""Model topics: compacted topics with one partition, whose messages are checkpoints. Finds the newest checkpoint."""
 
 from __future__ import annotations
 

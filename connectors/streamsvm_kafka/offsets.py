@@ -93,7 +93,7 @@ class TopicOffsets:
             raise BrokerUnreachableError(text) from error
 
     def find_start_offsets(self, start: StartPoint, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return the offset at which reading starts in each partition, given its first and its end offset.
+        """Return the start offset of each partition, given its first and its end offset.
 
         Raise a BrokerUnreachableError if the broker does not respond, and another StreamError if ``start`` names an unknown
         partition, or an offset that its partition does not hold.

@@ -45,7 +45,7 @@ TAKE_OVER_SECONDS = 3.0 * SESSION_SECONDS
 
 
 class _Assignment:
-    """A partition that is assigned to the worker. Source and loop are None until its folder can be locked."""
+    """A partition that is assigned to the worker. It has no source and loop until its folder can be locked."""
 
     def __init__(self) -> None:
         self.wait_start = time.monotonic()
@@ -333,7 +333,7 @@ class PartitionWorker:
             return True
         try:  # transaction markers and tombstones may follow the last row
             return not assignment.source.has_rows and (self._consumer.position(number) or 0) >= assignment.end_offset
-        except KafkaError:  # the partition is no longer assigned, or the broker is unreachable
+        except KafkaError:  # the partition was revoked, or the broker is unreachable
             return False
 
     def _learn_messages(

@@ -128,7 +128,7 @@ class KafkaSource(MessageSource):
         """The position of the next row: the next offset of each partition, and the name of the label.
 
         ``{"topic": ..., "topic_id": ..., "label": "y", "offsets": {"0": 17, ...}, "end_offsets": {"0": 40, ...},
-        "next_partition": 0}``. In an endless stream, the value of ``"end_offsets"`` is None. Within a message of many rows,
+        "next_partition": 0}``. In an endless stream, ``"end_offsets"`` has the value None. Within a message of many rows,
         ``"rows_taken": {"0": 250}`` has the number of its rows that were read, by partition.
         """
         reader = self._reader

@@ -1,4 +1,4 @@
-"""Messages of a topic in columns: the form in which clients return them and sources read them."""
+"""Messages of a topic in columns, as clients return them and sources read them."""
 
 from __future__ import annotations
 

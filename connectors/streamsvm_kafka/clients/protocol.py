@@ -64,10 +64,10 @@ class TopicConsumer(Protocol):
         """Join the group. Each partition that it assigns is paused until `resume_at`."""
 
     def resume_at(self, partition: int, offset: int) -> None:
-        """Fetch a partition from an offset on; do nothing if it is no longer assigned."""
+        """Fetch a partition from an offset on; do nothing if it was revoked."""
 
     def pause_partition(self, partition: int) -> None:
-        """Stop fetching from a partition until `resume_at`; do nothing if it is no longer assigned."""
+        """Stop fetching from a partition until `resume_at`; do nothing if it was revoked."""
 
     def poll(self, seconds: float) -> dict[int, Messages]:
         """Return newly fetched messages by partition; wait at most ``seconds`` for the first one."""
@@ -88,7 +88,7 @@ class TopicConsumer(Protocol):
         """Request the first offset of each partition, and the one after its last readable message."""
 
     def offsets_for_time(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
-        """Request the offset of the first message of each partition at or after a time; None if there is no such message."""
+        """Request the offset of the first message of each partition at or after a time; None if all messages are older."""
 
     def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
         """Commit offsets for the group without waiting."""
@@ -105,7 +105,7 @@ class TopicProducer(Protocol):
 
     @property
     def delivery_error(self) -> BaseException | None:
-        """The error of the first message that was not delivered; None if there is no such message so far."""
+        """The error of the first message that was not delivered; None without failures so far."""
 
     def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic."""
@@ -119,7 +119,7 @@ class TopicProducer(Protocol):
         headers: Sequence[Headers] | None,
         timestamps: Sequence[int | None] | None,
     ) -> None:
-        """Send messages. Wait if too many are unacknowledged. If ``partition`` is None, the key of each determines it."""
+        """Send messages. Wait if too many are unacknowledged. Without a ``partition``, the key of each determines it."""
 
     def flush(self, seconds: float) -> None:
         """Wait until all messages are acknowledged, or have failed."""

@@ -77,8 +77,8 @@ class JSONCodec(MessageCodec):
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, feature_names: Sequence[Hashable]) -> Table | None:
         """Decode several messages to a table, each as `decode` does but faster.
 
-        Message i is ``data[starts[i]:stops[i]]``. Rows that must be decoded one by one are unparsed rows of the table; the result
-        is None if there are many of them. ``feature_names`` is as for `Chunk.table`.
+        Message i is ``data[starts[i]:stops[i]]``. Rows that must be decoded one by one are unparsed rows of the table; return
+        None if there are many of them. ``feature_names`` is as for `Chunk.table`.
         """
         return self._objects.parse_table(data, starts, stops, feature_names)
 

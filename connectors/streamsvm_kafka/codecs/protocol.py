@@ -49,8 +49,8 @@ class MessageCodec:
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, feature_names: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         """Decode several messages to a table, each as `decode` does but faster; None if the codec cannot.
 
-        Message i is ``data[starts[i]:stops[i]]``. Rows that `decode` must decode one by one are unparsed rows of the table; the
-        result is None if there are many of them. ``feature_names`` is as for `Chunk.table`.
+        Message i is ``data[starts[i]:stops[i]]``. Rows that `decode` must decode one by one are unparsed rows of the table; if
+        there are many of them, return None. ``feature_names`` is as for `Chunk.table`.
         """
         return None
 
@@ -90,7 +90,7 @@ def check_n_features(n_features: int) -> None:
 def make_fields(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
     """Return the features of a row and its label as one dict, with ``label`` as the label's name.
 
-    Raise a ValueError, which names the ``codec``, if ``label`` is None although the row has a label, or is a feature's name.
+    Raise a ValueError, which names the ``codec``, if the row has a label without a name, or ``label`` is also a feature's name.
     """
     fields = dict(row.x)
     if row.y is not None:

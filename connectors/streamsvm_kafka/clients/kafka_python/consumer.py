@@ -86,7 +86,7 @@ class KafkaPythonConsumer:
     def high_watermark(self, partition: int) -> int | None:
         try:
             offset: int | None = self._consumer.highwater(self._make_key(partition))
-        except IllegalStateError:  # the partition is no longer assigned
+        except IllegalStateError:  # the partition was revoked
             return None
         return offset
 
@@ -111,7 +111,7 @@ class KafkaPythonConsumer:
         self._consumer.commit(self._add_metadata(offsets), timeout_ms=1000 * seconds)
 
     def _add_metadata(self, offsets: Mapping[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return offsets in the form in which kafka-python commits them."""
+        """Convert offsets to arguments of kafka-python's commits."""
         return {self._make_key(partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
 
     def close(self, seconds: float) -> None:
