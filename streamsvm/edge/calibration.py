@@ -21,7 +21,9 @@ class MarginCalibration(NamedTuple):
     """Weight of the uniform distribution, from 0 to 1."""
 
     def compute_probabilities(self, f: np.ndarray) -> np.ndarray:
-        """Convert decision values float64 [n, 1 or labels] to probabilities float64 [n, labels]."""
+        """Convert the decision values of a classifier to probabilities of its labels by Platt scaling. ``f`` is float64 [n, 1]
+        for two labels, or [n, labels] for more; the result is float64 [n, labels], with rows that sum to 1.
+        """
         if f.shape[1] == 1:
             p = _sigmoid(self.factor * f)
             p += self.prior * (0.5 - p)
@@ -32,7 +34,9 @@ class MarginCalibration(NamedTuple):
         return p / p.sum(axis=1, keepdims=True) * (1.0 - self.prior) + self.prior / f.shape[1]
 
     def is_valid(self, n_labels: int) -> bool:
-        """Return whether the numbers are in their ranges, and there are at least two labels."""
+        """Return whether this calibration, which was read from a file, fits a classifier with ``n_labels`` labels: the factor is
+        at least 0, the prior is between 0 and 1, and there are at least two labels.
+        """
         return n_labels >= 2 and is_number(self.prior, 0.0, 1.0) and is_number(self.factor, 0.0)
 
 
@@ -45,7 +49,8 @@ class LogOddsCalibration(NamedTuple):
     """Relative frequency of each label; empty for two labels."""
 
     def compute_probabilities(self, f: np.ndarray) -> np.ndarray:
-        """Convert log odds float64 [n, 1 or labels] to probabilities float64 [n, labels].
+        """Convert the log odds that a classifier predicts to probabilities of its labels. ``f`` is float64 [n, 1] for two labels,
+        or [n, labels] for more; the result is float64 [n, labels], with rows that sum to 1.
 
         The label with the largest log odds keeps the largest probability, also after mixing.
         """
@@ -63,7 +68,9 @@ class LogOddsCalibration(NamedTuple):
         return p / (1.0 + missing)[:, None]
 
     def is_valid(self, n_labels: int) -> bool:
-        """Return whether the numbers are in their ranges, and each of more than two labels has a frequency."""
+        """Return whether this calibration, which was read from a file, fits a classifier with ``n_labels`` labels: the prior is
+        between 0 and 1, and each of three or more labels has a relative frequency between 0 and 1.
+        """
         has_shares = n_labels == 2 or (len(self.shares) == n_labels and all(is_number(share, 0.0, 1.0) for share in self.shares))
         return n_labels >= 2 and is_number(self.prior, 0.0, 1.0) and has_shares
 
@@ -73,10 +80,10 @@ CALIBRATIONS: Mapping[str, type] = {"margin": MarginCalibration, "log odds": Log
 
 
 def _sigmoid(f: np.ndarray) -> np.ndarray:
-    """Return the logistic function of f, without overflow."""
+    """Return the logistic function 1 / (1 + exp(-f)) of each number; ``f`` is clipped to +- 30, so that exp does not overflow."""
     return 1.0 / (1.0 + np.exp(-np.clip(f, -30.0, 30.0)))
 
 
 def _clipped_exp(f: np.ndarray) -> np.ndarray:
-    """Return exp(f), where f below -30 counts as -30."""
+    """Return exp(f) of each number, where ``f`` below -30 counts as -30, so that the result is never 0."""
     return np.exp(np.maximum(f, -30.0))

@@ -56,7 +56,10 @@ ABOVE_HALF = 0.5 + 2.0**-52
 
 
 def check_neighbours(step: Step, width: int) -> int:
-    """Check a step ``neighbours`` whose input has ``width`` features, and return the width of its output."""
+    """Check the arrays and options of a ``neighbours`` step (weighted k nearest neighbours in an exported model) for rows of
+    ``width`` features. Returns the width of its output: the number of labels, or 1 for regression. Raises ExportError if they are
+    invalid.
+    """
     n, labels = check_vectors(step, width), read_option(step, "labels", 0, MAX_CLASSES, is_int=True)
     if not n or labels == 1:
         raise ExportError("a step 'neighbours' has no vectors, or one label")
@@ -76,7 +79,10 @@ def check_neighbours(step: Step, width: int) -> int:
 
 
 def check_experts(step: Step, width: int) -> int:
-    """Check a step ``experts`` whose input has ``width`` numbers, and return the width of its output."""
+    """Check the arrays and options of an ``experts`` step, which combines the predictions of an exported ensemble's members. Its
+    input has ``width`` numbers per row, a fixed number for each member. Returns the width of its output. Raises ExportError if
+    they are invalid.
+    """
     n_experts, outputs = len(step.arrays["votes"]), read_option(step, "outputs", 1, MAX_CLASSES, is_int=True)
     if not n_experts or width != n_experts * outputs:
         raise ExportError(f"a step 'experts' has {width} numbers of {n_experts} experts")
@@ -97,7 +103,10 @@ def check_experts(step: Step, width: int) -> int:
 
 
 def check_forest(step: Step, width: int) -> int:
-    """Check a step ``forest`` whose input has ``width`` features, and return the width of its output."""
+    """Check the arrays and options of a ``forest`` step (decision trees in an exported model) for rows of ``width`` features.
+    Returns the width of its output: the number of labels, or 1 for regression. Raises ExportError if they are invalid, or a walk
+    from a root could be endless.
+    """
     labels, roots = read_option(step, "labels", 0, MAX_CLASSES, is_int=True), read_array(step, "roots", (-1,), "i")
     left, n = read_array(step, "left", (-1,), "i"), len(step.arrays["left"])
     feature, equal = (read_array(step, name, (n,), "i") for name in ("feature", "equal"))
@@ -136,7 +145,10 @@ def check_forest(step: Step, width: int) -> int:
 
 
 def evaluate_neighbours(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return each label's share of the votes, float64 [n, labels], or the mean target, float64 [n, 1]."""
+    """Predict rows x, float64 [n, features], by the weighted k nearest neighbours that a ``neighbours`` step of an exported model
+    stores. Returns each label's share of the votes, float64 [n, labels], or for regression the weighted mean of the targets,
+    float64 [n, 1].
+    """
     vectors, labels = dequantise_vectors(step), step.options["labels"]
     chunk_rows = max(MAX_NUMBERS_AT_ONCE // max(vectors.size, 1), 1)
     out = np.empty((len(x), labels or 1))
@@ -153,7 +165,9 @@ def evaluate_neighbours(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _find_nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets of the nearest vectors of each row and their shares of the votes, both [n, neighbours]."""
+    """Find the k nearest of the stored ``vectors`` [m, features] for each row of x [n, features]. Returns their targets (class
+    indices, or numbers for regression) and their shares of the row's votes, both [n, k]. Nearer vectors have larger shares.
+    """
     differences = x[:, None] - vectors
     np.minimum(np.abs(differences, out=differences), step.options["max_difference"], out=differences)
     # einsum sums in the same order for each vector, so that equal distances stay equal.
@@ -167,7 +181,10 @@ def _find_nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple
 
 
 def evaluate_experts(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the log odds of the labels, float64 [n, outputs], or the predicted number, float64 [n, 1]."""
+    """Combine the predictions of an exported ensemble's members, which are the columns of x, float64 [n, members * outputs], by
+    votes and stacking models. Returns the log odds of the labels, float64 [n, outputs], or for regression the predicted number in
+    standard deviations, float64 [n, 1].
+    """
     outputs, votes = step.options["outputs"], step.arrays["votes"]
     predictions = x.reshape(len(x), len(votes), outputs).transpose(0, 2, 1).copy()  # [n, outputs, experts]
     if step.options["task"] == "regression":
@@ -176,7 +193,10 @@ def evaluate_experts(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _combine_regressors(step: Step, predictions: np.ndarray) -> np.ndarray:
-    """Return the prediction of an ensemble, [n, 1], from those of its experts, [n, experts], which are changed in place."""
+    """Combine the numbers that the members of an ensemble predict, float64 [n, members], to one prediction per row, [n, 1].
+    Depending on the option ``follows`` of the step, this is the stacking models' result, the weighted mean, or the best member's.
+    ``predictions`` is changed in place.
+    """
     for m, corrected in enumerate(step.arrays["corrects"].tolist()):
         if corrected >= 0:
             predictions[:, m] += np.clip(predictions[:, corrected], -MAX_EXPERT_TARGET, MAX_EXPERT_TARGET)
@@ -189,7 +209,10 @@ def _combine_regressors(step: Step, predictions: np.ndarray) -> np.ndarray:
 
 
 def _combine_classifiers(step: Step, predictions: np.ndarray) -> np.ndarray:
-    """Return the log odds of an ensemble, [n, outputs], from the decision values of its experts, [n, outputs, experts]."""
+    """Combine the decision values of an ensemble's members, float64 [n, outputs, members], to log odds of the labels, [n,
+    outputs]. Depending on the option ``follows`` of the step, the predicted label is that of the stacking models, of the weighted
+    vote, or of the best member.
+    """
     n, outputs, _ = predictions.shape
     votes, shares, prior = step.arrays["votes"], step.arrays["shares"], step.options["prior"]
     if outputs == 1:
@@ -214,12 +237,17 @@ def _combine_classifiers(step: Step, predictions: np.ndarray) -> np.ndarray:
 
 
 def _find_first_largest(values: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return the first index along axis 1 whose number is the largest, or smaller by at most ``tolerance``."""
+    """Return the index of the largest number along axis 1. Numbers that are smaller than it by at most ``tolerance`` count as
+    equal, and the first of these wins.
+    """
     return (values >= values.max(axis=1, keepdims=True) - tolerance).argmax(axis=1)
 
 
 def evaluate_forest(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return each label's share of the votes, float64 [n, labels], or the mean of the leaves, float64 [n, 1]."""
+    """Predict rows x, float64 [n, features], by the decision trees that a ``forest`` step of an exported model stores. Returns
+    each label's share of the votes, float64 [n, labels], or for regression the weighted mean of the reached leaves, float64 [n,
+    1].
+    """
     arrays, labels, n_trees = step.arrays, step.options["labels"], len(step.arrays["roots"])
     chunk_rows = max(MAX_NUMBERS_AT_ONCE // (4 * n_trees), 1)
     out = np.empty((len(x), labels or 1))
@@ -239,7 +267,9 @@ def evaluate_forest(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Return the index of the leaf that each row reaches in each tree, [n, trees]."""
+    """Return the index of the leaf that each row of x, float32 [n, features], reaches in each decision tree, int [n, trees].
+    ``arrays`` are the nodes of all trees, as a ``forest`` step stores them.
+    """
     left, n_trees = arrays["left"], len(arrays["roots"])
     nodes = np.tile(arrays["roots"].astype(np.int64), len(x))
     active = np.flatnonzero(left[nodes] >= 0)

@@ -24,7 +24,8 @@ MIN_KERNEL_VALUE = 2.0**-126
 
 
 def check_step(step: Step, width: int) -> int:
-    """Check a step whose inputs have ``width`` numbers together, and return the width of its output.
+    """Check one step (operation) of an exported model whose inputs together have ``width`` numbers per row, and return the number
+    of outputs per row. A file from a stranger that passes these checks can be evaluated safely.
 
     Raises ExportError if the operation is unknown, or an array or option is missing or invalid.
     """
@@ -37,14 +38,19 @@ def check_step(step: Step, width: int) -> int:
 
 
 def _check_impute(step: Step, width: int) -> int:
-    """Check the option of a step ``impute``, and return the width of its output."""
+    """Check an ``impute`` step of an exported model, which replaces missing numbers by 0: its option ``float32`` must be a bool.
+    Returns the number of outputs per row, which is ``width``, the number of inputs. Raises ExportError if it is invalid.
+    """
     if type(step.options["float32"]) is not bool:
         raise ExportError("float32 of a step 'impute' is not true or false")
     return width
 
 
 def _check_scale(step: Step, width: int) -> int:
-    """Check location, spread and bound of a step ``scale``, and return the width of its output."""
+    """Check a ``scale`` step of an exported model, which computes (x - location) / spread for each of ``width`` columns: its
+    arrays and its ``bound``, None or at least 0. Returns the number of outputs per row, ``width``. Raises ExportError if they are
+    invalid.
+    """
     read_array(step, "location", (width,))
     if (read_array(step, "spread", (width,)) < 0.0).any():
         raise ExportError("spread of a step 'scale' is below 0")
@@ -54,7 +60,9 @@ def _check_scale(step: Step, width: int) -> int:
 
 
 def _check_select(step: Step, width: int) -> int:
-    """Check the column indices of a step ``select``, and return the width of its output."""
+    """Check a ``select`` step of an exported model, which picks columns of its input: their indices must be below ``width``, the
+    number of inputs. Returns the number of picked columns. Raises ExportError if an index is invalid.
+    """
     columns = read_array(step, "columns", (-1,), "i")
     if len(columns) and not (columns.min() >= 0 and columns.max() < width):
         raise ExportError("a step 'select' has a column that its input does not have")
@@ -62,19 +70,25 @@ def _check_select(step: Step, width: int) -> int:
 
 
 def _check_clip(step: Step, width: int) -> int:
-    """Check the bound of a step ``clip``, and return the width of its output."""
+    """Check a ``clip`` step of an exported model, which clips numbers to +- ``bound``: the bound must be a number of at least 0.
+    Returns the number of outputs per row, which is ``width``, the number of inputs. Raises ExportError if it is invalid.
+    """
     read_option(step, "bound", 0.0)
     return width
 
 
 def _check_log(step: Step, width: int) -> int:
-    """Check the smallest argument of a step ``log``, and return the width of its output."""
+    """Check a ``log`` step of an exported model, which computes logarithms of max(x, ``least``): this option must be at least
+    1e-30. Returns the number of outputs per row, which is ``width``, the number of inputs. Raises ExportError if it is invalid.
+    """
     read_option(step, "least", 1e-30)
     return width
 
 
 def _check_hinges(step: Step, width: int) -> int:
-    """Check the knot and the number of functions of a step ``hinges``, and return the width of its output."""
+    """Check a ``hinges`` step of an exported model, which computes 2 or 4 piecewise linear functions of each of ``width`` inputs,
+    with a ``knot`` of at least 0. Returns the number of outputs per row. Raises ExportError if an option is invalid.
+    """
     read_option(step, "knot", 0.0)
     if step.options["functions"] not in (2, 4):
         raise ExportError("functions of a step 'hinges' must be 2 or 4")
@@ -82,7 +96,9 @@ def _check_hinges(step: Step, width: int) -> int:
 
 
 def _check_kernel(step: Step, width: int) -> int:
-    """Check the kernel and the vectors of a step, and return the number of vectors, the width of its output."""
+    """Check a ``kernel`` step of an exported model: the name and parameters of the kernel, and its vectors of ``width`` features.
+    Returns the number of outputs per row, one kernel value for each vector. Raises ExportError if they are invalid.
+    """
     kind = step.options["kind"]
     if kind not in ("rbf", "linear", "poly", "sigmoid"):
         raise ExportError(f"it has the kernel {kind!r:.40}, which this version does not know: upgrade streamsvm")
@@ -93,7 +109,10 @@ def _check_kernel(step: Step, width: int) -> int:
 
 
 def _check_trees(step: Step, width: int) -> int:
-    """Check that the walks of a step ``trees`` terminate, and that its cost is linear in its size; return its output width."""
+    """Check a ``trees`` step of an exported model, trees that have a small kernel expansion in each leaf, for rows of ``width``
+    features. Raises ExportError if a walk from a root could be endless, or the file could make evaluation unreasonably slow.
+    Returns the number of outputs per row.
+    """
     n_vectors = _check_kernel(step, width)
     right, cut = read_array(step, "right", (-1,), "i"), read_array(step, "cut", (-1,), "i")
     thresholds, roots = read_array(step, "thresholds", (-1,)), read_array(step, "roots", (-1,), "i")
@@ -125,20 +144,28 @@ def _check_trees(step: Step, width: int) -> int:
 
 
 def _check_fourier(step: Step, width: int) -> int:
-    """Check the factor and the vectors of a step ``fourier``, and return the width of its output."""
+    """Check a ``fourier`` step of an exported model, which computes random Fourier features of rows with ``width`` features.
+    Returns the number of outputs per row, a cosine and a sine for each vector of frequencies. Raises ExportError if an array or
+    option is invalid.
+    """
     read_option(step, "factor")
     return 2 * check_vectors(step, width)
 
 
 def _check_linear(step: Step, width: int) -> int:
-    """Check weights and biases of a step ``linear``, and return the width of its output."""
+    """Check a ``linear`` step of an exported model, which computes ``weights`` x + ``biases`` for rows of ``width`` numbers.
+    Returns the number of outputs per row, the number of biases. Raises ExportError if the shapes do not fit.
+    """
     weights = read_array(step, "weights", (-1, width))
     read_array(step, "biases", (len(weights),))
     return len(weights)
 
 
 def _check_pairs(step: Step, width: int) -> int:
-    """Check that the input has a number for each pair of classes, and return the number of classes."""
+    """Check a ``votes`` or ``pair_scores`` step of an exported one-vs-one classifier: ``width``, the number of inputs per row,
+    must be the number of pairs of its ``classes``. Returns the number of classes, its outputs per row. Raises ExportError
+    otherwise.
+    """
     classes = read_option(step, "classes", 2, MAX_CLASSES, is_int=True)
     if width != classes * (classes - 1) // 2:
         raise ExportError(f"a step {step.op!r} has {width} pairs of {classes} classes: {classes * (classes - 1) // 2} are needed")
@@ -149,18 +176,24 @@ def _check_pairs(step: Step, width: int) -> int:
 
 
 def evaluate_step(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the output of a step for rows x, float64 [n, output width]; x [n, width] holds its inputs side by side."""
+    """Apply one step (operation) of an exported model to rows x, float64 [n, width], which hold all inputs of the step side by
+    side. Returns its output, float64 [n, number of outputs].
+    """
     return _OPERATIONS[step.op].evaluate(step, x)
 
 
 def _impute_missing(step: Step, x: np.ndarray) -> np.ndarray:
-    """Replace missing numbers by 0, and round the others to float32 if the step asks for it."""
+    """Return x with NaN and infinite numbers replaced by 0, as an ``impute`` step of an exported model does. If the step's option
+    ``float32`` is set, the other numbers are rounded to float32. The result is float64 [n, width].
+    """
     filled = np.where(np.isfinite(x), x, 0.0)
     return filled.astype(np.float32).astype(np.float64) if step.options["float32"] else filled
 
 
 def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return (x - location) / spread, clipped to the bound; 0 for columns without spread, and NaN for missing numbers."""
+    """Return (x - location) / spread for each column of x [n, width], clipped to +- the ``bound`` of a ``scale`` step of an
+    exported model. Columns with a spread of 0 become 0; missing numbers stay NaN.
+    """
     location, spread, bound = step.arrays["location"], step.arrays["spread"], step.options["bound"]
     varies = spread > 0.0
     if varies.all():
@@ -171,7 +204,9 @@ def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _compute_hinges(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the piecewise linear functions of each number, side by side, [n, functions * width]."""
+    """Return piecewise linear functions of each number of x [n, width]: x and |x| - knot, and with four functions also max(x -
+    knot, 0) and max(-x - knot, 0). The functions of a number are adjacent, so the result is [n, width * functions].
+    """
     knot, functions = step.options["knot"], [x, np.abs(x) - step.options["knot"]]
     if step.options["functions"] == 4:
         functions += [np.maximum(x - knot, 0.0), np.maximum(-x - knot, 0.0)]
@@ -179,13 +214,17 @@ def _compute_hinges(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _flush_small_values(values: np.ndarray) -> np.ndarray:
-    """Set kernel values below `MIN_KERNEL_VALUE` to 0, as the learners do, so that all distant rows get the same answer."""
+    """Set Gaussian kernel values below 2^-126, the smallest normal float32, to 0 in place, and return them. The learners do the
+    same, so that an exported model predicts the same for rows far from all support vectors.
+    """
     values[values < MIN_KERNEL_VALUE] = 0.0
     return values
 
 
 def compute_kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return the kernel matrix of a step between rows x [n, width] and vectors [m, width], float64 [n, m]."""
+    """Return the kernel matrix between rows x [n, features] and ``vectors`` [m, features], float64 [n, m]. The kernel (Gaussian,
+    linear, polynomial or sigmoid) and its parameters are options of ``step``, part of an exported model.
+    """
     kind, gamma = step.options["kind"], step.options["gamma"]
     if kind == "rbf":
         if len(x) == 1:
@@ -205,7 +244,9 @@ def compute_kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.
 
 
 def _evaluate_trees(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the sum of the kernel expansions in the leaves that each row reaches, [n, outputs]."""
+    """Evaluate a ``trees`` step of an exported model: each row of x [n, features] walks down each tree to a leaf, which has a
+    kernel expansion of its own. Returns the sum over the trees of the expansions' values, float64 [n, outputs].
+    """
     arrays, vectors = step.arrays, dequantise_vectors(step)
     out = np.zeros((len(x), len(arrays["weights"])))
     for root in arrays["roots"].tolist():
@@ -218,7 +259,9 @@ def _evaluate_trees(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray:
-    """Return the index of the leaf that each row reaches from a root, [n]."""
+    """Return the index of the leaf that each row of x [n, features] reaches in one tree, int [n]. ``arrays`` are the nodes of all
+    trees, as a ``trees`` step stores them, and ``root`` is the index of this tree's first node.
+    """
     nodes = np.full(len(x), root)
     while (active := np.flatnonzero(arrays["right"][nodes] >= 0)).size:
         current = nodes[active]
@@ -229,13 +272,17 @@ def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> 
 
 
 def _compute_fourier_features(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return random Fourier features: cosines, then sines, [n, 2 * vectors]."""
+    """Return random Fourier features of rows x [n, features]: the cosines, then the sines, of products with the step's m
+    frequency vectors, float64 [n, 2 m].
+    """
     angles = step.options["factor"] * (x @ dequantise_vectors(step).T)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def _sum_by_class(x: np.ndarray, classes: int) -> np.ndarray:
-    """Add the numbers of class pairs to their second class, subtract them from their first; [n, pairs] to [n, classes]."""
+    """Sum up the one-vs-one decision values of class pairs by class: each is added to the second class of its pair and subtracted
+    from the first. Takes x [n, pairs], in the order (0, 1), (0, 2) ..., and returns [n, classes].
+    """
     sums = np.zeros((len(x), classes))
     start = 0
     for first in range(classes - 1):
@@ -247,13 +294,18 @@ def _sum_by_class(x: np.ndarray, classes: int) -> np.ndarray:
 
 
 def _count_votes(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the number of pairs that vote for each class, [n, classes]; 0 is a vote for the second class."""
+    """Count the votes of a one-vs-one classifier from x, the decision values of its class pairs, [n, pairs]. A pair votes for its
+    second class if its value is at least 0, else for its first. Returns float64 [n, classes].
+    """
     classes = step.options["classes"]
     return 0.5 * (_sum_by_class(np.where(x >= 0.0, 1.0, -1.0), classes) + classes - 1)
 
 
 def _score_pairs(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the number of votes for each class, plus less than half a vote by the sum of its numbers, [n, classes]."""
+    """Score the classes of a one-vs-one classifier from x, the decision values of its class pairs, [n, pairs]. The score is the
+    number of votes, plus less than half a vote by the sum of the class's decision values, to break ties. Returns float64 [n,
+    classes].
+    """
     classes = step.options["classes"]
     sums = _sum_by_class(x, classes)
     votes = 0.5 * (_sum_by_class(np.where(x > 0.0, 1.0, -1.0), classes) + classes - 1)

@@ -24,7 +24,8 @@ _MAX_DEVIATIONS = 1e100  # decision values are clipped to this many deviations f
 
 
 def load(path: str | Path) -> Predictor:
-    """Load a saved model, to predict with it where only numpy is installed.
+    """Load a model from a file that ``model.save`` or ``streamsvm export --to numpy`` wrote, for predictions where only numpy is
+    installed. Returns a `Predictor`, which cannot learn.
 
     Parameters
     ----------
@@ -51,7 +52,9 @@ def load(path: str | Path) -> Predictor:
 
 
 def loads(data: bytes, name: str = "the model") -> Predictor:
-    """Load a model from the bytes of its file, as `load` does; ``name`` stands for the file in messages."""
+    """Load a model from the bytes of its file, for predictions with numpy alone, as `load` does from a path. Error messages call
+    the file ``name``. Raises ExportError if the bytes are corrupt, or hold a model that only streamsvm itself can predict with.
+    """
     try:
         strings, arrays = _read_container(data)
         return Predictor(read_program(strings, arrays))
@@ -127,7 +130,9 @@ class Predictor:
         return f"<Predictor{model}; columns: {len(self.program.columns):,}{labels}, bytes: {self.nbytes:,}>"
 
     def _index_column(self, number: int, column: Column) -> None:
-        """Register a column under the field from which `encode_row` computes it."""
+        """Register an input column for `encode_row`: the name of the row's field that it is computed from, and how (number,
+        one-hot, bucket or target encoding). ``number`` is the index of the column.
+        """
         if column.text is not None:
             self._text_columns.setdefault(column.field, {})[column.text] = number
         elif column.bucket is not None:
@@ -141,18 +146,19 @@ class Predictor:
 
     @property
     def columns(self) -> list[Name]:
-        """Names of the input columns, in their order."""
+        """Names of the model's input columns, in the order of the columns of an array of rows."""
         return [column.name for column in self.program.columns]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays of the program."""
+        """Size of the model in memory: bytes of all its numpy arrays."""
         return self.program.nbytes
 
     # One row ----------------------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: Mapping[Any, Any]) -> Any:
-        """Predict the label of a row, its number, or its anomaly score.
+        """Predict one row, a dict of field names to values: its label (classifier), its number (regressor), or its anomaly score
+        from 0 to 1 (anomaly detector).
 
         Parameters
         ----------
@@ -168,24 +174,26 @@ class Predictor:
         return prediction.item() if isinstance(prediction, np.generic) else prediction
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the decision value of a row.
+        """Return the decision value of one row, a dict of field names to values, before it becomes a label or a probability: a
+        float, or with several classes a dict of label to float.
 
-        It is a float. With several classes, it is a dict of label to value; with a value for each pair of classes, a list. The
-        errors are those of `predict_one`.
+        With a value for each pair of classes (one-vs-one), it is a list. The errors are those of `predict_one`.
         """
         f = run_program(self.program, self.encode_row(x)[None])[0][0].tolist()
         return f[0] if len(f) == 1 else f if self.program.is_pairwise else dict(zip(self.labels, f, strict=True))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
-        """Return the probability of each label of a row.
+        """Return the probability of each label for one row, a dict of field names to values, as a dict of label to float. Raises
+        ValueError if the model has no probabilities.
 
-        The errors are those of `predict_one` and `predict_proba_many`.
+        The errors are also those of `predict_one`.
         """
         f = run_program(self.program, self.encode_row(x)[None])[0]
         return dict(zip(self.labels, self._compute_probabilities(f)[0].tolist(), strict=True))
 
     def encode_row(self, x: Mapping[Any, Any]) -> np.ndarray:
-        """Return a row as numbers in the order of `columns`, float64 [columns], NaN where missing.
+        """Convert one row, a dict of field names to values, to the model's input: float64 [columns], in the order of `columns`,
+        with categories encoded and NaN for missing numbers. Unknown fields are ignored.
 
         The errors are those of `predict_one`.
         """
@@ -206,7 +214,9 @@ class Predictor:
         return np.array(values, np.float64)
 
     def _encode_category(self, row: Any, name: Any, value: Any) -> None:
-        """Write the columns of a categorical field into a row: its one-hot column or bucket, and its target encodings."""
+        """Write the encoding of one categorical field into a row of input numbers: 1 in its one-hot column or hash bucket, and
+        its target encodings. ``name`` and ``value`` are those of the field. A missing value changes nothing.
+        """
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return
         text, columns = format_category(value), self._text_columns.get(name, {})
@@ -233,7 +243,8 @@ class Predictor:
     # Many rows --------------------------------------------------------------------------------------------------------------
 
     def predict_many(self, X: Any) -> np.ndarray:
-        """Predict many rows.
+        """Predict many rows at once, from an array [n, columns] or a data frame. Returns labels, numbers, or anomaly scores from
+        0 to 1, as an array [n].
 
         Parameters
         ----------
@@ -253,7 +264,8 @@ class Predictor:
         return np.concatenate([self._predict_from_values(*run_program(self.program, chunk)) for chunk in self._split_rows(X)])
 
     def decision_function_many(self, X: Any) -> np.ndarray:
-        """Return the decision values of many rows, float64 [n] or [n, labels or pairs of labels].
+        """Return the decision values of many rows, an array [n, columns] or a data frame: float64 [n], or [n, labels], or [n,
+        pairs of labels] for a one-vs-one classifier.
 
         X and the errors are as in `predict_many`.
         """
@@ -261,7 +273,8 @@ class Predictor:
         return f[:, 0] if f.shape[1] == 1 else f
 
     def predict_proba_many(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the labels of many rows, float64 [n, labels].
+        """Return the probabilities of the labels for many rows, an array [n, columns] or a data frame: float64 [n, labels], in
+        the order of ``labels``.
 
         X is as in `predict_many`.
 
@@ -273,16 +286,22 @@ class Predictor:
         return self._compute_probabilities(self._decision_values(X))
 
     def _decision_values(self, X: Any) -> np.ndarray:
-        """Return the decision values of X, float64 [n, width]."""
+        """Return the decision values of many rows, an array [n, columns] or a data frame, always in two dimensions: float64 [n,
+        1], [n, labels] or [n, pairs of labels].
+        """
         return np.concatenate([run_program(self.program, chunk)[0] for chunk in self._split_rows(X)])
 
     def _split_rows(self, X: Any) -> list[np.ndarray]:
-        """Return X as chunks of rows whose values fit into memory; a single empty chunk if X has no rows."""
+        """Convert X, an array or data frame, to float64 input rows, and split them into a list of chunks [n, columns], small
+        enough that all intermediate values fit into memory. Returns one empty chunk if X has no rows.
+        """
         rows = self._read_matrix(X)
         return [rows[start : start + self._chunk_rows] for start in range(0, max(len(rows), 1), self._chunk_rows)]
 
     def _read_matrix(self, X: Any) -> np.ndarray:
-        """Return an array or frame as float64 [n, columns] in the order of `columns`. Raises ValueError if it is invalid."""
+        """Convert X, an array or data frame, to input rows of the model, float64 [n, columns]. Raises ValueError if X is not
+        numeric, or an array of another width.
+        """
         if hasattr(X, "columns") and not isinstance(X, np.ndarray):
             return self._read_frame(X)
         try:
@@ -295,7 +314,10 @@ class Predictor:
         return rows
 
     def _read_frame(self, X: Any) -> np.ndarray:
-        """Return a frame's columns as float64 [n, columns]; fields that the frame does not have are NaN."""
+        """Convert a data frame to input rows of the model, float64 [n, columns], with categories encoded. Columns that the model
+        does not know are ignored; those that the frame lacks become NaN. Raises ValueError if a numeric column contains anything
+        but numbers.
+        """
         rows, names = np.full((len(X), len(self.program.columns)), math.nan), getattr(X, "column_names", None) or list(X.columns)
         for name in names:
             if name in self._categorical:
@@ -314,7 +336,10 @@ class Predictor:
     # Predictions from the values of a program ---------------------------------------------------------------------------------
 
     def _predict_from_values(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """Return labels, numbers or anomaly scores from the decision value and the choice of a program, each [n, width]."""
+        """Convert the raw outputs of the model for n rows to labels, numbers or anomaly scores, an array [n]. ``f`` are the
+        decision values, and ``choice`` the values whose largest (or sign, for two labels) chooses the label, both float64 [n,
+        width].
+        """
         answer = self.program.answer
         if answer.kind == "number":
             return f[:, 0]
@@ -326,7 +351,9 @@ class Predictor:
         return self._label_array[self._choose_labels(f, choice)]
 
     def _choose_labels(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """Return the index of the predicted label of each row."""
+        """Return the index of the predicted label for each row, int [n]: by expected cost, from the decision values ``f``, if the
+        model has costs, else by the largest of the values in ``choice``, or by their sign for two labels.
+        """
         if self.program.answer.costs is not None:
             return (self._compute_probabilities(f) * np.array(self.program.answer.costs)).argmax(axis=1)
         if len(self.labels) > 2:
@@ -336,7 +363,9 @@ class Predictor:
         return ((choice[:, 0] >= 0.0) if self.program.answer.at_zero else (choice[:, 0] > 0.0)).astype(np.int64)
 
     def _compute_probabilities(self, f: np.ndarray) -> np.ndarray:
-        """Return the probability of each label, float64 [n, labels]. Raises ValueError if the model has no probabilities."""
+        """Convert the decision values ``f``, float64 [n, width], to probabilities of the labels, float64 [n, labels]. Raises
+        ValueError if the model has no calibration to probabilities.
+        """
         if self.program.answer.calibration is None:
             if len(self.labels) == 1:
                 return np.ones((len(f), 1))
@@ -345,7 +374,9 @@ class Predictor:
 
 
 def _to_number(name: Any, value: Any) -> float:
-    """Return the value of a numeric field as a float; NaN for None. Raises ValueError if it is not a number."""
+    """Convert the value of a numeric field, called ``name`` in messages, to a float; None becomes NaN. Raises ValueError if it is
+    a text or cannot be converted.
+    """
     if value is None:
         return math.nan
     try:
@@ -357,7 +388,9 @@ def _to_number(name: Any, value: Any) -> float:
 
 
 def format_category(value: Any) -> str:
-    """Return the text that stands for a value of a categorical column: ``true``, ``1`` for 1.0, and else ``str(value)``."""
+    """Return the text that stands for a value of a categorical column: ``"true"`` or ``"false"`` for bools, ``"1"`` for 1.0, and
+    else ``str(value)``.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -366,19 +399,25 @@ def format_category(value: Any) -> str:
 
 
 def _hash_to_column(name: Any, n_columns: int) -> int:
-    """Return the column or bucket of a name by the hashing trick: its CRC-32 modulo their number."""
+    """Return the index that the hashing trick assigns to a name or text: its CRC-32 modulo ``n_columns``, the number of columns
+    or buckets.
+    """
     text = name if isinstance(name, str) else repr(name)
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) % n_columns
 
 
 def _add_number(row: Any, column: int, number: float) -> None:
-    """Add a finite number to a column of a row; hashed names may share a column."""
+    """Add ``number`` to the value at index ``column`` of an input row in place, where NaN counts as 0: several names may be
+    hashed to one column. NaN and infinite numbers are not added.
+    """
     if math.isfinite(number):
         row[column] = number + (row[column] if math.isfinite(row[column]) else 0.0)
 
 
 def _make_label_array(labels: list[Any]) -> np.ndarray:
-    """Return the labels as an array of their own type if that is lossless and small, else as objects."""
+    """Return the labels as a numpy array of their own type (str, int, bool or float) if they all have one, no label changes by
+    that and the array is small; else as an array of objects.
+    """
     texts = [label for label in labels if isinstance(label, str)]
     nbytes = 4 * max(map(len, texts), default=0) * len(texts)  # numpy gives each string the space of the longest one
     if len({type(label) for label in labels}) == 1 and nbytes <= _MAX_LABEL_ARRAY_BYTES:
@@ -391,7 +430,9 @@ def _make_label_array(labels: list[Any]) -> np.ndarray:
 
 
 def read_program(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Program:
-    """Return the program of a saved model. Raises ExportError with the reason if it has none."""
+    """Return the program, the model as a list of numpy operations, from the named strings and arrays of a saved model's file.
+    Raises ExportError with the reason if the file contains none, for example because the model cannot be exported.
+    """
     if PROGRAM_KEY not in strings:
         reason = strings.get(NO_PROGRAM_KEY, "it is a checkpoint: `streamsvm export --to numpy` makes a file of it")
         raise ExportError(f"it holds no program to predict by: {reason}")
@@ -399,7 +440,9 @@ def read_program(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -
 
 
 def _read_container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
-    """Return the strings and arrays of a saved model. Raises ExportError if its bytes are corrupt or of another format."""
+    """Return the named strings and named arrays that the bytes of a saved model's file contain. Raises ExportError if the bytes
+    are corrupt, JSON, or of a newer format version.
+    """
     if data[:1] == b"{":
         raise ExportError("it is JSON, which other programs read: `streamsvm export --to numpy` makes a file for numpy")
     try:

@@ -78,7 +78,9 @@ class CategoryTable(NamedTuple):
     """The numbers of each category, float64 [n, m]."""
 
     def find_row(self, key: int) -> int:
-        """Return the row of a category's hash in ``values``, or -1 if the table does not have it."""
+        """Return the index of the row of ``values`` that belongs to the category with the hash ``key``, or -1 if this table of
+        target encodings does not contain it.
+        """
         row = int(np.searchsorted(self.keys, np.uint32(key)))
         return row if row < len(self.keys) and self.keys[row] == key else -1
 
@@ -161,7 +163,8 @@ class Program:
         self._n_value_numbers = self._n_array_numbers = len(self.columns)
 
     def add(self, op: str, *inputs: int, **arguments: Any) -> int:
-        """Add a step, and return the index of its value.
+        """Add a step, an operation such as ``"linear"`` with its constant arrays and options, to this program (a model as a list
+        of numpy operations). ``inputs`` are the indices of the values that it reads. Returns the index of its output value.
 
         Parameters
         ----------
@@ -183,7 +186,9 @@ class Program:
         return len(self.steps)
 
     def add_step(self, step: Step) -> None:
-        """Add an existing step. Raises the errors of `add`."""
+        """Add an existing `Step` (an operation with its inputs, arrays and options) to the end of this program. Raises
+        ExportError if its arrays or options are invalid, or do not fit the values that it reads.
+        """
         if len(self.steps) == _MAX_STEPS:
             raise ExportError(f"it has more than {_MAX_STEPS:,} steps, which no model has")
         if not step.inputs or (step.op != "concat" and len(step.inputs) != 1):
@@ -200,7 +205,9 @@ class Program:
         self.widths.append(width)
 
     def with_steps(self, steps: Iterable[Step]) -> Program:
-        """Return a program with these steps, and the same columns, tables, answer and metadata."""
+        """Return a new program that consists of ``steps`` in place of this program's own. Input columns, tables of target
+        encodings, the rule for the prediction (``answer``) and metadata are shared with this program.
+        """
         program = Program(self.columns, self.n_hash_columns, self.tables)
         program.answer, program.metadata = self.answer, self.metadata
         for step in steps:
@@ -209,20 +216,23 @@ class Program:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, those of the tables included."""
+        """Size of the program: bytes of the arrays of all steps and of the tables of target encodings."""
         arrays = [array for step in self.steps for array in step.arrays.values()]
         return sum(array.nbytes for array in (*arrays, *(array for table in self.tables for array in table)))
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether there is a decision value for each pair of labels, above 0 for the first one, instead of one for each label."""
+        """Whether this is a one-vs-one classifier, which has a decision value for each pair of labels (above 0 for the first one)
+        and not one for each label.
+        """
         decision, choice = (self.steps[value - 1].op if value else "" for value in self.answer[1:3])
         return choice == "votes" and decision != "pair_scores"
 
     # Files ------------------------------------------------------------------------------------------------------------------
 
     def serialise(self) -> tuple[str, dict[str, np.ndarray]]:
-        """Return the program as JSON text, and its arrays by the names that the JSON uses for them.
+        """Return this program as JSON text, and a dict of the arrays that the JSON refers to by name. `deserialise` is the
+        inverse.
 
         Raises
         ------
@@ -261,7 +271,9 @@ class Program:
 
     @classmethod
     def deserialise(cls, text: str, arrays: Mapping[str, np.ndarray]) -> Program:
-        """Return the program that `serialise` turned into text and arrays. Raises ExportError if it is invalid."""
+        """Restore a program from the JSON text and the dict of named arrays that `serialise` returned. Raises ExportError if they
+        are invalid, or of a newer version.
+        """
         try:
             saved = json.loads(text)
             if saved["version"] > _VERSION:
@@ -287,7 +299,9 @@ class Program:
         return program
 
     def check_answer(self) -> None:
-        """Raise ExportError if the answer does not fit the values of the steps."""
+        """Raise ExportError if the prediction rule of this program (``answer``: labels, calibration, costs, and the indices of
+        the decision values) is inconsistent, or does not fit the outputs of the steps.
+        """
         a, n_steps = self.answer, len(self.steps)
         if not all(type(number) is int and 0 <= number <= n_steps for number in (a.decision, a.choice)):
             raise ExportError("its answer is a value that it does not have")
@@ -314,7 +328,8 @@ class Program:
 
 
 def run_program(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Evaluate a program for rows float64 [n, columns], and return its decision value and its choice, float64 [n, width] each.
+    """Evaluate a program (a model as a list of numpy operations) for input rows, float64 [n, columns]. Returns the decision
+    values, and the values whose largest or sign chooses the label, both float64 [n, width].
 
     O(n m width) for each step with m vectors; memory O(n width).
     """
@@ -327,7 +342,9 @@ def run_program(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _check_table(table: CategoryTable) -> None:
-    """Raise ExportError if the arrays of a table have invalid types or shapes, unsorted keys, or values that are not finite."""
+    """Raise ExportError if a table of target encodings from a file is invalid: the keys must be ascending uint32 hashes, and the
+    values finite float64 [keys, columns].
+    """
     keys, values = table
     kinds = [(array.dtype.kind, array.dtype.itemsize, array.ndim) for array in table]
     if kinds != [("u", 4, 1), ("f", 8, 2)] or len(values) != len(keys) or not values.shape[1]:
@@ -339,7 +356,9 @@ def _check_table(table: CategoryTable) -> None:
 
 
 def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> None:
-    """Raise ExportError if the table of a column does not exist, or the column has a text or bucket as well."""
+    """Raise ExportError if an input column is computed from a table of target encodings, and the table or its column does not
+    exist, or the input column has another encoding (one-hot or hash bucket) as well.
+    """
     if column.table is None:
         return
     table, table_column = column.table
@@ -350,7 +369,10 @@ def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> N
 
 
 def _read_column(name: Any, field_name: Any, text: Any, bucket: Any, table: Any = None) -> Column:
-    """Return a column from the entries of its JSON array. Raises ExportError if one is invalid."""
+    """Convert the entries of a JSON array from a file to an input `Column` of a program: its name, the field of the row that it
+    is computed from, and its encoding: ``text`` (one-hot), ``bucket`` (hashing), ``table`` (target encoding), or None. Raises
+    ExportError if one is invalid.
+    """
     if not (text is None or isinstance(text, str)):
         raise ExportError("the text of a column is not a string")
     if bucket is not None:
@@ -365,7 +387,9 @@ def _read_column(name: Any, field_name: Any, text: Any, bucket: Any, table: Any 
 
 
 def _check_name(value: Any) -> Name:
-    """Return a name or label. Raises ExportError if it is not a str, bool or finite number, or too long."""
+    """Return the name of a column or a label unchanged. Raises ExportError if it is not a str, bool or finite number, or is
+    longer than 2,048 characters, because a file could not hold it.
+    """
     if not isinstance(value, Name):
         raise ExportError(f"{value!r:.80}, a {type(value).__name__}, is a name or a label: it must be a text, number or bool")
     if isinstance(value, str) and len(value) > _MAX_NAME_CHARACTERS:
@@ -376,14 +400,16 @@ def _check_name(value: Any) -> Name:
 
 
 def _read_count(value: Any) -> int:
-    """Return an int from a file. Raises ExportError if it is not between 0 and 2^31 - 1."""
+    """Return a count or index from a file unchanged. Raises ExportError if it is not an int between 0 and 2^31 - 1."""
     if type(value) is not int or not 0 <= value < 2**31:
         raise ExportError(f"{value!r:.80} is not a valid count: it must be an int from 0 to 2^31 - 1")
     return value
 
 
 def _serialise_answer(answer: Answer) -> dict[str, Any]:
-    """Return an answer as the JSON object that a file holds, where the calibration is called ``odds``."""
+    """Convert the prediction rule of a program (its labels, calibration, costs and indices of output values) to a dict for JSON.
+    For compatibility with earlier files, the calibration is stored under the key ``odds``.
+    """
     parts = {name: value for name, value in answer._asdict().items() if name != "costs" or value is not None}
     if answer.calibration is not None:
         kind = next(kind for kind, cls in CALIBRATIONS.items() if isinstance(answer.calibration, cls))
@@ -392,7 +418,9 @@ def _serialise_answer(answer: Answer) -> dict[str, Any]:
 
 
 def _deserialise_answer(parts: Mapping[str, Any]) -> Answer:
-    """Return the answer that a file holds as a JSON object; its numbers are checked later, by `Program.check_answer`."""
+    """Restore the prediction rule of a program from ``parts``, the dict that `_serialise_answer` returned. Its numbers are
+    checked later, by `Program.check_answer`.
+    """
     fields = {"calibration" if name == "odds" else name: value for name, value in parts.items()}
     calibration, costs = fields["calibration"], fields.get("costs")
     if calibration is not None:

@@ -45,15 +45,18 @@ class Step:
 
 
 def is_number(value: Any, low: float = -math.inf, high: float = math.inf) -> bool:
-    """Return whether a value that was read from a file is a finite int or float between ``low`` and ``high``."""
+    """Return whether a value that was read from a file is an int or float (not a bool), finite, and between ``low`` and ``high``,
+    both included.
+    """
     # math.isfinite raises OverflowError for an int above the largest float, so compare instead.
     return type(value) in (int, float) and -_MAX_FLOAT <= value <= _MAX_FLOAT and low <= value <= high
 
 
 def read_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") -> np.ndarray:
-    """Return an array of a step after checking its dtype kind, its shape, and that it is finite.
+    """Return the array ``name`` of a step (an operation of an exported model). Raises ExportError if its dtype kind is not one of
+    the characters in ``kinds``, it does not have this ``shape``, or it contains a number that is not finite.
 
-    A length of -1 in ``shape`` accepts any length. Raises ExportError if a check fails.
+    A length of -1 in ``shape`` accepts any length.
     """
     array = step.arrays[name]
     if array.dtype.kind not in kinds or array.ndim != len(shape):
@@ -66,9 +69,8 @@ def read_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") 
 
 
 def read_option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, is_int: bool = False) -> Any:
-    """Return a numeric option of a step after checking its range, and with ``is_int`` that it is an int.
-
-    Raises ExportError if a check fails.
+    """Return the numeric option ``name`` of a step (an operation of an exported model). Raises ExportError if it is not a finite
+    number between ``low`` and ``high``, or with ``is_int`` is not an int.
     """
     value = step.options[name]
     if not is_number(value, low, high) or (is_int and type(value) is not int):
@@ -77,7 +79,8 @@ def read_option(step: Step, name: str, low: float = -math.inf, high: float = mat
 
 
 def check_vectors(step: Step, width: int) -> int:
-    """Check the vectors of a step, which have ``width`` features, and return their number.
+    """Check the array of vectors, such as support vectors, in a step (an operation of an exported model), and return their
+    number. Each must have ``width`` features.
 
     Raises ExportError if the vectors, or the scale and center of quantised ones, are invalid.
     """
@@ -92,7 +95,9 @@ def check_vectors(step: Step, width: int) -> int:
 
 
 def dequantise_vectors(step: Step) -> np.ndarray:
-    """Return the vectors of a step in the units of its input, float64 [m, width]: quantised ones are scaled and shifted back."""
+    """Return the vectors of a step (an operation of an exported model), such as support vectors, as float64 [m, features].
+    Quantised (integer) vectors are multiplied by their scale and shifted by their center, back to the units of the input rows.
+    """
     vectors = step.arrays["vectors"].astype(np.float64)
     if "scale" in step.arrays:
         vectors *= step.arrays["scale"]

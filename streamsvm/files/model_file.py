@@ -46,13 +46,12 @@ def serialize_parts(
     strings: Mapping[str, str] = MappingProxyType({}),
     extra_arrays: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> bytes:
-    """Serialise a dict of named objects, such as ``{"model": model}``, with JSON ``metadata``, to the bytes of a model file.
-    Equal parts and metadata give equal bytes.
+    """Serialise ``parts``, a dict of named objects such as the ``"model"``, with JSON ``metadata``, to the bytes of a model file.
+    ``strings`` and ``extra_arrays`` are further contents, such as an exported form of the model. If ``trusted``, parts may
+    contain the user's own classes. Equal arguments give equal bytes.
 
-    ``parts`` are objects by name, such as the ``"model"``. ``metadata`` can be read without them, as JSON; package ``versions``
-    and a ``digest`` of the parts are added. ``strings`` and ``extra_arrays`` are further contents of the file, such as a program
-    for the edge, whose names are not numbers. If ``trusted``, parts may contain the user's own classes and functions. Raises
-    ModelFileError if a part has an unsupported type, or could not be read back.
+    ``metadata`` can be read without the parts; package ``versions`` and a ``digest`` of the parts are added. The names of
+    ``extra_arrays`` must not be numbers. Raises ModelFileError if a part has an unsupported type, or could not be read back.
     """
     try:
         tree, arrays = write_tree(dict(parts), trusted)

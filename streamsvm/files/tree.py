@@ -51,10 +51,10 @@ _EMPTY_CONTAINERS: dict[str, Any] = {"list": list, "set": set, **{kind: cls for 
 
 def write_tree(obj: Any, trusted: bool = False) -> tuple[bytes, list[np.ndarray]]:
     """Serialise any supported Python object, such as a model, to JSON bytes and a list of numpy arrays, which the JSON references
-    by their index. Shared and circular references are preserved. Equal objects give equal bytes.
+    by their index. Equal objects give equal bytes. Only classes and functions on the allowlist of `codecs` may occur in it,
+    unless the file is to be read as ``trusted``.
 
-    If ``trusted``, classes and functions that are not on the allowlist of `codecs` may be referenced, and objects with their own
-    pickling methods are pickled. Otherwise, and for unsupported types, raises ModelFileError.
+    If ``trusted``, objects with their own pickling methods are pickled. Raises ModelFileError for unsupported types.
     """
     writer = _TreeWriter(trusted)
     return writer.write(obj), writer.arrays
@@ -264,9 +264,8 @@ def read_tree(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) 
     """Deserialise the object that `write_tree` has turned into JSON bytes (``text``) and a list of numpy arrays. Only classes and
     functions on the allowlist of `codecs` are loaded, unless the caller declares the file ``trusted``.
 
-    If ``trusted``, names that are not on the allowlist are looked up, too, and pickles are loaded, which can run any code. Raises
-    ModelFileError if the JSON and arrays are inconsistent, or reference a class or function that is not on the allowlist. Further
-    errors may come from ``__setstate__`` of streamsvm's classes.
+    If ``trusted``, pickles are loaded, too, which can run any code. Raises ModelFileError if the JSON and arrays do not fit,
+    or reference another class or function. Further errors may come from ``__setstate__`` of streamsvm's classes.
     """
     try:
         tree = json.loads(text)
