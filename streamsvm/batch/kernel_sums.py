@@ -85,7 +85,6 @@ class KernelSums:
         return int(np.clip(_CHUNK_VALUES // max(self._vectors.shape[1], 1), _MIN_ROWS, _MAX_ROWS))
 
     @np.errstate(over="ignore", invalid="ignore")  # huge rows have infinite distances
-    @np.errstate(over="ignore", invalid="ignore")  # of huge rows
     def compute_exact(self, X: Any) -> np.ndarray:
         """Return the sums for rows X [m, d], an array or CSR matrix, float64 [m, machines], up to about 1e-10 of sum_s |c_s|."""
         if self._weights is not None:
@@ -118,8 +117,6 @@ class KernelSums:
         return out, errors
 
     # Sparse and dense support vectors -----------------------------------------------------------------------------------------
-
-    # Forms ------------------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _centres(self) -> dict[bool, Any]:

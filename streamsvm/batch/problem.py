@@ -137,7 +137,7 @@ def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach
     """Return the group of equal rows to which each row of X belongs, int64 [n]; groups are numbered from 0.
 
     X is an array float64 [n, d]; in any other form, each row is a group of its own. Rows are equal if all their bits are equal,
-    and and so are their ``values`` float64 [n], if given. The numbers do not depend on the order of the rows. Equal rows may end
+    and so are their ``values`` float64 [n], if given. The numbers do not depend on the order of the rows. Equal rows may end
     up in different groups if a different row has the same hash. O(n (d + log n)).
     """
     if not isinstance(X, np.ndarray):

@@ -95,7 +95,9 @@ class BatchAdapter(RefittingEstimator):
     """
 
     def to_budget(self, budget: int | None = None, **parameters: Any) -> Any:
-        """Distil the last fitted model into a budgeted learner, which can continue learning.
+        """Distil the adapter's last fitted kernel machine into a learner with a budget of at most ``budget`` support vectors,
+        which predicts alike and can continue to learn row by row. Returns the learner, in a pipeline with a scaler if the adapter
+        standardises its rows.
 
         Parameters
         ----------
@@ -141,7 +143,10 @@ class BatchAdapter(RefittingEstimator):
         return scaler | learner
 
     def _get_distillable_fit(self) -> ScaledModel:
-        """Return the last fitted model; raise a ValueError if it cannot be distilled."""
+        """Return the model of the adapter's last fit, with its scaling and labels. Raise a ValueError if it cannot be distilled
+        into a budgeted learner: there was no fit yet, it is no kernel machine of `streamsvm.batch`, or its labels were replaced
+        by codes.
+        """
         fit = self._get_latest_fit()
         if fit is None:
             raise ValueError("the adapter has no fitted model yet: call fit() first")
@@ -196,23 +201,31 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     # Learning ---------------------------------------------------------------------------------------------------------------
 
     def _encode_target(self, y: Any) -> float:
-        """Return the number of a label in the order of arrival, as float."""
+        """Return the target that the window stores for the label ``y``, as float: 0.0 for the first label that the stream had,
+        1.0 for the second, and so on. Raise a ValueError if the label is invalid or there are too many.
+        """
         target = self._labels.encode(y)
         if self._labels.class_labels:
             return target
         return 0.0 if target == next(iter(self._labels.targets.values())) else 1.0
 
     def _count_names(self) -> tuple[int, ...]:
-        """Return the numbers of feature names and of labels seen so far."""
+        """Return the numbers of feature names and of labels that this adapter has seen so far, to undo additions with
+        `_forget_names`.
+        """
         return *super()._count_names(), self._labels.n_seen
 
     def _forget_names(self, counts: tuple[int, ...]) -> None:
-        """Forget feature names and labels that were added since `_count_names` returned these counts."""
+        """Remove the feature names and labels that this adapter added after `_count_names` returned ``counts``, because the row
+        that they came from was invalid.
+        """
         super()._forget_names(counts)
         self._labels.forget_after(counts[1])
 
     def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Add valid rows to the window, and update the counts of the labels in it."""
+        """Add valid rows ``X`` float32 [n, features], with their targets and weights [n], to the window of the last rows, and
+        update the number of its rows with each label. Return the targets of the rows that they replace.
+        """
         replaced = super()._add_rows(X, targets, weights)
         for target in targets[-self.window :].tolist():
             self._counts[target] += 1
@@ -221,26 +234,30 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return replaced
 
     def _find_obstacle(self) -> str | None:
-        """Return the reason why the window cannot be fitted, such as only one class, or None."""
+        """Return the reason why the model cannot be fitted to the rows of the window, as text for a message: there are no rows,
+        or only one class. Return None if a fit is possible.
+        """
         targets = self._window.targets
         if len(targets) and self._counts[targets[0]] == len(targets):
             return f"the window has only one class, {self.labels[int(targets[0])]!r}"
         return super()._find_obstacle()
 
     def _make_job(self) -> FitJob:
-        """Return the data for a fit to the current window, with the labels and calibration folds."""
+        """Return a `FitJob`, which contains all data of one fit: a clone of the model, copies of the window's rows, the labels,
+        and the number of calibration folds.
+        """
         return super()._make_job()._replace(labels=list(self.labels), calibration_folds=int(self.calibration_folds))
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     @property
     def labels(self) -> list[Any]:
-        """The labels seen so far, in the order of arrival."""
+        """The labels that this classifier has seen so far, as a list in the order of their first appearance."""
         return self._labels.seen
 
     @property
     def classes(self) -> list[Any]:
-        """The labels in the order of the columns of `predict_proba_many`.
+        """The labels of this classifier as a list, in the order of the columns that `predict_proba_many` returns.
 
         The labels of the fitted model come first.
         """
@@ -250,7 +267,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return [*self._fit.classes, *(label for label in self.labels if label not in fitted)]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[Any, float]:
-        """Predict the probability of each label seen so far.
+        """Predict the probability of each label seen so far for the row ``x``, a dictionary of feature values. Returns a
+        dictionary from labels to probabilities, which sum to 1.
 
         If the model has ``predict_proba``, the probabilities are the model's. Otherwise, one factor turns decision values into
         log odds. Each fit calibrates the factor on held-out rows (temperature scaling), so that probabilities always agree with
@@ -263,7 +281,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return dict(zip(self.classes, self._compute_probabilities(self._prepare_row(x, fit), fit)[0].tolist(), strict=True))
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the decision value of a row.
+        """Return the decision value of the row ``x``, a dictionary of feature values: a float for two classes, and otherwise a
+        dictionary with a value for each label.
 
         It is a float if the model was fitted with two classes, positive for the second of `classes`; otherwise, a dictionary with
         a value for each label. It is 0 before the first fit. Raises an AttributeError if the model has no ``decision_function``.
@@ -280,7 +299,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     @overload
     def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probabilities of many rows, a frame or an array as in `learn_many`; see `predict_proba_one`.
+        """Predict the probability of each label for many rows ``X``, a data frame or an array as in `learn_many`. The
+        probabilities are those that `predict_proba_one` returns for each row.
 
         Returns
         -------
@@ -291,7 +311,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return to_frame(self._compute_probabilities(rows, fit), self.classes, like)
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the predicted labels [n], None before any row was learned."""
+        """Return the labels [n] that the fitted model ``fit`` predicts for scaled rows, float32 or float64 [n, features]. Before
+        the first fit (``fit`` is None), each is the most frequent label of the window, or None if no row was learned.
+        """
         if not self._labels.n_seen:
             return np.full(len(rows), None)
         if fit is None or not len(rows):  # scikit-learn's models raise an error for 0 rows
@@ -302,7 +324,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return as_array(self.classes)[indices]
 
     def _compute_probabilities(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the probabilities of scaled rows, float64 [n, classes], in the order of `classes`."""
+        """Return the probabilities of the labels for scaled rows [n, features], float64 [n, labels], in the order of `classes`.
+        Before the first fit (``fit`` is None), they are the frequencies of the labels in the window.
+        """
         if fit is None or not len(rows):
             return np.tile(self._compute_frequencies(), (len(rows), 1))
         model = fit.model
@@ -313,7 +337,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return np.pad(p, ((0, 0), (0, len(self.classes) - p.shape[1])))
 
     def _compute_frequencies(self) -> np.ndarray:
-        """Return the relative frequencies of `classes` in the window, float64 [classes], counting one more row for each."""
+        """Return the relative frequency of each label in the window, float64 [labels], in the order of `classes`. One is added to
+        each count (Laplace smoothing), so that no frequency is 0.
+        """
         counts = {label: self._counts[number] for number, label in enumerate(self.labels)}
         rows = np.array([counts.get(label, 0) + 1.0 for label in self.classes])
         return rows / rows.sum()
@@ -357,14 +383,16 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         super().__post_init__()
 
     def _encode_target(self, y: Any) -> float:
-        """Return a target as float; raise a ValueError if it is not a finite number."""
+        """Return the regression target ``y`` as float. Raise a ValueError if it is not a finite number."""
         return validate_target(y)
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
         return float(super().predict_one(x))
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the predicted targets [n]; without a model, the mean target of the window."""
+        """Return the targets [n] that the fitted model ``fit`` predicts for scaled rows [n, features]. Before the first fit
+        (``fit`` is None), each is the mean target of the window, or 0 if the window is empty.
+        """
         if fit is not None and len(rows):  # scikit-learn's models raise an error for 0 rows
             return np.asarray(predict_finite_rows(fit.model, rows))
         return np.full(len(rows), self._window.targets.mean() if self.n_window else 0.0)
@@ -375,7 +403,8 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
 
 
 def batch_adapter(model: Any, **parameters: Any) -> BatchClassifier | BatchRegressor:
-    """Return a batch model as a river estimator: a `BatchClassifier` for a classifier, and otherwise a `BatchRegressor`.
+    """Return a scikit-learn style estimator as a river estimator that is refitted to the last rows of a stream: a
+    `BatchClassifier` if ``model`` is a classifier, and otherwise a `BatchRegressor`.
 
     Parameters
     ----------

@@ -35,12 +35,16 @@ class ScaledModel(NamedTuple):
     log_factor: float  # logarithm of the factor that turns decision values into log odds
 
     def scale_rows(self, rows: np.ndarray) -> np.ndarray:
-        """Scale rows [n, features]; return float64 [n, features at the fit], without features that came later."""
+        """Return rows [n, features] standardised as in the fit of this model: minus the means, divided by the standard
+        deviations, float64 [n, features at the fit]. Columns of features that were added after the fit are left out.
+        """
         return (rows[:, : len(self.mean)] - self.mean) / self.scale
 
     @classmethod
     def from_saved(cls, saved: Any, n_names: int) -> ScaledModel:
-        """Return a saved model, for an adapter with ``n_names`` feature names; raise a ValueError if its sizes do not match."""
+        """Return a fitted model from the tuple ``saved`` that a saved adapter contains. Raise a ValueError if its arrays do not
+        match each other, or it has more features than the ``n_names`` feature names of the adapter.
+        """
         model, mean, scale, classes, log_factor = saved
         n = mean.size  # compiled code takes rows of this length
         if not (mean.shape == scale.shape == (n,) and getattr(model, "n_features_in_", n) == n <= n_names):
@@ -49,12 +53,16 @@ class ScaledModel(NamedTuple):
 
 
 def has_sklearn_conventions(kind: Callable[[Any], bool], model: Any) -> bool:
-    """Return whether a model is an estimator of scikit-learn's kind: ``is_classifier`` or ``is_regressor``."""
+    """Return whether ``model`` is an instance with scikit-learn's conventions (tags and ``get_params``) for which ``kind``
+    returns True; ``kind`` is scikit-learn's ``is_classifier`` or ``is_regressor``.
+    """
     return not isinstance(model, type) and hasattr(model, "__sklearn_tags__") and hasattr(model, "get_params") and kind(model)
 
 
 def check_classifier(model: Any) -> None:
-    """Raise a ValueError if a classifier, or one inside it, does not compute one value for each class."""
+    """Raise a ValueError if a classifier has neither ``predict_proba`` nor ``decision_function``, or if it, or an estimator
+    inside it, returns a decision value for each pair of classes instead of each class.
+    """
     if not (hasattr(model, "predict_proba") or hasattr(model, "decision_function")):
         raise ValueError(f"model must have predict_proba or decision_function; {type(model).__name__} has neither")
     for name, value in model.get_params(deep=True).items():
@@ -63,7 +71,9 @@ def check_classifier(model: Any) -> None:
 
 
 def check_decision_shape(model: Any, values: np.ndarray, classes: int) -> None:
-    """Raise a ValueError unless decision values have the shape [n, classes], or [n] for two classes."""
+    """Raise a ValueError unless the decision values that ``model`` returned have the shape [n, classes], or [n] if there are two
+    classes.
+    """
     if values.shape[1:] != (classes,) and not (values.ndim == 1 and classes == 2):
         raise ValueError(
             f"{type(model).__name__} returns decision values of shape {list(values.shape)} for {len(values)} rows of {classes} "
@@ -72,7 +82,9 @@ def check_decision_shape(model: Any, values: np.ndarray, classes: int) -> None:
 
 
 def encode_unsupported_labels(labels: list[Any]) -> np.ndarray | None:
-    """Return codes 0, 1, ... for labels that scikit-learn rejects (mixed types, fractions); None for labels that it accepts."""
+    """Return integer codes 0, 1, ..., int64 [n], in place of ``labels`` that scikit-learn rejects: labels of several types, or
+    numbers with fractions. Return None if scikit-learn accepts the labels.
+    """
     values = as_array(labels)
     are_integers = values.dtype.kind != "f" or ((values == np.rint(values)) & (np.abs(values) <= _MAX_INTEGER)).all()
     return np.arange(len(labels)) if values.dtype == object or not are_integers else None
@@ -84,7 +96,8 @@ _ABOVE_HALF = 0.5 + 2.0**-52  # the smallest probability of a predicted label
 
 
 def assign_folds(labels: np.ndarray, folds: int) -> np.ndarray:
-    """Return the fold that holds out each row, int64 [n], for labels int64 [n]; the rows of a class alternate between the folds.
+    """Return the number of the cross-validation fold in which each row is held out, int64 [n], for ``labels`` int64 [n]. The
+    folds are stratified: the rows of each class alternate between them.
 
     The only row of a class gets -1, because every fold must train on it.
     """
@@ -96,18 +109,22 @@ def assign_folds(labels: np.ndarray, folds: int) -> np.ndarray:
 
 
 def _to_two_columns(decisions: np.ndarray) -> np.ndarray:
-    """Return decision values as scores [n, classes]: 0 and the decision value if there is one for two classes."""
+    """Return decision values as one score for each class, [n, classes]. Values [n] of two classes become two columns, 0 and the
+    decision value; values [n, classes] are returned unchanged.
+    """
     return np.column_stack((np.zeros(len(decisions)), decisions)) if decisions.ndim == 1 else decisions
 
 
 def _compute_log_softmax(scores: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the softmax of each row."""
+    """Return the logarithm of the softmax of each row of ``scores`` [n, classes], computed without overflow."""
     scores = scores - scores.max(axis=1, keepdims=True)
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
 def calibrate_probabilities(log_factor: float, decisions: np.ndarray) -> np.ndarray:
-    """Convert decision values, [n] for two classes or [n, classes], to probabilities, float64 [n, classes]."""
+    """Convert decision values, [n] for two classes or [n, classes], to probabilities, float64 [n, classes]: the softmax of the
+    values times exp(``log_factor``), the calibration factor.
+    """
     p = np.exp(np.maximum(_compute_log_softmax(np.exp(log_factor) * _to_two_columns(decisions)), -30.0))
     p /= p.sum(axis=1, keepdims=True)
     if decisions.ndim == 1:  # probabilities must agree with the label even if the value is too small for them
@@ -119,7 +136,8 @@ def calibrate_probabilities(log_factor: float, decisions: np.ndarray) -> np.ndar
 def fit_log_factor(
     labels: np.ndarray, weights: np.ndarray, folds: int, fit_and_decide: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> float:
-    """Fit the calibration factor by maximum likelihood on held-out rows; return its logarithm, 0 without ``folds``.
+    """Fit the factor that turns decision values into log odds (temperature scaling) by maximum likelihood on held-out rows of
+    ``folds`` folds. Return its logarithm; 0 if ``folds`` is 0 or no row can be held out.
 
     The window has labels int64 [n] and weights [n]. For each fold, ``fit_and_decide`` is called with two masks, bool [n]: it fits
     a model to the rows of the first, and returns the decision values of the rows of the second.
@@ -138,7 +156,7 @@ def fit_log_factor(
     targets *= weights[rows, np.newaxis]
 
     def compute_loss(log_factor: float) -> float:
-        """Return the cross entropy of the smoothed targets with this logarithm of the factor."""
+        """Return the cross entropy of the smoothed targets if decision values are multiplied by exp(``log_factor``)."""
         return float(-np.sum(targets * _compute_log_softmax(np.exp(log_factor) * scores)))
 
     return float(minimize_scalar(compute_loss, bounds=(-MAX_LOG_FACTOR, MAX_LOG_FACTOR), method="bounded").x)
@@ -154,7 +172,9 @@ class FitJob(NamedTuple):
     calibration_folds: int
 
     def fit_model(self) -> ScaledModel:
-        """Fit the model to the scaled rows, and return it. O(n d), plus the cost of the model's ``fit``."""
+        """Fit a clone of the model to the rows of this job, standardised if the job says so, and return it with the means,
+        deviations, labels and calibration. O(n d), plus the cost of the model's ``fit``.
+        """
         X = self.rows.X.astype(np.float64)
         mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
@@ -169,7 +189,9 @@ class FitJob(NamedTuple):
         return ScaledModel(self._fit_clone(X, self.rows.targets, self.rows.weights), mean, scale, [], 0.0)
 
     def _fit_classifier(self, X: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> ScaledModel:
-        """Fit a classifier to scaled rows X, and calibrate its probabilities unless it has its own."""
+        """Fit a classifier to standardised rows X [n, features], and calibrate its probabilities on held-out rows unless it has
+        ``predict_proba``. Return the fitted model with ``mean``, ``scale``, its labels and the factor.
+        """
         labels, targets, weights = self.labels, self.rows.targets.astype(np.int64), self.rows.weights
         values = encode_unsupported_labels(labels)
         if values is None:
@@ -188,7 +210,9 @@ class FitJob(NamedTuple):
             class_of_label[order] = np.arange(len(order))
 
             def fit_and_decide(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-                """Fit a clone to the rows of one mask, and return the decision values of the rows of the other."""
+                """Fit a clone of the model to the rows that the mask ``train`` bool [n] selects, and return its decision values
+                for the rows that the mask ``test`` selects.
+                """
                 fold_model = self._fit_clone(X[train], values[targets[train]], weights[train])
                 return compute_decision_values(fold_model, X[test])
 
@@ -196,6 +220,8 @@ class FitJob(NamedTuple):
         return ScaledModel(model, mean, scale, [labels[code] for code in order], log_factor)
 
     def _fit_clone(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
-        """Return a fitted clone of the model; weights are passed only if one of them is not 1."""
+        """Return a clone of the job's model, fitted to rows X with labels or targets y. ``weights`` [n] are passed as
+        ``sample_weight`` only if one of them is not 1, because not all models accept weights.
+        """
         arguments = {} if (weights == 1.0).all() else {"sample_weight": weights}
         return clone(self.model, safe=False).fit(X, y, **arguments)

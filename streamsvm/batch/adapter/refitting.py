@@ -53,25 +53,29 @@ class BackgroundFit:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread has not ended yet."""
+        """Whether the background thread that fits the model is still running."""
         return self._thread.is_alive()
 
     @property
     def outcome(self) -> FitOutcome:
-        """The result of a fit that has ended. In a process that was forked during the fit, it counts as stopped."""
+        """The result of the background fit after its thread has ended: a fitted model or an error. It is an empty result if the
+        fit was stopped, or in a process that was forked during the fit.
+        """
         return self._outcomes[0] if self._outcomes else _STOPPED
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until the fit ends, but at most ``timeout`` seconds."""
+        """Wait until this background fit ends, but at most ``timeout`` seconds; None waits without a limit."""
         self._thread.join(timeout)
 
     def stop(self) -> None:
-        """Ask the fit to stop; returns immediately."""
+        """Ask this background fit to stop at the next opportunity, and return immediately."""
         self._stop_event.set()
 
 
 def _run_job(job: FitJob, stop_event: threading.Event, outcomes: list[FitOutcome]) -> None:
-    """Run a fit in the current thread, and append its outcome."""
+    """Fit the model of ``job`` in the current thread until it ends or ``stop_event`` is set. Append the fitted model, or the
+    error, with the warnings of the fit as a `FitOutcome` to the list ``outcomes``.
+    """
     with allow_stop(stop_event), collect_warnings() as warnings:
         try:
             outcome = FitOutcome(job.fit_model(), None, warnings)
@@ -123,7 +127,8 @@ class RefittingEstimator(WindowedEstimator):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def fit(self) -> Self:
-        """Fit now, to all rows in the window, and return the adapter.
+        """Fit the model now, in this thread, to all rows in the window, and return the adapter. A fit that runs in the background
+        is stopped.
 
         Raises
         ------
@@ -140,7 +145,8 @@ class RefittingEstimator(WindowedEstimator):
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the fit that runs in the background, and use its model from then on.
+        """Wait until the fit that runs in the background ends, but at most ``timeout`` seconds, and use its model for predictions
+        from then on. Returns True if no fit is running afterwards.
 
         You need not call it: the first call that predicts or learns after the end of the fit uses the new model, and if a fit
         fails, the next call that learns warns of it. Only one fit runs at a time. If the next one becomes due meanwhile, it
@@ -174,23 +180,31 @@ class RefittingEstimator(WindowedEstimator):
         return self._background_fit is None
 
     def _find_obstacle(self) -> str | None:
-        """Return the reason why the window cannot be fitted, or None if a fit may succeed."""
+        """Return the reason why the model cannot be fitted to the rows of the window, as text for a message, such as that there
+        are no rows. Return None if a fit may succeed.
+        """
         return None if self.n_window else "the window has no rows"
 
     @property
     def _current_model_text(self) -> str:
-        """A phrase for warnings that the current model stays in use; empty without a model."""
+        """A phrase for warnings about a failed fit: the current model, which is this many rows old, stays in use. Empty before
+        the first fit.
+        """
         return "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
 
     def _count_rows_to_check(self) -> int:
-        """Return the number of rows that may be added before the next check whether a fit is due."""
+        """Return the number of rows, at least 1, that can be added to the window until the adapter must check again whether the
+        next fit is due: the remaining rows of the period ``refit_every``.
+        """
         n_left: int = self.refit_every - self.n_since_fit  # type: ignore[operator]
         if n_left > 0:
             return n_left
         return self.refit_every if self.fitting else 1  # type: ignore[return-value]
 
     def _fit_if_due(self) -> None:
-        """Use the outcome of a background fit, and start the next fit if it is due and possible."""
+        """Use the model of a background fit that has ended. Then start the next fit if ``refit_every`` rows came since the last
+        one, unless a fit is still running or the window cannot be fitted. Failures become warnings if there is a previous model.
+        """
         self._use_outcome()
         if self.refit_every is None or self.n_since_fit < self.refit_every or self._background_fit is not None:
             return
@@ -210,23 +224,29 @@ class RefittingEstimator(WindowedEstimator):
             self._report_failure(error, self.n_window)
 
     def _report_failure(self, error: Exception, n_rows: int) -> None:
-        """Warn that a fit to this number of rows failed; raise the error if it was the first fit."""
+        """Warn that a fit to ``n_rows`` rows failed with ``error`` and that the previous model stays in use. If there is no
+        previous model, raise the error.
+        """
         if not self._current_model_text:
             raise error
         warn(f"the fit of {n_rows:,} rows failed, {self._current_model_text}: {error}", RuntimeWarning)
 
     def _fit_now(self) -> None:
-        """Fit to the window in this thread, and use the new model."""
+        """Fit the model to the rows of the window in this thread, and use it for predictions."""
         self._last_attempt, self._has_warned = self._window.n_added, False
         self._use_fit(self._make_job().fit_model(), self._last_attempt)
 
     def _use_fit(self, fit: ScaledModel, started_at: int) -> None:
-        """Use a new model for predictions; ``started_at`` rows had been learned when its fit was started."""
+        """Use the newly fitted model ``fit`` for predictions. ``started_at`` is the number of rows that the adapter had learned
+        when the fit was started.
+        """
         self._fit = fit  # a single assignment: an interrupt before it leaves the last model
         self._n_fits, self._fitted_at = self._n_fits + 1, started_at
 
     def _use_outcome(self) -> None:
-        """Use the outcome of the background fit if it has ended. A fit that was stopped is due again."""
+        """If the background fit has ended, use its model, and issue its warnings; if it failed, warn or raise its error. A fit
+        that was stopped becomes due again. Does nothing while the fit is running.
+        """
         background_fit = self._background_fit
         if background_fit is None or background_fit.is_running:
             return
@@ -241,13 +261,17 @@ class RefittingEstimator(WindowedEstimator):
             self._report_failure(error, background_fit.n_window)
 
     def _get_latest_fit(self) -> ScaledModel | None:
-        """Return the last fitted model, or None. The next call that learns reports a failed background fit."""
+        """Return the last fitted model, or None before the first fit. A background fit that succeeded is used from now on; one
+        that failed is reported by the next call that learns.
+        """
         if self._background_fit is not None and self._background_fit.outcome.fit is not None:
             self._use_outcome()
         return self._fit
 
     def _make_job(self) -> FitJob:
-        """Return the data for a fit to the current window."""
+        """Return a `FitJob`, which contains all data of one fit: a clone of the model, copies of the rows of the window in order
+        of arrival, and whether to standardise them.
+        """
         rows = self._window.copy_rows(len(self._features))
         return FitJob(clone(self.model, safe=False), rows, bool(self.standardize), [], 0)
 
@@ -258,22 +282,28 @@ class RefittingEstimator(WindowedEstimator):
         return self._predict_with(self._prepare_row(x, fit), fit).tolist()[0]
 
     def _predict_rows(self, X: Any) -> Any:
-        """Return the predictions of many rows as a series or array, like X."""
+        """Return the predictions for many rows ``X``, a data frame or an array: a series of the frame's library, or an array."""
         fit = self._get_latest_fit()
         rows, like = self._prepare_rows(X, fit)
         return to_series(self._predict_with(rows, fit), like)
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the predictions [n] of a fitted model for prepared rows; without a model, those from the window's targets."""
+        """Return the predictions [n] of the fitted model ``fit`` for scaled rows [n, features]. Before the first fit (``fit`` is
+        None), they come from the targets in the window. Subclasses define it.
+        """
         raise NotImplementedError
 
     def _prepare_row(self, x: Mapping[Any, Any], fit: ScaledModel | None) -> np.ndarray:
-        """Return a row for the model, scaled, float64 [1, features at the fit]. It is checked even before the first fit."""
+        """Convert a row ``x``, a dictionary of feature values, to an array [1, features] for the model ``fit``, standardised as
+        in its fit. Before the first fit (None), it is not scaled. Raise a ValueError if a value is not finite.
+        """
         row = self._fill_row(x, False)[np.newaxis]
         return row if fit is None else fit.scale_rows(row)
 
     def _prepare_rows(self, X: Any, fit: ScaledModel | None) -> tuple[np.ndarray, Any]:
-        """Return scaled rows for the model, and the frame whose type predictions should have (None for an array)."""
+        """Convert many rows ``X``, a frame or an array, to an array [n, features] for the model ``fit``, standardised as in its
+        fit. Return it with the frame whose type predictions should have, which is None if X is an array.
+        """
         matrix, names, like = to_matrix(X)
         columns = self._features.find_columns(names, False)
         rows = scatter_rows(matrix, names, columns, len(self._features), np.arange(matrix.shape[0]))
@@ -283,32 +313,36 @@ class RefittingEstimator(WindowedEstimator):
 
     @property
     def fitted_(self) -> Any:
-        """The last successfully fitted model; None before the first fit."""
+        """The model of the last successful fit, with scikit-learn's methods; None before the first fit."""
         return None if self._fit is None else self._fit.model
 
     @property
     def mean(self) -> np.ndarray | None:
-        """The means that are subtracted from the features, float64 [features at the fit]; None before the first fit."""
+        """The mean of each feature in the last fit, which is subtracted from rows, float64 [features at the fit]. None before the
+        first fit.
+        """
         return None if self._fit is None else self._fit.mean.copy()
 
     @property
     def scale(self) -> np.ndarray | None:
-        """The divisors of the features, their deviations, float64 [features at the fit]; None before the first fit."""
+        """The standard deviation of each feature in the last fit, by which rows are divided, float64 [features at the fit]. None
+        before the first fit.
+        """
         return None if self._fit is None else self._fit.scale.copy()
 
     @property
     def n_fits(self) -> int:
-        """Number of successful fits."""
+        """The number of successful fits of this adapter so far."""
         return self._n_fits
 
     @property
     def fitting(self) -> bool:
-        """Whether a fit is running in the background."""
+        """Whether a fit of this adapter is running in a background thread."""
         return self._background_fit is not None and self._background_fit.is_running
 
     @property
     def n_since_fit(self) -> int:
-        """Number of rows since the last fit was started."""
+        """The number of rows that were learned since the last fit was started."""
         return self._window.n_added - self._last_attempt
 
     # Saved adapters ---------------------------------------------------------------------------------------------------------

@@ -53,16 +53,19 @@ class RowRingBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays: ``size * (4 * columns + 16)``."""
+        """Bytes of this ring buffer's arrays: ``size * (4 * columns + 16)`` for ``size`` rows."""
         return self._X.nbytes + self._targets.nbytes + self._weights.nbytes
 
     @property
     def targets(self) -> np.ndarray:
-        """The targets in the window, float64 [n], in any order; a view."""
+        """The targets of the n rows in the buffer, float64 [n], in no particular order. It is a view, which changes when rows are
+        added.
+        """
         return self._targets[: len(self)]
 
     def add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Add rows float32 [n, columns]; return the targets of the rows that they replace, float64. O(n d).
+        """Add rows ``X`` float32 [n, columns], with targets and weights [n], to the ring buffer; if it is full, they replace the
+        oldest rows. Return the targets of the replaced rows, float64. O(n d).
 
         The number of columns may grow from call to call, but must not decrease.
         """
@@ -77,7 +80,9 @@ class RowRingBuffer:
         return replaced
 
     def copy_rows(self, columns: int) -> OrderedRows:
-        """Return copies of all rows, in order of arrival, with their first ``columns`` columns. O(n d)."""
+        """Return copies of all rows in the buffer, with their targets and weights, from the oldest to the newest. Only the first
+        ``columns`` columns are copied. O(n d).
+        """
         n = len(self)
         oldest = self.n_added % n if n == len(self._X) else 0
         parts = slice(oldest, n), slice(0, oldest)
@@ -85,19 +90,24 @@ class RowRingBuffer:
         return OrderedRows(*(np.concatenate([array[part] for part in parts]) for array in arrays))
 
     def snapshot(self, columns: int) -> tuple[Any, ...]:
-        """Return copies of the data in use, to be saved."""
+        """Return the buffer's contents to be saved, as a tuple: the number of rows ever added, and copies of the rows (their
+        first ``columns`` columns), targets and weights.
+        """
         n = len(self)
         return self.n_added, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
 
     def restore(self, snapshot: Any, columns: int) -> None:
-        """Restore a `snapshot` of a buffer with the same size; this one must be empty."""
+        """Fill this empty buffer from a tuple that `snapshot` returned for a buffer with the same size, with the same number of
+        ``columns``.
+        """
         self.n_added, X, targets, weights = snapshot
         n = len(self)
         self._X[:n, :columns], self._targets[:n], self._weights[:n] = X, targets, weights
 
 
 def scatter_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
-    """Move each feature of the rows [n, features] to its column (-1: dropped); return float32 [n, width].
+    """Rearrange the features of the rows in ``matrix`` [n, features]: feature j moves to column ``columns[j]``, or is dropped if
+    that is -1. Return the rows as float32 [n, width].
 
     Values in the same column are added. Raises a ValueError if a value is not finite; it names the feature, and the row by its
     element of ``numbers``.
@@ -143,19 +153,27 @@ class WindowedEstimator(SupervisedEstimator):
     # Rows to learn -----------------------------------------------------------------------------------------------------------
 
     def _encode_target(self, y: Any) -> float:
-        """Convert a label or target to the float that the window stores; raise a ValueError if it is invalid."""
+        """Return the label or target ``y`` as the float that the window stores. Raise a ValueError if it is invalid. Subclasses
+        define it.
+        """
         raise NotImplementedError
 
     def _count_names(self) -> tuple[int, ...]:
-        """Return the current numbers of feature names, and perhaps labels, for `_forget_names`."""
+        """Return the numbers of feature names, and in classifiers of labels, that this adapter has seen so far, to undo additions
+        with `_forget_names`.
+        """
         return (len(self._features),)
 
     def _forget_names(self, counts: tuple[int, ...]) -> None:
-        """Forget the names that were added since `_count_names` returned these counts."""
+        """Remove the feature names that this adapter added after `_count_names` returned ``counts``, because the row that they
+        came from was invalid.
+        """
         self._features.forget_names(counts[0])
 
     def _check_weight(self, w: Any) -> float:
-        """Return a weight as float; raise a ValueError if it is invalid, or not 1 or 0 although the model takes no weights."""
+        """Return the weight ``w`` of a row as float. Raise a ValueError if it is negative or not finite, or if it is neither 0
+        nor 1 and the model's ``fit`` does not accept weights.
+        """
         if w == 1.0:
             return 1.0
         w = validate_weight(w)
@@ -164,7 +182,9 @@ class WindowedEstimator(SupervisedEstimator):
         return w
 
     def _add_row(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
-        """Add a row to the window; if it is invalid, forget its new names and raise the error."""
+        """Add the row ``x``, a dictionary of feature values, with label or target ``y`` and weight ``w`` to the window. If it is
+        invalid, remove the feature names and labels that it added, and raise the error.
+        """
         counts = self._count_names()
         try:
             target = self._encode_target(y)
@@ -175,7 +195,9 @@ class WindowedEstimator(SupervisedEstimator):
         self._add_rows(row[np.newaxis], np.array([target]), np.array([w]))
 
     def _check_batch(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of a batch, float32 [n, features], and their targets; raise an error if one of them is invalid."""
+        """Check all rows of a batch, and return them as float32 [n, features] with their targets float64 [n]. If a value, target
+        or weight is invalid, remove the names that the batch added, and raise an error that names the row.
+        """
         counts = self._count_names()
         targets = np.empty(len(batch.y))
         try:
@@ -192,11 +214,14 @@ class WindowedEstimator(SupervisedEstimator):
             raise
 
     def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Add valid rows to the window; return the targets of the rows that they replace."""
+        """Add valid rows ``X`` float32 [n, features], with their targets and weights [n], to the window. Return the targets of
+        the rows that they replace.
+        """
         return self._window.add_rows(X, targets, weights)
 
     def _fill_row(self, x: Mapping[Any, Any], learn: bool) -> np.ndarray:
-        """Return the features of a row in column order, float32 [features]; a view that the next call overwrites.
+        """Convert the row ``x``, a dictionary of feature values, to float32 [features], in the order of the model's columns. The
+        array is a view, which the next call overwrites.
 
         New feature names get a column if ``learn`` is True. Raises a ValueError if a value is not finite.
         """
@@ -210,20 +235,22 @@ class WindowedEstimator(SupervisedEstimator):
 
     @property
     def feature_names(self) -> list[Hashable]:
-        """The features seen so far, in the order of the model's columns."""
+        """The names of the features seen so far, as a list in the order of the model's columns."""
         return self._features.names
 
     @property
     def n_window(self) -> int:
-        """Number of rows in the window."""
+        """The number of rows in the window, at most ``window``."""
         return len(self._window)
 
     @property
     def n_learned(self) -> int:
-        """Number of rows added to the window so far. Rows of weight 0 do not count."""
+        """The number of rows that were added to the window so far, including rows that have left it. Rows of weight 0 are not
+        counted.
+        """
         return self._window.n_added
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the window, ``window * (4 * max_features + 16)``; they never change."""
+        """The bytes of the window, ``window * (4 * max_features + 16)``, which are constant."""
         return self._window.nbytes

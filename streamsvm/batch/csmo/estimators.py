@@ -33,7 +33,9 @@ _FULL_VOTE_MARGIN = 0.5  # a decision value of a pair from which its soft vote i
 
 
 def _has_probabilities(model: Any) -> bool:
-    """Return True for ``probability=True``; otherwise raise an AttributeError, so that `predict_proba` is missing."""
+    """Return True if the classifier ``model`` has ``probability=True``. Otherwise, raise an AttributeError, so that the model has
+    no method `predict_proba`, as scikit-learn's SVC.
+    """
     if not model.probability or model.probability == "deprecated":  # SVC's default, which users may pass on
         raise AttributeError("probabilities are available only with probability=True")
     return True
@@ -43,7 +45,8 @@ class _PathCSMO(CSMO):
     """The exact solvers with a parameter C; the one-class machine has none."""
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit one model for each value of C in ``Cs``, above 0, and return them: the same models as with `fit`.
+        """Fit a copy of this estimator for each value of C in ``Cs``, and return the fitted copies in this order. They equal
+        those of separate fits, but take less time.
 
         Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, the fits share the kernel values
         of up to 2,000 rows, if the cache has room for twice the Gram matrix (at most 32 MB). More rows begin with blocks, which
@@ -162,7 +165,9 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
 
     @property
     def _value_sign(self) -> float:
-        """1 for two classes; -1 for more, where scikit-learn's decision values are positive for the first class of a pair."""
+        """The sign of decision values relative to scikit-learn: 1 for two classes; -1 for more, where scikit-learn's values are
+        positive for the first class of a pair, and ours for the second.
+        """
         return 1.0 if len(self.classes_) == 2 else -1.0
 
     @property
@@ -182,7 +187,8 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class, float64 [n, classes], in the order of ``classes_``.
+        """Return the probability of each class for the rows X, float64 [n, classes], in the order of ``classes_``. Available with
+        ``probability=True`` only.
 
         The errors are those of `predict`, and a NotFittedError if the model was fitted with ``probability=False``.
         """
@@ -193,7 +199,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithms of the probabilities that `predict_proba` returns."""
+        """Return the logarithms of the probabilities that `predict_proba` returns for the rows X, float64 [n, classes]."""
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
@@ -203,7 +209,9 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return super().predict(X)
 
     def _fit_probabilities(self, training: TrainingData, interrupted: bool) -> None:
-        """Fit the sigmoids for `predict_proba` if ``probability`` is True, unless the fit was interrupted."""
+        """If ``probability`` is True, fit the sigmoids that turn decision values into probabilities, on held-out rows of the
+        ``training`` data. Does nothing if the user has interrupted the fit.
+        """
         self._sigmoids: np.ndarray | None = None
         if hasattr(self, "predict_proba") and not interrupted:
             machine = clone(self).set_params(probability=False, class_weight=None)  # training.weights include class weights
@@ -213,26 +221,34 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
             self._sigmoids = fit_sigmoids(machine, training, weights, self.random_state)
 
     def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
-        """Return the class of each row, int64 [n], and all pairs of classes, int64 [machines, 2]."""
+        """Return the class index of each training row, int64 [n], and the two class indices of each binary machine, int64
+        [machines, 2]: there is one machine for each pair of classes.
+        """
         return training.labels, np.array(list(combinations(range(len(self.classes_)), 2)))  # type: ignore[return-value]
 
     def _order_support(self, support: np.ndarray, training: TrainingData) -> np.ndarray:
-        """Return the positions of the support vectors class by class; set ``n_support_``."""
+        """Return the positions ``support`` of the support vectors among the training rows, sorted by class. Sets ``n_support_``,
+        the number of support vectors of each class.
+        """
         labels = training.labels[support]  # type: ignore[index]
         self.n_support_: np.ndarray = np.bincount(labels, minlength=len(self.classes_)).astype(np.int32)
         return support[np.argsort(labels, kind="stable")]
 
     def _count_machines(self, classes: int) -> int:
-        """Return the number of pairs of classes."""
+        """Return the number of binary machines for this number of classes, which is the number of pairs of classes."""
         return classes * (classes - 1) // 2
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
-        """Return one value for each class, float64 [n, classes], whose differences fit the decision values of the pairs."""
+        """Convert the decision values ``f`` [n, pairs] of all pairs of classes to one value for each class, float64 [n, classes],
+        by least squares: differences of class values approximate the decision values.
+        """
         # A pair's decision value estimates the difference of two class values. These are the least squares solution.
         return self._sum_pair_values(f) / len(self.classes_)
 
     def _sum_pair_values(self, f: np.ndarray) -> np.ndarray:
-        """Return each class's sum of the decision values in its favour, over all its pairs, float64 [n, classes]."""
+        """Return the sum of each class's pairwise decision values, float64 [n, classes]. ``f`` [n, pairs] has a column for each
+        pair, which counts positively for its second class and negatively for its first.
+        """
         sums = np.zeros((len(f), len(self.classes_)))
         for k, (first, second) in enumerate(combinations(range(len(self.classes_)), 2)):
             sums[:, second] += f[:, k]
@@ -240,16 +256,22 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return sums
 
     def _count_votes(self, is_second: np.ndarray) -> np.ndarray:
-        """Return the number of votes of each class, float64 [n, classes]; ``is_second`` tells for which class each pair votes."""
+        """Return the number of votes of each class, float64 [n, classes]. ``is_second`` bool [n, pairs] is True where a pair of
+        classes votes for its second class, and False where it votes for its first.
+        """
         return 0.5 * (self._sum_pair_values(np.where(is_second, 1.0, -1.0)) + len(self.classes_) - 1)
 
     def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return the labels of checked rows, with exact decision values if ties are broken by their size."""
+        """Return the labels [n] predicted for rows X that have been validated. Decision values are computed in float64, not in
+        faster float32, if ``break_ties`` is True, because their size then matters.
+        """
         breaks_ties = self.break_ties and len(self.classes_) > 2  # by exact decision values, so float32 settles nothing
         return self._predict_from_decisions(self._compute_decisions(X)) if breaks_ties else super()._predict_checked(X)
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return a mask of the rows whose label is the same for all decision values within the errors: votes cannot change it."""
+        """Return a mask, bool [n], of the rows whose predicted label is certain: it is the same for all decision values within
+        ``f`` ± ``error``, both [n, pairs], since no vote that may change could change the winner.
+        """
         if len(self.classes_) == 2:
             return super()._find_settled(f, error)
         has_class = np.zeros((f.shape[1], len(self.classes_)))
@@ -262,23 +284,31 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return ~unsure.any(axis=1) | (low[:, 0] > high.max(axis=1))
 
     def _compute_soft_votes(self, f: np.ndarray) -> np.ndarray:
-        """Return a continuous version of the votes of each class, float64 [n, classes]."""
+        """Return a continuous version of the votes of each class, float64 [n, classes], from pairwise decision values ``f`` [n,
+        pairs]: a pair with a small decision value gives only a fraction of a vote.
+        """
         # Pairs with small decision values give a fraction of a vote. A class with all votes is 1 above the next one.
         return 0.5 * len(self.classes_) * self._compute_class_values(np.clip(f / _FULL_VOTE_MARGIN, -1.0, 1.0))
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
-        """Return the values of `decision_function`: of the second class, of each pair, or of each class."""
+        """Convert the machines' decision values ``f`` [n, machines] to those of `decision_function`: [n] for two classes,
+        otherwise one for each pair or for each class, as ``decision_function_shape`` says.
+        """
         if len(self.classes_) == 2:
             return f[:, 0]
         return -f if self.decision_function_shape == "ovo" else self._compute_class_scores(f)
 
     def _compute_class_scores(self, f: np.ndarray) -> np.ndarray:
-        """Return the number of votes plus less than half a vote for the decision values, float64 [n, classes]."""
+        """Return a score for each class, float64 [n, classes], from pairwise decision values ``f`` [n, pairs]: its number of
+        votes plus a term between -1/2 and 1/2 that grows with its decision values and breaks ties.
+        """
         sums = self._sum_pair_values(f)
         return self._count_votes(f > 0.0) + sums / (3.0 * (np.abs(sums) + 1.0))
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
-        """Return the labels for decision values: those of the class with the most votes."""
+        """Return the labels [n] for the machines' decision values ``f`` [n, machines]: with more than two classes, those with the
+        most votes.
+        """
         if len(self.classes_) == 2:
             return super()._predict_from_decisions(f)
         # As in LIBSVM, a pair with the decision value 0 votes for one class here, and for the other one in the scores.
@@ -286,7 +316,9 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return self.classes_[scores.argmax(axis=1)]
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        """Raise a ValueError if a saved classifier is corrupt, such as its numbers of support vectors."""
+        """Raise a ValueError if the ``state`` of a saved classifier is corrupt: its arrays do not match its number of
+        ``machines``, or its counts of support vectors do not match its classes.
+        """
         super()._check_saved(state, machines)
         counts, shape = state["n_support_"], (len(state["classes_"]),)
         if not has_type_and_shape(counts, np.int32, shape) or (counts < 0).any() or counts.sum() != len(state["support_"]):
@@ -325,7 +357,8 @@ _MAX_SYSTEM_VALUES = 1_000_000  # numbers in the systems of equations that are s
 
 
 def fit_sigmoids(machine: Any, training: TrainingData, weights: np.ndarray, random_state: Any) -> np.ndarray:
-    """Fit a sigmoid for each pair of classes to decision values of held-out rows; return slopes and intercepts [pairs, 2].
+    """Fit Platt's sigmoid for each pair of classes to the decision values of held-out rows, by cross-validation of the classifier
+    ``machine``. Return slopes and intercepts, float64 [pairs, 2].
 
     Clones of ``machine`` are fitted to all folds but one, with the weights in ``training``, which include class weights. The
     sigmoids use the rows' own ``weights``. The folds are stratified by class, and random.
@@ -349,7 +382,10 @@ def fit_sigmoids(machine: Any, training: TrainingData, weights: np.ndarray, rand
 
 
 def _fit_platt_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return slope and intercept of Platt's sigmoid for decision values float64 [n]: logistic regression on smoothed labels."""
+    """Return slope and intercept of Platt's sigmoid, which turns the decision values ``f`` float64 [n] of a pair of classes into
+    the probability of its second class: a weighted logistic regression on smoothed labels. ``positive`` bool [n] marks rows of
+    the second class.
+    """
     ones, zeros = weights[positive].sum(), weights[~positive].sum()
     targets = np.where(positive, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
     scale = np.abs(f).max() or 1.0
@@ -362,7 +398,9 @@ def _fit_platt_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray)
 
 
 def compute_class_probabilities(f: np.ndarray, sigmoids: np.ndarray, classes: int) -> np.ndarray:
-    """Convert the decision values of all pairs, float64 [n, pairs], to the probability of each class, float64 [n, classes]."""
+    """Convert the decision values ``f`` of all pairs of classes, float64 [n, pairs], to the probability of each class, float64
+    [n, classes]. ``sigmoids`` [pairs, 2] are slopes and intercepts from `fit_sigmoids`.
+    """
     second = np.clip(expit(f * sigmoids[:, 0] + sigmoids[:, 1]), _MIN_PROBABILITY, 1.0 - _MIN_PROBABILITY)
     if classes == 2:
         return np.hstack([1.0 - second, second])
@@ -371,8 +409,8 @@ def compute_class_probabilities(f: np.ndarray, sigmoids: np.ndarray, classes: in
 
 
 def _couple_pair_probabilities(second: np.ndarray, classes: int) -> np.ndarray:
-    """Return the class probabilities p, float64 [n, classes], that agree best with the probabilities of the pairs' second
-    classes.
+    """Return the probability of each class, float64 [n, classes], that agrees best with ``second`` [n, pairs], the probability of
+    the second class of each pair (pairwise coupling).
 
     They minimise sum_ij (r_ji p_i - r_ij p_j)^2 subject to sum_i p_i = 1, where r_ij is the probability of class i among i and j:
     the second method of Wu, Lin and Weng (2004).

@@ -73,12 +73,14 @@ class DualFit:
 
     @cached_property
     def max_rows(self) -> int:
-        """The number of rows of the largest machine."""
+        """The number of training rows of the largest binary machine of this fit."""
         counts, (first, second) = np.bincount(self._used_labels, minlength=2), self.machines.T
         return int((counts[second] + np.where(first != second, counts[first], 0)).max())
 
     def solve_small_machines(self) -> None:
-        """Solve all machines in one call, if each has few rows and their kernel values have been computed."""
+        """Solve all machines of this fit in one compiled call, and store their solutions in ``first_solutions``. Does nothing if
+        a machine has too many rows, kernel values are not precomputed, or the user passed initial coefficients.
+        """
         rows, targets = self.shared.rows, self.training.targets
         has_matrix = isinstance(rows, PrecomputedRows) and rows.contiguous_matrix is not None
         if self.start is None and has_matrix and is_small(self.max_rows, self.options.megabytes):
@@ -89,7 +91,9 @@ class DualFit:
             )  # fmt: skip
 
     def solve_machine(self, k: int, buffer: np.ndarray, workers: Workers) -> DualSolution:
-        """Solve machine k, starting from its first solution if there is one; write its coefficients, and return the solution."""
+        """Solve the dual problem of machine number ``k``, starting from earlier coefficients if there are any. Write the
+        coefficients of its rows into ``coefficients[k]``, and return the solution. ``buffer`` is memory for kernel values.
+        """
         (first, second), used_rows, shared = self.machines[k], self.training.used_rows, self.shared
         which = used_rows[(self._used_labels == first) | (self._used_labels == second)]
         C, targets = self.C[which], self.training.targets
@@ -210,31 +214,43 @@ class CSMO(KernelMachine):
 
     @property
     def _value_sign(self) -> float:
-        """1, or -1 if scikit-learn's convention for decision values, intercepts and coefficients has the opposite sign."""
+        """The sign of decision values, intercepts and coefficients relative to scikit-learn's convention: 1 if they agree, -1 if
+        they are opposite.
+        """
         return 1.0
 
     def _match_sparsity(self, values: np.ndarray) -> Any:
-        """Return the values as a CSR array if the support vectors are sparse, and otherwise unchanged."""
+        """Return ``values`` as a CSR array if the model's support vectors are sparse, and otherwise unchanged, as scikit-learn
+        does.
+        """
         return sparse.csr_array(values) if self._predictor is not None and sparse.issparse(self.support_vectors_) else values
 
     @property
     def _gamma(self) -> float:
-        """The number that the parameter ``gamma`` means. Code written for scikit-learn reads this private attribute."""
+        """The numeric value of the parameter ``gamma``, which may be a text such as "scale". Code written for scikit-learn reads
+        this private attribute.
+        """
         return self._kernel.gamma
 
     @property
     def dual_coef_(self) -> Any:
-        """The coefficients of the support vectors, float64 [machines, n_support]; a CSR array if X was sparse."""
+        """The coefficients of the support vectors in the decision values, float64 [machines, n_support], with one machine for
+        each pair of classes. A CSR array if X was sparse.
+        """
         return self._match_sparsity(self._coefficients)
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The intercept of each machine, float64 [machines]."""
+        """The intercept of each machine, float64 [machines], which is added to its kernel sums. There is one machine for each
+        pair of classes.
+        """
         return self._value_sign * self._intercepts
 
     @property
     def coef_(self) -> Any:
-        """The weights of the features, float64 [machines, features]; with ``kernel="linear"`` only."""
+        """The weights of the features in the decision values, float64 [machines, features]. Raises an AttributeError unless
+        ``kernel="linear"``.
+        """
         if self._kernel.kind != LINEAR:
             raise AttributeError("coef_ exists only with kernel='linear'")
         coef = self._match_sparsity(self._value_sign * (self._coefficients @ self.support_vectors_))
@@ -250,7 +266,7 @@ class CSMO(KernelMachine):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """Fit the model to all rows. A ValueError leaves the model unchanged.
+        """Fit the model to all rows X with labels or targets y. A ValueError leaves the model unchanged.
 
         Parameters
         ----------
@@ -274,7 +290,10 @@ class CSMO(KernelMachine):
     def _fit_machines(
         self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None, shared: SharedFitData | None = None
     ) -> Self:
-        """Fit the machines, and set all attributes; an interrupt sets those of the last iterate. See `fit`."""
+        """Fit all machines to rows X, and set all fitted attributes; return this estimator. If the user interrupts, the
+        attributes are those of the last iterate. ``shared`` holds kernel values that several fits share; the other arguments are
+        those of `fit`.
+        """
         with self._rollback_on_error():
             self._check_parameters([self.C])
             training = self._prepare_training(X, y, sample_weight)
@@ -299,10 +318,14 @@ class CSMO(KernelMachine):
         return self
 
     def _fit_probabilities(self, training: TrainingData, interrupted: bool) -> None:
-        """Fit the model that turns decision values into probabilities, if there is one."""
+        """Fit the function that turns decision values into probabilities. Does nothing here; classifiers with probabilities
+        override it.
+        """
 
     def _solve_dual(self, training: TrainingData, dual_coef_init: Any, shared: SharedFitData) -> list[DualSolution]:
-        """Solve the dual problems of all machines; set the fitted attributes, and return the solutions."""
+        """Solve the dual problems of all machines for the ``training`` data; set the fitted attributes, such as the support
+        vectors, and return the solutions, one for each machine. ``dual_coef_init`` is that of `fit`.
+        """
         n, used_rows = len(training.weights), training.used_rows
         labels, machines = self._assign_machines(training)
         start = _check_dual_start(dual_coef_init, n, len(machines))
@@ -325,7 +348,8 @@ class CSMO(KernelMachine):
         return solutions
 
     def _solve_machines(self, fit: DualFit) -> list[DualSolution]:
-        """Solve all machines of a fit, and return their solutions; after an interrupt, some may be empty.
+        """Solve the dual problem of each machine of a fit, in ``n_jobs`` threads, and return the solutions in the machines'
+        order. After an interrupt, machines that were not solved have empty solutions.
 
         Each thread solves one machine at a time; if there is only one machine, all threads share its loops.
         """
@@ -338,7 +362,7 @@ class CSMO(KernelMachine):
         thread_data = threading.local()
 
         def solve_one(k: int) -> None:
-            """Solve one machine in this thread, unless the fit was stopped."""
+            """Solve machine number ``k`` in the current thread, unless the fit was stopped."""
             if not stop.is_set():
                 if not hasattr(thread_data, "buffer"):
                     thread_data.buffer = allocate_buffer(self.cache_size, fit.max_rows)
@@ -367,7 +391,9 @@ class CSMO(KernelMachine):
             check_one_of("kernel", self.kernel, self._kernels)
 
     def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
-        """Check and return the weights of the rows, float64 [n]; negative weights become 0, with a warning."""
+        """Check the weights ``sample_weight`` (None, a number, or [n]) for the rows X, and return them as float64 [n]. Negative
+        weights become 0, with a warning. Raise a ValueError if the shape is wrong or a value is not finite.
+        """
         # scikit-learn's own check raises other messages for weights that are all 0 than its tests of SVC expect.
         n = _num_samples(X)
         if sample_weight is None:
@@ -381,7 +407,9 @@ class CSMO(KernelMachine):
         return np.maximum(weights, 0.0)
 
     def _check_training_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Check and return the rows X, and their labels or targets y; set ``shape_fit_``."""
+        """Check the rows X and their labels or targets y as the kernel requires, and return both. Sets ``shape_fit_``. Raise a
+        ValueError or TypeError if they are invalid, such as a Gram matrix that is not square.
+        """
         if callable(self.kernel):  # rows may have any type that the function accepts
             check_consistent_length(X, y)
             if _num_samples(X) == 0:
@@ -397,7 +425,9 @@ class CSMO(KernelMachine):
         return X, y
 
     def _make_kernel(self, X: Any, weights: np.ndarray) -> Kernel:
-        """Return the kernel; raise a ValueError if gamma is too large for float32."""
+        """Return the kernel with its numeric parameters; ``gamma="scale"`` depends on X and the weights. Raise a ValueError if
+        gamma is too large for float32.
+        """
         if callable(self.kernel) or self.kernel == "precomputed":
             return Kernel(PRECOMPUTED, 1.0, 0.0, 1)
         kernel = super()._make_kernel(X, weights)
@@ -406,7 +436,9 @@ class CSMO(KernelMachine):
         return kernel
 
     def _make_solver_rows(self, training: TrainingData) -> Any:
-        """Return all rows in the form that the solver uses: dense, CSR or `PrecomputedRows`."""
+        """Return the training rows in the form that computes kernel values fastest: a dense array, a CSR matrix, or a Gram matrix
+        (`PrecomputedRows`) for precomputed kernels and few rows.
+        """
         X, n = training.X, len(training.weights)
         if callable(self.kernel):
             return PrecomputedRows.from_matrix(call_kernel_function(self.kernel, X, X, (n, n)))
@@ -423,7 +455,8 @@ class CSMO(KernelMachine):
         return PrecomputedRows(compute_gram_rows(groups.take_rows(), self._kernel).matrix, matrix_rows)
 
     def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
-        """Return the class of each row, int64 [n], and two classes for each machine, int64 [machines, 2].
+        """Return the class index of each training row, int64 [n], and for each machine the indices of its negative and its
+        positive class, int64 [machines, 2].
 
         Rows of a machine's first class get negative coefficients, rows of its second class positive ones. In regression, all rows
         have class 0, which is both classes of the only machine.
@@ -431,19 +464,25 @@ class CSMO(KernelMachine):
         return np.zeros(len(training.weights), np.int64), np.zeros((1, 2), np.int64)
 
     def _order_support(self, support: np.ndarray, training: TrainingData) -> np.ndarray:  # noqa: ARG002
-        """Return the positions of the support vectors in the order of ``support_``; set ``n_support_``."""
+        """Return the positions ``support`` of the support vectors among the training rows, in the order in which ``support_``
+        lists them. Sets ``n_support_``, their number.
+        """
         self.n_support_: np.ndarray = np.array([len(support)], np.int32)
         return support
 
     def _take_support_vectors(self, X: Any) -> Any:
-        """Return the support vectors; empty for a precomputed kernel, which has none."""
+        """Return the rows of X that are support vectors. For a precomputed kernel, return an empty array, because predictions
+        need only their positions.
+        """
         self._kernel_function = self.kernel if callable(self.kernel) else None
         if self._kernel.kind == PRECOMPUTED:
             return np.empty((0, 0)) if self._kernel_function is None else _safe_indexing(X, self.support_)
         return super()._take_support_vectors(X)
 
     def _prepare_predictor(self) -> None:
-        """Set ``_predictor``; None for precomputed kernels, which need no preparation."""
+        """Set ``_predictor``, the object that computes decision values from the support vectors; None for precomputed kernels and
+        kernel functions.
+        """
         if self._kernel.kind == PRECOMPUTED:
             self._predictor = None
         else:
@@ -452,12 +491,16 @@ class CSMO(KernelMachine):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _check_rows(self, X: Any) -> Any:
-        """Check and return rows to predict; a kernel function gets them unchecked."""
+        """Check rows X to predict, and return them as an array or CSR matrix. A kernel function gets X as it was passed. Raise an
+        error if the model is not fitted, or X is invalid.
+        """
         check_is_fitted(self)
         return super()._check_rows(X) if self._kernel.kind != PRECOMPUTED or self._kernel_function is None else X
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
-        """Return the machines' decision values, float64 [n, machines]; X contains kernel values if these are precomputed."""
+        """Return the decision values of all machines for rows X, float64 [n, machines]. With a precomputed kernel, X contains the
+        kernel values with all training rows. ``find_settled`` marks rows for which float32 values suffice.
+        """
         if self._kernel.kind != PRECOMPUTED:
             return super()._compute_decisions(X, find_settled)
         n, m = _num_samples(X), len(self.support_)
@@ -476,7 +519,9 @@ class CSMO(KernelMachine):
     # Saved models -----------------------------------------------------------------------------------------------------------
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        """Raise a ValueError if a saved machine is corrupt, such as support vectors out of range."""
+        """Raise a ValueError if the ``state`` of a saved model is corrupt: its coefficients do not match its number of
+        ``machines``, or its support vectors are out of range.
+        """
         if state.get("_kernel", _MISSING_KERNEL).kind != PRECOMPUTED:
             super()._check_saved(state, machines)
             return
@@ -489,12 +534,14 @@ class CSMO(KernelMachine):
 
 
 def _make_finite(C: float) -> float:
-    """Return C, or a large number if C is infinite."""
+    """Return ``C``; if it is infinite, return 1e10 in its place."""
     return _INFINITE_C if float("inf") == C else C
 
 
 def _check_dual_start(start: Any, n: int, machines: int) -> np.ndarray | None:
-    """Return ``dual_coef_init`` as float64 [n], or None; raise a ValueError if it is invalid or there are several machines."""
+    """Return the initial dual coefficients ``start`` (the parameter ``dual_coef_init``) as float64 [n], or None if there are
+    none. Raise a ValueError if they are not n finite numbers, or the fit has several machines.
+    """
     if start is None:
         return None
     if machines > 1:

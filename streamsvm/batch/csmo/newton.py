@@ -41,7 +41,9 @@ class NewtonSteps:
         self.spent: float = 0.0  # operations of the SMO steps since the last Newton step
 
     def run_if_due(self, state: SolverState) -> None:
-        """Run a Newton step if enough SMO steps were made since the last one."""
+        """Run one Newton step on the solver's current solution if the SMO steps (steps on two variables) since the last one took
+        long enough to pay for it, the solution is near the optimum, and the equations are few enough.
+        """
         rises, falls, gap = state.compute_slopes()
         m = int(np.count_nonzero(rises == falls))
         cost = self._patience * (_OPERATIONS_PER_CUBE * m**3 + _OPERATIONS_PER_SQUARE * m**2)
@@ -53,12 +55,15 @@ class NewtonSteps:
 
 
 def _find_max_equations(state: SolverState) -> int:
-    """Return the largest number of equations whose matrix fits into the allowed memory."""
+    """Return the largest number of variables for which a Newton step may store the matrix of its equations, given the solver's
+    memory limit.
+    """
     return min(_MAX_EQUATIONS, math.isqrt(int(_MEMORY_SHARE * state.memory) // 8))
 
 
 def run_newton_step(state: SolverState, slope_error: float, is_exact: bool) -> bool:
-    """Run a Newton step on the variables between their bounds and a few others; return whether it lowers the objective.
+    """Run a Newton step of the dual problem on all variables strictly between their bounds and a few at a bound. Update the
+    solver's state if the step lowers the objective, and return whether it does.
 
     The slopes at the solution are 0 up to ``slope_error``. If ``is_exact``, the gradient is updated in float64. O(m^3) for m
     variables, plus O(m^2) for each that reaches a bound, and O(n m d).
@@ -76,7 +81,8 @@ def run_newton_step(state: SolverState, slope_error: float, is_exact: bool) -> b
 
 
 def run_exact_steps(state: SolverState, gap: float, tol: float) -> float:
-    """Run Newton steps in float64 as long as they lower the objective, and return the gap: for when float32 does not suffice.
+    """Run Newton steps in float64 until the gap (the violation of the optimality conditions) is at most ``tol`` or a step does
+    not lower the objective. Return the remaining gap. It is used when float32 is too inaccurate.
 
     All rows must be in the working set. O(n m d + m^3) for each step that moves m of n variables.
     """
@@ -92,7 +98,9 @@ def run_exact_steps(state: SolverState, gap: float, tol: float) -> float:
 
 
 def _solve_newton_equations(K: np.ndarray, state: SolverState, movable: _MovableVariables, slope_error: float) -> np.ndarray:
-    """Return the changes of the movable variables, float64 [m]; 0 without a solution. Overwrites their kernel matrix K."""
+    """Return the changes of the m movable variables that a Newton step makes, float64 [m]; zeros if their kernel matrix ``K`` [m,
+    m], which is overwritten, is not positive definite. ``slope_error`` limits the error that its ridge may cause.
+    """
     K[np.diag_indices(len(K))] += RIDGE * K.diagonal().mean() + slope_error / state.problem.largest_bound
     try:
         change = _minimise_model(cho_factor(K.T, lower=True, overwrite_a=True, check_finite=False), movable)
@@ -102,7 +110,9 @@ def _solve_newton_equations(K: np.ndarray, state: SolverState, movable: _Movable
 
 
 def _apply_change(a: WorkingSet, movable: _MovableVariables, change: np.ndarray) -> np.ndarray:
-    """Return all variables after the change, exactly on the bounds and kinks that they reach."""
+    """Return the dual variables of the working set, float64 [n], after the movable ones have been changed by ``change`` [m].
+    Variables that reach a bound or kink are set exactly to it.
+    """
     b = a.b.copy()
     b[movable.which] += change
     raised = movable.which[(change > 0.0) & (change == movable.max_change)]
@@ -122,7 +132,9 @@ class _MovableVariables(NamedTuple):
 
 
 def _find_movable_variables(state: SolverState) -> _MovableVariables:
-    """Return the free variables, and the variables at a bound or kink that violate optimality most."""
+    """Return the variables that a Newton step may move: all free ones (strictly between their bounds), and those at a bound or
+    kink that violate the optimality conditions most.
+    """
     a, (rises, falls, _) = state.working, state.compute_slopes()
     is_free = rises == falls
     middle, n_free = float(np.median(rises[is_free])), int(np.count_nonzero(is_free))
@@ -140,7 +152,8 @@ def _find_movable_variables(state: SolverState) -> _MovableVariables:
 
 
 def _minimise_model(factor: tuple[np.ndarray, bool], movable: _MovableVariables) -> np.ndarray:
-    """Return the changes of m variables, float64 [m], with sum 0, that minimise the quadratic model, or lead towards the minimum.
+    """Return the changes of m variables, float64 [m], that minimise the quadratic model of the objective within their limits, or
+    come nearer to the minimum. Their sum is 0. ``factor`` is the Cholesky factor of the Hessian.
 
     When a variable reaches its largest or smallest change, it stays there, and the other variables continue. ``factor`` is the
     Cholesky factor of the Hessian H. With the gradient g, each direction d minimises d'Hd / 2 + g'd subject to 1'd = 0, and is 0
@@ -183,7 +196,9 @@ def _minimise_model(factor: tuple[np.ndarray, bool], movable: _MovableVariables)
 
 
 def compute_kernel_matrix(state: SolverState, which: np.ndarray) -> np.ndarray:
-    """Return the kernel values of the rows ``which`` int64 [m] with each other, float64 [m, m]."""
+    """Return the kernel values of training rows with each other, float64 [m, m], for the rows at the positions ``which`` int64
+    [m].
+    """
     p = state.problem
     if p.precomputed is not None:
         return p.precomputed.gather_values(which, which)

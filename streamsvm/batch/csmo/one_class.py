@@ -55,21 +55,22 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
 
     @property
     def offset_(self) -> np.ndarray:
-        """Minus the intercept, float64 [1]: the smallest score of a row that lies inside."""
+        """The smallest kernel score of a row that lies inside the learned set, float64 [1]: minus the intercept."""
         return -self.intercept_
 
     @property
     def _sum_share(self) -> float:  # type: ignore[override]
-        """The sum of the dual coefficients relative to that of their bounds: nu."""
+        """The sum of the dual coefficients divided by the sum of their upper bounds, which is ``nu``."""
         return float(self.nu)
 
     @property
     def _epsilon(self) -> float:
-        """0: the dual problem is that of regression without epsilon, as there are no classes."""
+        """The epsilon of the dual problem, which is 0: the problem is solved as a regression without an insensitive zone."""
         return 0.0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override] # noqa: ARG002
-        """Learn the set that contains most rows. A ValueError leaves the model unchanged.
+        """Learn the set that contains most of the rows X; at most a share ``nu`` of them lies outside. A ValueError leaves the
+        model unchanged.
 
         Parameters
         ----------
@@ -85,7 +86,8 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         return self._fit_machines(X, None, sample_weight)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the score of each row minus the offset, float64 [n]: negative for rows outside the set.
+        """Return the score of each row of X minus the threshold ``offset_``, float64 [n]: negative for rows outside the learned
+        set.
 
         Raises
         ------
@@ -97,20 +99,23 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         return self._compute_decisions(self._check_rows(X))[:, 0]
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the score of each row, float64 [n]: the higher, the more usual is the row.
+        """Return the score of each row of X, float64 [n]: the higher, the more usual is the row. It is `decision_function` plus
+        ``offset_``.
 
         The score is the kernel expansion without the intercept. Errors are those of `decision_function`.
         """
         return self.decision_function(X) + self.offset_
 
     def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
-        """Return class 1 for each row, int64 [n], and the only machine [[0, 1]]: all coefficients are positive."""
+        """Return the classes of the training rows and of the only machine: class 1 for each row, int64 [n], and [[0, 1]], so that
+        all coefficients are positive.
+        """
         return np.ones(len(training.weights), np.int64), np.array([[0, 1]])
 
     def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return 1 (inside) or -1 (outside) for checked rows [n]."""
+        """Return 1 (inside the learned set) or -1 (outside) for each row of X, int [n]. The rows have been validated."""
         return self._predict_from_decisions(self._compute_decisions(X, is_sign_settled))
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
-        """Return 1 for decision values of at least 0, and otherwise -1, [n]."""
+        """Return 1 for decision values ``f`` [n, 1] of at least 0, and otherwise -1, int [n]."""
         return np.where(f[:, 0] >= 0.0, 1, -1).astype(np.intp)

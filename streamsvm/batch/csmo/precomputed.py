@@ -28,7 +28,9 @@ class PrecomputedRows:
 
     @classmethod
     def from_matrix(cls, K: np.ndarray) -> PrecomputedRows:
-        """Return all rows of a Gram matrix, float64 [n, n]; raise a ValueError if it is asymmetric, or has too large values."""
+        """Return an object for all rows of the Gram matrix ``K`` (kernel values of all pairs of rows), float64 [n, n]. Raise a
+        ValueError if the matrix is not symmetric, or has values that are too large.
+        """
         if K.nbytes <= _MAX_COPIED_BYTES:
             K = np.require(K, requirements=["C", "W"])
         _check_square(K)
@@ -38,7 +40,9 @@ class PrecomputedRows:
         return len(self.which)
 
     def group_equal_rows(self) -> np.ndarray:
-        """Return the group of each row, int64 [n], numbered from 0: rows at the same position of the matrix are equal."""
+        """Return the number of the group of equal rows to which each row belongs, int64 [n], counted from 0. Rows are equal if
+        they have the same position in the Gram matrix.
+        """
         is_present = np.zeros(len(self.matrix), bool)
         is_present[self.which] = True
         return (np.cumsum(is_present) - 1)[self.which]
@@ -47,18 +51,23 @@ class PrecomputedRows:
         return PrecomputedRows(self.matrix, self.which[which])
 
     def gather_values(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the kernel values between rows and columns, both int64 numbers among the n rows; float64 [rows, columns]."""
+        """Return the kernel values between two lists of rows, float64 [len(rows), len(columns)]. ``rows`` and ``columns`` int64
+        are positions among the n rows of this object.
+        """
         out = np.empty((len(rows), len(columns)))
         self.write_values(rows, columns, out)
         return out
 
     def write_values(self, rows: np.ndarray, columns: np.ndarray, out: np.ndarray) -> None:
-        """Write the values that `gather_values` returns into ``out``, float32 or float64 [rows, columns]."""
+        """Write the kernel values between two lists of rows into ``out``, float32 or float64 [len(rows), len(columns)]. ``rows``
+        and ``columns`` int64 are positions among the n rows of this object.
+        """
         gather_submatrix(self.matrix, self.which[rows], self.which[columns], out)
 
     @property
     def contiguous_matrix(self) -> np.ndarray | None:
-        """The whole matrix, float64 [N, N], C-contiguous: if its columns are contiguous, its transpose, which is equal.
+        """The whole symmetric Gram matrix, float64 [N, N], C-contiguous, without a copy. None if it is stored in another layout
+        or is read-only.
 
         None if it is not contiguous, or read-only: compiled functions would need another compilation.
         """
@@ -67,23 +76,29 @@ class PrecomputedRows:
         return self.matrix if self.matrix.flags.c_contiguous else self.matrix.T
 
     def get_matrix(self) -> np.ndarray:
-        """Return the kernel values of all n rows with each other, float64 [n, n], C-contiguous; perhaps the matrix itself."""
+        """Return the kernel values of all n rows with each other, float64 [n, n], C-contiguous. It may be the stored Gram matrix
+        itself, so it must not be changed.
+        """
         if len(self) == len(self.matrix):  # all rows, in ascending order
             return np.ascontiguousarray(self.matrix if self.matrix.flags.c_contiguous else self.matrix.T)
         return self.gather_values(np.arange(len(self)), np.arange(len(self)))
 
     def diagonal(self) -> np.ndarray:
-        """Return the kernel value of each row with itself, float64 [n]."""
+        """Return the kernel value of each of the n rows with itself, float64 [n]."""
         return self.matrix.diagonal()[self.which]
 
     def add_kernel_products(self, b: np.ndarray, columns: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-        """Add K b to ``out`` float64 [rows], where b [columns] are coefficients; ``rows`` and ``columns`` are numbers of rows."""
+        """Add kernel sums to ``out`` float64 [len(rows)]: for each row, the sum over ``columns`` of its kernel value with that
+        row times the coefficient in ``b`` [len(columns)]. ``rows`` and ``columns`` are positions among the n rows.
+        """
         support = np.flatnonzero(b)
         _add_scaled_rows(self.matrix, self.which[columns[support]], b[support], self.which[rows], out)
 
 
 def call_kernel_function(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Return the values of a kernel function for rows X and Z, float64; raise a ValueError if the shape or a value is wrong."""
+    """Call the user's function ``kernel`` with rows X and Z, and return its kernel values as float64. Raise a ValueError if they
+    do not have the given ``shape`` (rows of X, rows of Z), or one is not finite.
+    """
     values = kernel(X, Z)
     values = np.asarray(values.toarray() if sparse.issparse(values) else values, np.float64)
     if values.shape != shape:
@@ -95,7 +110,9 @@ def call_kernel_function(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shap
 
 
 def _check_square(K: np.ndarray) -> None:
-    """Raise a ValueError if a Gram matrix, float64 [n, n], has too large values or is not symmetric."""
+    """Raise a ValueError if the square Gram matrix ``K``, float64 [n, n], is not symmetric up to rounding, or has values that are
+    too large.
+    """
     largest, difference, i, j = _find_asymmetry(K)
     if not largest < LARGEST_KERNEL:
         raise ValueError(f"a kernel value is beyond {LARGEST_KERNEL:g}: scale the kernel")
@@ -108,7 +125,8 @@ def _check_square(K: np.ndarray) -> None:
 
 @compiled(nogil=True)
 def _find_asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
-    """Return the largest absolute value, the largest |K[i, j] - K[j, i]|, and i and j.
+    """Return the largest absolute value of the square matrix ``K``, the largest difference |K[i, j] - K[j, i]|, and the indices i
+    and j of that difference.
 
     The matrix is read in pairs of tiles, so that both stay in the processor's cache.
     """
@@ -126,7 +144,9 @@ def _find_asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
 
 @compiled(nogil=True)
 def gather_submatrix(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, out: np.ndarray) -> None:
-    """Write ``K[rows][:, columns]`` into ``out``, without the copy of the rows that numpy would make."""
+    """Write the submatrix ``K[rows][:, columns]`` into ``out`` [len(rows), len(columns)]. Unlike numpy, it does not copy the rows
+    first.
+    """
     for i in range(len(rows)):
         row = K[rows[i]]
         for j in range(len(columns)):
@@ -135,7 +155,9 @@ def gather_submatrix(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, out: 
 
 @compiled(nogil=True)
 def _add_scaled_rows(K: np.ndarray, rows: np.ndarray, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
-    """Add b_s K[which, s] to ``out`` for each row s; reads rows of the symmetric K, because they are contiguous."""
+    """Add ``b[s] * K[which, rows[s]]`` to ``out`` for each s. ``K`` is a symmetric matrix, so its contiguous rows are read in
+    place of its columns.
+    """
     for k in range(len(rows)):
         row, factor = K[rows[k]], b[k]
         if len(which) == len(row):  # all rows, in ascending order

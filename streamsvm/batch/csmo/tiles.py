@@ -143,7 +143,6 @@ def check_float32_rows(X: Any, kernel: Kernel) -> CheckedFloat32Rows | None:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # rows that are too far may overflow
-@np.errstate(over="ignore", invalid="ignore")  # of rows that are too far
 def make_float32_rows(X: Any, kernel: Kernel) -> tuple[Float32Rows, np.ndarray]:
     """Convert rows X, an array or CSR, to float32; return them with their squared norms, float64 [n]."""
     (n, d), squares, single = X.shape, compute_squared_norms(X), np.float32
