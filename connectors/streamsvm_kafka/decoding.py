@@ -61,8 +61,8 @@ class MessageChunk(Chunk):
         self._decoded[i] = decoded
         return decoded
 
-    def parse_table(self, feature_names: Sequence[Hashable]) -> Table | None:
-        return self._source.codec.decode_batch(*self._messages.joined_values, feature_names)
+    def parse_table(self, features: Sequence[Hashable]) -> Table | None:
+        return self._source.codec.decode_batch(*self._messages.joined_values, features)
 
     def place(self, i: int) -> str:
         row = "" if self._within is None else f", row {self._within[i]:,} of it"

@@ -74,13 +74,13 @@ class JSONCodec(MessageCodec):
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y), kept
 
-    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, feature_names: Sequence[Hashable]) -> Table | None:
+    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:
         """Decode several messages to a table, each as `decode` does but faster.
 
         Message i is ``data[starts[i]:stops[i]]``. Rows that must be decoded one by one are unparsed rows of the table; return
-        None if there are many of them. ``feature_names`` is as for `Chunk.table`.
+        None if there are many of them. ``features`` is as for `Chunk.table`.
         """
-        return self._objects.parse_table(data, starts, stops, feature_names)
+        return self._objects.parse_table(data, starts, stops, features)
 
     def encode(self, row: Row) -> bytes:
         """Encode a row as a JSON object.

@@ -71,7 +71,7 @@ class Float32Codec(MessageCodec):
             x = {name: feature for name, feature in x.items() if feature == feature}
         return Row(x, label)
 
-    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, feature_names: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         """Decode several packed rows to a table, as `MessageCodec.decode_batch`; None if one has an invalid length."""
         size = self._layout.size
         if not len(starts) or (stops - starts != size).any():

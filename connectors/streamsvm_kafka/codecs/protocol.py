@@ -46,11 +46,11 @@ class MessageCodec:
         fields: dict[Any, Any] = {**row.x, self.label: row.y} if names else {}
         return row, [get_nested_value(fields, name) for name in names]
 
-    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, feature_names: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+    def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         """Decode several messages to a table, each as `decode` does but faster; None if the codec cannot.
 
         Message i is ``data[starts[i]:stops[i]]``. Rows that `decode` must decode one by one are unparsed rows of the table; if
-        there are many of them, return None. ``feature_names`` is as for `Chunk.table`.
+        there are many of them, return None. ``features`` is as for `Chunk.table`.
         """
         return None
 
