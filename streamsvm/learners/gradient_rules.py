@@ -77,7 +77,10 @@ _BOGD_STATE = np.dtype([("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 @rule(_BOGD_STATE, ranges=FITTED_RANGE)
 def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Take a gradient step; if the budget is full, first remove a random support vector and enlarge the other coefficients."""
+    """Take one gradient step of the BOGD algorithm for the current row. If the budget is full, remove a random support vector
+    first, and multiply the other coefficients by n / (n - 1). ``block`` is the learner's memory (uint8), which is changed in
+    place; ``row`` has the row's target, weight and kernel value with itself.
+    """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, _BOGD_STATE)
     h = v.header[0]
     f, n = v.scores[0], h["budget"]
@@ -129,7 +132,9 @@ _BPAS_STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 
 @compiled
 def _replace_vector(block: np.ndarray, diagonal: float) -> float:
-    """Remove the support vector that a multiple of the current row approximates best, and return the multiple.
+    """Remove the support vector whose contribution can be represented best by a multiple of the current row, and return that
+    multiple, to be added to the row's coefficient. ``block`` is the learner's memory (uint8); ``diagonal`` is the row's kernel
+    value with itself.
 
     The multiple is bounded by the length of the contribution, which a clipped polynomial kernel (not positive definite) could
     exceed.
@@ -150,7 +155,10 @@ def _replace_vector(block: np.ndarray, diagonal: float) -> float:
 
 @rule(_BPAS_STATE, ranges=FITTED_RANGE)
 def bpas_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Take a passive-aggressive step; if the budget is full, the new support vector replaces the one that it represents best."""
+    """Take one passive-aggressive step (BPA-S) for the current row, which becomes a support vector if it is inside the margin. If
+    the budget is full, it replaces the support vector that it can represent best. ``block`` is the learner's memory (uint8),
+    which is changed in place; ``row`` has the row's target, weight and kernel value with itself.
+    """
     v, s = views(block), get_rule_state(block, _BPAS_STATE)
     h = v.header[0]
     loss = 1.0 - row.target * v.scores[0]

@@ -49,28 +49,33 @@ class KernelEstimator(OnlineEstimator):
         header["gamma"], self._common["gamma_rows"] = (1.0, 0) if is_estimated else (self.gamma, GAMMA_GIVEN)
 
     def _make_store_attributes(self, store: Any) -> dict[str, Any]:
-        """Return the attributes that depend on the store, with views of the current row and its decision values."""
+        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: views of the store's
+        arrays, such as the current row and its decision values.
+        """
         return {**super()._make_store_attributes(store), "_row": store.views.rows[0], "_scores": store.views.scores}
 
     def _check_parameters(self) -> None:
-        """Raise a ValueError that names a parameter if it is out of its range."""
+        """Raise a ValueError that names the parameter if the kernel, its gamma or coef0, or another parameter of this model is
+        invalid.
+        """
         super()._check_parameters()
         check_learner_kernel(self.kernel, self.gamma, self.coef0)
 
     @property
     def _kernel_kind(self) -> int:
-        """The code of the kernel in compiled code."""
+        """The number that stands for this model's kernel (linear, polynomial or Gaussian) in compiled code."""
         return KERNELS[self.kernel]
 
     @property
     def n_support(self) -> int:
-        """The current number of support vectors or landmarks, at most ``budget``."""
+        """The current number of support vectors of this model, or of landmarks in a model with landmarks; at most ``budget``."""
         n: int = self._store.n_support
         return n
 
     @property
     def support_vectors(self) -> np.ndarray:
-        """A copy of the support vectors or landmarks, float32 [n_support, features seen], with columns as in `feature_names`.
+        """A copy of the support vectors of this model (or of its landmarks), float32 [n_support, features seen], with the columns
+        in the order of `feature_names`.
 
         With ``scaling="auto"`` they are scaled, as the kernel receives them: ``scale_in_use.inverse_transform`` returns them in
         the units of the features.
@@ -80,11 +85,15 @@ class KernelEstimator(OnlineEstimator):
 
     @property
     def effective_gamma(self) -> float:
-        """The current gamma of the kernel, for scaled rows: the parameter ``gamma``, or the current value of ``"scale"``."""
+        """The value of gamma that the kernel currently uses: the parameter ``gamma`` if it is a number, or the current estimate
+        for ``gamma="scale"``.
+        """
         return float(self._store.views.header[0]["gamma"])
 
     def _find_known_rows(self, x: Mapping[Any, Any]) -> KnownRows:
-        """Return the support vectors, their Euclidean distances to a row, and their labels."""
+        """Return the support vectors of this model, their Euclidean distances to the row ``x`` (a dict) in scaled features, and
+        the label that each votes for. Raise a ValueError if there are none.
+        """
         vectors = self._store.vectors
         if self._kernel_kind not in KERNELS.values():  # random frequencies, which are not rows
             return super()._find_known_rows(x)
@@ -96,11 +105,15 @@ class KernelEstimator(OnlineEstimator):
         return KnownRows(vectors, distances, labels, "support vectors")
 
     def _list_fixed_fields(self) -> dict[str, Any]:
-        """Return the kernel parameters in the block."""
+        """Return a dict of the kernel parameters in the model's memory that the constructor determines (kernel, degree, coef0 and
+        a fixed gamma), to compare with those of a saved model.
+        """
         header = self._store.views.header[0]
         gamma = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
         return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **gamma}
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
-        """Return the range of ``gamma_rows``, if gamma is estimated."""
+        """Return a dict of field name to (minimum, maximum) for the validation of a saved model: ``gamma_rows``, the number of
+        rows that gamma was estimated from, if ``gamma="scale"``; otherwise empty.
+        """
         return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}

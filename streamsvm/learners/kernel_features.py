@@ -27,7 +27,10 @@ _TO_UNIT = 2.0**-53  # from 53 random bits to [0, 1)
 
 @compiled
 def _draw_frequencies(block: np.ndarray) -> None:
-    """Draw the frequencies of new features: standard normal numbers (Box-Muller) that only depend on seed, column and index."""
+    """Draw the random Fourier frequencies of feature columns that are new since the last call: standard normal numbers (by
+    Box-Muller), which depend only on the seed, the column and the index of the frequency. ``block`` is the learner's memory
+    (uint8), which receives them.
+    """
     v, s, seed = views(block), get_rule_state(block, _FOGD_STATE), get_common_state(block)["random"]
     h = v.header[0]
     for column in range(s["drawn"], h["used"]):
@@ -46,7 +49,10 @@ def _draw_frequencies(block: np.ndarray) -> None:
 
 @rule(_FOGD_STATE, ranges={"drawn": (0, 2**31)}, prepare=_draw_frequencies)
 def fogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Take a gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
+    """Take one gradient step on the weights of the random Fourier features of the current row, [cos(w_i x), sin(w_i x)] /
+    sqrt(m), if the row is inside the margin. ``block`` is the learner's memory (uint8), which is changed in place; ``row`` has
+    the row's target and weight.
+    """
     v, s = views(block), get_rule_state(block, _FOGD_STATE)
     if row.target * v.scores[0] < 1.0:
         m = v.header[0]["n_support"]
@@ -96,20 +102,26 @@ class FOGD(ReferenceClassifier):
 
     @property
     def _kernel_kind(self) -> int:
-        """The code of random Fourier features, in place of a kernel."""
+        """The number that stands for random Fourier features in compiled code, where other models have the number of their
+        kernel.
+        """
         return FOURIER
 
     def start_from(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise a ValueError: random frequencies cannot be replaced by support vectors."""
+        """Raise a ValueError: this model has random Fourier frequencies, so it cannot start from the support vectors of another
+        model.
+        """
         raise ValueError("FOGD has random frequencies: it cannot start from support vectors")
 
     def set_coefficients(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise a ValueError: the coefficients belong to random frequencies, not to support vectors."""
+        """Raise a ValueError: the coefficients of this model belong to random Fourier frequencies, and cannot be set to those of
+        support vectors.
+        """
         raise ValueError("FOGD has coefficients of random frequencies: they cannot be set to those of support vectors")
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The coefficients of the cosines and of the sines, float64 [2, m]."""
+        """The weights of the m cosine features (row 0) and of the m sine features (row 1), float64 [2, m]."""
         return self._store.coefficients.copy()
 
 
@@ -120,7 +132,10 @@ _MIN_EIGENVALUE_RATIO = 1e-6  # smaller eigenvalues, relative to the largest one
 
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
-    """Invert the Gram matrix of the landmarks, when they are complete, and again whenever gamma="scale" changes."""
+    """Compute the pseudo-inverse (of the chosen rank) of the Gram matrix of the landmarks, and store it in the learner's memory
+    ``block`` (uint8). It is needed once all landmarks have been chosen, and again whenever the estimate of ``gamma="scale"``
+    changes.
+    """
     v, s = views(block), get_rule_state(block, _NOGD_STATE)
     h = v.header[0]
     n = h["n_support"]
@@ -143,13 +158,17 @@ def _invert_gram(block: np.ndarray) -> None:
 
 @compiled
 def _forget_inverse(block: np.ndarray) -> None:
-    """Mark the inverse as outdated, so that it is computed again."""
+    """Mark the inverse of the Gram matrix in the learner's memory ``block`` (uint8) as outdated, so that the next step that needs
+    it computes it again.
+    """
     get_rule_state(block, _NOGD_STATE)["gamma"] = 0.0
 
 
 @rule(_NOGD_STATE, on_rescale=_forget_inverse, ranges={"gamma": (0.0, LARGEST_GAMMA)})
 def nogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Add the row as a landmark while the budget is not full; after that, take a gradient step in the span of the landmarks.
+    """Learn the current row by NOGD: add it as a landmark while there are fewer than ``budget``; after that, take a gradient step
+    on the coefficients of the landmarks if the row is inside the margin. ``block`` is the learner's memory (uint8), which is
+    changed in place; ``row`` has the row's target and weight.
 
     Let G = M'M be the inverse of the landmarks' Gram matrix, of the chosen rank, and z = M k(x) the features of x. Then the
     linear step w += eta y z is a += eta y G k(x) for the coefficients a = M'w of the landmarks.
@@ -206,7 +225,9 @@ class NOGD(ReferenceClassifier, MergeableExpansion):
     _needs_gram = True
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return the initial state of the update rule; raise a ValueError if the rank is out of its range."""
+        """Return the initial values of the fields that NOGD has in the model's memory: step size, rank of the Nystroem features,
+        and the gamma of the inverse (0 for none yet). Raise a ValueError if ``rank`` is not from 1 to ``budget``.
+        """
         if self.rank is not None:
             check_number("rank", self.rank, 1, inclusive=True, high=self.budget, integer=True)
         rank = max(self.budget // 5, 1) if self.rank is None else self.rank

@@ -27,7 +27,9 @@ INITIAL_STATE = MappingProxyType({"next_refit": 1, "jitter": least_squares.MIN_J
 
 
 def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
-    """Increase the number of outputs of a block from ``before`` to ``outputs``, without changing decisions.
+    """Increase the number of decision values of a kernel least squares model from ``before`` to ``outputs``, for new labels,
+    without a change of its decisions. ``block`` is its memory (uint8), changed in place; ``positive`` (0 or 1) is the index of
+    the positive one of two labels.
 
     A single output f becomes two: f for the positive label, which has the index ``positive``, and -f for the negative one. The
     targets of a new label are -1 in all rows so far. Its products are therefore the negative of those with the intercept's
@@ -49,7 +51,9 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
 
 
 def has_label_targets(store: LandmarkStore, s: np.void) -> bool:
-    """Return whether all stored targets of a classifier are labels: indices of outputs, or 1 and -1 with one output."""
+    """Return whether all targets of the rows that a kernel least squares classifier stores are valid: indices of outputs, or 1
+    and -1 if it has a single output. ``store`` is its memory, ``s`` the record with the state of its update rule.
+    """
     v = store.views
     valid_targets = range(store.n_outputs) if store.n_outputs > 1 else (-1.0, 1.0)
     targets = np.append(v.window_targets[: s["n_stored"]], v.targets[: s["n_buffered"]])
@@ -57,7 +61,8 @@ def has_label_targets(store: LandmarkStore, s: np.void) -> bool:
 
 
 def check_stored_rows(store: LandmarkStore, s: Any) -> None:
-    """Raise a ValueError unless the numbers of stored rows, which compiled code uses as array indices, fit the store.
+    """Raise a ValueError if the numbers of stored rows in the state of a saved kernel least squares model are inconsistent with
+    its memory ``store``, because compiled code uses them as array indices.
 
     ``s`` is a record of `streamsvm.core.steps.least_squares.STATE`.
     """
@@ -107,22 +112,28 @@ class KernelRLS(KernelEstimator):
         self._write_rule_state()
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return the initial state of the update rule."""
+        """Return a dict with the initial values of the fields that recursive least squares has in the model's memory: the
+        parameters of the same names, and its counters.
+        """
         return {**super()._make_rule_state(), **INITIAL_STATE}
 
     def _make_store(self, outputs: int, columns: int) -> LandmarkStore:
-        """Return a store for landmarks and normal equations."""
+        """Return a new memory for landmarks and normal equations (`LandmarkStore`), with room for ``outputs`` decision values and
+        ``columns`` features.
+        """
         return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
 
     def _make_store_attributes(self, store: LandmarkStore) -> dict[str, Any]:
-        """Return the attributes that depend on the store."""
+        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: views of the store's
+        arrays, and the number of outputs.
+        """
         return {**super()._make_store_attributes(store), "_n_outputs": store.n_outputs}
 
     # Properties of the model ------------------------------------------------------------------------------------------------
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The coefficients of the landmarks that predictions use, float64 [outputs, n_support].
+        """The coefficients of the landmarks that predictions currently use, float64 [outputs, n_support].
 
         With three or more classes, there is one output for each class.
         """
@@ -130,11 +141,14 @@ class KernelRLS(KernelEstimator):
 
     @property
     def intercept(self) -> np.ndarray:
-        """The intercepts that predictions use, float64 [outputs]."""
+        """The intercept of each output that predictions currently use, float64 [outputs]."""
         return self._get_output_weights("auto")[:, 0]
 
     def _get_output_weights(self, output: OutputName) -> np.ndarray:
-        """Return the weights of the intercept and the landmarks, [outputs, 1 + n_support]; "last" includes the corrections."""
+        """Return the intercept and the coefficients of the landmarks, float64 [outputs, 1 + n_support]. ``output`` is
+        ``"average"`` for the least-squares solution, ``"last"`` for that plus the corrections for the most recent rows, or
+        ``"auto"`` for the one that predictions use.
+        """
         v, code, n = self._store.views, self._find_output_code(output), self.n_support + 1
         is_average = code == AVERAGE_ITERATE or (code == DECISION and self.follows_average)
         weights: np.ndarray = v.weights[: self._n_outputs, :n] + (0.0 if is_average else v.corrections[: self._n_outputs, :n])
@@ -142,7 +156,7 @@ class KernelRLS(KernelEstimator):
 
     @property
     def n_swaps(self) -> int:
-        """The number of landmark swaps so far."""
+        """The number of times that a landmark was replaced by another row of the stream so far."""
         return int(self._rule_record[0]["n_swaps"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -197,7 +211,9 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     max_classes: int = MAX_CLASSES
 
     def _grow_outputs(self, store: LandmarkStore, outputs: int) -> None:
-        """Initialise new outputs in a larger copy of the store."""
+        """Initialise the weights of new labels in ``store``, a copy of this model's memory with room for ``outputs`` decision
+        values.
+        """
         grow_outputs(store.block, self._n_outputs, outputs, 0 if self._labels.is_positive_first else 1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -46,21 +46,22 @@ class Labels:
 
     @property
     def seen(self) -> list[Any]:
-        """The labels seen so far, in order of arrival."""
+        """The labels that this encoder has seen so far, in order of arrival."""
         return list(self.targets)
 
     @property
     def n_seen(self) -> int:
-        """The number of labels seen so far."""
+        """The number of labels that this encoder has seen so far."""
         return len(self.targets)
 
     @property
     def is_positive_first(self) -> bool:
-        """Whether the first one of two labels is the positive one."""
+        """Whether the label that arrived first is the positive one of the two labels."""
         return self.seen[0] == self._positive
 
     def encode(self, y: Any) -> float:
-        """Return the target of a label; a new label is added.
+        """Return the numeric target of the label ``y``: -1 or 1 for one of two labels, or with three or more labels its index. A
+        new label is added to this encoder.
 
         Raises a ValueError if the label is missing (None, NaN), not hashable or longer than 1,024 characters, and a
         `TooManyLabelsError` if it exceeds ``max_classes``.
@@ -73,7 +74,9 @@ class Labels:
             raise ValueError(f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
 
     def check_label(self, y: Any) -> None:
-        """Raise the ValueError that `encode` would raise, without adding the label."""
+        """Raise a ValueError if `encode` would refuse the label ``y``: if it is missing, not hashable or too long, or a new label
+        beyond ``max_classes``. The label is not added.
+        """
         try:
             if y in self.targets:
                 return
@@ -82,19 +85,25 @@ class Labels:
         self._validate_label(y)
 
     def forget_after(self, n_labels: int) -> None:
-        """Remove all labels but the first ``n_labels``, because the row that added the others was refused."""
+        """Remove all labels except the first ``n_labels``, in order of arrival, because the row that added the others was
+        refused.
+        """
         if n_labels < len(self.targets):
             self.restore_labels(self.seen[:n_labels])
 
     def restore_labels(self, labels: Iterable[Any]) -> None:
-        """Replace all labels, such as by `seen` of a saved model; raise a ValueError if one is invalid."""
+        """Replace all labels of this encoder by ``labels``, in order of arrival, such as those of a saved model. Raise a
+        ValueError if one is invalid.
+        """
         restored = Labels(self.max_classes)
         for y in labels:
             restored.encode(y)
         self.__dict__.update(restored.__dict__)  # one update, so that an interrupt leaves either the old or the new labels
 
     def decode(self, decision: float) -> Any:
-        """Return the label of a decision value, or with three or more labels that of an index; None before the first label."""
+        """Return the label that a model predicts: by the sign of its ``decision`` value for up to two labels, or by the label
+        index ``decision`` with three or more. Return None if no label has been seen.
+        """
         if self.class_labels:
             return self.class_labels[int(decision)]
         if not self.targets:
@@ -105,23 +114,29 @@ class Labels:
 
     @property
     def positive(self) -> Any:
-        """The label of decision values above 0; None with three or more labels, or before it has been seen."""
+        """The label that is predicted for decision values above 0; None with three or more labels, or before that label has been
+        seen.
+        """
         return next((label for label, target in self.targets.items() if target > 0.0 and not self.class_labels), None)
 
     def decode_array(self, decisions: np.ndarray) -> np.ndarray:
-        """Return the labels of an array [n] of decision values or indices, as in `decode`, in an array."""
+        """Return the predicted labels of n rows as an array. ``decisions`` [n] has their decision values (the sign decides) or,
+        with three or more labels, their label indices.
+        """
         values = as_array(self.class_labels or [self.decode(-1.0), self.decode(1.0)])
         return values[(decisions if self.class_labels else decisions > 0.0).astype(np.intp)]
 
     def decode_list(self, decisions: np.ndarray) -> list[Any]:
-        """Return the labels of an array [n] of decision values or indices, as in `decode`, in a list."""
+        """Return the predicted labels of n rows as a list. ``decisions`` [n] has their decision values (the sign decides) or,
+        with three or more labels, their label indices.
+        """
         if self.class_labels:
             return [self.class_labels[int(index)] for index in decisions.tolist()]
         negative, positive = self.decode(-1.0), self.decode(1.0)
         return [positive if is_positive else negative for is_positive in (decisions > 0.0).tolist()]
 
     def find_label_probabilities(self, probabilities: np.ndarray) -> list[float | None]:
-        """Return the probability of the predicted label of each row.
+        """Return the probability of the predicted label of each row, as a list; None for each row if no label has been seen.
 
         ``probabilities`` [n] are those of the positive label, or already those of the predicted one with three or more labels.
         """
@@ -132,7 +147,8 @@ class Labels:
         return np.max(list(columns), axis=0).tolist() if columns else [None] * len(probabilities)
 
     def make_probabilities(self, positive: Any) -> dict[Any, Any]:
-        """Return a dict of label to probability for up to two labels, given that of the positive one, a number or an array.
+        """Return a dict of label to probability for a model with up to two labels. ``positive`` is the probability of the
+        positive label, a number or an array [rows].
 
         Before the first label it is empty; or, if ``max_classes`` is 2, it has False and True, as river expects.
         """
@@ -144,11 +160,13 @@ class Labels:
 
     @property
     def _are_binary_numbers(self) -> bool:
-        """Whether all labels are 0, 1, -1 or bools, so that the opposite label is known before it arrives."""
+        """Whether all labels seen so far are 0, 1, -1 or bools, so that the opposite label is known before it arrives."""
         return all(y in (0, 1, -1) for y in self.targets)
 
     def _admit_label(self, y: Any) -> float:
-        """Add a new label and return its target; a third label changes the targets of the first two to indices."""
+        """Add the new label ``y`` to this encoder, and return its numeric target. A third label changes the targets of the first
+        two from signs to indices. Raise a ValueError if the label is invalid or exceeds ``max_classes``.
+        """
         y = self._validate_label(y)
         if y in self.targets:
             return self.targets[y]
@@ -174,7 +192,9 @@ class Labels:
         return sign
 
     def _validate_label(self, y: Any) -> Any:
-        """Return a new label as a plain Python object; raise a ValueError if it is invalid or exceeds ``max_classes``."""
+        """Return the new label ``y`` as a plain Python object (numpy scalars are converted). Raise a ValueError if it is missing
+        or too long, and a `TooManyLabelsError` if there are ``max_classes`` labels already.
+        """
         if is_missing(y):
             raise ValueError(f"label {y!r} is missing or not finite: leave out rows without a label")
         if type(y) not in PLAIN_TYPES:
@@ -198,7 +218,9 @@ class Labels:
 
 
 def as_array(labels: list[Any]) -> np.ndarray:
-    """Return labels as an array whose items equal them; of dtype object where numpy would convert types or unpack tuples."""
+    """Convert a list of labels to an array [labels] whose items equal them. Its dtype is object if numpy would otherwise change
+    types (as for mixed types) or unpack tuples.
+    """
     if len({type(label) for label in labels}) == 1 and isinstance(labels[0], bool | int | float | str):
         values = np.array(labels)
         if values.tolist() == labels:
@@ -209,7 +231,7 @@ def as_array(labels: list[Any]) -> np.ndarray:
 
 
 def is_missing(y: Any) -> bool:
-    """Return whether a label or target is missing: None, NaN, NaT, pandas' NA, or an infinite number."""
+    """Return whether the label or target ``y`` is missing or not finite: None, NaN, NaT, pandas' NA, or an infinite number."""
     if y is None or (isinstance(y, float | np.floating) and not math.isfinite(y)):
         return True
     try:
@@ -257,14 +279,14 @@ class ClassWeights:
         self.n_rows: int = 0
 
     def count_row(self, y: Any) -> float:
-        """Count a row, if weights are balanced, and return its weight."""
+        """Count a row with the label ``y``, if class weights are balanced, and return the weight of its class."""
         if self.fixed_weights is None:
             self.counts[y] = self.counts.get(y, 0) + 1
             self.n_rows += 1
         return self.get_weight(y)
 
     def uncount_row(self, y: Any) -> None:
-        """Undo the last `count_row` of this label."""
+        """Undo the last `count_row` of the label ``y``, because its row was not learned."""
         if self.fixed_weights is None:
             self.n_rows -= 1
             self.counts[y] -= 1
@@ -272,17 +294,19 @@ class ClassWeights:
                 del self.counts[y]
 
     def get_weight(self, y: Any) -> float:
-        """Return the current weight of a class."""
+        """Return the current weight of the class with the label ``y``: its fixed weight (1 if it has none), or its balanced
+        weight by the rows counted so far.
+        """
         if self.fixed_weights is not None:
             return self.fixed_weights.get(y, 1.0)
         k = len(self.counts)
         return min((self.n_rows + k) / (k * (self.counts[y] + 1)), MAX_BALANCED_WEIGHT)
 
     def list_counts(self, labels: Iterable[Any]) -> list[int]:
-        """Return the number of rows of each of the labels, to be saved."""
+        """Return the number of counted rows of each label in ``labels``, as a list, in order to save it with a model."""
         return [self.counts.get(y, 0) for y in labels]
 
     def restore_counts(self, labels: list[Any], counts: list[int]) -> None:
-        """Replace the counts by those that `list_counts` returned for these labels."""
+        """Replace the row counts of all classes by ``counts``, one for each of ``labels``, as `list_counts` returned them."""
         self.counts = {y: n for y, n in zip(labels, counts, strict=True) if n}
         self.n_rows = sum(counts)

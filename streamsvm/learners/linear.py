@@ -43,15 +43,19 @@ class LinearEstimator(Mergeable):
         self._write_rule_state()
 
     def _make_store(self, outputs: int, columns: int) -> WeightStore:  # noqa: ARG002 - there is one output
-        """Return a store for the weights."""
+        """Return a new memory for the weights of this linear model (`WeightStore`), with room for ``columns`` features."""
         return WeightStore(self.max_features, columns=columns)
 
     def _make_store_attributes(self, store: WeightStore) -> dict[str, Any]:
-        """Return the attributes that depend on the store."""
+        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: views of the store's
+        arrays, such as the current row.
+        """
         return {**super()._make_store_attributes(store), "_row": store.views.row}
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
-        """Learn a row, by a faster function if it has all features."""
+        """Learn one row ``x`` (a dict of feature name to number) with its numeric ``target`` and its ``weight``, in time that
+        only depends on the number of features in the row. Raises a ValueError for an invalid row; then the model does not change.
+        """
         features, store = self._features, self._store
         n_known = len(features)
         try:
@@ -72,7 +76,9 @@ class LinearEstimator(Mergeable):
             features.raise_for_row(x)
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
-        """Return an output of a row, by a faster function if the row has all features."""
+        """Return an output of the model for the row ``x`` (a dict). ``output`` is a code: decision value, probability, or value
+        of the last or average iterate. Raises a ValueError if a feature is not a finite number.
+        """
         f: float
         if self._features.try_fill_row(self._row, x):
             f = linear_step.compute_full_output(self._block, output)
@@ -83,7 +89,9 @@ class LinearEstimator(Mergeable):
         return f
 
     def _learn_batch(self, batch: Batch) -> None:
-        """Learn all rows of a batch, or raise a ValueError for the first invalid one without learning any."""
+        """Learn the rows of ``batch`` (a matrix with names, targets and weights) in order. If a row is invalid, raise a
+        ValueError with its number, and learn none of the rows.
+        """
         with self._rollback_names_on_error():
             targets, _ = self._encode_targets(batch)
             columns = self._admit_features(batch)
@@ -92,22 +100,28 @@ class LinearEstimator(Mergeable):
             linear_step.learn_rows(self._block, X, part_columns, targets[part], batch.weights[part])
 
     def _find_first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        """Return the index of the first row with a number that is not finite or is too large; -1 if all rows are valid."""
+        """Return the index of the first row of ``matrix`` [n, d] that has an invalid number (NaN, infinite or too large), or -1
+        if all rows are valid. ``columns`` [d] are the model's column indices of the features.
+        """
         return int(linear_step.find_refused_row(self._block, matrix, columns))
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
-        """Write the outputs of rows [n, features] into ``values``; NaN for rows that are refused."""
+        """Write the outputs of the model for the rows of ``matrix`` [n, d] into ``values`` [n, 1], with NaN for rows with invalid
+        numbers. ``columns`` [d] are the model's column indices of the features, and ``output`` is a code for the kind of output.
+        """
         linear_step.compute_outputs(self._block, matrix, columns, output, values)
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The weights of the iterate that predictions follow, float64 [features seen], in the order of `feature_names`."""
+        """The weights of the features that predictions currently use (of the last iterate, or of the average of the iterates),
+        float64 [features seen], in the order of `feature_names`.
+        """
         c, (u, v) = self._common[0], self._store.views.weights[:, : self._store.used]
         return c["average_v"] * v + c["average_u"] * u if self.follows_average else c["scale"] * u
 
     @property
     def intercept(self) -> float:
-        """The intercept of the iterate that predictions follow; 0 if it is not fitted."""
+        """The intercept that predictions currently use; 0 if the model does not fit an intercept."""
         return float(self._store.views.biases[int(self.follows_average)])
 
     def start_from(
@@ -119,7 +133,8 @@ class LinearEstimator(Mergeable):
         labels: Sequence[Any] | None = None,
         n_learned: int = 0,
     ) -> None:
-        """Start from the weights of another linear model. Both the last and the average iterate are set.
+        """Initialise this new, untrained model with the weights and the intercept of another linear model, such as one that a
+        batch solver has trained.
 
         Parameters
         ----------
@@ -155,7 +170,8 @@ class LinearEstimator(Mergeable):
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: float = 0.0) -> None:
-        """Replace the weights of the features and the intercept, in both iterates.
+        """Replace the weights of the features and the intercept of this model, both in its last iterate and in the average of its
+        iterates.
 
         Parameters
         ----------
@@ -178,7 +194,10 @@ class LinearEstimator(Mergeable):
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Set the weights to the mean of the sources' weights, by their shares; a weight of 0 is left out."""
+        """Set the weights of this new model to the mean of the weights of the models in ``sources``, weighted by their numbers of
+        rows. Weights of exactly 0 are left out of the mean of a feature. Raise a ValueError if ``rows`` is not None, because
+        linear models are not fitted again.
+        """
         if rows is not None:
             raise ValueError("linear models are merged by averaging their weights: merge them without rows")
         self._merge_counters(sources)

@@ -31,12 +31,16 @@ class MergeSource(NamedTuple):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The converted coefficients, float64 [outputs of the merged model, m], not multiplied by the share."""
+        """The coefficients of this model, converted to the outputs of the merged model: float64 [outputs of the merged model, m].
+        They are not multiplied by the model's share of the rows.
+        """
         return np.asarray(self.outputs @ np.atleast_2d(self.model.coefficients))
 
     @property
     def intercept(self) -> np.ndarray:
-        """The converted intercepts, float64 [outputs of the merged model], not multiplied by the share."""
+        """The intercepts of this model, converted to the outputs of the merged model: float64 [outputs of the merged model]. They
+        are not multiplied by the model's share of the rows.
+        """
         return np.asarray(self.outputs @ np.atleast_1d(self.model.intercept) + self.shift)
 
 
@@ -61,7 +65,8 @@ class Mergeable(OnlineEstimator):
         targets: Sequence[tuple[float, float]] | None = None,
         rows: tuple[Any, ...] | None = None,
     ) -> None:
-        """Merge other models into this one, so that it approximates one model that has learned the rows of all of them.
+        """Merge ``others``, models of the same class that have learned different rows, into this model, so that it approximates
+        one model that has learned the rows of all of them.
 
         The size of this model does not change, except for new features and labels.
 
@@ -148,7 +153,9 @@ class Mergeable(OnlineEstimator):
         _copy_merged_state(self, merged)
 
     def _check_merge(self, other: Any) -> None:
-        """Raise a ValueError unless another model can be merged into this one."""
+        """Raise a ValueError unless the model ``other`` can be merged into this one: it must have the same class and the same
+        parameters, except for those that may differ.
+        """
         if type(other) is not type(self):
             raise ValueError(f"a {type(self).__name__} can be merged with others of its class, not with a {type(other).__name__}")
         parameters = other._get_params()
@@ -160,10 +167,14 @@ class Mergeable(OnlineEstimator):
 
     @abstractmethod
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Become the merged model. This model is new, and has learned nothing, but has the features and labels of all sources."""
+        """Compute the learned state of this new model from those of the models in ``sources``. It already has the features and
+        labels of all of them. ``rows`` are extra rows ``(X, y)`` or ``(X, y, w)`` to fit it to, or None.
+        """
 
     def _merge_counters(self, sources: Sequence[MergeSource]) -> None:
-        """Set the counters of the common state to sums, and recent errors and calibrations to weighted means."""
+        """Set the counters in the state of this merged model to the sums of those of ``sources``, and its recent error rates and
+        calibration to their means, weighted by numbers of rows.
+        """
         c = self._common
         c["t"] = min(sum(source.model.n_learned for source in sources), COMMON_RANGES["t"][1])
         c["n_merges"] = min(sum(int(source.model._common["n_merges"][0]) for source in sources), COMMON_RANGES["n_merges"][1])
@@ -172,7 +183,9 @@ class Mergeable(OnlineEstimator):
 
 
 def _merge_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
-    """Add the features of all models to a new model, and return a dict of name to column."""
+    """Add the feature names of all ``models`` to the new model ``merged``, and return a dict of feature name to column. Raise a
+    ValueError if there are too many, or if features are hashed to columns that differ.
+    """
     names = list(dict.fromkeys(name for model in models for name in model.feature_names))
     if len(names) > merged.max_features:
         raise ValueError(f"the models have {len(names)} features together, more than max_features={merged.max_features}")
@@ -186,7 +199,10 @@ def _merge_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
 
 
 def _make_sources(merged: Any, learned: Sequence[_ModelUnits], column_by_name: dict[Any, int]) -> list[MergeSource]:
-    """Return the models as sources of a new model, after adding their labels to it."""
+    """Return a `MergeSource` for each model in ``learned``: the model, its share of all rows, and the conversion of its features
+    and outputs to those of the new model ``merged``. The labels of all models are added to ``merged`` first. ``column_by_name``
+    maps feature names to its columns.
+    """
     labels: Labels | None = getattr(merged, "_labels", None)
     if labels is not None:
         for item in learned:
@@ -205,7 +221,8 @@ def _make_sources(merged: Any, learned: Sequence[_ModelUnits], column_by_name: d
 
 
 def _map_outputs(labels: Labels, merged_labels: Labels) -> np.ndarray:
-    """Return the matrix that converts the outputs of a model to those of the merged model; see `MergeSource.outputs`.
+    """Return the matrix [outputs of the merged model, outputs of a model] that converts decision values of a model with
+    ``labels`` to those of the merged model with ``merged_labels``.
 
     If both have one output, it is 1 or -1, depending on whether their positive labels agree. The single output of two labels
     becomes half of the output of each label in a model with several outputs.
@@ -224,7 +241,7 @@ def _map_outputs(labels: Labels, merged_labels: Labels) -> np.ndarray:
 
 
 def _merge_counts(merged: Any, models: Sequence[Any]) -> None:
-    """Add up the numbers of ignored rows and the class counts; the scale of targets is not checked again."""
+    """Set the number of ignored rows and the class counts of the new model ``merged`` to the sums of those of ``models``."""
     if hasattr(merged, "_first_targets"):
         merged._first_targets = None
     if hasattr(merged, "_labels"):
@@ -235,7 +252,9 @@ def _merge_counts(merged: Any, models: Sequence[Any]) -> None:
 
 
 def _copy_merged_state(model: Any, merged: Any) -> None:
-    """Give a model the learned state of the merged one, which is discarded."""
+    """Copy the learned state (features, labels, weights and counts) of the temporary model ``merged`` into ``model``, which keeps
+    its identity and parameters.
+    """
     model._features.restore(merged.feature_names)
     model._features.restore_order(merged._features.order)
     model._use_store(merged._store)

@@ -60,11 +60,15 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
 
     @property
     def _has_label_signs(self) -> bool:
-        """Whether the sign of each coefficient is the label of its support vector."""
+        """Whether the sign of each coefficient is the label of its support vector: True until coefficients were set directly, as
+        by an earlier merge.
+        """
         return "fitted" in (self._rule_record.dtype.names or ()) and not self._rule_record["fitted"][0]
 
     def _check_merge(self, other: Any) -> None:
-        """Raise a ValueError unless another model can be merged into this one."""
+        """Raise a ValueError unless the model ``other`` can be merged into this one: it must have the same class and parameters,
+        no window of recent rows (``replay``), and a similar estimate of ``gamma="scale"``.
+        """
         super()._check_merge(other)
         if getattr(self, "replay", 0):
             raise ValueError("models with a window of rows cannot be merged: its rows are of one stream. Set replay=0")
@@ -77,7 +81,10 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             )
 
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Become the union of the sources, reduced to the budget, and refit the coefficients."""
+        """Compute the learned state of this new model from the models in ``sources``: take the union of their support vectors,
+        reduce it to the budget, and fit the coefficients again to the support vectors and to ``rows``, extra rows ``(X, y)`` or
+        ``(X, y, w)`` or None.
+        """
         can_refit = self._common["loss"][0] in (HINGE, EPSILON_INSENSITIVE)
         if rows is not None and not can_refit:
             raise ValueError(f"a {type(self).__name__} has no labels or targets to fit: merge without rows")
@@ -115,7 +122,9 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
 
 
 def _unscale_vectors(source: MergeSource) -> np.ndarray:
-    """Return the support vectors of a model, [m, features], unscaled and in the units of the merged model."""
+    """Return the support vectors of the model in ``source`` without its feature scaling, converted to the units of the merged
+    model, [m, features]. Raise a ValueError if a number exceeds the range of float32.
+    """
     model = source.model
     vectors = model.support_vectors
     if model.scaling is not None:
@@ -130,7 +139,9 @@ def _unscale_vectors(source: MergeSource) -> np.ndarray:
 
 
 def _pool_scale(merged: Any, sources: Sequence[MergeSource]) -> None:
-    """Set the scale and the gamma of the merged model, from the pooled moments of the sources' features."""
+    """Set the feature scaling and the gamma of the new model ``merged``: pool the moments (count, mean and variance) of each
+    feature over the models in ``sources``.
+    """
     v, c, used = merged._store.views, merged._common, merged._store.used
     if merged.scaling is not None:
         views = [(source.model._store.views, source) for source in sources]
@@ -158,7 +169,9 @@ class _MarginRows(NamedTuple):
 
 
 def _make_margin_rows(merged: Any, sources: Sequence[MergeSource], vectors: np.ndarray, rows: RefitRows | None) -> _MarginRows:
-    """Return the rows to fit the merged model's coefficients to."""
+    """Return the rows, targets, margins and weights that the coefficients of the new model ``merged`` are fitted to: the support
+    vectors of all models (``vectors``, unscaled, in the order of ``sources``) and the extra ``rows``, or None.
+    """
     every = -(-len(vectors) // _MAX_FITTED_VECTORS)
     is_fitted = np.concatenate([np.arange(source.model.n_support) % every == 0 for source in sources])
     targets, margins = map(
@@ -175,7 +188,9 @@ def _make_margin_rows(merged: Any, sources: Sequence[MergeSource], vectors: np.n
 
 
 def _refit_coefficients(merged: Any, sources: Sequence[MergeSource], rows: _MarginRows) -> None:
-    """Fit the merged model's coefficients to rows, by a damped Newton method; see `Mergeable.merge_with`."""
+    """Fit the coefficients of the new model ``merged`` to ``rows`` by a damped Newton method. A penalty on the distance from the
+    mean of the models in ``sources`` keeps the result near it.
+    """
     kernel, is_regression = read_kernel_parameters(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
     Z = merged.support_vectors.astype(np.float64)
     start, intercept = merged._get_coefficients("last"), merged.intercept
@@ -226,7 +241,8 @@ class _KernelChunks:
 
 
 def _label_support_vectors(merged: Any, source: MergeSource, every: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a target and a margin for every ``every``-th support vector of a model, float64 [n] each.
+    """Return the targets and the margins to fit for every ``every``-th support vector of the model in ``source``, float64 [n]
+    each.
 
     A label is a sign, or with several outputs an index. In regression, the target is the model's prediction, and the margin is 0.
     """
@@ -250,7 +266,9 @@ def _label_support_vectors(merged: Any, source: MergeSource, every: int) -> tupl
 
 
 def _choose_trust(sources: Sequence[MergeSource]) -> float:
-    """Return the weight of the mean of the models in the refit; it is larger if average iterates indicate label noise."""
+    """Return the factor of the penalty that keeps refitted coefficients near the mean of the models in ``sources``. It is larger
+    if the averages of their iterates made fewer errors than the last iterates, which indicates label noise.
+    """
     if sources[0].model.averaging == 0:
         return _TRUST
     last, average = (sum(source.share * source.model._common["error"][0][k] for source in sources) for k in range(2))

@@ -71,7 +71,9 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     _loss = ONE_CLASS
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return the initial state of gradient descent with l2 = nu."""
+        """Return a dict with the initial values of the fields that gradient descent has in the model's memory: learning rate
+        schedule, step size, and regularisation l2, which is ``nu`` here.
+        """
         # With another schedule, the first step of the threshold would be 1 / nu, and take many rows to correct.
         return {"schedule": CAPPED, "eta0": 1.0, "l2": self.nu, "fit_intercept": True}
 
@@ -81,7 +83,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         yield {"budget": 20, "nu": 0.5, "maintenance": Removal("random")}
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Learn one row.
+        """Learn the row ``x``, a mapping of feature names to numbers, without a label.
 
         Parameters
         ----------
@@ -97,7 +99,8 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         self._learn_row(x, 0.0, 1.0)
 
     def score_one(self, x: Mapping[Any, Any]) -> float:
-        """Return the anomaly score of a row, from 0 to 1.
+        """Return the anomaly score of the row ``x``, a float from 0 to 1: larger for more anomalous rows, and about 0.5 for a
+        typical row.
 
         Parameters
         ----------
@@ -121,7 +124,8 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         return 0.5 - 0.5 * z / math.sqrt(2.0 + z * z)
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> float:
-        """Return the decision value of a row: the kernel expansion minus the threshold.
+        """Return the decision value of the row ``x``: the kernel expansion minus the learned threshold, below 0 for anomalous
+        rows.
 
         Parameters
         ----------
@@ -135,18 +139,24 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         return self._compute_output(x, DECISION)
 
     def _recent_center_and_size(self) -> tuple[float, float]:
-        """Return the mean of recent decision values, and their mean absolute deviation, which is 0 if all were equal."""
+        """Return the mean of the decision values of recent rows, and their mean absolute deviation from it (0 if all were
+        equal).
+        """
         common, iterate = self._common[0], int(self.follows_average)
         return float(common["center"][iterate]), float(common["size"][iterate])
 
     def learn_many(self, X: Any) -> None:
-        """Learn the rows of a frame or 2-D array, dense or sparse, in order, with the same result as by `learn_one`."""
+        """Learn the rows of ``X``, a frame or 2-D array (dense or sparse), in order, without labels. The result is the same as
+        that of `learn_one` for each row.
+        """
         matrix, names, _ = to_matrix(X, self._dtype)
         n = matrix.shape[0]
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return zeros as targets, and one output for each row."""
+        """Return zeros as targets of the rows of ``batch``, float64 [n], because there are no labels, and 1 as the number of
+        outputs that each row needs, int64 [n].
+        """
         return np.zeros(batch.n_in_call), np.ones(batch.n_in_call, np.int64)
 
     @overload
@@ -154,7 +164,9 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     @overload
     def score_many(self, X: Any) -> Any: ...
     def score_many(self, X: Any) -> Any:
-        """Return the anomaly score of each row, as in `score_one`: float64 [n], or a series if X is a frame."""
+        """Return the anomaly score of each row of ``X``, from 0 to 1: float64 [n], or a series if X is a frame. A larger score is
+        more anomalous, as in `score_one`.
+        """
         decisions, like = self._compute_outputs(X, DECISION)
         center, size = self._recent_center_and_size()
         if size == 0.0:
@@ -167,6 +179,8 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     @overload
     def decision_function_many(self, X: Any) -> Any: ...
     def decision_function_many(self, X: Any) -> Any:
-        """Return the decision value of each row, as in `decision_function_one`: float64 [n], or a series if X is a frame."""
+        """Return the decision value of each row of ``X``, below 0 for anomalous rows: float64 [n], or a series if X is a
+        frame.
+        """
         decisions, like = self._compute_outputs(X, DECISION)
         return to_series(decisions[:, 0], like)
