@@ -59,7 +59,7 @@ class Importance:
         return "\n".join(lines)
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw a bar for each of the 15 most important columns, and return the axes.
+        """Draw a bar chart of the 15 most important features or columns with matplotlib, and return its ``axes``.
 
         The length of a bar is the increase of the error when the column is shuffled; without labels, the mean absolute
         contribution. This needs matplotlib (extra ``plot``).
@@ -77,7 +77,8 @@ class Importance:
 
 
 def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, seed: int = 0) -> Importance:
-    """Measure the importance of the features of a model, or of the columns of a table.
+    """Measure how much each feature of a model, or each column of a table, matters to its decisions and (with labels ``y``) to
+    its error.
 
     Parameters
     ----------
@@ -143,7 +144,8 @@ def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, se
 
 
 def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
-    """Return the contribution of each feature to a model's decision for a row, compared with a typical row.
+    """Return the contribution of each feature to a model's decision for the row ``x``, compared with its decision for a typical
+    row.
 
     Parameters
     ----------
@@ -189,7 +191,7 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
 
 
 def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
-    """Return the stored rows or support vectors of a model that are nearest to a row.
+    """Return the rows or support vectors that a model stores and that are nearest to the row ``x``: at most ``n`` of each label.
 
     Parameters
     ----------
@@ -245,7 +247,9 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
 
 
 def _find_vector_classes(model: Any, rows: np.ndarray) -> list[int]:
-    """Return the index of the class of each support vector of a fitted classifier."""
+    """Return the index of the class that each support vector of a fitted batch classifier belongs to, as a list. ``rows`` [m, d]
+    are its support vectors.
+    """
     if hasattr(model, "n_support_"):  # they are sorted by class
         return np.repeat(np.arange(len(model.classes_)), model.n_support_).tolist()
     coefficients = model._coefficients
@@ -261,7 +265,10 @@ def _find_vector_classes(model: Any, rows: np.ndarray) -> list[int]:
 
 
 def _explain_estimator(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequence[Hashable]) -> Explanation:
-    """Return the contributions of features to a fitted estimator's decision for its predicted class, or to its prediction."""
+    """Return the contribution of each feature to the decision of a fitted batch estimator for ``row`` [d], compared with the row
+    ``typical`` [d]: to the decision value of its predicted class, or for a regressor to its prediction. ``names`` are the names
+    of the d features.
+    """
     decide = model.decision_function if hasattr(model, "decision_function") else model.predict
     [prediction] = to_list(model.predict(row[None]))
     values = np.asarray(decide(row[None]))
@@ -278,7 +285,7 @@ def _explain_estimator(model: Any, row: np.ndarray, typical: np.ndarray, names: 
 
 
 def _validate_labels(y: Any, n: int) -> list[Any]:
-    """Return n labels as a list; raise a ValueError if y is not a sequence of n labels."""
+    """Return the labels or targets ``y`` as a list; raise a ValueError if y is not a sequence of ``n`` items."""
     labels = y if isinstance(y, str | bytes) or getattr(y, "ndim", 1) != 1 or hasattr(y, "columns") else to_list(y)
     if not isinstance(labels, list) or len(labels) != n:
         raise ValueError(f"y must be a sequence of {n:,} labels, one for each row")
@@ -286,12 +293,14 @@ def _validate_labels(y: Any, n: int) -> list[Any]:
 
 
 def _choose_rows(n: int, max_rows: int) -> list[int]:
-    """Return the indices of at most ``max_rows`` evenly spaced rows of n."""
+    """Return the indices of at most ``max_rows`` of n rows, evenly spaced: all of them if there are no more."""
     return list(range(n)) if n <= max_rows else np.linspace(0, n - 1, max_rows).astype(int).tolist()
 
 
 def _compute_error(y: Sequence[Any], predictions: Sequence[Any], is_regression: bool) -> float:
-    """Return the mean absolute error, or the fraction of wrong labels."""
+    """Return the error of ``predictions`` for the true values ``y``: the mean absolute error if ``is_regression``, else the
+    fraction of wrong labels.
+    """
     if is_regression:
         return float(np.mean(np.abs(np.asarray(y, np.float64) - np.asarray(predictions, np.float64))))
     return float(np.mean([label != prediction for label, prediction in zip(y, predictions, strict=True)]))
@@ -346,11 +355,13 @@ class _LearnerTask:
         return len(self._xs)
 
     def explain_row(self, i: int) -> Mapping[Hashable, float]:
-        """Return the contribution of each feature to the decision for row i."""
+        """Return a dict of feature name to its contribution to the model's decision for the row with index ``i``."""
         return explain_one(self._model, self._xs[i]).contributions
 
     def list_columns(self, names: Iterable[Hashable]) -> list[Hashable]:
-        """Return the columns to shuffle: the explained features ``names``, or all columns of the rows for a river pipeline."""
+        """Return the columns whose values are shuffled to measure their importance: the explained features ``names``, or for a
+        river pipeline all columns of the rows, which its transformers receive.
+        """
         model = self._model
         while isinstance(model, base.Wrapper):
             model = model._wrapped_model
@@ -360,7 +371,9 @@ class _LearnerTask:
         return list(dict.fromkeys([*(name for name in names if name in columns), *columns]))
 
     def compute_error(self, name: Hashable, order: np.ndarray | None) -> float:
-        """Return the error if the values of a column are permuted; None as ``order`` does not permute."""
+        """Return the model's error (fraction of wrong labels, or mean absolute error) if the values of the column ``name`` are
+        permuted among the rows. ``order`` is the permutation of row indices; None stands for the original order.
+        """
         xs = self._xs
         if order is not None:
             values = [xs[i].get(name) for i in order.tolist()]
@@ -371,7 +384,9 @@ class _LearnerTask:
         return _compute_error(self.y or [], self._predict_rows(xs), self._is_regression)
 
     def _predict_rows(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
-        """Predict rows, in batches if the model supports them."""
+        """Return the model's prediction for each row of ``xs`` (dicts), as a list. Rows are predicted in batches if the model
+        supports them.
+        """
         predictions: list[Any] = []
         chunk, is_batched = Chunk([Row(dict(x)) for x in xs], str), self._supports_batches
         while (n := len(predictions)) < len(xs):
@@ -401,15 +416,19 @@ class _EstimatorTask:
         return len(self._X)
 
     def explain_row(self, i: int) -> Mapping[Hashable, float]:
-        """Return the contribution of each feature to the decision for row i."""
+        """Return a dict of feature name to its contribution to the estimator's decision for the row with index ``i``."""
         return _explain_estimator(self._model, self._X[i], self._typical, self._names).contributions
 
     def list_columns(self, names: Iterable[Hashable]) -> list[Hashable]:
-        """Return the columns to shuffle: the explained features."""
+        """Return the columns whose values are shuffled to measure their importance: all explained features ``names``, as a
+        list.
+        """
         return list(names)
 
     def compute_error(self, name: Hashable, order: np.ndarray | None) -> float:
-        """Return the error if the values of a column are permuted; None as ``order`` does not permute."""
+        """Return the estimator's error (fraction of wrong labels, or mean absolute error) if the values of the column ``name``
+        are permuted among the rows. ``order`` is the permutation of row indices; None stands for the original order.
+        """
         X = self._X
         if order is not None:
             column = self._names.index(name)

@@ -61,7 +61,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     @property
     def _dtype(self) -> Any:
-        """The numpy dtype in which this model receives rows, before it scales them: float64 if it scales rows itself, else
+        """The numpy dtype of the rows that this model receives, before it scales them: float64 if it scales rows itself, else
         float32.
         """
         return np.float32 if self.scaling is None else np.float64

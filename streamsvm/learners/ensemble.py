@@ -231,7 +231,7 @@ class Ensemble(ScalingEstimator):
 
     @property
     def _dtype(self) -> Any:
-        """The numpy dtype in which this model receives rows, before it scales them: float64."""
+        """The numpy dtype of the rows that this model receives, before it scales them: float64."""
         return np.float64
 
     def _make_store(self, outputs: int, columns: int) -> EnsembleStore:

@@ -125,7 +125,7 @@ def _list_labels(model: Any) -> list[Any]:
 
 def find_vector_labels(coefficients: np.ndarray, has_labels: bool) -> np.ndarray:
     """Return the index of the label of each of m support vectors, an array [m]: that of the largest of its ``coefficients``
-    [outputs, m], or with one output the sign (0 or 1). All are None if the model has no labels (``has_labels=False``).
+    [outputs, m], or with one output the sign (0 or 1). If the model has no labels (``has_labels=False``), each index is None.
     """
     if not has_labels:
         return np.full(coefficients.shape[1], None)

@@ -92,7 +92,7 @@ class KernelEstimator(OnlineEstimator):
 
     def _find_known_rows(self, x: Mapping[Any, Any]) -> KnownRows:
         """Return the support vectors of this model, their Euclidean distances to the row ``x`` (a dict) in scaled features, and
-        the label that each votes for. Raise a ValueError if there are none.
+        the label that each votes for. Raise a ValueError if the model has no support vectors.
         """
         vectors = self._store.vectors
         if self._kernel_kind not in KERNELS.values():  # random frequencies, which are not rows

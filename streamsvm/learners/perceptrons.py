@@ -23,7 +23,10 @@ _FITTED_STATE = np.dtype([("fitted", "i8")])
 
 @rule(_FITTED_STATE, ranges=FITTED_RANGE)
 def rbp_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Add a misclassified row as a support vector; if the budget is full, it replaces a random one."""
+    """Learn the current row by the randomised budget perceptron: if it is misclassified, add it as a support vector, in place of
+    a random one if the budget is full. ``block`` is the learner's memory (uint8), which is changed in place; ``row`` has the
+    row's target, weight and kernel value with itself.
+    """
     v = views(block)
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
@@ -58,7 +61,10 @@ class RBP(ReferenceClassifier, MergeableExpansion):
 
 @rule(_FITTED_STATE, ranges=FITTED_RANGE)
 def stoptron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Add a misclassified row as a support vector, unless the budget is full."""
+    """Learn the current row by the Stoptron: if it is misclassified, and the budget is not full yet, add it as a support vector.
+    ``block`` is the learner's memory (uint8), which is changed in place; ``row`` has the row's target, weight and kernel value
+    with itself.
+    """
     v = views(block)
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0 and h["n_support"] < h["budget"]:
@@ -88,7 +94,10 @@ class Stoptron(ReferenceClassifier, MergeableExpansion):
 
 @rule()
 def kernel_perceptron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Add a misclassified row as a support vector, with its label as coefficient."""
+    """Learn the current row by the kernel perceptron: if it is misclassified, add it as a support vector with its label (times
+    its weight) as coefficient. ``block`` is the learner's memory (uint8), which is changed in place; ``row`` has the row's
+    target, weight and kernel value with itself.
+    """
     if row.self_kernel > 0.0 and row.target * views(block).scores[0] <= 0.0:
         add_support_vector(block, row, row.target * row.weight)
 
@@ -124,7 +133,9 @@ _DAMAGE_PER_MISTAKE = 15.0 / 32.0  # the total damage may be at most this times 
 
 @compiled
 def _forget_oldest(block: np.ndarray) -> None:
-    """Shrink all coefficients as far as the limit of the total damage requires, and remove the oldest support vector."""
+    """Remove the oldest support vector of a Forgetron, after multiplying all coefficients by the largest factor, at most 1, that
+    keeps its mistake bound. ``block`` is the learner's memory (uint8), which is changed in place.
+    """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, _FORGETRON_STATE)
     n = v.header[0]["n_support"]
     oldest = 0
@@ -155,7 +166,10 @@ def _forget_oldest(block: np.ndarray) -> None:
 
 @rule(_FORGETRON_STATE, ranges={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED_RANGE})
 def forgetron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Add a misclassified row as a support vector; if it exceeds the budget, shrink all coefficients and remove the oldest."""
+    """Learn the current row by the Forgetron: if it is misclassified, add it as a support vector; if that exceeds the budget,
+    shrink all coefficients and remove the oldest one. ``block`` is the learner's memory (uint8), which is changed in place;
+    ``row`` has the row's target, weight and kernel value with itself.
+    """
     v, s = views(block), get_rule_state(block, _FORGETRON_STATE)
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
@@ -189,7 +203,9 @@ class Forgetron(ReferenceClassifier, MergeableExpansion):
     _rule = forgetron_step
 
     def _merge_sources(self, parts: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Merge the models, and add up their mistakes and damages."""
+        """Compute the learned state of this new Forgetron from the models in ``parts``, as other models with support vectors do,
+        and add up the counters of its mistake bound. ``rows`` are extra rows to fit to, or None.
+        """
         super()._merge_sources(parts, rows)
         for name in ("mistakes", "damage"):  # the sum of damages stays within the limit for the sum of mistakes
             self._rule_record[name] = sum(part.model._rule_record[name][0] for part in parts)

@@ -86,7 +86,9 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._make_arrays(8)
 
     def _make_arrays(self, size: int) -> None:
-        """Allocate arrays for ``size`` features, and copy the learned state of the current features."""
+        """Allocate the arrays of this scaler for ``size`` features, and copy the statistics of the features learned so far into
+        them.
+        """
         moments, first = self.__dict__.get("_moments", np.empty((0, 3))), self.__dict__.get("_first", np.empty((0, N_FIRST)))
         #: [features, 3]: the number of values, the mean, and the sum of squared differences from it.
         self._moments = np.zeros((size, 3))
@@ -101,25 +103,34 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     @property
     def counts(self) -> Counter[Hashable]:
-        """The number of learned values of each feature. A copy, in O(features)."""
+        """The number of values that this scaler has learned of each feature, by feature name. A copy, made in O(features)."""
         return Counter(self._map_by_name(self._moments[:, 0].astype(np.int64)))
 
     @property
     def means(self) -> defaultdict[Hashable, float]:
-        """The mean of each feature's clipped values; 0 for other names. A copy, in O(features)."""
+        """The mean of the learned values of each feature, after clipping outliers, by feature name; 0 for unknown names. A copy,
+        made in O(features).
+        """
         return defaultdict(float, self._map_by_name(self._moments[:, 1]))
 
     @property
     def vars(self) -> defaultdict[Hashable, float]:
-        """The variance (divided by n) of each feature's clipped values; 0 for other names. A copy, in O(features)."""
+        """The variance (divided by n) of the learned values of each feature, after clipping outliers, by feature name; 0 for
+        unknown names. A copy, made in O(features).
+        """
         return defaultdict(float, self._map_by_name(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
 
     def _map_by_name(self, numbers: np.ndarray) -> dict[Hashable, Any]:
-        """Return a dict of feature name to number, from an array [features or more]."""
+        """Return a dict of feature name to number, from an array of numbers in the order of the scaler's columns [features or
+        more].
+        """
         return dict(zip(self._columns, numbers.tolist(), strict=False))
 
     def _fill_values(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, int]:
-        """Write a row into ``_values``; return the columns of its values, int64 [n] with -1 for unknown names, and n."""
+        """Write the values of the row ``x`` into the array ``_values``, in their order in x. Return the scaler's column index of
+        each, int64 [n or more] with -1 for unknown names, and their number n. With ``learn``, new feature names are added. Raises
+        a ValueError for an invalid row.
+        """
         columns = self._columns
         if x.__class__ is dict and len(x) == len(columns) and self._pick is not None:
             try:
@@ -158,14 +169,17 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.n_bounded += n_clipped
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
-        """Return the scaled row. Unknown features become 0."""
+        """Return the row ``x`` with standardised values, as a dict of feature name to float. Features that this scaler has not
+        learned become 0. Raises a ValueError if a value is not a finite number.
+        """
         columns, n = self._fill_values(x, False)
         if not _transform_values(columns, self._values, n, self._bound, self._moments, self._scaled):
             _raise_for_row(x)
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
 
     def merge_with(self, *others: BoundedScaler) -> list[Units]:
-        """Merge other scalers into this one, as if it had learned the values of all of them.
+        """Merge ``others``, scalers that have learned different rows, into this scaler, so that it has the statistics of all
+        their values.
 
         Parameters
         ----------
@@ -215,7 +229,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         return [compute_unit_conversion(scale, merged_scale) for scale in scales]
 
     def _read_scale(self) -> dict[Hashable, tuple[float, float]]:
-        """Return a dict of feature name to mean and standard deviation."""
+        """Return the current scale of this scaler: a dict of feature name to (mean, standard deviation)."""
         variances = self.vars
         return {name: (mean, math.sqrt(variances[name])) for name, mean in self.means.items()}
 
@@ -229,13 +243,18 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.n_bounded += _learn_rows(columns, matrix, self._bound, self._moments, self._first)
 
     def transform_many(self, X: Any) -> Any:
-        """Return the scaled rows, as a frame if X is a frame. Unknown features become 0."""
+        """Return the rows of ``X`` (a frame or array) with standardised values, float64, as a frame if X is a frame. Features
+        that this scaler has not learned become 0. Raises a ValueError if a value is not a finite number.
+        """
         matrix, names, columns, like = self._read_matrix(X)
         _transform_rows(columns, matrix, self._bound, self._moments)
         return to_frame(matrix, names, like)
 
     def _read_matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
-        """Return a copy of a frame's values, float64 [n, features], their names and columns (-1 if unknown), and the frame."""
+        """Convert ``X`` (a frame or array) to a writable array, float64 [n, features]. Return it with the feature names, the
+        scaler's column index of each (-1 if unknown), and the frame (None for an array). Raises a ValueError if a value is not a
+        finite float32 number.
+        """
         matrix, names, like = to_matrix(X, np.float64)
         values = to_dense(matrix)
         is_valid = np.abs(values) <= LARGEST_FLOAT32
@@ -269,7 +288,9 @@ class BoundedScaler(base.MiniBatchTransformer):
 
 
 def _raise_for_row(x: Mapping[Any, Any]) -> None:
-    """Raise a ValueError for the first feature of a row that is not a finite float32 number."""
+    """Raise a ValueError that names the first feature of the row ``x`` that is not a finite number within the range of
+    float32.
+    """
     for name, value in x.items():
         try:
             number = float(struct.unpack("d", struct.pack("d", value))[0])
@@ -322,7 +343,7 @@ class BoundedTargetScaler(RegressorWrapper):
 
     @property
     def n_bounded(self) -> int:
-        """The number of learned targets that were clipped, as in `BoundedScaler`."""
+        """The number of learned targets that were clipped as outliers, not counting the first 32."""
         return self._scaler.n_bounded
 
     def learn_one(self, x: dict[Any, Any], y: float, w: float = 1.0) -> None:
@@ -354,13 +375,17 @@ class BoundedTargetScaler(RegressorWrapper):
 
     @property
     def _target_unit(self) -> tuple[float, float]:
-        """The current mean and standard deviation of targets, which they are standardised with."""
+        """The current mean and standard deviation of the targets, with which the regressor's targets and predictions are
+        scaled.
+        """
         n, mean, squares = self._scaler._moments[0].tolist()
         return mean, math.sqrt(squares / max(n, 1.0))
 
     @property
     def predict_then_learn(self) -> Callable[..., Any]:
-        """`SVMRegressor.predict_then_learn` with scaled targets; only for regressors of this library."""
+        """A function that predicts and then learns many rows in one compiled call, as `SVMRegressor.predict_then_learn` does,
+        with targets scaled by this wrapper. It exists only if the wrapped regressor is one of this library.
+        """
         return partial(self._predict_then_learn, self.regressor.predict_then_learn)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
@@ -377,7 +402,10 @@ class BoundedTargetScaler(RegressorWrapper):
         probability: bool,
         weights: np.ndarray | None = None,
     ) -> tuple[list[float], None] | None:
-        """Scale targets in order, predict and learn the rows, and return predictions in the unit of the target."""
+        """Predict and then learn the rows ``X`` by ``predict_wrapped``, the method of the wrapped regressor, with the targets
+        ``y`` standardised one after the other. Return the predictions in the original unit of the target, and None for the
+        probabilities; or None alone if the rows cannot be processed in one call.
+        """
         targets = np.array([math.nan if target is None else float(target) for target in y], np.float64)
         if not (np.abs(targets[~np.isnan(targets)]) <= LARGEST_FLOAT32).all():
             return None
@@ -395,7 +423,8 @@ class BoundedTargetScaler(RegressorWrapper):
         return (scale[:, 0] + scale[:, 1] * np.array(predictions[0])).tolist(), None
 
     def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
-        """Merge other models with the same parameters into this one, as `BSGDClassifier.merge_with` does.
+        """Merge ``others``, trained models with the same parameters, into this model, so that it approximates one model that has
+        learned the rows of all of them.
 
         Parameters
         ----------
@@ -418,7 +447,10 @@ class BoundedTargetScaler(RegressorWrapper):
 
 @compiled
 def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Learn n values, and return how many were clipped; or return -1, and learn nothing, if one is not finite."""
+    """Update the statistics of features with the n ``values`` of one row, and return how many of these were clipped to ``bound``
+    standard deviations. ``columns`` are the indices of the features in ``moments`` and ``first`` (their first values). Return -1
+    and learn nothing if a value is not a finite float32 number.
+    """
     for i in range(n):
         if not abs(values[i]) <= LARGEST_FLOAT32:
             return -1
@@ -432,7 +464,10 @@ def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float,
 def _transform_values(
     columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray
 ) -> bool:
-    """Standardise n values, possibly in place; return False if one is not finite."""
+    """Write the n standardised ``values`` of one row into ``scaled``, clipped to +-``bound``. ``columns`` are the indices of the
+    features in ``moments`` (count, mean and sum of squared deviations), or -1 for unknown features, which become 0. Return False
+    if a value is not a finite float32 number.
+    """
     for i in range(n):
         value = values[i]
         if not abs(value) <= LARGEST_FLOAT32:
@@ -449,7 +484,9 @@ def _transform_values(
 def _scale_targets(
     targets: np.ndarray, learned: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray, scale: np.ndarray
 ) -> int:
-    """Standardise targets one after the other, learn those that are marked, and return how many of these were clipped.
+    """Standardise ``targets`` [n] one after the other by the statistics of the targets before, clipped to +-``bound``, and update
+    the statistics ``moments`` and ``first`` with those where the mask ``learned`` is True. Return how many learned targets were
+    clipped.
 
     ``scale`` float64 [n, 3] receives the mean and standard deviation of the targets before each one, and the scaled target.
     """
@@ -465,7 +502,10 @@ def _scale_targets(
 
 @compiled
 def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Learn the rows of a matrix of finite numbers, and return how many values were clipped."""
+    """Update the statistics of features with the rows of ``matrix`` [n, d], finite numbers, and return how many values were
+    clipped to ``bound`` standard deviations. ``columns`` [d] are the indices of the features in ``moments`` and ``first`` (their
+    first values).
+    """
     bounded = 0
     for i in range(len(matrix)):
         bounded += _learn_values(columns, matrix[i], len(columns), bound, moments, first)
@@ -474,6 +514,9 @@ def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: 
 
 @compiled
 def _transform_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
-    """Standardise the rows of a matrix of finite numbers in place."""
+    """Standardise the rows of ``matrix`` [n, d], finite numbers, in place, and clip them to +-``bound``. ``columns`` [d] are the
+    indices of the features in ``moments`` (count, mean and sum of squared deviations), or -1 for unknown features, which become
+    0.
+    """
     for i in range(len(matrix)):
         _transform_values(columns, matrix[i], len(columns), bound, moments, matrix[i])

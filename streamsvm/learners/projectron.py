@@ -29,7 +29,9 @@ _MAX_INVERSE = 1e7  # maximum diagonal of the inverse: 1 over the squared distan
 
 @compiled(fastmath=FAST)
 def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
-    """Project a vector onto the span of the first n support vectors, and return the squared length of the projection.
+    """Project a row onto the span of the first ``n`` support vectors in the kernel's feature space. ``kernels`` [n] has its
+    kernel values with them, and ``diagonal`` that with itself. The coefficients of the projection are written into ``block``, the
+    learner's memory (uint8); returned is its squared length for a row normalised to length 1.
 
     The vector is given by its kernel values, and all vectors are normalised to length 1. The array ``gram`` has K^-1 and, where
     K^-1 does not reach, the coefficients K^-1 k of the projection (last row) and 1 over the lengths of the support vectors (last
@@ -52,7 +54,9 @@ def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int
 
 @compiled
 def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
-    """Extend K^-1 by the vector that was projected last, by block inversion.
+    """Extend the inverse Gram matrix in ``block``, the learner's memory (uint8), from ``n`` support vectors to n + 1, by the row
+    that `_project_row` projected last. ``share`` is the squared length of its projection, ``diagonal`` its kernel value with
+    itself.
 
     Return False, and change nothing, if the vectors would be nearly linearly dependent.
     """
@@ -75,7 +79,8 @@ def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> boo
 
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
-    """Compute K^-1 from scratch: while gamma="scale" is estimated, the kernel changes with each row.
+    """Compute the inverse of the support vectors' Gram matrix from scratch, in ``block``, the learner's memory (uint8). This is
+    needed when gamma or the feature scaling has changed, and with it the kernel.
 
     Support vectors that are now in the span of earlier ones are projected onto those.
     """
@@ -100,13 +105,18 @@ def _invert_gram(block: np.ndarray) -> None:
 
 @compiled
 def _forget_inverse(block: np.ndarray) -> None:
-    """Mark the inverse as outdated, so that it is computed again."""
+    """Mark the inverse of the Gram matrix in ``block``, the learner's memory (uint8), as outdated, so that the next step that
+    needs it computes it again.
+    """
     get_rule_state(block, STATE)["gamma"] = 0.0
 
 
 @rule(STATE, on_rescale=_forget_inverse, ranges={"gamma": (0.0, LARGEST_GAMMA)})
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """Project a misclassified row onto the support vectors, or make it one if it is far from their span."""
+    """Learn the current row by the Projectron: if it is misclassified, add its projection onto the span of the support vectors to
+    the model, or add the row as a support vector if it is far from that span. ``block`` is the learner's memory (uint8), which is
+    changed in place; ``row`` has the row's target, weight and kernel value with itself.
+    """
     v, s = views(block), get_rule_state(block, STATE)
     h = v.header[0]
     y, diagonal, f = row.target, row.self_kernel, v.scores[0]
@@ -168,7 +178,9 @@ class Projectron(ReferenceClassifier, MergeableExpansion):
     _margin_steps = False
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return the initial state of the update rule."""
+        """Return a dict with the initial values of the fields that the Projectron has in the model's memory: the distance
+        ``eta``, and whether it learns correctly classified rows inside the margin, too.
+        """
         return {"eta": self.eta, "margin_steps": self._margin_steps}
 
 

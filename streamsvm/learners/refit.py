@@ -24,7 +24,9 @@ from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
 
 
 def read_kernel_parameters(model: Any) -> tuple[int, float, float, int]:
-    """Return the parameters of a model's kernel for `compute_kernel_matrix`: kind, gamma, coef0 and degree."""
+    """Return the kernel parameters that ``model`` currently uses: the number of the kernel (linear, polynomial or Gaussian),
+    gamma, coef0 and degree, as arguments for `compute_kernel_matrix`.
+    """
     h = model._store.views.header[0]
     return h["kernel"], h["gamma"], h["coef0"], h["degree"]
 
@@ -38,18 +40,24 @@ class SupportVectorBasis(NamedTuple):
     intercept: np.ndarray  # float64 [outputs]
 
     def compute_values(self, X: np.ndarray) -> np.ndarray:
-        """Return the kernel values of rows [n, features], which are not scaled, float64 [n, B]."""
+        """Return the kernel values of the rows ``X`` [n, features], which are not scaled yet, with the model's B support vectors:
+        float64 [n, B].
+        """
         scale = self.model.scale_in_use
         return compute_kernel_matrix(
             *read_kernel_parameters(self.model), X.astype(np.float64) if scale is None else scale.transform(X), self.vectors
         )
 
     def compute_penalty(self) -> np.ndarray:
-        """Return the matrix of the quadratic form |f|^2, float64 [B, B]."""
+        """Return the kernel matrix of the model's B support vectors, float64 [B, B]: the matrix P of the penalty a P a' on
+        coefficients a, the squared norm of the decision function.
+        """
         return compute_kernel_matrix(*read_kernel_parameters(self.model), self.vectors, self.vectors)
 
     def set_coefficients(self, coefficients: np.ndarray) -> None:
-        """Set the coefficients of the model, float64 [outputs, B]."""
+        """Replace the coefficients of the model's B support vectors by ``coefficients``, float64 [outputs, B]. Its intercepts do
+        not change.
+        """
         self.model.set_coefficients(coefficients, self.intercept)
 
 
@@ -61,21 +69,29 @@ class FeatureBasis(NamedTuple):
     intercept: float  # the intercept, if it is not fitted
 
     def compute_values(self, X: np.ndarray) -> np.ndarray:
-        """Return rows float32 [n, features] with the constant, float64 [n, B]."""
+        """Return the rows ``X`` [n, features] as float64 [n, B]: with a further column of ones if the linear model fits an
+        intercept.
+        """
         return np.hstack([X.astype(np.float64), np.ones((len(X), self.coefficients.shape[1] - X.shape[1]))])
 
     def compute_penalty(self) -> np.ndarray:
-        """Return the matrix of the quadratic form |w|^2, float64 [B, B]. It includes the intercept, as in the learner."""
+        """Return the identity matrix, float64 [B, B]: the matrix P of the penalty w P w' on the weights w of a linear model,
+        which includes the intercept if that is fitted.
+        """
         return np.eye(self.coefficients.shape[1])
 
     def set_coefficients(self, coefficients: np.ndarray) -> None:
-        """Set the weights of the model, float64 [1, B]."""
+        """Replace the weights of the linear model by ``coefficients``, float64 [1, B], whose last column is the intercept if that
+        is fitted.
+        """
         weights, intercept = np.split(coefficients[0], [self.model._store.used])
         self.model.set_coefficients(weights, float(intercept[0]) if len(intercept) else self.intercept)
 
 
 def make_basis(model: Any) -> SupportVectorBasis | FeatureBasis:
-    """Return the basis of a model with support vectors, or of a linear model."""
+    """Return the functions whose linear combination is the decision function of ``model``: the kernel values of its support
+    vectors, or for a linear model the features.
+    """
     if hasattr(model, "support_vectors"):
         return SupportVectorBasis(model, model.support_vectors.astype(np.float64), model.coefficients, model.intercept)
     if model.fit_intercept:
@@ -97,7 +113,9 @@ _N_MEASURES = 4  # sums of weights, losses, errors and absolute decision values;
 def compute_residuals(
     F: np.ndarray, targets: np.ndarray, margins: np.ndarray, is_regression: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the residuals of outputs F, and a mask of those that contribute to the loss, float64 and bool [n, outputs].
+    """Return the residuals of the decision values ``F``, float64 [n, outputs]: their differences from the ``targets`` (in
+    regression) or from the ``margins`` that labels should have. Also return a mask of the residuals that contribute to the loss,
+    bool [n, outputs].
 
     Parameters
     ----------
@@ -135,7 +153,8 @@ class RefitRows(NamedTuple):
 
 
 def check_refit_rows(model: Any, X: Any, y: Any, w: Any = 1.0) -> RefitRows:
-    """Check rows as ``learn_many`` does, and return them; raise a ValueError also if the model has not learned a label.
+    """Validate the rows ``X`` with labels or targets ``y`` and weights ``w``, as for ``learn_many``, and return them as arrays in
+    the columns of ``model``. Raise a ValueError if one is invalid, or has a label that the model has not learned.
 
     Sparse rows become dense at once: pass many of them in parts, and add up their sums.
     """
@@ -156,7 +175,9 @@ def check_refit_rows(model: Any, X: Any, y: Any, w: Any = 1.0) -> RefitRows:
 
 
 def _iter_chunks(basis: SupportVectorBasis | FeatureBasis, rows: RefitRows) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield chunks of rows: the values of the basis, the current outputs of the model, the targets and the weights."""
+    """Iterate over ``rows`` in chunks of at most 2,000, to bound memory. Yield a tuple of four arrays for each: the values of the
+    functions in ``basis`` [n, B], the model's decision values [n, outputs], the targets and the weights [n].
+    """
     for start in range(0, len(rows.X), _CHUNK_ROWS):
         part = slice(start, start + _CHUNK_ROWS)
         K = basis.compute_values(rows.X[part])
@@ -171,7 +192,8 @@ class NormalEquations(NamedTuple):
 
     @classmethod
     def from_rows(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the equations of rows at the current coefficients of a model; rows are as in `check_refit_rows`.
+        """Compute the normal equations of a Newton step for the rows ``X`` with labels or targets ``y`` and weights ``w``, at the
+        current coefficients of ``model``.
 
         This takes O(n B (d + B)), and O(B d) for a row outside its margin; memory is O(outputs B^2), for any n. For a linear
         model, B is d, or d + 1 with an intercept.
@@ -183,29 +205,36 @@ class NormalEquations(NamedTuple):
 
     @classmethod
     def zeros(cls, model: Any) -> Self:
-        """Return the equations without rows: zeros."""
+        """Return normal equations for ``model`` with all sums 0, to which rows can be added."""
         outputs, n = make_basis(model).coefficients.shape
         return cls(np.zeros((outputs, n, n)), np.zeros((outputs, n)))
 
     def add(self, equations: Self) -> None:
-        """Add the equations of other rows."""
+        """Add ``equations``, the sums of other rows, to these normal equations."""
         self.A[:] += equations.A
         self.g[:] += equations.g
 
     def add_rows(self, K: np.ndarray, residual: np.ndarray, active: np.ndarray, weights: np.ndarray) -> None:
-        """Add rows with kernel values K float64 [n, B], residuals [n, outputs] and weights [n]. O(n outputs B^2)."""
+        """Add n rows to these normal equations. ``K`` has their kernel values float64 [n, B], ``residual`` and the mask
+        ``active`` [n, outputs] are from `compute_residuals`, and ``weights`` [n] are theirs. O(n outputs B^2).
+        """
         for k, mask in enumerate(active.T):
             root = K[mask] * np.sqrt(weights[mask])[:, None]
             self.A[k] += root.T @ root  # for a matrix times its own transpose, BLAS does half the work
             self.g[k] += K[mask].T @ (weights[mask] * residual[mask, k])
 
     def compute_step(self, model: Any, ridge: float = RIDGE) -> np.ndarray:
-        """Return the Newton step from the current coefficients of the model, float64 [outputs, B]."""
+        """Return the Newton step that these normal equations imply, from the current coefficients of ``model``: float64 [outputs,
+        B]. ``ridge`` is the factor of the penalty on the squared norm of the model.
+        """
         basis = make_basis(model)
         return self.solve(ridge * basis.compute_penalty(), basis.coefficients)
 
     def solve(self, penalty: np.ndarray, distance: np.ndarray) -> np.ndarray:
-        """Return the Newton step, float64 [outputs, B], in O(B^3); ``distance`` is that from the minimum of the penalty."""
+        """Solve these normal equations with a quadratic penalty, and return the Newton step, float64 [outputs, B]. ``penalty`` is
+        the matrix of the penalty [B, B], and ``distance`` [outputs, B] the current coefficients minus those where the penalty is
+        0. O(B^3).
+        """
         from scipy import linalg  # noqa: PLC0415 - the import takes a third of a second, and is rarely needed
 
         steps = np.empty_like(distance)
@@ -224,7 +253,9 @@ class LineSearch(NamedTuple):
 
     @classmethod
     def from_rows(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the sums of rows for a step [outputs, B]; rows are as in `check_refit_rows`. This takes O(n B d)."""
+        """Return the weighted sums of the losses of the rows ``X`` (with labels or targets ``y`` and weights ``w``) after four
+        multiples of ``step``, a change of the coefficients of ``model`` [outputs, B]. O(n B d).
+        """
         search = cls.zeros()
         for K, F, targets, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
             change = K @ step.T
@@ -234,21 +265,23 @@ class LineSearch(NamedTuple):
 
     @classmethod
     def zeros(cls) -> Self:
-        """Return the sums without rows: zeros."""
+        """Return a line search with all sums 0, to which the sums of rows can be added."""
         return cls(np.zeros((len(_STEP_SIZES), _N_MEASURES + len(_FACTORS))))
 
     def add(self, search: Self) -> None:
-        """Add the sums of other rows."""
+        """Add the sums of another line search ``search``, over other rows with the same step, to this one."""
         self.sums[:] += search.sums
 
 
 def _is_regression(model: Any) -> bool:
-    """Return whether a model is a regressor."""
+    """Return whether ``model`` is a regressor, by the loss function in its memory."""
     return bool(model._common["loss"][0] == EPSILON_INSENSITIVE)
 
 
 def _measure_outputs(F: np.ndarray, targets: np.ndarray, weights: np.ndarray, is_regression: bool) -> np.ndarray:
-    """Return the weighted sums of a `LineSearch` for outputs F, float64 [measures]."""
+    """Return the weighted sums of loss, errors and log losses over rows with the decision values ``F`` [n, outputs], for one step
+    size of a line search: float64 [measures]. ``targets`` and ``weights`` are float64 [n].
+    """
     residual, active = compute_residuals(F, targets, np.ones(len(F)), is_regression)
     squares = np.where(active, np.square(residual), 0.0).sum(axis=1)
     measures = np.zeros(_N_MEASURES + len(_FACTORS))
@@ -272,7 +305,8 @@ def _measure_outputs(F: np.ndarray, targets: np.ndarray, weights: np.ndarray, is
 
 
 def take_step(model: Any, step: np.ndarray, search: LineSearch, ridge: float = RIDGE) -> float:
-    """Add the best multiple of a Newton step to the coefficients of a model, and calibrate its probabilities.
+    """Add the best multiple of the Newton step ``step`` [outputs, B] to the coefficients of ``model``, by the losses in
+    ``search``, and calibrate its probabilities. Returns the multiple, from 0 to 1.
 
     Parameters
     ----------
@@ -304,7 +338,9 @@ def take_step(model: Any, step: np.ndarray, search: LineSearch, ridge: float = R
 
 
 def calibrate_probabilities(model: Any, rows: RefitRows) -> None:
-    """Scale the probabilities of a classifier so that rows have the lowest log loss; a regressor does not change."""
+    """Calibrate the probabilities of the classifier ``model``: set the factor from decision values to log odds to the one with
+    the lowest log loss over ``rows``. A regressor does not change.
+    """
     if not _is_regression(model) and rows.weights.sum() > 0.0:
         measures = np.zeros(_N_MEASURES + len(_FACTORS))
         for _, F, targets, weights in _iter_chunks(make_basis(model), rows):
@@ -313,7 +349,9 @@ def calibrate_probabilities(model: Any, rows: RefitRows) -> None:
 
 
 def _calibrate_outputs(model: Any, measures: np.ndarray) -> None:
-    """Set the factor from decision values to log odds, by the sums of one step size."""
+    """Set the factor from decision values to log odds in ``model`` to the one with the lowest log loss. ``measures`` are the
+    weighted sums of a line search for one step size, which include the log loss for 25 factors. A regressor does not change.
+    """
     if not _is_regression(model):
         size = measures[3] / measures[0]
         model._common["size"] = size
@@ -321,7 +359,9 @@ def _calibrate_outputs(model: Any, measures: np.ndarray) -> None:
 
 
 def _find_best_factor(losses: np.ndarray) -> float:
-    """Return the factor with the lowest loss, interpolated by a parabola through the lowest loss and its neighbours."""
+    """Return the factor from decision values to log odds with the lowest log loss. ``losses`` has the log loss of each candidate
+    factor; a parabola through the lowest one and its neighbours gives the result.
+    """
     index = int(np.argmin(losses))
     logs = np.log(_FACTORS)
     if not 0 < index < len(losses) - 1:

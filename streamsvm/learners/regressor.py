@@ -46,7 +46,8 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
                 self._check_target_scale([target])
 
     def check_one(self, x: Mapping[Any, Any], y: float) -> None:
-        """Check the feature names and the target of a row as `learn_one` does, without learning them.
+        """Check that `learn_one` would accept the row ``x`` with the target ``y``, without learning anything: raise a ValueError
+        if its feature names are invalid or too many, or if the target is not a finite number.
 
         Use it in pipelines, as described in `OnlineClassifier.check_one`.
 
@@ -74,11 +75,15 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             self._check_target_scale(batch.y[:_N_CHECKED_TARGETS])
 
     def expect_scaled_targets(self) -> None:
-        """Do not warn of unscaled targets, because a wrapper scales them."""
+        """Turn off this model's warning about targets that are not standardised, because a wrapper around the model standardises
+        them.
+        """
         self._first_targets = None
 
     def _check_target_scale(self, targets: Sequence[Any]) -> None:
-        """Warn once if the first targets, which have just been learned, are not roughly standardised."""
+        """Warn the user once, after the first 100 targets, if they do not have a mean near 0 and a standard deviation near 1.
+        ``targets`` are those that have just been learned.
+        """
         first = self._first_targets = (self._first_targets or []) + [float(y) for y in targets]
         if len(first) < _N_CHECKED_TARGETS:
             return
@@ -92,7 +97,9 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             )
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        """Return 1; raise a ValueError if labels or several outputs are passed."""
+        """Return 1, the factor for coefficients in a warm start from another model. Raise a ValueError if ``labels`` are passed,
+        or if ``outputs`` is not 1, because a regressor has one output and no labels.
+        """
         self._first_targets = None
         return super()._set_start_labels(labels, outputs)
 
@@ -101,7 +108,10 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         self._first_targets = None
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return targets, float64 [n], and one output for each row; raise a ValueError for the first invalid target."""
+        """Convert the targets of ``batch`` to numbers, float64 [n], and return them with the number of outputs that each row
+        needs, which is 1, int64 [n]. Raise a ValueError with the number of the row for the first target that is not a finite
+        number.
+        """
         targets = np.empty(len(batch.y))
         for i, y in enumerate(batch.y):
             try:
@@ -111,7 +121,9 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return targets, np.ones(len(targets), np.int64)
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
-        """Return targets, float64 [n], and NaN for None; None if one is invalid or the scale of targets is not checked yet."""
+        """Convert the targets ``y`` to numbers, float64 [n], with NaN where a target is None. Return None if one is invalid, or
+        if the model has not checked yet whether targets are standardised.
+        """
         try:
             targets = [np.nan if target is None else validate_target(target) for target in y]
         except ValueError:
@@ -119,7 +131,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return None if self._first_targets is not None else np.array(targets)
 
     def _predict_rows(self, X: Any) -> Any:
-        """Return the predicted targets of `predict_many`."""
+        """Return the predicted target of each row of ``X``: float64 [n], or a series if ``X`` is a frame."""
         decisions, like = self._compute_outputs(X, DECISION)
         return to_series(decisions[:, 0], like)
 

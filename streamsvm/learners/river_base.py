@@ -27,7 +27,8 @@ class RiverEstimator(base.Estimator):
         super().__setattr__(name, value)
 
     def mutate(self, new_attrs: dict[str, Any]) -> None:
-        """Raise a ValueError for parameters, which cannot change: the memory of a model is laid out for them.
+        """Change attributes of this model in place, as river's protocol has it, but raise a ValueError for parameters: they
+        cannot change after construction, because the memory of the model is laid out for them.
 
         To get a model with other parameters, use `clone`. A subclass can list names in ``_mutable_attributes``; river's
         ``mutate`` changes those.
@@ -52,7 +53,8 @@ class RiverEstimator(base.Estimator):
         super().mutate(new_attrs)
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """Return an untrained model with the same parameters, or a deep copy with ``include_attributes``.
+        """Return a new, untrained model with the same parameters, or with ``include_attributes`` a deep copy that includes the
+        learned state.
 
         Parameters
         ----------
@@ -71,7 +73,7 @@ class RiverEstimator(base.Estimator):
         return copy.deepcopy(self) if include_attributes else super().clone(new_params)
 
     def save(self, path: str | Path) -> None:
-        """Save the model with its learned state to a file, which `streamsvm.load` reads; see `streamsvm.save`.
+        """Save this model with its learned state to the file ``path``, from which `streamsvm.load` reads it again.
 
         Parameters
         ----------
@@ -85,7 +87,7 @@ class SupervisedEstimator(RiverEstimator):
     """The base of classifiers and regressors: the methods that learn and predict rows, with their documentation."""
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
-        """Learn one row.
+        """Learn the row ``x`` (a mapping of feature names to numbers) with the label or target ``y`` and the weight ``w``.
 
         Parameters
         ----------
@@ -106,7 +108,8 @@ class SupervisedEstimator(RiverEstimator):
         raise NotImplementedError
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        """Learn the rows of a frame or array in order, with the same result as `learn_one` for each row.
+        """Learn the rows ``X`` (a frame or array) with labels or targets ``y`` and weights ``w``, in order. The result is the
+        same as that of `learn_one` for each row.
 
         Parameters
         ----------
@@ -127,7 +130,8 @@ class SupervisedEstimator(RiverEstimator):
         raise NotImplementedError
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> Any:
-        """Predict the label or target of one row.
+        """Predict the label (of a classifier) or the target (of a regressor) of the row ``x``, a mapping of feature names to
+        numbers.
 
         Parameters
         ----------
@@ -151,7 +155,8 @@ class SupervisedEstimator(RiverEstimator):
     @overload
     def predict_many(self, X: Any) -> Any: ...
     def predict_many(self, X: Any) -> Any:
-        """Predict the label or target of each row, as `predict_one` does.
+        """Predict the label or target of each row of ``X`` (a frame or array). The result is the same as that of `predict_one`
+        for each row.
 
         Parameters
         ----------
@@ -170,11 +175,13 @@ class SupervisedEstimator(RiverEstimator):
         return self._predict_rows(X)
 
     def _predict_rows(self, X: Any) -> Any:
-        """Return the predictions of `predict_many`."""
+        """Return the predicted label or target of each row of ``X``: an array [n], or a series if ``X`` is a frame."""
         raise NotImplementedError
 
 
 @lru_cache
 def list_parameters(kind: Any) -> frozenset[str]:
-    """Return the names of the public fields of a dataclass, which are its constructor's parameters."""
+    """Return the names of the constructor parameters of ``kind``, a dataclass: its fields whose names do not begin with an
+    underscore.
+    """
     return frozenset(declared.name for declared in fields(kind) if not declared.name.startswith("_"))

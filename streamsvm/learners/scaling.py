@@ -30,7 +30,8 @@ class ScaleInUse(NamedTuple):
     """float64 [features]: the standard deviation of each feature, or 0 for a constant feature."""
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Return scaled rows, float64 [n, features], as the kernel receives them.
+        """Standardise the rows ``X`` [n, features] with this location and spread, as the model does before it computes kernel
+        values, and return them as float64 [n, features].
 
         Each value becomes its difference from the location, divided by the spread, and is clipped to [-8, 8].
         """
@@ -39,7 +40,9 @@ class ScaleInUse(NamedTuple):
         return np.clip(scaled, -float(MAX_SCALED_VALUE), float(MAX_SCALED_VALUE))
 
     def inverse_transform(self, X: np.ndarray) -> np.ndarray:
-        """Return scaled rows, such as ``support_vectors``, in the units of the features, float64 [n, features]."""
+        """Convert standardised rows ``X`` [n, features], such as the model's ``support_vectors``, back to the units of the
+        features: float64 [n, features].
+        """
         return np.asarray(X, np.float64) * self.spread + self.location
 
 
@@ -52,7 +55,9 @@ class ScalingEstimator(OnlineEstimator):
 
     @property
     def scale_in_use(self) -> ScaleInUse | None:
-        """The current location and spread of each feature, which rows are scaled with; None without scaling."""
+        """The location (mean, or 0) and the spread (standard deviation) with which the model currently standardises each feature;
+        None if it does not scale rows.
+        """
         if self.scaling is None:
             return None
         v, used = self._store.views, self._store.used
@@ -66,7 +71,8 @@ class ScalingEstimator(OnlineEstimator):
         probability: bool | Literal["all"],
         weights: np.ndarray | None = None,
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None] | None:
-        """Predict and then learn each row, in one compiled call.
+        """Predict each of the rows ``X`` before it is learned with its label or target in ``y``, in one compiled call. Returns
+        the predictions and probabilities, or None if the rows must be processed one by one.
 
         The result is the same as with `predict_one` and `learn_one` row by row. It is meant for loops over streams: it only
         accepts rows without new features or labels, and returns None for others, which need the two methods.
@@ -126,14 +132,15 @@ class ScalingEstimator(OnlineEstimator):
 
     @property
     def can_learn_many(self) -> bool:
-        """Whether `predict_then_learn` can learn rows, and not only predict them.
+        """Whether `predict_then_learn` of this model can learn rows. If not, it can only predict them.
 
         It cannot with ``class_weight``, or without budget maintenance.
         """
         return not self._refuses_when_full and getattr(self, "_class_weights", None) is None
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
-        """Return labels or targets as numbers, float64 [n], and NaN for None.
+        """Convert the labels or targets ``y`` to numbers, float64 [n], with NaN where one is None. By default (models without
+        labels or targets), return None.
 
         Return None if a label is new or a target is invalid, and for models without labels or targets.
         """
@@ -142,5 +149,7 @@ class ScalingEstimator(OnlineEstimator):
     def _decode_predictions(
         self, outputs: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
-        """Convert outputs [n, 1 and probabilities] to the result of `predict_then_learn`; regressors have no probabilities."""
+        """Convert the model's ``outputs`` for n rows to a list of predictions (column 0) and their probabilities. By default, as
+        for regressors, there are none: ``probability`` selects None (False), a list of None (True), or an empty dict (``"all"``).
+        """
         return outputs[:, 0].tolist(), {} if probability == "all" else [None] * len(outputs) if probability else None

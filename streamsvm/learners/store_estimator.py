@@ -23,7 +23,8 @@ _Kind = TypeVar("_Kind")
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, field))
 def learner(kind: type[_Kind]) -> type[_Kind]:
-    """Make a class a learner: its annotated attributes become parameters of its constructor, keyword-only by default.
+    """Class decorator for learners: convert the class ``kind`` to a dataclass whose annotated attributes are parameters of the
+    constructor (keyword-only by default), and return it.
 
     The docstring of the class is completed by the descriptions of the parameters (see `complete_docstring`).
     """
@@ -79,23 +80,26 @@ class StoreEstimator(RiverEstimator):
         self._common["epsilon"] = getattr(self, "epsilon", 0.0)
 
     def _check_parameters(self) -> None:
-        """Raise a ValueError that names a parameter if it is out of its range. It is called before memory is allocated."""
+        """Raise a ValueError that names the parameter if a parameter of this model is out of its range. The constructor calls it
+        before it allocates memory.
+        """
         check_parameters(self)
         check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
 
     @property
     def n_learned(self) -> int:
-        """The number of rows learned so far. Rows of weight 0 do not count."""
+        """The number of rows that this model has learned so far. Rows of weight 0 do not count."""
         return int(self._common[0]["t"])
 
     @property
     def feature_names(self) -> list[Hashable]:
-        """The names of the features seen so far, in the order of their columns."""
+        """The names of the features that this model has seen so far, in the order of its columns."""
         return self._features.names
 
     @property
     def nbytes(self) -> int:
-        """The size of the model in bytes. It only grows with the number of features and labels.
+        """The size of this model's memory in bytes. It only grows with the number of features and labels, never with the number
+        of rows.
 
         A new model has room for two features. The room doubles when it is full, up to ``max_features``. Each label from the
         third one on, up to ``max_classes``, takes the same number of bytes. While the model grows, there are two copies of it.
@@ -104,49 +108,59 @@ class StoreEstimator(RiverEstimator):
 
     @property
     def _mutable_attributes(self) -> set[str]:
-        """The parameters that river's ``mutate`` may change: none."""
+        """The set of parameters that river's ``mutate`` may change. It is empty, because the memory of a model is laid out for
+        its parameters.
+        """
         return set()
 
     # The store --------------------------------------------------------------------------------------------------------------
 
     def _make_store(self, outputs: int, columns: int) -> Any:
-        """Return a new store with room for this number of outputs and of feature columns."""
+        """Return a new memory for this kind of model (a store), with room for ``outputs`` decision values and ``columns``
+        features.
+        """
         raise NotImplementedError
 
     @property
     def _columns(self) -> int:
-        """The number of columns that a store needs for the features seen so far."""
+        """The number of feature columns that the memory of this model needs for the features seen so far: a power of two, so that
+        it is rarely enlarged.
+        """
         return choose_columns(len(self._features), self.max_features)
 
     @property
     def _dtype(self) -> Any:
-        """The dtype of rows before they are scaled."""
+        """The numpy dtype of the rows that this model receives, before it scales them: float32 by default."""
         return np.float32
 
     def _use_store(self, store: Any) -> None:
-        """Switch to another store."""
+        """Replace the memory of this model by ``store``, and set all attributes that are views of it."""
         # One update, so that an interrupt leaves the model with either the old store or the new one.
         self.__dict__.update(self._make_store_attributes(store))
 
     def _make_store_attributes(self, store: Any) -> dict[str, Any]:
-        """Return the values of the attributes that depend on the store: the store itself, and views of its block."""
+        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: the store itself, views
+        of its arrays and state records, and the number of outputs.
+        """
         state, start, dtype = store.block[STATE_BEGIN:STATE_END], iterates.RULE_STATE_OFFSET - STATE_BEGIN, self._rule.state
         rule_record = state[start : start + dtype.itemsize].view(dtype) if dtype.names else np.zeros(1, dtype)
         common = state[:start].view(iterates.COMMON_STATE)
         return {"_store": store, "_block": store.block, "_n_outputs": 1, "_common": common, "_rule_record": rule_record}
 
     def _write_rule_state(self) -> None:
-        """Write the initial state of the update rule into the block."""
+        """Write the initial state of this model's update rule (the compiled function that learns a row) into its memory."""
         for name, value in self._make_rule_state().items():
             self._rule_record[name] = value
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return initial values of the update rule's state, by default the parameters of the same names; other fields are 0."""
+        """Return a dict with the initial values of the fields in the state of this model's update rule: by default, the
+        parameters of the same names. Other fields are 0.
+        """
         parameters = list_parameters(type(self))
         return {name: getattr(self, name) for name in self._rule.state.names or () if name in parameters}
 
     def _resize(self, outputs: int) -> None:
-        """Copy the model to a larger block, with this number of outputs and room for all features seen so far.
+        """Move this model to a larger memory, with room for ``outputs`` decision values and for all features seen so far.
 
         The old store does not change, so that it can be restored if the current row is refused.
         """
@@ -159,7 +173,9 @@ class StoreEstimator(RiverEstimator):
         self.__dict__.update(attributes)
 
     def _grow_columns(self, x: Mapping[Any, Any] | None = None) -> None:
-        """Make room for all features seen so far; if that takes a larger block, fill its current row from ``x``."""
+        """Enlarge the memory of this model if it has too few columns for all features seen so far, and mark those columns as
+        used. If it is enlarged, the values of ``x``, the row to learn, are written into it.
+        """
         if self._columns > self._store.columns:
             self._resize(self._n_outputs)
             if x is not None:
@@ -168,7 +184,9 @@ class StoreEstimator(RiverEstimator):
         self._store.used = len(self._features)
 
     def _grow_outputs(self, store: Any, outputs: int) -> None:
-        """Initialise the new outputs of a larger copy of the store, without changing decisions. Only classifiers have several."""
+        """Initialise the decision values of new labels in ``store``, a copy of this model's memory with room for ``outputs`` of
+        them, without a change of decisions. Only classifiers implement it.
+        """
         raise NotImplementedError
 
     # A model is saved as plain values. The constructor rebuilds it, and the checks below make sure that compiled code does not
@@ -206,20 +224,27 @@ class StoreEstimator(RiverEstimator):
         check_record(self._rule_record[0], rule_record, self._rule.ranges)
 
     def _restore_labels(self, state: dict[str, Any]) -> int:  # noqa: ARG002
-        """Restore the labels from a saved state, and return the number of outputs that they need."""
+        """Restore the labels from ``state``, the dict of a saved model, and return the number of decision values that they need:
+        1 for models without labels.
+        """
         return 1
 
     def _list_fixed_fields(self) -> dict[str, Any]:
-        """Return fields of the block that the parameters determine, in addition to sizes and the common state."""
+        """Return a dict of fields in the model's memory that the parameters determine, such as kernel parameters, to compare with
+        those of a saved model. By default, it is empty.
+        """
         return {}
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
-        """Return the ranges of fields of the common state that learning changes, in addition to `iterates.COMMON_RANGES`."""
+        """Return a dict of field name to (minimum, maximum) for the validation of a saved model: fields that learning changes in
+        this kind of model, in addition to those of all models. By default, it is empty.
+        """
         return {}
 
 
 def check_record(record: np.void, initial: np.void, learned: Mapping[str, FieldRange]) -> None:
-    """Raise a ValueError unless each field of a saved state is in its range, or equal to that of a new model.
+    """Raise a ValueError if the state ``record`` of a saved model is invalid. A field that learning changes must be within its
+    range in ``learned`` (name to minimum and maximum); any other field must equal that of ``initial``, the state of a new model.
 
     ``learned`` has the ranges of the fields that learning changes. All other fields must equal those of ``initial``.
     """
@@ -231,6 +256,8 @@ def check_record(record: np.void, initial: np.void, learned: Mapping[str, FieldR
 
 
 def _check_equal(name: str, value: Any, expected: Any) -> None:
-    """Raise a ValueError if a saved value differs from the one that the parameters imply."""
+    """Raise a ValueError if ``value``, the field ``name`` of a saved model, differs from ``expected``, the value that the model's
+    parameters imply.
+    """
     if np.any(value != expected):
         raise ValueError(f"the saved model is corrupt: its {name} is {value}, but its parameters imply {expected}")

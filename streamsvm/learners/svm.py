@@ -90,7 +90,9 @@ class SVMClassifier(OnlineClassifier, Ensemble):
     _combiner: ClassVar[Any] = label_predictions
 
     def _grow_outputs(self, store: EnsembleStore, outputs: int) -> None:
-        """Initialise new outputs in a larger copy of the store: those of stacks and experts, and the label statistics."""
+        """Initialise everything that new labels need in ``store``, a copy of this ensemble's memory with room for ``outputs``
+        decision values: the state of each member, the stacking weights, and the label statistics.
+        """
         v, before = store.views, self._n_outputs  # two labels share one output
         positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
         if before == 1:
@@ -188,7 +190,9 @@ class SVMRegressor(OnlineRegressor, Ensemble):
 
     @property
     def _error_unit(self) -> float:
-        """The standard deviation of targets, the factor from errors of scaled targets to the unit of the target."""
+        """The standard deviation of the targets: the factor that converts errors of standardised targets to the original unit of
+        the target.
+        """
         return float(target_predictions.compute_deviation(self._store.views.target_moments[0]))
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -113,21 +113,25 @@ class TunedThresholdClassifier(ClassifierWrapper):
 
     @property
     def _multiclass(self) -> bool:
-        """False, because a threshold needs two labels."""
+        """False: this wrapper supports two labels only, because it has a single threshold. River reads this attribute."""
         return False
 
     @property
     def threshold(self) -> float:
-        """The current threshold: rows with at least this probability of the positive class are predicted as positive."""
+        """The current probability threshold: a row is predicted as positive if its probability of the positive class is at least
+        this.
+        """
         return THRESHOLDS[self._threshold_index]
 
     @property
     def n_learned(self) -> int:
-        """The number of rows learned so far."""
+        """The number of rows that this wrapper has learned so far."""
         return self._n_learned
 
     def _find_positive_label(self) -> Any:
-        """Return the positive label; None if it is not known yet, because fewer than two labels have arrived."""
+        """Return the label whose probability is compared with the threshold: the metric's ``pos_val``, or else True, 1 or the
+        second label. Return None if it is not known yet, because fewer than two labels have arrived.
+        """
         positive = getattr(self.metric, "pos_val", True)
         if positive in self._labels:
             return self._labels[self._labels.index(positive)]  # the label itself: it is 1, and not True, if labels are 0 and 1
@@ -136,7 +140,8 @@ class TunedThresholdClassifier(ClassifierWrapper):
         return self._labels[1] if len(self._labels) == 2 else None
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, **kwargs: Any) -> None:
-        """Learn one row, and count its probability and label for the choice of the threshold.
+        """Learn the row ``x`` with label ``y`` in the wrapped classifier. Its probability before learning, and its label, also
+        count for the choice of the threshold.
 
         Parameters
         ----------
@@ -163,7 +168,9 @@ class TunedThresholdClassifier(ClassifierWrapper):
         self._count_row(y, weight, probabilities)
 
     def _count_row(self, y: Any, weight: float, probabilities: Mapping[Any, float]) -> None:
-        """Add a row to the counts, and choose a new threshold every 100 rows."""
+        """Add a row with label ``y``, ``weight`` and predicted ``probabilities`` (a dict of label to number) to the decayed
+        counts that the threshold is chosen from. After every 100 rows, choose the threshold again.
+        """
         if y not in self._labels:
             self._labels.append(y)
         self._n_learned += 1
@@ -176,7 +183,9 @@ class TunedThresholdClassifier(ClassifierWrapper):
             self._choose_threshold()
 
     def _check_label(self, y: Any) -> None:
-        """Raise a ValueError if a label is the third one, or if neither of two labels is the metric's positive one."""
+        """Raise a ValueError if the label ``y`` would be the third one, or if two labels are known then and neither is the
+        positive label of the metric.
+        """
         if y in self._labels or not self._labels:
             return
         if len(self._labels) == 1 and isinstance(self.metric, metrics.base.BinaryMetric):
@@ -194,12 +203,16 @@ class TunedThresholdClassifier(ClassifierWrapper):
             )
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Check the label of a row, and the row itself if the classifier has a `check_one`, without learning it."""
+        """Check that `learn_one` would accept the row ``x`` with the label ``y``, without learning anything, and raise a
+        ValueError if not. The row itself is only checked if the classifier has a `check_one`.
+        """
         self._check_label(y)
         super().check_one(x, y)
 
     def _choose_threshold(self) -> None:
-        """Switch to the threshold with the best metric; of several equally good ones, to the one nearest to 1/2."""
+        """Set the threshold to the candidate with the best value of the metric over the counted rows; among equally good ones, to
+        the one nearest to 1/2. Nothing changes before rows of both classes have been counted.
+        """
         if len(self._labels) < 2 or not self._counts.any(axis=1).all():
             return
         metric: Any = self.metric.clone() if self.metric is not None else metrics.BalancedAccuracy()  # type: ignore[no-untyped-call]
@@ -220,19 +233,24 @@ class TunedThresholdClassifier(ClassifierWrapper):
         self._threshold_index = int(best[np.abs(best - _STEPS_PER_SIDE).argmin()])
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
-        """Predict the label of one row: the positive label if its probability is at least `threshold`."""
+        """Predict the label of the row ``x``: the positive label if its probability is at least `threshold`, else the negative
+        one.
+        """
         if len(self._labels) < 2:
             return self.classifier.predict_one(x, **kwargs)
         return self._apply_threshold(self.predict_proba_one(x, **kwargs))
 
     def _apply_threshold(self, probabilities: Mapping[Any, float]) -> Any:
-        """Return the label that is predicted for a row with these probabilities; two labels must be known."""
+        """Return the label that is predicted for a row with these ``probabilities`` (a dict of label to number): the positive one
+        if its probability reaches the threshold. Both labels must be known.
+        """
         positive = self._find_positive_label()
         negative = self._labels[0] if positive == self._labels[1] else self._labels[1]
         return positive if probabilities.get(positive, 0.0) >= self.threshold else negative
 
     def merge_with(self, *others: TunedThresholdClassifier, units: Any = None) -> None:
-        """Merge other models with the same metric into this one, as `BSGDClassifier.merge_with` does.
+        """Merge ``others``, trained models with the same parameters, into this model, so that it approximates one model that has
+        learned the rows of all of them. ``units`` are conversions of features, as in `BSGDClassifier.merge_with`.
 
         The counts are added up, and the threshold is chosen from the sums.
 
@@ -254,11 +272,15 @@ class TunedThresholdClassifier(ClassifierWrapper):
         self._choose_threshold()
 
     def _can_learn_batch(self, y: Sequence[Any]) -> bool:
-        """Return whether both labels are known, and the batch has no others."""
+        """Return whether rows with the labels ``y`` can be predicted and learned in one call: True if both labels of this model
+        are known, and there are no others. None stands for a row that is only predicted.
+        """
         return len(self._labels) == 2 and {*y} - {None} <= {*self._labels}
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
-        """Return the labels by the current threshold, which changes while rows with a label are counted."""
+        """Return the label of each row by the current threshold. Each row whose label ``y`` is not None is then counted, which
+        may change the threshold for the rows after it. ``columns`` maps each label to its predicted probabilities [rows].
+        """
         # Row by row, because counting a row may change the threshold for the next one.
         for i, values in enumerate(zip(*(column.tolist() for column in columns.values()), strict=True)):
             probabilities = dict(zip(columns, values, strict=True))

@@ -29,17 +29,17 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
 
     @property
     def _wrapped_model(self) -> base.Classifier:
-        """The wrapped classifier, as river's wrappers call it."""
+        """The wrapped classifier, under the name that river's base class for wrappers requires."""
         return self.classifier
 
     @property
     def _multiclass(self) -> bool:
-        """Whether the wrapped classifier accepts more than two labels."""
+        """Whether the wrapped classifier accepts more than two labels. River reads this attribute."""
         return bool(self.classifier._multiclass)
 
     @property
     def wrapped_learner(self) -> base.Classifier:
-        """The wrapped classifier."""
+        """The wrapped classifier, for loops over streams that look inside a wrapper."""
         return self.classifier
 
     def __getattr__(self, name: str) -> Any:
@@ -48,20 +48,24 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Check a row and its label by the classifier's own `check_one`, if it has one, without learning them."""
+        """Check that the wrapped classifier would accept the row ``x`` with the label ``y``, without learning them. If it has no
+        method `check_one`, nothing is checked.
+        """
         if (check := getattr(self.classifier, "check_one", None)) is not None:
             check(x, y)
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one row, as the classifier does."""
+        """Learn the row ``x`` with the label ``y`` in the wrapped classifier."""
         self.classifier.learn_one(x, y, **kwargs)
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
-        """Predict the label of one row, as the classifier does."""
+        """Predict the label of the row ``x``: by default, the prediction of the wrapped classifier."""
         return self.classifier.predict_one(x, **kwargs)
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Predict the probability of each label of one row, as the classifier does."""
+        """Predict the probability of each label of the row ``x`` with the wrapped classifier, as a dict of label to
+        probability.
+        """
         return self.classifier.predict_proba_one(x, **kwargs)
 
     def explain_one(
@@ -71,19 +75,24 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         groups: Mapping[Any, Hashable] | None = None,
         label: Any = None,
     ) -> Explanation:
-        """Return the contribution of each feature to the decision for a row; see the classifier's ``explain_one``.
+        """Return the contribution of each feature to the wrapped classifier's decision for the row ``x``, compared with a typical
+        row. Parameters are those of the classifier's own ``explain_one``.
 
         By default, it is the decision for the label that the wrapper predicts.
         """
         return explain_wrapped(self.classifier, x, typical, groups, self.predict_one(dict(x)) if label is None else label)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the stored rows of each label that are nearest to a row; see the classifier's ``examples_one``."""
+        """Return the stored rows (or support vectors) of the wrapped classifier that are nearest to the row ``x``: at most ``n``
+        of each label. Raises a ValueError if it stores no rows.
+        """
         return find_wrapped_examples(self.classifier, x, n)
 
     @property
     def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
-        """`SVMClassifier.predict_then_learn` with the wrapper's predictions; only for classifiers of this library."""
+        """A function that predicts and then learns many rows in one compiled call, as `SVMClassifier.predict_then_learn` does,
+        but returns the predictions of this wrapper. It exists only if the wrapped classifier is one of this library.
+        """
         predict_wrapped = self.classifier.predict_then_learn  # type: ignore[attr-defined]
 
         def predict_then_learn(
@@ -110,7 +119,9 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         yield {"classifier": linear_model.LogisticRegression()}
 
     def _merge_within(self, others: Sequence[Any], units: Any) -> None:
-        """Merge the wrapped classifiers; raise a ValueError if parameters differ or the classifiers cannot merge."""
+        """Merge the wrapped classifiers of ``others`` into the one of this wrapper; ``units`` are conversions of features. Raise
+        a ValueError if parameters of the wrappers differ, or the classifiers cannot be merged.
+        """
         if any(type(model) is not type(self) or _list_own_parameters(model) != _list_own_parameters(self) for model in others):
             raise ValueError("models with different costs or metrics cannot be merged: give all of them the same")
         if not hasattr(self.classifier, "merge_with"):
@@ -118,11 +129,14 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         self.classifier.merge_with(*(model.classifier for model in others), units=units)
 
     def _can_learn_batch(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
-        """Return whether `predict_then_learn` can process rows with these labels; None marks rows that are only predicted."""
+        """Return whether rows with the labels ``y`` can be predicted and learned in one call; None stands for a row that is only
+        predicted. True by default.
+        """
         return True
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
-        """Return the wrapper's predictions, given the classifier's labels and probabilities; learn from rows that have a label.
+        """Return the wrapper's predicted labels for rows that the classifier has predicted as ``labels`` and then learned.
+        ``columns`` maps each label to its predicted probabilities [rows]. A subclass may also learn from the rows here.
 
         The classifier has predicted and learned the rows. ``y`` has None, or ``weights`` has 0, for rows that were not learned.
         """
@@ -136,11 +150,13 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
 
     @property
     def _wrapped_model(self) -> base.Regressor:
-        """The wrapped regressor, as river's wrappers call it."""
+        """The wrapped regressor, under the name that river's base class for wrappers requires."""
         return self.regressor
 
     def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Check a target, and the row by the regressor's own `check_one`, if it has one, without learning them."""
+        """Raise a ValueError if the target ``y`` is not a finite number, or if the wrapped regressor would refuse the row ``x``,
+        without learning them. The row itself is only checked if the regressor has a `check_one`.
+        """
         validate_target(y)
         if (check := getattr(self.regressor, "check_one", None)) is not None:
             check(x, y)
@@ -148,11 +164,15 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
     def explain_one(
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
-        """Return the contribution of each feature to the prediction for a row, in the unit of the target."""
+        """Return the contribution of each feature to the wrapped regressor's prediction for the row ``x``, compared with a
+        typical row, in the unit of the target.
+        """
         return explain_wrapped(self.regressor, x, typical, groups)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the stored rows that are nearest to a row, with their targets in the original unit."""
+        """Return the ``n`` stored rows (or support vectors) of the wrapped regressor that are nearest to the row ``x``, with
+        their targets. Raises a ValueError if it stores no rows.
+        """
         return find_wrapped_examples(self.regressor, x, n)
 
     @classmethod
@@ -165,7 +185,9 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
 def explain_wrapped(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, *label: Any
 ) -> Explanation:
-    """Explain a row by a wrapped model, which may be the last step of a pipeline; raise a ValueError if it cannot explain."""
+    """Return the contributions of features to the decision of ``model`` for the row ``x``, by its own ``explain_one``. If it is
+    the last step of a pipeline, x is transformed first. Raises a ValueError if it has no ``explain_one``.
+    """
     original_row = x
     while isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
         typical = None if typical is None else _transform_row(model, typical)[0]
@@ -178,7 +200,9 @@ def explain_wrapped(
 
 
 def find_wrapped_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
-    """Return the examples of a wrapped model, which may end a pipeline; raise a ValueError if it stores no rows."""
+    """Return the stored rows (or support vectors) of ``model`` that are nearest to the row ``x``, by its own ``examples_one``. If
+    it is the last step of a pipeline, x is transformed first. Raises a ValueError if it has no ``examples_one``.
+    """
     while isinstance(model, compose.Pipeline) and not hasattr(model, "examples_one"):
         x, model = _transform_row(model, x)
     if not hasattr(model, "examples_one"):
@@ -188,7 +212,9 @@ def find_wrapped_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
 
 
 def _transform_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], Any]:
-    """Return a row after the transformers of a pipeline, and the last step of the pipeline."""
+    """Apply the transformers of a river ``pipeline`` to the row ``x``. Return the transformed row, and the last step of the
+    pipeline. Raises a ValueError if x is not a mapping.
+    """
     if not isinstance(x, Mapping):
         raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
     transformed: tuple[dict[Any, Any], Any] = pipeline._transform_one(dict(x))
@@ -196,7 +222,9 @@ def _transform_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], 
 
 
 def _list_own_parameters(model: Any) -> list[Any]:
-    """Return the parameters of a wrapper except for its classifier, in a form that can be compared by ``==``."""
+    """Return the parameter values of a wrapper, without the wrapped classifier, as a list that can be compared with that of
+    another wrapper by ``==``.
+    """
     values = [value for name, value in model._get_params().items() if name != "classifier"]
     return [
         (type(value), {name: nested for name, nested in value._get_params().items() if name != "cm"})
