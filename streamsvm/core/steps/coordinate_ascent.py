@@ -58,13 +58,13 @@ _MIN_ROWS = 200  # between two drifts
 
 @compiled(inline=True)
 def detect_drift(state: np.ndarray, error: float, deviations: float, min_variance: float) -> bool:
-    """Update a control chart with the error of a row, from 0 to 1; return whether it signals a concept drift, and reset it then.
+    """Update a drift detector with a row's prediction error (0 to 1); return True, and reset the detector, if it signals a
+    concept drift. ``state`` float64 [3] holds the rows since the last drift, and a fast and a slow mean of the errors. A drift is
+    signalled if the fast mean exceeds the slow one by more than ``deviations`` standard deviations; ``min_variance`` is a lower
+    bound of an error's variance.
 
-    The chart is that of Gama et al. (2004), Learning with drift detection, with exponentially weighted means (Ross et al. 2012,
-    Exponentially weighted moving average charts for detecting concept drift). ``state`` is float64 [3]: the number of rows since
-    the last drift, and the fast and the slow mean of their errors. A drift is signalled when the fast mean exceeds the slow one
-    by more than ``deviations`` standard deviations. ``min_variance`` is a lower bound of the variance of an error, for rare
-    errors.
+    This is the chart of Gama et al. (2004), Learning with drift detection, with exponentially weighted means (Ross et al. 2012,
+    Exponentially weighted moving average charts for detecting concept drift). The lower bound of the variance is for rare errors.
     """
     state[0] += 1.0
     first = 1.0 / state[0]
@@ -80,7 +80,9 @@ def detect_drift(state: np.ndarray, error: float, deviations: float, min_varianc
 
 @compiled(inline=True)
 def compute_step_limit(block: np.ndarray, diagonal: float) -> float:
-    """Return the largest coefficient of a row of weight 1 when it is learned: C, or a limit that suits a single pass.
+    """Return the largest coefficient that a newly learned row of weight 1 may get: the model's parameter C, or in a single pass
+    over the data a limit that adapts to the noise of the labels. ``block`` is the model's memory (one byte array), ``diagonal``
+    the kernel value of the row with itself.
 
     In a single pass, a step that was too long is not undone, and one that was too short is not repeated. If steps follow noise,
     the average iterate has a smaller error than the last one; the larger its advantage, the smaller is the limit. If C is so
@@ -101,7 +103,9 @@ def compute_step_limit(block: np.ndarray, diagonal: float) -> float:
 
 @compiled(inline=True)
 def _compute_clipped_step(block: np.ndarray, diagonal: float, violation: float, falling: int, weight: float) -> float:
-    """Return the change of the current row's coefficient: a relaxed dual coordinate step, clipped to the step limit.
+    """Return the change of the current row's coefficient: a relaxed dual coordinate step, clipped to the step limit times the
+    row's ``weight``. ``diagonal`` is k(x, x), and ``violation`` the margin violation; ``falling`` is the index of the output that
+    is lowered (-1: only one output changes). Returns 0 if the violation is within the model's tolerance.
 
     This is algorithm 2 of Qaadan et al. (2019), with the factor y_i that it omits, and with alpha_i = 0 even for a repeated row.
     """
@@ -116,9 +120,9 @@ def _compute_clipped_step(block: np.ndarray, diagonal: float, violation: float, 
 
 @compiled(inline=True)
 def save_to_window(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
-    """Save the current row, number ``t``, to the replay window, if there is one.
-
-    ``stamp`` identifies the support vector that the row has become; -1: none.
+    """Copy the current row, with its target and weight, over the oldest row of the model's replay window (a ring buffer of past
+    rows in ``block``), if the model has one. ``stamp`` is the number that identifies the support vector made from the row; -1 if
+    it became none.
     """
     v, c = views(block), get_common_state(block)
     h = v.header[0]
@@ -131,7 +135,9 @@ def save_to_window(block: np.ndarray, target: float, weight: float, stamp: int) 
 
 @compiled(inline=True)
 def find_slot(block: np.ndarray, stamp: int) -> int:
-    """Return the slot of the support vector with a stamp, or -1 if it was merged or removed."""
+    """Return the slot (the index in the model's arrays) of the support vector that has the identification number ``stamp``, or -1
+    if it was merged or removed, or ``stamp`` is -1.
+    """
     v = views(block)
     for slot in range(v.header[0]["n_support"] if stamp >= 0 else 0):
         if v.stamps[slot] == stamp:
@@ -141,7 +147,8 @@ def find_slot(block: np.ndarray, stamp: int) -> int:
 
 @compiled(inline=True)
 def _replay_row(block: np.ndarray, position: int) -> None:
-    """Learn a row of the replay window again.
+    """Learn the row at index ``position`` of the replay window (a ring buffer of past rows in the model's ``block``) once more,
+    by one dual coordinate step. A row that is not finite after scaling is skipped.
 
     The step changes the coefficient of the row's own support vector if it still exists; otherwise the row becomes a new one.
     """
@@ -173,7 +180,9 @@ def _replay_row(block: np.ndarray, position: int) -> None:
 
 @compiled(inline=True)
 def _reprocess_vector(block: np.ndarray) -> None:
-    """Take a coordinate step on a random support vector, as in LASVM (Bordes et al. 2005). Its coefficient gives its class.
+    """Increase the coefficient of a random support vector by a dual coordinate step, as LASVM's reprocess does (Bordes et al.
+    2005). The sign of its coefficient, or the output with its largest coefficient, stands for its class label. ``block`` is the
+    model's memory, which is changed in place.
 
     Coefficients only grow in magnitude, because a merged vector does not know which of its rows have overshot. It stands for all
     of them, so the limit of a single row is multiplied by their number.
@@ -207,7 +216,8 @@ def _reprocess_vector(block: np.ndarray) -> None:
 
 @compiled(inline=True)
 def _reset_after_drift(block: np.ndarray) -> None:
-    """Keep half of each coefficient, and reset the averages and everything that depends on the number of rows.
+    """Adapt the model in ``block`` to a concept drift: halve all coefficients, set the weights of all support vectors to 0, and
+    restart the average iterate, the recent errors and the count of rows.
 
     Support vectors no longer stand for rows (weight 0), so that reprocessing never raises them, and the smallest are merged
     first.
@@ -229,7 +239,10 @@ def _reset_after_drift(block: np.ndarray) -> None:
 
 @rule(STATE, ranges=_LEARNED)
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """Step along the coordinate of the current row, then of random support vectors, then of random rows of the replay window."""
+    """Learn the current row by BSCA (dual coordinate ascent on a budget): take a coordinate step on the row, then on random
+    support vectors, then on random rows of the replay window. In a single pass, half of each coefficient is dropped when a
+    concept drift is detected.
+    """
     c, s = get_common_state(block), get_rule_state(block, STATE)
     rising, falling, violation = compute_violation(block, row.target)
     if s["one_pass"] != 0 and row.weight == 1.0:  # a row of large weight causes errors in the next rows
@@ -267,11 +280,13 @@ def learn_epoch(
     stamps: np.ndarray,
     merges: bool,
 ) -> int:
-    """Make one pass of dual coordinate ascent over the rows of X in ``order`` int64 [m]; return the number of rows with a step.
+    """Make one pass of dual coordinate ascent over the rows of X, in the sequence of row indices ``order`` int64 [m]; return the
+    number of rows whose coefficient changed. The model in ``block``, and the rows' ``coefficients`` and ``stamps`` (numbers that
+    identify their support vectors), are updated in place.
 
-    X is float32 [n, features], and ``coefficients`` float64 [n, outputs] those of the rows. ``stamps`` int64 [n] identify the
-    support vectors that the rows have become, -1 for none: a row whose support vector was merged becomes a new one. ``merges``:
-    whether budget maintenance adds up the weights of merged rows.
+    X is float32 [n, features], ``coefficients`` float64 [n, outputs], and ``stamps`` int64 [n], -1 for a row without a support
+    vector. A row whose support vector was merged becomes a new one. ``merges``: whether budget maintenance adds up the weights of
+    merged rows.
     """
     n_steps = 0
     for i in order:
@@ -299,7 +314,9 @@ def learn_epoch(
 
 @compiled
 def _compute_ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -> tuple[int, int, float]:
-    """Return the output to raise, the output to lower (-1: none), and the step of a row's coefficient.
+    """Return (output to raise, output to lower, step) for a dual coordinate step on the current row: the step is added to the
+    row's coefficient of the first output, and subtracted from that of the second (-1 if only one changes). ``coefficients``
+    float64 [outputs] are the row's present ones. The step is 0 if the optimum is closer than the tolerance.
 
     The dual objective is quadratic along a coordinate: the step goes to its maximum, and beyond it by the relaxation factor.
     """
@@ -329,7 +346,9 @@ def _compute_ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.nd
 def _compute_multiclass_step(
     block: np.ndarray, curvature: float, label: int, limit: float, coefficients: np.ndarray
 ) -> tuple[int, int, float]:
-    """Return the outputs to raise and to lower, and the step, for three or more classes (Keerthi et al. 2008).
+    """Return (output to raise, output to lower, step) for a dual coordinate step on the current row with three or more classes
+    (Keerthi et al. 2008); (0, -1, 0.0) if no step gains more than the tolerance. ``label`` is the row's class index, ``limit``
+    the largest coefficient of that class, and ``coefficients`` float64 [outputs] are the row's present ones.
 
     A row's coefficients sum to 0; that of its class is at most the limit, and all others are at most 0. The step is between the
     output that gains most by rising, among those that can rise, and the output that gains most by falling.

@@ -22,8 +22,8 @@ from streamsvm.core.steps.step import NO_OUTPUT, add_to_coefficient, compute_sco
 
 @compiled
 def set_current_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Write row i of X to a block as its next row. ``columns`` int64 [features] are the model's columns of the features; -1:
-    none.
+    """Copy row i of X float32 [n, features] into the model's memory (``block``) as the row to learn or predict next. ``columns``
+    int64 [features] maps each feature of X to the model's column; features with -1 are ignored, missing columns become 0.
     """
     v = views(block)
     h = v.header[0]
@@ -35,7 +35,9 @@ def set_current_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: in
 
 @compiled(inline=True)
 def scatter_row(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Write row i of X into ``row`` [used or more] at the given columns; features that share a column are added."""
+    """Copy row i of X into the array ``row`` [used or more]: feature j of X is added to ``row[columns[j]]``, and ignored if
+    ``columns[j]`` is -1. The other of the first ``used`` values become 0.
+    """
     row[:used] = 0.0
     for j in range(X.shape[1]):
         if columns[j] >= 0:
@@ -44,7 +46,7 @@ def scatter_row(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, 
 
 @compiled(fastmath=FAST)
 def _compute_squared_norm(row: np.ndarray) -> float:
-    """Return the squared norm of a row, in float64."""
+    """Return the squared Euclidean norm of a vector, summed in float64."""
     norm = 0.0
     for j in range(len(row)):
         norm += np.float64(row[j]) * np.float64(row[j])
@@ -53,10 +55,12 @@ def _compute_squared_norm(row: np.ndarray) -> float:
 
 @compiled
 def find_refused_row(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool, scaled: bool) -> int:
-    """Return the index of the first row of X that a rule would refuse, or -1. ``distinct``: no two features share a column.
+    """Return the index of the first row of X that a model would refuse to learn (a value is not finite, or the squared norm is
+    too large), or -1 if all are valid. ``columns`` maps features to the model's columns; ``distinct`` is False if several
+    features share one, and are added up in the scratch array ``row``. ``scaled``: the model standardises rows.
 
-    ``row`` [features] is scratch, of the dtype of X. If the model scales rows (``scaled``), each value must be finite in float32;
-    otherwise, the squared norm is limited.
+    ``row`` [features] has the dtype of X. If the model standardises rows, each value must be finite in float32; otherwise, the
+    squared norm is limited.
     """
     limit = LARGEST_NORM * (1.0 - 1e-9)  # the rule sums in another order, which rounds differently
     for i in range(X.shape[0]):
@@ -70,11 +74,13 @@ def find_refused_row(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distin
 
 @compiled
 def compute_output(block: np.ndarray, output_kind: int) -> float:
-    """Return an output of the model for the current row; NaN for a row that is not finite or too large.
+    """Return the model's prediction for the current row: a decision value or a probability, as the constant ``output_kind``
+    requests; with three or more classes, the index of the predicted class. NaN if the row is not finite or too large. ``block``
+    is the model's memory with the row in it.
 
     ``output_kind`` is the decision value by the `LAST_ITERATE`, by the `AVERAGE_ITERATE`, by the iterate that predictions follow
-    (`DECISION`), or the `PROBABILITY` of the positive label. With several outputs, the result is the index of the best output,
-    and the values of all outputs are in ``scores[:outputs]``.
+    (`DECISION`), or the `PROBABILITY` of the positive label. With several outputs, the values of all outputs are left in
+    ``scores[:outputs]``.
     """
     v, c = views(block), get_common_state(block)
     n_active, norm = scale_current_row(block)
@@ -86,9 +92,9 @@ def compute_output(block: np.ndarray, output_kind: int) -> float:
 
 @compiled(inline=True)
 def select_output(common: np.ndarray, scores: np.ndarray, n_scores: int, output_kind: int) -> float:
-    """Return an output of the model from a row's decision values; see `compute_output`.
-
-    ``scores`` has two decision values for each output; ``n_scores`` of them are in use.
+    """Return the prediction for a row from its decision values ``scores`` (two per output: by the last and the average iterate;
+    the first ``n_scores`` are in use). ``output_kind`` is a constant for a decision value or a probability. With three or more
+    classes, it returns the predicted class, and writes the values of all classes to the front of ``scores``.
     """
     iterate = select_iterate(common, output_kind)
     if n_scores == 2:
@@ -104,9 +110,9 @@ def select_output(common: np.ndarray, scores: np.ndarray, n_scores: int, output_
 
 @compiled
 def add_expansion(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
-    """Add the rows of a kernel expansion as support vectors; return False if budget maintenance failed before all were added.
-
-    X is float32 [n, features], ``coefficients`` float64 [n, outputs].
+    """Add each row of X float32 [n, features] to the model in ``block`` as a support vector with the given ``coefficients``
+    float64 [n, outputs] and ``weights`` float64 [n]. Excess support vectors are merged or removed; returns False if that failed,
+    and not all rows were added.
     """
     v = views(block)
     h = v.header[0]

@@ -53,9 +53,9 @@ class ExpertFunctions(NamedTuple):
 
 
 def link_functions(store: EnsembleStore, experts: Iterable[ExpertFunctions], combiner: Any) -> None:
-    """Compile the functions of experts, or load them, and write their addresses into a store.
-
-    ``combiner`` is the module that combines predictions: `label_predictions` or `target_predictions`.
+    """Compile the functions of all experts of an ensemble (or load them from the cache), and write their addresses into the
+    ensemble's memory ``store``, so that compiled code can call them. ``combiner`` is the module that combines the experts'
+    predictions: `label_predictions` for classification, or `target_predictions` for regression.
     """
     for entry, functions in zip(store.views.experts, experts, strict=True):
         signatures = _PREDICT, _UPDATE, _RESCALE, LEARN_SIGNATURE
@@ -69,14 +69,16 @@ def link_functions(store: EnsembleStore, experts: Iterable[ExpertFunctions], com
 
 @compiled(inline=True)
 def _get_store(block: np.ndarray, expert: int) -> np.ndarray:
-    """Return the part of the block with an expert's stores, as a view."""
+    """Return the bytes of the ensemble's memory ``block`` that belong to the expert with this index, as a view."""
     e = ensemble_views(block).experts[expert]
     return block[e["begin"] : e["end"]]
 
 
 @compiled(inline=True)
 def predict_experts(block: np.ndarray) -> None:
-    """Fill ``inputs`` with the predictions of all experts for the current row, unless they are those of this row already."""
+    """Compute the predictions of all experts of the ensemble for the current row, into the array ``inputs`` in the ensemble's
+    memory ``block``. Does nothing if the row equals the one that was predicted last, and the model has not changed since.
+    """
     v = ensemble_views(block)
     h = v.header[0]
     used, n_outputs = h["used"], h["n_outputs"]
@@ -98,7 +100,10 @@ def predict_experts(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def _rescale_experts(block: np.ndarray, event: int) -> bool:
-    """Call the ``rescale`` function of all experts for an event; return whether the damping of features has changed."""
+    """Notify all experts of an ensemble of an ``event`` (new features, a new scale of rows, new damping, or time for a review) by
+    calling their ``rescale`` functions. Returns True if an expert has changed the damping of features (factors below 1 that
+    weaken irrelevant features).
+    """
     v, n_changes = ensemble_views(block), 0
     for e in range(v.header[0]["experts"]):
         if v.experts[e]["rescale"] != 0:
@@ -108,8 +113,8 @@ def _rescale_experts(block: np.ndarray, event: int) -> bool:
 
 @compiled(inline=True)
 def _update_scale(block: np.ndarray) -> None:
-    """Update the running scale of rows with the current row, before it is learned, and notify experts of new features or
-    scales.
+    """Update the ensemble's running mean and deviation of each feature with the current row, before it is learned, and notify the
+    experts if there are new features, or if rows are standardised differently from now on.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     scaling, used, t = s["scaling"] != 0, v.header[0]["used"], get_common_state(block)["t"]
@@ -130,7 +135,9 @@ def _update_scale(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def update_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
-    """Let all experts learn the current row: its target, or its class index if there are several outputs."""
+    """Let all experts of an ensemble learn the current row. ``target`` is the regression target or -1 or 1, ``label`` the class
+    index, ``weight`` the row's sample weight; ``block`` is the ensemble's memory with the row in it.
+    """
     v = ensemble_views(block)
     for e in range(v.header[0]["experts"]):
         if v.experts[e]["update"] != 0:
@@ -139,9 +146,8 @@ def update_experts(block: np.ndarray, target: float, label: int, weight: float) 
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the current row. ``target`` is a regression target, -1 or 1, or a class index.
-
-    Returns `LEARNED`, or `REFUSED` for a row that is not finite or too large, which leaves the model unchanged.
+    """Let the ensemble in ``block`` learn the current row. ``target`` is a regression target, -1 or 1, or a class index. Returns
+    the constant `LEARNED`, or `REFUSED` for a row that is not finite or too large, which leaves the model unchanged.
     """
     v = ensemble_views(block)
     if _is_refused(block):
@@ -158,7 +164,10 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
 
 @compiled
 def compute_output(block: np.ndarray, output_kind: int) -> float:
-    """Return an output of the ensemble for the current row; NaN for a row that is not finite or too large."""
+    """Return the ensemble's prediction for the current row: a decision value, a regression target, or a probability, as the
+    constant ``output_kind`` requests; with three or more classes, the index of the predicted class. NaN if the row is not finite
+    or too large.
+    """
     v = ensemble_views(block)
     if _is_refused(block):
         return np.nan
@@ -169,7 +178,9 @@ def compute_output(block: np.ndarray, output_kind: int) -> float:
 
 @compiled
 def _is_refused(block: np.ndarray) -> bool:
-    """Return whether the current row is not finite, or too large."""
+    """Return whether the current row of the ensemble cannot be learned: a value is not finite in float32, or, if rows are not
+    standardised, the squared norm is too large.
+    """
     v = ensemble_views(block)
     used = v.header[0]["used"]
     if get_rule_state(block, STATE)["scaling"] != 0:

@@ -31,7 +31,9 @@ _TRANSITION_DECAY = 0.998  # the counts of labels after a label are multiplied b
 
 @compiled
 def predict_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict the current row by the last and the average iterate of a kernel machine.
+    """Compute two predictions of a kernel machine, an expert of an ensemble, for the current row: by its last and by its average
+    iterate. They are written to the expert's columns of ``inputs`` in the ensemble's memory ``block``; ``store`` is the machine's
+    own memory, ``expert`` its index. Always returns 0.
 
     If the machine corrects another expert, it predicts that expert's residual, which is added to the prediction of that expert.
     """
@@ -50,8 +52,9 @@ def predict_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int) ->
 
 @compiled
 def update_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Let a kernel machine learn the current row, or the residual of the expert that it corrects; reset it after a concept
-    drift.
+    """Let a kernel machine, an expert of an ensemble, learn the current row, or the residual of the expert that it corrects; if
+    its errors signal a concept drift, it is reset first. ``block`` is the ensemble's memory, ``store`` the machine's own,
+    ``expert`` its index. Returns 0.
     """
     v = ensemble_views(block)
     e = v.experts[expert]
@@ -71,7 +74,9 @@ def update_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, tar
 
 @compiled
 def rescale_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
-    """Convert the support vectors to the scale and the damping of features in use, and update gamma. Returns 0."""
+    """Convert the support vectors of a kernel machine, an expert of an ensemble, when rows are standardised or features damped
+    differently, and update its kernel width gamma. Other values of ``event`` than `NEW_DAMPING` are ignored. Always returns 0.
+    """
     if event != NEW_DAMPING:
         return 0
     v, s, scaling = ensemble_views(block), views(store), get_rule_state(block, STATE)["scaling"] != 0
@@ -88,13 +93,18 @@ def rescale_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, ev
 
 @compiled(inline=True)
 def _get_output_share(n_outputs: int) -> float:
-    """Return the factor of decision values: 0.5 for one-against-rest outputs, which differ by twice their decision value."""
+    """Return the multiplier of an expert's decision values: 1 for a single output, and 0.5 for several (one against the rest),
+    whose values differ by twice their margin.
+    """
     return 1.0 if n_outputs == 1 else 0.5
 
 
 @compiled
 def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict the current row by the last and the average iterate of a linear learner, which has one store for each output."""
+    """Compute two predictions of a linear learner, an expert of an ensemble, for the current row: by its last and by its average
+    iterate, for each output. They are written to the expert's columns of ``inputs`` in the ensemble's memory ``block``; ``store``
+    is the learner's own memory, one part per output. Always returns 0.
+    """
     v = ensemble_views(block)
     h, first = v.header[0], v.experts[expert]["first_input"]
     share, size = _get_output_share(h["n_outputs"]), len(store) // h["outputs"]
@@ -106,7 +116,10 @@ def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Let a linear learner learn the current row: its target, or -1 or 1 for each output (one against the rest)."""
+    """Let a linear learner, an expert of an ensemble, learn the current row: its ``target``, or with several classes 1 for the
+    output of class ``label`` and -1 for the others (one against the rest). ``store`` is the learner's memory, ``expert`` its
+    index. Always returns 0.
+    """
     v, norm = ensemble_views(block), 0.0
     h, first = v.header[0], v.experts[expert]["first_input"]
     share, size, n_outputs = _get_output_share(h["n_outputs"]), len(store) // h["outputs"], h["n_outputs"]
@@ -124,7 +137,10 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 
 @compiled
 def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict the current row by least squares on landmarks, with corrections and without."""
+    """Compute two predictions of recursive least squares on landmarks (kernel values with stored rows), an expert of an ensemble,
+    for the current row: with its fast corrections and without. They are written to the expert's columns of ``inputs`` in the
+    ensemble's memory ``block``. Always returns 0.
+    """
     v, s = ensemble_views(block), landmark_views(store)
     n_outputs, first = v.header[0]["n_outputs"], v.experts[expert]["first_input"]
     for j in range(s.header[0]["used"]):
@@ -138,7 +154,10 @@ def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Let least squares on landmarks learn the current row; in regression, rows with a large error have a smaller weight."""
+    """Let recursive least squares on landmarks, an expert of an ensemble, learn the current row. In regression, rows with a large
+    error get a smaller weight (Huber loss). ``block`` is the ensemble's memory, ``store`` the expert's own, ``expert`` its index.
+    Always returns 0.
+    """
     v = ensemble_views(block)
     e = v.experts[expert]
     uncorrected = e["first_input"] + 1
@@ -151,10 +170,11 @@ def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: 
 
 @compiled
 def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
-    """Convert the landmarks and the first rows to the scale in use, and update gamma. Returns 0.
+    """Convert the landmarks (stored rows) and the window of first rows of the least squares expert when rows are standardised
+    differently (``event`` is `NEW_SCALE`), and update its kernel width gamma. Does nothing for other events, or once the window
+    is full. Always returns 0.
 
-    Once the window of first rows is full, the normal equations depend on the landmarks and gamma, so that neither changes any
-    more.
+    Once the window of first rows is full, the normal equations depend on the landmarks and gamma, so that neither may change.
     """
     v, s, state = ensemble_views(block), landmark_views(store), get_rule_state(store, least_squares.STATE)
     if event != NEW_SCALE or state["is_full"]:
@@ -175,10 +195,9 @@ def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: 
 def predict_from_last_label(
     follows: np.ndarray, counts: np.ndarray, rows: float, last: int, n_outputs: int, out: np.ndarray
 ) -> None:
-    """Predict the next label from the last one, into ``out`` float64 [n_outputs, 2]. O(n_outputs).
-
-    Column 0 is whether an output's label was the last one. Column 1 is the log odds of the label after the last one, relative to
-    equal shares, estimated from ``transitions`` [last, next] and ``counts``. ``last`` is -1 before the first row.
+    """Predict the next label of a stream from the last one (index ``last``, -1 before the first row) into ``out`` float64
+    [n_outputs, 2]: column 0 tells whether an output's label was the last one, column 1 is its log odds after the last label,
+    relative to equal shares. ``follows`` [last, next] counts transitions, ``counts`` labels, and ``rows`` all rows. O(n_outputs).
     """
     for k in range(n_outputs):
         out[k, 0] = 0.0 if last < 0 else 2.0 * last - 1.0 if n_outputs == 1 else (0.5 if last == k else -0.5)
@@ -204,7 +223,9 @@ def predict_from_last_label(
 
 @compiled
 def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict the current row from the last label."""
+    """Predict the label of the current row from that of the previous row and the counts of transitions between labels. Writes two
+    values per output to this expert's columns of ``inputs`` in the ensemble's memory ``block``. Always returns 0.
+    """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     first, n_outputs = v.experts[expert]["first_input"], v.header[0]["n_outputs"]
     predict_from_last_label(v.transitions, v.counts, s["rows"], s["last"], n_outputs, v.inputs[:, first : first + 2])
@@ -213,7 +234,9 @@ def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int
 
 @compiled
 def update_last_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Count the transition from the last label to that of the current row, and remember the label."""
+    """Count that class index ``label`` followed the label of the previous row, and remember it as the last label, in the
+    ensemble's memory ``block``. Earlier counts after the same label decay. Always returns 0.
+    """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     last, n = s["last"], v.header[0]["transition_labels"]
     if 0 <= last < n:
@@ -227,7 +250,9 @@ def update_last_label(block: np.ndarray, store: np.ndarray, expert: int, target:
 
 @compiled
 def predict_last_target(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict the last target."""
+    """Predict the regression target of the current row as that of the previous row: write it to this expert's column of
+    ``inputs`` in the ensemble's memory ``block``. Always returns 0.
+    """
     v = ensemble_views(block)
     v.inputs[0, v.experts[expert]["first_input"]] = get_rule_state(block, STATE)["last_target"]
     return 0

@@ -63,7 +63,9 @@ _LEVELS_PER_ROUND = 3  # levels that a row descends in all trees between two che
 
 @compiled
 def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
-    """Write the features of the ensemble's current row, less their anchors, to the forest's row."""
+    """Copy the ensemble's current row (in ``block``) to the memory of its forest expert (``store``), less the anchor of each
+    feature (a value near its mean, subtracted so that float32 is precise enough).
+    """
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
     n_extra = h["extra_columns"]
@@ -73,7 +75,8 @@ def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def _walk_trees(store: np.ndarray) -> None:
-    """Find the leaf of the current row in each tree.
+    """Find the leaf that the current row reaches in each tree of the forest in ``store``, and write the leaves and their depths
+    to arrays of the store.
 
     All trees are descended in step and without branches, so that their memory reads overlap.
     """
@@ -106,7 +109,9 @@ def _walk_trees(store: np.ndarray) -> None:
 
 @compiled
 def _vote_by_trees(store: np.ndarray, n_labels: int) -> None:
-    """Compute the share of each label in the votes of all trees, into ``shares``."""
+    """Compute the share of each of ``n_labels`` class labels in the weighted votes of all trees for the current row, into the
+    array ``shares`` of the forest's memory ``store``.
+    """
     s = forest_views(store)
     leaves, shares = s.leaves, s.shares
     total = 0.0
@@ -126,7 +131,8 @@ def _vote_by_trees(store: np.ndarray, n_labels: int) -> None:
 
 @compiled
 def predict_labels(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict labels by the trees: write the forest's two inputs of each output. Returns 0, as all experts do.
+    """Predict the class of the current row by the forest, an expert of the ensemble in ``block``: write two values per output to
+    its columns of ``inputs``. ``store`` is the forest's memory, ``expert`` its index. Always returns 0, as all experts do.
 
     They are twice the label's share of the votes less 1, and half the logarithm of the share, plus 1. With two labels, the single
     output has half the difference between the labels.
@@ -158,7 +164,10 @@ def predict_labels(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_labels(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Learn the current row and its label, after `predict_labels`. A row counts once if its weight is above 0."""
+    """Let the forest, an expert of an ensemble, learn the current row with class index ``label``: store the row, update the
+    leaves that it reached in `predict_labels`, and grow a new tree if it is time. A row with a weight above 0 counts once. Always
+    returns 0.
+    """
     damping = ensemble_views(block).damping[0]
     if weight > 0.0:
         position = _store_row(block, store)
@@ -170,7 +179,7 @@ def update_labels(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 
 @compiled
 def _store_row(block: np.ndarray, store: np.ndarray) -> int:
-    """Store the current row in place of the oldest one; return its position."""
+    """Copy the current row into the forest's ring buffer of recent rows, over the oldest one; return its position there."""
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
     position, n_extra = h["n_learned"] % h["capacity"], h["extra_columns"]
@@ -186,7 +195,10 @@ def _store_row(block: np.ndarray, store: np.ndarray) -> int:
 
 @compiled
 def _update_leaves(store: np.ndarray, damping: np.ndarray, position: int, label: int) -> None:
-    """Update the leaves that the current row has reached with its label, and the recent error of each tree."""
+    """Update the leaf that the current row has reached in each tree of the forest with class index ``label``, and the recent
+    error of each tree. A leaf of one other label is split if possible. ``position`` is that of the row in the forest's buffer of
+    recent rows, ``damping`` float64 [features] makes features rarer in splits.
+    """
     s = forest_views(store)
     leaves, errors, ages, landed, depths = s.leaves, s.errors, s.ages, s.landed, s.depths
     for t in range(TREES):
@@ -223,9 +235,9 @@ def _update_leaves(store: np.ndarray, damping: np.ndarray, position: int, label:
 
 @compiled
 def _split_leaf(store: np.ndarray, damping: np.ndarray, t: int, position: int, label: int) -> bool:
-    """Split the leaf of a tree between its latest row and the current row, which has another label.
-
-    Returns False if the tree is full, or no random feature separates the two rows.
+    """Split the leaf of tree ``t`` that the current row has reached, by a random feature that separates the row (with class index
+    ``label``, at ``position`` in the buffer of recent rows) from the leaf's latest row of another label. Returns False, without a
+    split, if the tree is full or no drawn feature separates the two rows.
     """
     s = forest_views(store)
     node, leaf = s.reached[t], s.landed[t]
@@ -267,7 +279,10 @@ def _split_leaf(store: np.ndarray, damping: np.ndarray, t: int, position: int, l
 
 @compiled
 def predict_targets(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict the target, and the residual of the experts before the forest: write the forest's two inputs. Returns 0."""
+    """Predict, by the regression forest, the target of the current row, and the residual of the experts before the forest; write
+    both to the forest's two columns of ``inputs`` in the ensemble's memory ``block``. ``store`` is the forest's own memory.
+    Always returns 0.
+    """
     v, s = ensemble_views(block), forest_views(store)
     inputs, first = v.inputs[0], v.experts[expert]["first_input"]
     base = 0.5 * (average_votes(inputs, v.mistakes, first) + clip_prediction(inputs[find_best_input(v.errors, first)]))
@@ -288,7 +303,10 @@ def predict_targets(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_targets(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Learn the current row and its target (in standard deviations), after `predict_targets`, if its weight is above 0."""
+    """Let the regression forest, an expert of an ensemble, learn the current row with its target in standard deviations, if its
+    weight is above 0: store the row, update the leaves reached in `predict_targets`, and grow a new tree if it is time. Always
+    returns 0.
+    """
     s = forest_views(store)
     residual = target - np.float64(s.row[EXPERTS_VOTE])
     if weight > 0.0:
@@ -305,8 +323,8 @@ def update_targets(block: np.ndarray, store: np.ndarray, expert: int, target: fl
 
 @compiled
 def _update_means(store: np.ndarray, kind: int, target: float) -> None:
-    """Update the leaves reached by the current row in the trees of one kind with its target or residual, and the trees'
-    errors.
+    """Update the running means in the leaves that the current row has reached, in the trees that predict targets or in those that
+    predict residuals (``kind``), with the value ``target``; update the recent errors of these trees, too.
     """
     s = forest_views(store)
     means = s.leaves.view(np.float32)
@@ -328,7 +346,10 @@ MAX_ANCHOR_DISTANCE = 2.0**15
 
 @compiled
 def rescale_forest(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Move the anchors of features whose mean is far from them to the current row, after a new scale. Returns 0."""
+    """Keep the forest's stored values precise when rows are standardised differently (``event`` is `NEW_SCALE`): move the anchor
+    of each feature (the value that is subtracted before storing as float32) to the current row's value if its mean is far away.
+    Other events are ignored. Always returns 0.
+    """
     if event != NEW_SCALE:
         return 0
     v, s = ensemble_views(block), forest_views(store)
@@ -342,7 +363,9 @@ def rescale_forest(block: np.ndarray, store: np.ndarray, expert: int, event: int
 
 @compiled
 def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
-    """Move the anchor of a column: shift its values in all stored rows and its thresholds in all trees."""
+    """Set the anchor of column j (the value that is subtracted before storing as float32) to ``anchor``, and shift the column's
+    values in all stored rows and its thresholds in all trees of the forest accordingly.
+    """
     s = forest_views(store)
     h, thresholds = s.header[0], s.nodes.view(np.float32)
     shift = s.anchors[j] - anchor
@@ -357,5 +380,5 @@ def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
 
 @compiled(inline=True)
 def _shift_value(value: np.float32, shift: float) -> np.float32:
-    """Return a value plus a shift, clipped to the range of stored values."""
+    """Return ``value`` + ``shift`` as float32, clipped to the largest magnitude that the forest stores."""
     return np.float32(min(max(float(value) + shift, -LARGEST_VALUE), LARGEST_VALUE))

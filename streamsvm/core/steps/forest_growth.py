@@ -66,32 +66,40 @@ _count_used_columns = compiled(count_used_columns)
 
 @compiled(inline=True)
 def draw_below(bits: np.uint64, n: int) -> int:
-    """Return a random integer below n, from the low 32 of 64 random bits."""
+    """Return a pseudo-random integer from 0 to n - 1, computed from the low 32 of 64 random ``bits``."""
     return np.int64(((bits & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
 
 
 @compiled(inline=True)
 def is_skipped(bits: np.uint64, damping: float) -> bool:
-    """Return whether a drawn feature is skipped because it is damped; uses bits 33 to 63 of the random bits."""
+    """Return whether a randomly drawn feature is to be skipped: with a probability of 0.9 times its ``damping`` (0 for relevant
+    features, near 1 for irrelevant ones). The chance is taken from bits 33 to 63 of the random ``bits``.
+    """
     return bool(damping * _SKIPPED_SHARE > np.float64((bits >> np.uint64(32)) & np.uint64(0x7FFFFFFF)))
 
 
 @compiled(inline=True)
 def compute_threshold(a: np.float32, b: np.float32) -> np.float32:
-    """Return a threshold between two different values: the smaller one is at most the threshold, the larger one is above."""
+    """Return a split threshold between two different feature values: the smaller one is at most the threshold (goes left), the
+    larger one is above it.
+    """
     middle = np.float32(_HALF * (a + b))
     return min(a, b) if middle == max(a, b) else middle
 
 
 @compiled(inline=True)
 def compute_vote(error: float, regression: bool) -> np.float32:
-    """Return the voting weight of a tree with a recent error."""
+    """Return the voting weight of a tree with this recent error: exp(-4 error) in classification, and 1 / (0.01 + error)^2 in
+    regression.
+    """
     return np.float32(1.0 / ((_VOTE_OFFSET + error) * (_VOTE_OFFSET + error)) if regression else math.exp(-_VOTE_DECAY * error))
 
 
 @compiled
 def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
-    """Replace the oldest tree by a new one, if one is due. ``damping`` float64 [features or more] makes features rarer.
+    """Replace the oldest tree of the forest by a new one grown from the latest rows, if enough rows have arrived since the last
+    growth to pay for the work. ``store`` is the forest's memory; features with a large ``damping`` float64 [features or more] are
+    tried less often.
 
     The initial error of the new tree is the mean error of the other trees of its kind.
     """
@@ -116,7 +124,9 @@ def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
 
 @compiled
 def _draw_sample(store: np.ndarray) -> tuple[int, int]:
-    """Draw a random sample of the latest rows into ``members``; return the number of rows visited, and of rows drawn."""
+    """Draw a random sample (85 %) of the latest rows in the forest's memory ``store``, and write their positions and labels to
+    its array ``members``. Returns (number of rows considered, number of rows drawn).
+    """
     s = forest_views(store)
     h, members, labels = s.header[0], s.members, s.labels
     n_learned, capacity, n_sampled, random = h["n_learned"], h["capacity"], 0, h["random"]
@@ -133,7 +143,9 @@ def _draw_sample(store: np.ndarray) -> tuple[int, int]:
 
 @compiled
 def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, n_sampled: int) -> int:
-    """Grow a tree from the sampled rows, breadth first; return the work done, in values read."""
+    """Grow the tree with index ``tree`` from the first ``n_sampled`` rows of ``members`` (the drawn sample), breadth first.
+    ``damping`` [features] makes features rarer in splits. Returns the work done, as the number of values read.
+    """
     s = forest_views(store)
     h, waiting, nodes, thresholds = s.header[0], s.waiting, s.nodes, s.nodes.view(np.float32)
     root, node, size, n_leaves, work, regression = tree * NODES, 0, 1, 0, 0, h["labels"] == 0
@@ -171,7 +183,7 @@ def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, n_sampled: in
 
 @compiled
 def _is_mixed(labels: np.ndarray) -> bool:
-    """Return whether the labels are not all equal."""
+    """Return whether an array of class labels contains different labels."""
     for label in labels:  # noqa: SIM110 - compiled
         if label != labels[0]:
             return True
@@ -180,9 +192,9 @@ def _is_mixed(labels: np.ndarray) -> bool:
 
 @compiled
 def _draw_splits(store: np.ndarray, damping: np.ndarray, start: int, n: int) -> tuple[int, int]:
-    """Draw random splits of a node with n rows; return the number of splits, and of draws.
-
-    A split has a feature, and a threshold between two rows that differ in it.
+    """Draw random candidate splits (a feature, and a threshold between two rows that differ in it) for the tree node with the n
+    rows from position ``start`` of ``members``. Features with a large ``damping`` are drawn less often. Returns (number of
+    candidate splits, number of draws).
     """
     s = forest_views(store)
     h, members, rows, random = s.header[0], s.members, s.rows, s.header[0]["random"]
@@ -217,7 +229,9 @@ def _draw_splits(store: np.ndarray, damping: np.ndarray, start: int, n: int) -> 
 
 @compiled
 def _count_labels(store: np.ndarray, n_tests: int, start: int, stop: int, step: int) -> None:
-    """Count the labels of every ``step``-th row of a node on both sides of each split."""
+    """Count, for each of ``n_tests`` candidate splits of a tree node, the class labels on both sides, over every ``step``-th row
+    from position ``start`` to ``stop`` of ``members``. The counts are written to the forest's memory ``store``.
+    """
     s = forest_views(store)
     members, rows, counts, squares, beyond = s.members, s.rows, s.counts, s.squares, s.beyond
     features, equal, thresholds = s.features, s.equal, s.thresholds
@@ -236,7 +250,9 @@ def _count_labels(store: np.ndarray, n_tests: int, start: int, stop: int, step: 
 
 @compiled
 def _sum_targets(store: np.ndarray, n_tests: int, start: int, stop: int, step: int) -> None:
-    """Sum the targets, and count the rows, of every ``step``-th row of a node that fail each split.
+    """Sum the regression targets, and count the rows, that fail (go right at) each of ``n_tests`` candidate splits of a tree
+    node, over every ``step``-th row from position ``start`` to ``stop`` of ``members``. The sums are written to the forest's
+    memory ``store``.
 
     It loops over splits outside and rows inside, so that the sums stay in registers.
     """
@@ -256,7 +272,10 @@ def _sum_targets(store: np.ndarray, n_tests: int, start: int, stop: int, step: i
 
 @compiled
 def _find_best_split(store: np.ndarray, n_tests: int, start: int, stop: int) -> int:
-    """Return the split with the purest labels or the smallest variance of targets; -1 if no split separates any rows."""
+    """Return the index of the best of ``n_tests`` candidate splits of the tree node with the rows from ``start`` to ``stop`` of
+    ``members``: the one with the smallest Gini impurity of labels, or the smallest variance of regression targets. -1 if no split
+    separates any rows.
+    """
     s = forest_views(store)
     regression, step = s.header[0]["labels"] == 0, max((stop - start) // _ROWS_PER_TEST, 1)
     n_rows = (stop - start + step - 1) // step
@@ -283,7 +302,9 @@ def _find_best_split(store: np.ndarray, n_tests: int, start: int, stop: int) -> 
 
 @compiled
 def _split_rows(store: np.ndarray, c: int, start: int, stop: int) -> int:
-    """Move a node's rows that pass split ``c`` to the front; return the position of the first row that fails."""
+    """Partition the rows of a tree node (positions ``start`` to ``stop`` of ``members``) by candidate split number ``c``: rows
+    that pass it (go left) move to the front. Returns the position of the first row that goes right.
+    """
     s = forest_views(store)
     members, rows, feature, equal, threshold = s.members, s.rows, int(s.features[c]), int(s.equal[c]), s.thresholds[c]
     first, last = start, stop - 1
@@ -301,7 +322,9 @@ def _split_rows(store: np.ndarray, c: int, start: int, stop: int) -> int:
 
 @compiled
 def _fill_mean_leaf(store: np.ndarray, leaf: int, start: int, stop: int) -> None:
-    """Set a leaf to the mean of the targets of some of a node's rows, with its weight in rows."""
+    """Set the regression leaf with index ``leaf`` to the mean target of up to a limited number of a node's rows (positions
+    ``start`` to ``stop`` of ``members``), and to their number as its weight.
+    """
     s = forest_views(store)
     means, total, n = s.leaves.view(np.float32), 0.0, 0
     for q in range(start, stop, max((stop - start) // _ROWS_PER_TEST, 1)):
@@ -312,7 +335,9 @@ def _fill_mean_leaf(store: np.ndarray, leaf: int, start: int, stop: int) -> None
 
 @compiled
 def _fill_label_leaf(store: np.ndarray, leaf: int, start: int, stop: int, mixed: bool) -> None:
-    """Set a leaf to the two most frequent labels of some of a node's rows, with their counts."""
+    """Set the classification leaf with index ``leaf`` to the two most frequent labels, and their counts, among a node's rows
+    (positions ``start`` to ``stop`` of ``members``, up to a limited number). ``mixed`` is False if all have the same label.
+    """
     s = forest_views(store)
     members, counts = s.members, s.counts[0, 0]
     step = max((stop - start) // _ROWS_PER_TEST, 1) if mixed else stop - start

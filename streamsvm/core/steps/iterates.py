@@ -38,19 +38,27 @@ _MAX_SIZE = 1e100
 
 @compiled(inline=True)
 def _compute_iterate_factor(common: np.ndarray, iterate: int) -> float:
-    """Return the factor that turns an iterate's decision values into log odds."""
+    """Return the calibration factor that turns decision values of the last (``iterate`` = 0) or the average (1) iterate of a
+    model into log odds. ``common`` is the record of the model's training state.
+    """
     return math.exp(common["slope"][iterate]) / max(common["size"][iterate], 1.0)
 
 
 @compiled(inline=True)
 def _compute_prior_weight(common: np.ndarray) -> float:
-    """Return the weight of the prior in probabilities; below 1 even before the first row, so that probabilities rank rows."""
+    """Return the weight of the uniform prior in a model's probabilities: it decreases with the number of rows learned (in
+    ``common``, the record of the training state), and is below 1 even before the first row, so that probabilities always rank
+    rows.
+    """
     return PRIOR_ROWS / (float(common["t"]) + PRIOR_ROWS + 1.0)
 
 
 @compiled(inline=True)
 def compute_probability(common: np.ndarray, iterate: int, f: float) -> float:
-    """Return the probability of the positive label from an iterate's decision value f. It is above 1/2 for any f above 0."""
+    """Return the probability of the positive label for the decision value ``f`` of the last (``iterate`` = 0) or the average (1)
+    iterate of a model. It is above 1/2 exactly if f is above 0. ``common`` is the record of the model's training state, which
+    contains the calibration.
+    """
     p = 1.0 / (1.0 + math.exp(-min(max(_compute_iterate_factor(common, iterate) * f, -30.0), 30.0)))
     p += _compute_prior_weight(common) * (0.5 - p)
     return max(p, ABOVE_HALF) if f > 0.0 else p
@@ -58,8 +66,9 @@ def compute_probability(common: np.ndarray, iterate: int, f: float) -> float:
 
 @compiled
 def compute_probabilities(common: np.ndarray, scores: np.ndarray, iterate: int, n_scores: int, best: int) -> None:
-    """Turn the decision values of all classes by an iterate (every other value of ``scores``) into probabilities, in place
-    (softmax).
+    """Convert the decision values of all classes to calibrated probabilities by a softmax, in place. ``scores`` alternates values
+    of the last and the average iterate; ``iterate`` (0 or 1) chooses which, ``n_scores`` counts both, and ``best`` is the index
+    of the predicted class. ``common`` is the record of the model's training state.
 
     Output ``best`` has the largest decision value; it alone has the largest probability.
     """
@@ -81,7 +90,10 @@ def compute_probabilities(common: np.ndarray, scores: np.ndarray, iterate: int, 
 
 @compiled
 def update_size(common: np.ndarray, iterate: int, size: float, rate: float) -> float:
-    """Update the mean size of an iterate's decision values, and return the factor that turns them into log odds."""
+    """Update the running mean of the absolute decision values of an iterate (0: last, 1: average) with a new row's absolute value
+    ``size``; return the factor that turns decision values into log odds. ``rate`` is the weight of the new row, ``common`` the
+    record of the model's training state.
+    """
     if size < _MAX_SIZE:
         weight = max(rate, _MIN_SIZE_RATE) if common["size"][iterate] > 0.0 else 1.0
         common["size"][iterate] += weight * (size - common["size"][iterate])
@@ -90,7 +102,10 @@ def update_size(common: np.ndarray, iterate: int, size: float, rate: float) -> f
 
 @compiled(inline=True)
 def fit_softmax_slope(common: np.ndarray, scores: np.ndarray, label: int, iterate: int, n_scores: int, rate: float) -> None:
-    """Do the same as `fit_slope` for several classes; ``label`` is the position of the row's class in ``scores``."""
+    """Update the probability calibration of an iterate (0: last, 1: average) with a row of three or more classes, by one Newton
+    step on the softmax log-likelihood. ``label`` is the position of the row's class in ``scores``, ``rate`` the weight of the
+    row, and ``common`` the record of the model's training state.
+    """
     size = 0.0
     for k in range(iterate, n_scores, 2):
         size = max(size, abs(scores[k] - scores[label]))
@@ -106,7 +121,10 @@ def fit_softmax_slope(common: np.ndarray, scores: np.ndarray, label: int, iterat
 
 @compiled
 def fit_slope(common: np.ndarray, iterate: int, rate: float, gradient: float, curvature: float) -> None:
-    """Update the slope of an iterate by a Newton step on the log-likelihood of a label, with a running mean of the curvature."""
+    """Update the calibration slope (log of the factor from decision values to log odds) of an iterate (0: last, 1: average) by
+    one Newton step. ``gradient`` and ``curvature`` are the derivatives of a row's log-likelihood by the slope, ``rate`` is the
+    weight of the row, ``common`` the record of the model's training state.
+    """
     rate = max(rate, 0.01)
     common["curvature"][iterate] += rate * (curvature - common["curvature"][iterate])
     step = rate * gradient / (common["curvature"][iterate] + 0.01)
@@ -167,13 +185,17 @@ _MIN_LAZY_FACTOR = 1e-5  # coefficients are multiplied by a lazy scale factor be
 
 @compiled(inline=True)
 def get_common_state(block: np.ndarray) -> np.ndarray:
-    """Return the `COMMON_STATE` record of a block, as a view."""
+    """Return the training state that all learners have (number of rows learned, recent errors, calibration, ...) from a model's
+    memory ``block``, as a record of dtype `COMMON_STATE`: a view that can be written.
+    """
     return view_record(block, STATE_BEGIN, COMMON_STATE)
 
 
 @compiled
 def reset_state(common: np.ndarray) -> None:
-    """Set the state of a learner to that before the first row, except for its random numbers."""
+    """Reset the training state of a learner (the record ``common``: counters, recent errors, calibration, scale factors) to its
+    values before the first row; its random number generator continues.
+    """
     common["t"], common["n_merges"] = 0, 0
     common["scale"], common["average_v"], common["average_u"] = 1.0, 1.0, 0.0
     for iterate in range(2):
@@ -183,14 +205,18 @@ def reset_state(common: np.ndarray) -> None:
 
 @compiled(inline=True)
 def compute_smoothing_rate(common: np.ndarray) -> float:
-    """Return the weight of a new row in the recent errors (exponential smoothing); ``common`` is the `COMMON_STATE` record."""
+    """Return the weight of a new row in exponentially smoothed errors: 1 over the number of rows learned, at least 1/1000.
+    ``common`` is the record of a model's training state.
+    """
     rows = float(common["t"])
     return 1.0 / min(rows, _ERROR_WINDOW)
 
 
 @compiled(inline=True)
 def track_iterate(common: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
-    """Update the recent error and the calibration of an iterate, whose decision value of the current row is f."""
+    """Update the recent error and the probability calibration of an iterate (0: last, 1: average) with its decision value ``f``
+    of a row, the row's ``target``, and the weight ``rate`` of the row. ``common`` is the record of the model's training state.
+    """
     if common["loss"] == EPSILON_INSENSITIVE:
         error = abs(target - f)
     else:
@@ -210,8 +236,9 @@ def track_iterate(common: np.ndarray, iterate: int, f: float, target: float, rat
 
 @compiled(inline=True)
 def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
-    """Return by how much the decision value f of an output must change for a loss of 0; positive if it must rise, 0 if the loss
-    is 0.
+    """Return by how much a decision value ``f`` must change for the model's loss at the row with this ``target`` to become 0:
+    positive if f must rise, negative if it must fall, 0 if the loss is 0. ``common`` is the record of the model's training state,
+    which names the loss.
     """
     if common["loss"] == EPSILON_INSENSITIVE:
         residual, epsilon = target - f, float(common["epsilon"])
@@ -222,8 +249,9 @@ def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
 
 
 def is_average_better(common: Any) -> bool:
-    """Return whether predictions follow the average iterate: unless the last iterate's recent error is smaller by more than
-    chance.
+    """Return whether predictions should use the average iterate (the mean of recent models) and not the last one: True unless the
+    last iterate's recent error is smaller by more than chance, or averaging is disabled. ``common`` is the record of the model's
+    training state.
     """
     if common["horizon"] == 0.0:
         return False
@@ -239,13 +267,17 @@ _is_average_better: Callable[[Any], bool] = compiled(is_average_better)
 
 @compiled
 def select_iterate(common: np.ndarray, output_kind: int) -> int:
-    """Return the iterate (0: last, 1: average) that computes a kind of output (`LAST_ITERATE`, ... `PROBABILITY`)."""
+    """Return which iterate of a model (0: last, 1: average) computes the requested output: ``output_kind`` is one of the
+    constants `LAST_ITERATE`, `AVERAGE_ITERATE`, `DECISION` and `PROBABILITY`; the latter two use the better one.
+    """
     return (AVERAGE_ITERATE if _is_average_better(common) else LAST_ITERATE) if output_kind >= DECISION else output_kind
 
 
 @compiled(inline=True)
 def add_to_iterates(common: np.ndarray, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
-    """Add ``step`` to a coefficient of the last iterate. The average iterate follows in `finish_step`."""
+    """Add ``step`` to the coefficient at ``position`` of the last iterate, without changing the average iterate. ``u`` and ``v``
+    are the two arrays that represent both iterates, with lazy scale factors in ``common``.
+    """
     lazy_step = step / common["scale"]
     u[position] += lazy_step
     v[position] -= common["average_u"] / common["average_v"] * lazy_step
@@ -253,9 +285,10 @@ def add_to_iterates(common: np.ndarray, u: np.ndarray, v: np.ndarray, position: 
 
 @compiled(inline=True)
 def finish_step(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
-    """Update the average iterate, and multiply in the lazy scale factors if they have become small.
+    """Update the average iterate of a model after a learning step, and multiply the lazy scale factors into the coefficients if
+    they have become small.
 
-    ``coefficients`` is float64 [2 outputs, slots], and ``biases`` float64 [2 outputs]; ``n_outputs`` rows and ``n`` slots are in
+    ``coefficients`` is float64 [2 outputs, slots], and ``biases`` float64 [2 outputs]; ``n_scores`` rows and ``n`` slots are in
     use.
     """
     if common["horizon"] > 0.0:
@@ -266,7 +299,9 @@ def finish_step(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray
 
 @compiled(inline=True)
 def _renormalise_factors(common: np.ndarray, coefficients: np.ndarray, n_scores: int, n: int) -> None:
-    """Multiply the coefficients by the lazy scale factors, which become 1."""
+    """Multiply the lazily applied scale factors of both iterates into the coefficients float64 [``n_scores``, n or more], and set
+    the factors in ``common`` (the record of the training state) to 1. The model stays the same.
+    """
     # All at once: if only the last iterate has shrunk, the factor between the two iterates would grow without limit.
     for k in range(0, n_scores, 2):
         u, v = coefficients[k], coefficients[k + 1]
@@ -278,7 +313,9 @@ def _renormalise_factors(common: np.ndarray, coefficients: np.ndarray, n_scores:
 
 @compiled(inline=True)
 def _average_iterates(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
-    """Move the average iterate towards the last one: average += rho (last - average), in O(1) by the lazy factors."""
+    """Move the average iterate of a model towards the last one: average += rho (last - average), where rho decreases with the
+    number of rows. Only the scale factors in ``common`` and the biases change, so that it takes O(1).
+    """
     rho = max((_AVERAGING_POWER + 1.0) / (common["t"] + _AVERAGING_POWER), 1.0 / common["horizon"])
     if rho < 1.0:
         common["average_v"] *= 1.0 - rho

@@ -35,13 +35,15 @@ _TIE_BREAK = 2.0**-40  # the score or probability of the predicted label exceeds
 
 @compiled(inline=True)
 def _clip_input(value: float) -> float:
-    """Clip an expert's input to a stack."""
+    """Clip an expert's decision value to [-3, 3] before it enters a stack (the regression that combines the experts)."""
     return min(max(value, -_MAX_INPUT), _MAX_INPUT)
 
 
 @compiled
 def _compute_stack_scores(block: np.ndarray) -> int:
-    """Compute the log odds of all outputs by each stack, and their average; return the class that the average predicts."""
+    """Compute the log odds of each output by both stacks (logistic regressions that combine the experts' predictions), and their
+    weighted mean, into the ensemble's memory ``block``; return the class index that the mean predicts.
+    """
     v = ensemble_views(block)
     n_outputs, inputs, weights, losses, odds, scores = v.header[0]["n_outputs"], v.inputs, v.weights, v.losses, v.odds, v.scores
     min_loss, total = losses.min(), 0.0
@@ -67,7 +69,8 @@ def _compute_stack_scores(block: np.ndarray) -> int:
 
 @compiled
 def _compute_vote(block: np.ndarray) -> int:
-    """Compute the result of the vote, an input to the stacks; return the class with most votes.
+    """Let the experts vote on the class of the current row, weighted by their recent mistakes; return the class index with most
+    votes. The shares of the votes are written to the column `VOTE_INPUT` of ``inputs``, where the stacks read them.
 
     It is the share of the votes of each output; with a single output, the share for the positive label less that against it.
     """
@@ -91,7 +94,9 @@ def _compute_vote(block: np.ndarray) -> int:
 
 @compiled
 def combine_predictions(block: np.ndarray) -> None:
-    """Compute the predictions of stacks, vote and best expert, and the log odds of the stacks, from the inputs of experts."""
+    """Combine the experts' predictions for the current row in three ways (stacked logistic regression, weighted vote, best
+    expert), and write the three predicted class indices and the stacks' log odds to the ensemble's memory ``block``.
+    """
     v = ensemble_views(block)
     h = v.header[0]
     v.answers[VOTES] = _compute_vote(block)
@@ -101,7 +106,8 @@ def combine_predictions(block: np.ndarray) -> None:
 
 @compiled
 def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
-    """Let stack number i learn the current row's inputs and class index ``label``.
+    """Update stack number ``i`` (a logistic regression that combines the experts' predictions) with the predictions of the
+    experts for the current row, the row's class index ``label`` and its sample weight.
 
     With several outputs, its log odds in ``odds`` become probabilities.
     """
@@ -133,7 +139,9 @@ def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
 
 @compiled
 def predict_row(block: np.ndarray) -> int:
-    """Compute the three predictions for the current row, and the log odds of the stacks. Returns 0."""
+    """Predict the class of the current row of the ensemble in ``block``: run all experts, and combine their predictions in three
+    ways (stacks, vote, best expert). The results are left in the block. Always returns 0.
+    """
     predict_experts(block)
     combine_predictions(block)
     return 0
@@ -141,7 +149,9 @@ def predict_row(block: np.ndarray) -> int:
 
 @compiled
 def learn_row(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the current row, after `predict_row`. ``target`` is -1 or 1, or a class index. Returns 0."""
+    """Let an ensemble of classifiers learn the current row, which `predict_row` has predicted before: update the recent errors,
+    the stacks that combine the experts, and all experts. ``target`` is -1 or 1, or a class index. Always returns 0.
+    """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     n_outputs = v.header[0]["n_outputs"]
     label = int(target > 0.0) if n_outputs == 1 else int(target)
@@ -158,18 +168,18 @@ def learn_row(block: np.ndarray, target: float, weight: float) -> int:
 
 @compiled(inline=True)
 def compute_prior_weight(t: float) -> float:
-    """Return the weight of the class frequencies in probabilities, after t rows."""
+    """Return the weight, from 1 down to 0, that the class frequencies have in an ensemble's probabilities after t rows."""
     return max(PRIOR_ROWS / (t + PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _HALF_PRIOR_ROWS) ** 2))
 
 
 @compiled
 def compute_output(block: np.ndarray, output_kind: int) -> float:
-    """Return an output of the ensemble for the current row, after `predict_row`.
+    """Return an ensemble's result for the current row, after `predict_row`: the decision value as log odds, or the probability of
+    the positive label if ``output_kind`` is `PROBABILITY`; with three or more classes, the predicted class index, while the
+    values of all classes are left in ``scores`` of the block.
 
-    The result is the decision value in log odds, or the `PROBABILITY` of the positive label. With several outputs, it is the
-    index of the predicted class, and ``scores`` has the values of all outputs. If predictions do not follow the stacks, and the
-    stacks predict another class, the two classes get equal probabilities. Probabilities start at the class frequencies, with one
-    row per class before the first row.
+    If predictions do not follow the stacks, and the stacks predict another class, the two classes get equal probabilities.
+    Probabilities start at the class frequencies, with one row per class before the first row.
     """
     v = ensemble_views(block)
     n_outputs = v.header[0]["n_outputs"]

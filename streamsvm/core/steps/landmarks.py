@@ -45,9 +45,9 @@ _ZERO = np.float32(0.0)
 
 @compiled
 def _add_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Update the normal equations with the current row: ``kernel_rows[0]`` are its regressors, ``scores`` its decision values.
-
-    ``norm`` is its squared norm.
+    """Learn the current row by least squares on kernel values with landmarks (stored rows): store it in the window of first rows,
+    or once that is full, buffer it for the normal equations, which are updated once per chunk of rows. ``norm`` is its squared
+    norm.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     if not s["is_full"]:
@@ -72,7 +72,9 @@ def _add_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
 
 @compiled
 def _store_first_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Store the current row in the window, and make it a landmark if it is novel and the budget allows."""
+    """Append the current row, with its target and weight, to the window of first rows, and make it a landmark (a row whose kernel
+    values are regressors) if it is far from all landmarks and the budget is not used up. ``norm`` is its squared norm.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h, position = v.header[0], s["n_stored"]
     for j in range(h["used"]):
@@ -89,7 +91,9 @@ def _store_first_row(block: np.ndarray, norm: float, target: float, weight: floa
 
 @compiled
 def _write_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) -> None:
-    """Write a row to a landmark slot."""
+    """Write ``row``, with its squared norm, to the landmark array at index ``slot``, and invalidate cached kernel values.
+    ``block`` is the model's memory.
+    """
     v = landmark_views(block)
     h = v.header[0]
     for j in range(h["used"]):
@@ -101,7 +105,10 @@ def _write_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) 
 
 @compiled
 def _compute_novelty(block: np.ndarray, regressors: np.ndarray, own_kernel: float) -> float:
-    """Return 1 - the largest squared cosine of a row with a landmark in feature space; ``own_kernel`` is its self-kernel."""
+    """Return how different a row is from all landmarks: 1 minus the largest squared cosine with one of them in feature space, so
+    0 for a copy of a landmark. ``regressors`` are its kernel values with the landmarks from index 1 on, ``own_kernel`` is k(x,
+    x).
+    """
     v = landmark_views(block)
     h = v.header[0]
     if h["kernel"] == RBF:
@@ -122,7 +129,9 @@ def _compute_novelty(block: np.ndarray, regressors: np.ndarray, own_kernel: floa
 
 @compiled
 def _refit(block: np.ndarray) -> None:
-    """Compute everything again from the rows in the window; for the last time when the window is full."""
+    """Compute gamma, the normal equations, and the weights of the least squares model in ``block`` again from all rows in its
+    window of first rows. This happens at growing intervals, and for the last time when the window is full.
+    """
     v, s, c = landmark_views(block), get_rule_state(block, STATE), get_common_state(block)
     h = v.header[0]
     if c["gamma_rows"] >= 0:
@@ -149,7 +158,9 @@ def _refit(block: np.ndarray) -> None:
 
 @compiled
 def _compute_prior(block: np.ndarray, j: int) -> None:
-    """Reset the sums of regressor j to the prior: the ridge times its kernel values with all landmarks."""
+    """Reset row j of the normal equations to the regularisation alone: the ridge times the kernel values of landmark j - 1 with
+    all landmarks; row 0 is that of the intercept.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     n, stride = h["n_support"] + 1, h["stride"]
@@ -178,7 +189,9 @@ def _compute_prior(block: np.ndarray, j: int) -> None:
 
 @compiled
 def _update_candidates(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Make the current row a candidate for a landmark, if it promises more than the worst candidate of this period."""
+    """Remember the current row as a candidate for a new landmark if its error times its distance from the landmarks is larger
+    than that of the worst candidate so far. ``norm`` is its squared norm; ``target`` and ``weight`` belong to the row.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     s["period"] = min(s["period"] + 1, _SWAP_PERIOD)
@@ -203,7 +216,9 @@ def _update_candidates(block: np.ndarray, norm: float, target: float, weight: fl
 
 @compiled
 def _swap_landmarks(block: np.ndarray) -> bool:
-    """Try to make each candidate of the period a landmark; return whether any became one."""
+    """Try to make each candidate row a landmark, in a free slot or in place of a little used one, and clear the list of
+    candidates. Returns True if a landmark was added or replaced.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     old_n_swaps = s["n_swaps"]
     for candidate in range(s["max_swaps"]):
@@ -216,7 +231,9 @@ def _swap_landmarks(block: np.ndarray) -> bool:
 
 @compiled
 def _swap_landmark(block: np.ndarray, candidate: int) -> None:
-    """Make a candidate a landmark, in a free slot or in place of the least used landmark, if it is still novel."""
+    """Make the candidate row with this index a landmark, in a free slot or in place of the least used landmark. Does nothing if a
+    similar row has become a landmark meanwhile, or all landmarks are well used.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     row = v.rows[1]
@@ -242,7 +259,9 @@ def _swap_landmark(block: np.ndarray, candidate: int) -> None:
 
 @compiled
 def _find_least_used(block: np.ndarray) -> int:
-    """Return the regressor of the landmark with the smallest usage, or -1 if it is not far below the mean usage."""
+    """Return the index, from 1, of the landmark that recent rows came near to least; -1 if its usage is more than half of the
+    mean usage, so that it should not be replaced.
+    """
     v = landmark_views(block)
     h = v.header[0]
     min_usage, regressor, total = np.inf, 1, 0.0
@@ -257,7 +276,9 @@ def _find_least_used(block: np.ndarray) -> int:
 
 @compiled
 def _find_neighbours(block: np.ndarray, regressor: int) -> int:
-    """Find the regressors most similar to ``kernel_rows[1]``, except ``regressor``, into ``starts``; return their number."""
+    """Find the landmarks most similar to the row whose kernel values are in ``kernel_rows[1]``, and write their indices (from 1)
+    to ``starts``; return their number. The landmark with index ``regressor`` is left out.
+    """
     v = landmark_views(block)
     h = v.header[0]
     values, count = v.direction[0], 0
@@ -283,14 +304,16 @@ def _find_neighbours(block: np.ndarray, regressor: int) -> int:
 
 @compiled(inline=True)
 def _get_element_position(i: int, j: int, stride: int) -> int:
-    """Return the position of element (i, j) of a packed symmetric matrix."""
+    """Return the index of element (i, j) of a symmetric matrix whose upper triangle is stored row by row, with room for
+    ``stride`` rows.
+    """
     return row_start(min(i, j), stride) + max(i, j)
 
 
 @compiled
 def _solve_projection(block: np.ndarray, count: int) -> None:
-    """Compute the coefficients of the projection of ``kernel_rows[1]`` on the neighbours in ``starts``, into the last row of
-    ``small``.
+    """Compute the coefficients of the projection of a row, in feature space, on the ``count`` landmarks listed in ``starts``, and
+    write them to the last row of the scratch matrix ``small``. The row's kernel values are in ``kernel_rows[1]``.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     stride, A, x = v.header[0]["stride"], v.small, v.small[N_NEIGHBOURS]
@@ -318,7 +341,8 @@ def _solve_projection(block: np.ndarray, count: int) -> None:
 
 @compiled(noinline=True)
 def _replace_regressor(block: np.ndarray, regressor: int, own_kernel: float) -> None:
-    """Replace a regressor by the row of ``kernel_rows[1]``.
+    """Put the row whose kernel values are in ``kernel_rows[1]`` in place of the landmark with index ``regressor`` (from 1) in the
+    normal equations. ``own_kernel`` is k(x, x).
 
     Sums over earlier rows are estimated: their kernel values with the new landmark are those with its projection on neighbours.
     """
@@ -364,7 +388,10 @@ def _replace_regressor(block: np.ndarray, regressor: int, own_kernel: float) -> 
 
 @compiled
 def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the current row; its regressors are cached, so that learning it reuses them."""
+    """Compute the decision values of the current row (two per output: with fast corrections, and without) into ``scores``. Its
+    kernel values with all landmarks are cached, so that learning the row reuses them. ``n_active`` is its number of non-zero
+    features, ``norm`` its squared norm.
+    """
     v = landmark_views(block)
     used = v.header[0]["used"]
     if v.cache[0]["valid"] == 0 or rows_differ(v.rows[0], v.rows[2], used):
@@ -377,7 +404,9 @@ def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the current row ``rows[0]``; returns `LEARNED`, or `REFUSED` for a row that is not finite or too large."""
+    """Let a least squares model on landmarks learn the current row. Returns the constant `LEARNED`, or `REFUSED` for a row that
+    is not finite or too large, which leaves the model unchanged. ``block`` is the model's memory with the row in it.
+    """
     v, c = landmark_views(block), get_common_state(block)
     h = v.header[0]
     n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
@@ -395,7 +424,9 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
 
 @compiled
 def compute_scores(block: np.ndarray) -> bool:
-    """Compute two decision values of the current row per output; return False for a row that is not finite or too large."""
+    """Compute the decision values of the current row into ``scores`` of the model's memory ``block``, two per output: with fast
+    corrections, and without. Returns False, and computes nothing, if the row is not finite or too large.
+    """
     v = landmark_views(block)
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
     if n_active < 0:
@@ -406,7 +437,8 @@ def compute_scores(block: np.ndarray) -> bool:
 
 @compiled
 def compute_output(block: np.ndarray, output_kind: int) -> float:
-    """Return an output for the current row, as `streamsvm.core.steps.decisions.compute_output` does.
+    """Return the least squares model's prediction for the current row: a decision value or a probability, as the constant
+    ``output_kind`` requests; with three or more classes, the predicted class index. NaN if the row is not finite or too large.
 
     The decision values with corrections take the place of the last iterate, those without of the average iterate.
     """

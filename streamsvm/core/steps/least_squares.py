@@ -63,7 +63,8 @@ _ZERO = np.float32(0.0)
 
 @compiled
 def compute_regressors(block: np.ndarray, i: int, n_active: int, norm: float) -> None:
-    """Compute the regressors of ``rows[i]`` (i is 0 or 1) into ``kernel_rows[i]``: 1, and the kernel values with all landmarks.
+    """Compute the regressors of ``rows[i]`` (0: the current row, 1: a scratch row) in the model's ``block`` into
+    ``kernel_rows[i]`` float32: the constant 1, then the kernel values with all landmarks.
 
     ``n_active`` and ``norm`` are those of `scan_row`.
     """
@@ -75,7 +76,9 @@ def compute_regressors(block: np.ndarray, i: int, n_active: int, norm: float) ->
 
 @compiled
 def compute_regressor_scores(block: np.ndarray, regressors: np.ndarray) -> None:
-    """Compute the decision values of a row with these regressors, float32 [1 + landmarks], into ``scores``."""
+    """Compute the decision values of a row from its ``regressors`` float32 [1 + landmarks] (the constant 1 and its kernel values
+    with the landmarks), and write two per output to ``scores``: with fast corrections, and without.
+    """
     v = landmark_views(block)
     h = v.header[0]
     for k in range(h["n_outputs"]):
@@ -85,7 +88,9 @@ def compute_regressor_scores(block: np.ndarray, regressors: np.ndarray) -> None:
 
 @compiled(inline=True)
 def compute_output_target(target: float, output: int, n_outputs: int) -> float:
-    """Return the target value of an output: the target itself for a single output, otherwise 1 or -1."""
+    """Return the target of one output of a model: the row's ``target`` itself for a single output, otherwise 1 if the class index
+    ``target`` is this output, and -1 if not (one against the rest).
+    """
     if n_outputs == 1:
         return target
     return 1.0 if int(target) == output else -1.0
@@ -93,7 +98,9 @@ def compute_output_target(target: float, output: int, n_outputs: int) -> float:
 
 @compiled(fastmath=FAST)
 def _step_corrections(regressors: np.ndarray, corrections: np.ndarray, error: float, n: int) -> None:
-    """Step the corrections of an output against an error (normalised least mean squares), after they decay."""
+    """Update an output's fast corrections, a second set of n weights that decay and follow recent errors, in place, by one step
+    of normalised least mean squares against ``error`` (target minus prediction).
+    """
     square = 0.0
     for i in range(n):
         square += np.float64(regressors[i]) * np.float64(regressors[i])
@@ -104,7 +111,9 @@ def _step_corrections(regressors: np.ndarray, corrections: np.ndarray, error: fl
 
 @compiled
 def update_corrections(block: np.ndarray, regressors: np.ndarray, target: float, weight: float) -> None:
-    """Step the corrections towards a row's target by normalised least mean squares; ``scores`` are the row's decision values."""
+    """Update the fast corrections (a second set of weights that decay and follow recent errors) of all outputs with the current
+    row's ``regressors`` and target, by one step of normalised least mean squares.
+    """
     v = landmark_views(block)
     h = v.header[0]
     for k in range(h["n_outputs"]):
@@ -114,7 +123,9 @@ def update_corrections(block: np.ndarray, regressors: np.ndarray, target: float,
 
 @compiled
 def buffer_row(block: np.ndarray, position: int, regressors: np.ndarray, target: float, weight: float) -> None:
-    """Store a row at a position of the buffer of rows that update the normal equations next."""
+    """Store a row's ``regressors`` (the constant 1 and its kernel values with the landmarks), target and weight at index
+    ``position`` of the buffer from which the normal equations are updated once per chunk. Very large regressors are scaled down.
+    """
     v = landmark_views(block)
     n, row, largest = v.header[0]["n_support"] + 1, v.regressors[position], np.float32(1.0)
     for i in range(n):
@@ -131,14 +142,16 @@ def buffer_row(block: np.ndarray, position: int, regressors: np.ndarray, target:
 
 @compiled(fastmath=FAST)
 def _add_scaled_row(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> None:
-    """Add a multiple of a row to ``out``."""
+    """Add ``factor`` times the first n values of ``row`` to ``out``, in place."""
     for i in range(n):
         out[i] += factor * np.float64(row[i])
 
 
 @compiled(noinline=True)
 def add_buffered_rows(block: np.ndarray, count: int) -> None:
-    """Update S and c with the first ``count`` buffered rows, and compute the residuals c - S w."""
+    """Add the first ``count`` rows of the buffer to the normal equations S w = c of the least squares model in ``block``, and
+    compute the residuals c - S w of the present weights w. Earlier rows are multiplied by the forgetting factor.
+    """
     v = landmark_views(block)
     h = v.header[0]
     n, stride, n_outputs = h["n_support"] + 1, h["stride"], h["n_outputs"]
@@ -163,7 +176,9 @@ def add_buffered_rows(block: np.ndarray, count: int) -> None:
 
 @compiled
 def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> None:
-    """Update rows j and j + 1 of S with the buffered rows, and add the product of both rows with the weights to the residuals."""
+    """Add the first ``count`` buffered rows to rows j and j + 1 of the matrix S of the normal equations S w = c, and accumulate
+    the product of these rows with the weights w in ``residuals``. ``decay`` multiplies the old values.
+    """
     v = landmark_views(block)
     h = v.header[0]
     n, stride = h["n_support"] + 1, h["stride"]
@@ -190,7 +205,9 @@ def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> Non
 
 @compiled(fastmath=FAST, inline=True)
 def _update_moments(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) -> None:
-    """Add sums to a row of S; with a decay below 1, older rows fade towards the prior."""
+    """Add ``sums`` to a row of the matrix of the normal equations, in place. If ``decay`` is below 1, its old values are first
+    multiplied by it, and the regularisation ``prior`` is added in proportion, so that they fade towards it.
+    """
     if decay < 1.0:
         for i in range(len(row)):
             row[i] = decay * row[i] + (1.0 - decay) * np.float64(prior[i]) + sums[i]
@@ -201,7 +218,9 @@ def _update_moments(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay:
 
 @compiled(noinline=True)
 def step_weights(block: np.ndarray) -> None:
-    """Take one step of preconditioned steepest descent with exact line search on the weights of each output."""
+    """Improve the weights w of the normal equations S w = c for each output by one step of preconditioned steepest descent with
+    exact line search. ``block`` is the model's memory, which contains the residuals c - S w.
+    """
     v = landmark_views(block)
     h = v.header[0]
     n, stride, direction, product, solution = h["n_support"] + 1, h["stride"], v.direction[0], v.direction[1], v.sums[0]
@@ -228,7 +247,9 @@ def step_weights(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def compute_factor(block: np.ndarray) -> None:
-    """Compute the Cholesky factor of S, with the jitter that it needs."""
+    """Compute the Cholesky factor of the matrix S of the normal equations, in float32, as the preconditioner of later steps. The
+    jitter added to the diagonal is doubled until the factorisation succeeds.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     n, stride = v.header[0]["n_support"] + 1, v.header[0]["stride"]
     j = s["age"] = 0
@@ -251,7 +272,9 @@ def compute_factor(block: np.ndarray) -> None:
 
 @compiled
 def _copy_moments(block: np.ndarray) -> None:
-    """Copy S, divided by its largest diagonal element and with the jitter on the diagonal, to ``factor``."""
+    """Copy the matrix S of the normal equations to ``factor`` (float32, where it is then factorised), divided by its largest
+    diagonal element, and with the jitter added to the diagonal.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     n, stride, factor, largest = v.header[0]["n_support"] + 1, v.header[0]["stride"], v.factor, LEAST_SELF_KERNEL
     for j in range(n):
@@ -264,6 +287,6 @@ def _copy_moments(block: np.ndarray) -> None:
 
 @compiled
 def _scale_values(values: np.ndarray, factor: float, out: np.ndarray) -> None:
-    """Write values times a factor into ``out``, float32."""
+    """Write ``values`` times ``factor`` into ``out``, rounded to float32."""
     for i in range(len(values)):
         out[i] = np.float32(values[i] * factor)

@@ -30,7 +30,9 @@ STATE = np.dtype([("C", "f8"), ("fit_intercept", "f8")])
 
 @compiled
 def _scatter_row(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tuple[int, float]:
-    """Write a row's values into the block, adding repeated columns; return the number of non-zero features and the squared norm.
+    """Write a sparse row (``values`` at column indices ``columns``; those of repeated columns are added, column -1 is ignored)
+    into the linear model's ``block``; return its number of non-zero features and its squared norm. The number is -1 if the norm
+    is too large or not finite.
 
     The number is -1 if the norm is too large or not finite, as in `scan_row`.
     """
@@ -61,7 +63,9 @@ def _scatter_row(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> 
 
 @compiled
 def _compute_row_products(block: np.ndarray, n: int) -> tuple[float, float]:
-    """Return the dot products of the current row, which has n non-zero features, with both rows of coefficients."""
+    """Return the dot products of the current row, whose n non-zero features are listed in the linear model's ``block``, with the
+    two rows of weights that represent the last and the average iterate.
+    """
     v = weight_views(block)
     a = b = 0.0
     for k in range(n):
@@ -80,7 +84,9 @@ def _clip_step(step: float, limit: float) -> float:
 
 @compiled(noinline=True)
 def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
-    """Learn the current row, which has n non-zero features and a squared norm, by a clipped dual coordinate step."""
+    """Update a linear model with the current row in its ``block`` by a clipped dual coordinate step. ``n`` is the row's number of
+    non-zero features, ``norm`` its squared norm, ``target`` -1, 1 or a regression target, and ``weight`` its sample weight.
+    """
     v, c, s = weight_views(block), get_common_state(block), get_rule_state(block, STATE)
     c["t"] += 1
     a, b = _compute_row_products(block, n)
@@ -100,7 +106,9 @@ def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: fl
 
 @compiled
 def _compute_row_output(block: np.ndarray, n: int, output_kind: int) -> float:
-    """Return an output (see `iterates`) for the current row, which has n non-zero features."""
+    """Return a linear model's decision value or probability for the current row, which has n non-zero features. ``output_kind``
+    is one of the constants `LAST_ITERATE`, `AVERAGE_ITERATE`, `DECISION` and `PROBABILITY`.
+    """
     v, c = weight_views(block), get_common_state(block)
     iterate = select_iterate(c, output_kind)
     a, b = _compute_row_products(block, n)
@@ -110,7 +118,9 @@ def _compute_row_output(block: np.ndarray, n: int, output_kind: int) -> float:
 
 @compiled
 def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target: float, weight: float) -> bool:
-    """Learn a row; return False if it is refused, because it is not finite or too large."""
+    """Update a linear model with a sparse row, given by ``values`` float32 [k] at column indices ``columns`` int64 [k] (-1:
+    ignored). Returns False, and changes nothing, if the row is not finite or too large. ``block`` is the model's memory.
+    """
     n, norm = _scatter_row(block, columns, values)
     if n >= 0:
         _learn_row(block, n, norm, target, weight)
@@ -119,7 +129,9 @@ def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target
 
 @compiled
 def learn_full_row(block: np.ndarray, target: float, weight: float) -> bool:
-    """Learn the row in ``row``, which has values of all features, as `learn_one` does."""
+    """Update a linear model with the dense row that was written to ``row`` in its memory ``block``. Returns False, and changes
+    nothing, if the row is not finite or too large.
+    """
     v = weight_views(block)
     n, norm = scan_row(v.row, v.header[0]["used"], v.active)
     if n >= 0:
@@ -129,7 +141,9 @@ def learn_full_row(block: np.ndarray, target: float, weight: float) -> bool:
 
 @compiled
 def compute_output(block: np.ndarray, columns: np.ndarray, values: np.ndarray, output_kind: int) -> float:
-    """Return the decision value of a row, or the probability of the positive label; NaN for a row that would be refused.
+    """Return a linear model's decision value, or probability of the positive label, for a sparse row with ``values`` float32 [k]
+    at column indices ``columns`` int64 [k]; NaN if the row is not finite or too large. The constant ``output_kind`` selects the
+    value.
 
     ``output_kind`` is one of the constants of `iterates`.
     """
@@ -139,7 +153,9 @@ def compute_output(block: np.ndarray, columns: np.ndarray, values: np.ndarray, o
 
 @compiled
 def compute_full_output(block: np.ndarray, output_kind: int) -> float:
-    """Return an output for the row in ``row``, which has values of all features, as `compute_output` does."""
+    """Return a linear model's decision value, or probability of the positive label, for the dense row that was written to ``row``
+    in its memory ``block``; NaN if the row is not finite or too large. The constant ``output_kind`` selects the value.
+    """
     v = weight_views(block)
     n = scan_row(v.row, v.header[0]["used"], v.active)[0]
     return _compute_row_output(block, n, output_kind) if n >= 0 else np.nan
@@ -147,7 +163,9 @@ def compute_full_output(block: np.ndarray, output_kind: int) -> float:
 
 @compiled(fastmath=FAST)
 def _compute_dense_products(row: np.ndarray, weights: np.ndarray, used: int) -> tuple[float, float]:
-    """Return the dot products of a row that has all features with both rows of coefficients."""
+    """Return the dot products of the first ``used`` values of a dense row with the two rows of ``weights`` float64 [2, used or
+    more], which represent the last and the average iterate of a linear model.
+    """
     a = b = 0.0
     for j in range(used):
         x = np.float64(row[j])
@@ -158,7 +176,9 @@ def _compute_dense_products(row: np.ndarray, weights: np.ndarray, used: int) -> 
 
 @compiled
 def compute_dense_scores(block: np.ndarray, row: np.ndarray) -> tuple[float, float]:
-    """Return the decision values of a row with all features, float32 [used or more], by the last and the average iterate."""
+    """Return a linear model's two decision values, by its last and by its average iterate, for a dense row float32 [used or
+    more]. ``block`` is the model's memory.
+    """
     v, c = weight_views(block), get_common_state(block)
     a, b = _compute_dense_products(row, v.weights, v.header[0]["used"])
     return c["scale"] * a + v.biases[0], c["average_v"] * b + c["average_u"] * a + v.biases[1]
@@ -166,7 +186,8 @@ def compute_dense_scores(block: np.ndarray, row: np.ndarray) -> tuple[float, flo
 
 @compiled
 def learn_dense_row(block: np.ndarray, row: np.ndarray, norm: float, f: float, target: float, weight: float) -> None:
-    """Learn a row that has all features, with the squared norm ``norm``, and the decision value f by the last iterate.
+    """Update a linear model in an ensemble with a dense row: ``norm`` is its squared norm, ``f`` the present decision value by
+    the last iterate, ``target`` -1, 1 or a regression target.
 
     It is for ensembles: recent errors and probabilities are not updated, because experts do not need them.
     """
@@ -184,21 +205,27 @@ def learn_dense_row(block: np.ndarray, row: np.ndarray, norm: float, f: float, t
 
 @compiled
 def learn_rows(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
-    """Learn the rows of X float32 [n, features] in order."""
+    """Update a linear model with each row of X float32 [n, features] in sequence. ``columns`` int64 [features] maps the features
+    of X to the model's columns (-1: ignored); ``targets`` and ``weights`` are float64 [n]. Invalid rows are skipped.
+    """
     for i in range(X.shape[0]):
         learn_one(block, columns, X[i], targets[i], weights[i])
 
 
 @compiled
 def compute_outputs(block: np.ndarray, X: np.ndarray, columns: np.ndarray, output_kind: int, out: np.ndarray) -> None:
-    """Compute an output of each row of X float32 [n, features] into ``out`` float64 [n, 1]; see `compute_output`."""
+    """Compute a linear model's decision value or probability for each row of X float32 [n, features] into ``out`` float64 [n, 1];
+    NaN for invalid rows. ``columns`` maps features to the model's columns, and the constant ``output_kind`` selects the value.
+    """
     for i in range(X.shape[0]):
         out[i, 0] = compute_output(block, columns, X[i], output_kind)
 
 
 @compiled
 def find_refused_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
-    """Return the index of the first row of X that `learn_one` would refuse, or -1."""
+    """Return the index of the first row of X float32 [n, features] that `learn_one` would refuse because it is not finite or too
+    large; -1 if all rows are valid. ``columns`` maps features to the linear model's columns.
+    """
     for i in range(X.shape[0]):
         if _scatter_row(block, columns, X[i])[0] < 0:
             return i

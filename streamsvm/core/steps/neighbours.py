@@ -64,7 +64,10 @@ _compute_stride = compiled(compute_stride)
 
 @compiled(inline=True)
 def _get_current_stride(block: np.ndarray) -> int:
-    """Return the current capacity in rows, which is the distance between two features of a row in ``cells``."""
+    """Return how many rows the nearest-neighbour expert can store with its present number of features. Values are stored feature
+    by feature, so this is also the distance between two features of a row in the array ``cells`` of ``block``, the expert's
+    memory.
+    """
     h = neighbour_views(block).header[0]
     return _compute_stride(h["cells"], h["rows"], h["row_width"])
 
@@ -79,7 +82,9 @@ def compute_factors(
     damping: np.ndarray,
     factors: np.ndarray,
 ) -> None:
-    """Compute the weights of n features in distances, and the caps of differences, into ``factors`` float32 [2, n or more].
+    """Compute the weights of n features in nearest-neighbour distances (row 0 of ``factors`` float32 [2, n or more]) and the caps
+    of their differences (row 1). Weights grow with a feature's ``relevance``, at least ``min_weight``, and are multiplied by 1 -
+    ``damping``, float64 [n or more], or [0] for no damping. ``units`` are the features' deviations.
 
     Weights are at least ``min_weight``, multiplied by 1 - ``damping``, float64 [n or more], or [0] for no damping.
     """
@@ -97,7 +102,10 @@ def compute_factors(
 def compute_distances(
     row: np.ndarray, factors: np.ndarray, cells: np.ndarray, n_features: int, stride: int, n: int, out: np.ndarray
 ) -> None:
-    """Compute the distances from a row to the first n stored rows into ``out`` float32 [n or more]. O(n n_features)."""
+    """Compute the distances from ``row`` to the first n stored rows into ``out`` float32 [n or more]: weighted sums of capped
+    absolute differences. ``cells`` stores the rows feature by feature, ``stride`` values each; ``factors`` float32 [2, features]
+    has the weights and the caps of the features.
+    """
     for i in range(n):
         out[i] = _ZERO
     for j in range(0, n_features - 1, 2):  # two features at a time, so that sums are loaded and stored half as often
@@ -114,7 +122,9 @@ def compute_distances(
 
 @compiled
 def find_nearest(distances: np.ndarray, n: int, positions: np.ndarray, nearest_distances: np.ndarray) -> int:
-    """Find the `N_NEAREST` smallest of the first n float32 distances, in ascending order; return their number.
+    """Find the k (`N_NEAREST`) smallest of the first n float32 distances, and write their indices to ``positions`` and their
+    values to ``nearest_distances``, in ascending order; return how many there are. Distances are compared as rounded to 1/1024;
+    of equal ones, the one with the lower index comes first.
 
     Distances are compared as rounded to 1/1024; of equal ones, the first comes first. Writes ``positions`` int64 [N_NEAREST] and
     ``nearest_distances`` float64 [N_NEAREST], which are not rounded.
@@ -141,7 +151,9 @@ def find_nearest(distances: np.ndarray, n: int, positions: np.ndarray, nearest_d
 
 @compiled
 def find_neighbours(block: np.ndarray, min_weight: float, damping: np.ndarray) -> float:
-    """Find the stored rows nearest to the current row ``row``, and compute their votes; return the sum of the votes.
+    """Find the stored rows nearest to the current row in ``block`` (the memory of the nearest-neighbour expert), and compute
+    their votes: row weight / distance^3. Returns the sum of the votes. ``min_weight`` is the smallest weight of a feature in
+    distances; ``damping`` reduces the weights of features further.
 
     ``min_weight`` and ``damping`` are those of `compute_factors`.
     """
@@ -161,7 +173,10 @@ def find_neighbours(block: np.ndarray, min_weight: float, damping: np.ndarray) -
 
 @compiled
 def _learn_row(block: np.ndarray, target: float, weight: float, mispredicted: bool, regression: bool) -> None:
-    """Update the relevance of features with the current row, after `find_neighbours`, and store the row if it is due."""
+    """Update the relevance of features in nearest-neighbour distances with the current row, whose neighbours `find_neighbours`
+    has found, and store the row if it was mispredicted, if the memory is less than half full, or after ten well predicted rows.
+    ``block`` is the memory of the nearest-neighbour expert.
+    """
     _update_relevance(block, target, weight, regression)
     v = neighbour_views(block)
     h = v.header[0]
@@ -183,7 +198,8 @@ def _learn_row(block: np.ndarray, target: float, weight: float, mispredicted: bo
 
 @compiled
 def _update_relevance(block: np.ndarray, target: float, weight: float, regression: bool) -> None:
-    """Update the relevance of each feature with the current row (ReliefF).
+    """Update the running relevance of each feature with the current row (ReliefF): a feature is relevant if, among the row's
+    nearest neighbours, it differs more where the target differs. ``block`` is the memory of the nearest-neighbour expert.
 
     It is the covariance, among the nearest rows, of the capped difference in the feature and the difference in the target,
     divided by the standard deviations of the feature and of the latter difference.
@@ -219,7 +235,9 @@ def _update_relevance(block: np.ndarray, target: float, weight: float, regressio
 
 @compiled
 def _copy_from_oldest(ring: np.ndarray, oldest: int, n_evicted: int, scratch: np.ndarray, out: np.ndarray) -> None:
-    """Copy a ring buffer in order of age, without its oldest values. ``out`` may overlap it, hence the copy in ``scratch``."""
+    """Copy a ring buffer to ``out`` from the oldest value to the latest, without its ``n_evicted`` oldest ones. ``oldest`` is the
+    index of the oldest value; ``scratch`` is a buffer that allows ``out`` to overlap ``ring``.
+    """
     n = len(ring)
     for i in range(n - n_evicted):
         scratch[i] = ring[(oldest + n_evicted + i) % n]
@@ -229,9 +247,8 @@ def _copy_from_oldest(ring: np.ndarray, oldest: int, n_evicted: int, scratch: np
 
 @compiled
 def _add_features(block: np.ndarray) -> None:
-    """Change the layout of the stored rows so that they have all features of the ensemble; new features are 0.
-
-    The oldest rows are evicted if fewer rows fit.
+    """Lay out the rows stored by the nearest-neighbour expert again, so that they have a value for each new feature (0); the
+    oldest rows are evicted if fewer rows fit into its memory ``block``.
     """
     v = neighbour_views(block)
     h = v.header[0]
@@ -252,7 +269,9 @@ def _add_features(block: np.ndarray) -> None:
 
 @compiled
 def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict the current row by the nearest rows. Returns 0, as all experts do.
+    """Predict the current row by a vote of its nearest stored rows: write the share of votes per class, scaled to [-1, 1], or the
+    weighted mean target, to this expert's column of ``inputs`` in the ensemble's memory ``block``. ``store`` is the expert's own
+    memory. Always returns 0.
 
     In classification, each output's input is twice its label's share of the votes, less 1; in regression, the input is the mean
     of the targets, weighted by the votes.
@@ -285,7 +304,8 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
 
 @compiled
 def update_neighbours(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Learn the current row: update the weights of features, and store the row if it was mispredicted, or is due. Returns 0.
+    """Let the nearest-neighbour expert of an ensemble learn the current row: update the weights of features, and store the row if
+    it was mispredicted, or is one of ten others. ``store`` is the expert's memory, ``label`` the class index. Always returns 0.
 
     It was mispredicted if the stacks or the nearest rows predict another label, or if the error of the stacks exceeds their mean
     error in regression.
@@ -301,9 +321,9 @@ def update_neighbours(block: np.ndarray, store: np.ndarray, expert: int, target:
 
 @compiled
 def rescale_neighbours(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Handle an event: lay out the rows for new features, convert them to a new scale, or review the damping of features.
-
-    Returns 1 if damping has changed, otherwise 0.
+    """Handle an ``event`` of the ensemble in its nearest-neighbour expert: add new features to the stored rows, convert them when
+    rows are standardised differently, or review which irrelevant features are damped. Returns 1 if damping has changed, otherwise
+    0.
     """
     v, s = ensemble_views(block), neighbour_views(store)
     h, scaling = s.header[0], get_rule_state(block, STATE)["scaling"] != 0
@@ -320,7 +340,8 @@ def rescale_neighbours(block: np.ndarray, store: np.ndarray, expert: int, event:
 
 @compiled(inline=True)
 def _compute_damping(relevance: float, largest: float, regression: bool) -> float:
-    """Return the damping of a feature by its relevance: 0 for relevant features.
+    """Return the damping of a feature (0: full weight, near 1: almost ignored) by its ReliefF relevance, compared with the
+    ``largest`` relevance of any feature; 0 for relevant features.
 
     In regression, it grows with the distance to the largest relevance. In classification, irrelevant features have a relevance
     below 0: a row that is near although it differs in one of them is nearer in the relevant features.
@@ -332,7 +353,8 @@ def _compute_damping(relevance: float, largest: float, regression: bool) -> floa
 
 @compiled
 def _review_damping(block: np.ndarray, memory: np.ndarray) -> bool:
-    """Update the damping of features by their relevance; return whether the damping in use has changed.
+    """Update the damping of all features (factors that weaken irrelevant features in every expert) from their relevance in the
+    nearest-neighbour expert. Returns True if the values in use were replaced, because one of them was off by more than 0.05.
 
     In classification, damping rises slowly, because concepts recur. With more features than the store holds, no feature is
     damped.

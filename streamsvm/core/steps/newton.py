@@ -22,14 +22,16 @@ MIN_CURVATURE = 0.02
 
 
 def reset_curvature(curvature: np.ndarray, inverse: np.ndarray, ridge: float) -> None:
-    """Set the curvature float64 [..., n, n] and its inverse to those of the ridge alone."""
+    """Reset a curvature matrix float64 [..., n, n] of Newton's method and its ``inverse``, in place, to the ridge alone:
+    ``ridge`` times the identity, and its inverse.
+    """
     curvature[...] = ridge * np.eye(curvature.shape[-1])
     inverse[...] = np.eye(curvature.shape[-1]) / ridge
 
 
 @compiled(inline=True)
 def compute_sigmoid(f: float) -> float:
-    """Return the probability of log odds f, which are clipped to [-30, 30]."""
+    """Return the probability 1 / (1 + exp(-f)) for log odds ``f``, which are clipped to [-30, 30]."""
     return 1.0 / (1.0 + math.exp(-min(max(f, -30.0), 30.0)))
 
 
@@ -44,11 +46,13 @@ def add_to_curvature(
     ridge: float,
     direction: np.ndarray,
 ) -> None:
-    """Add a row to the curvature and update its inverse; fill ``direction`` with the new inverse times the row. O(n^2).
+    """Add a row with the second derivative ``h`` to the n x n curvature matrix of online Newton's method, multiplying earlier
+    rows by ``forgetting_factor``, and update the ``inverse`` in place (rank one, O(n^2)). ``direction`` receives the new inverse
+    times the row: the direction of the Newton step.
 
     ``curvature`` and ``inverse`` are float64 [n or more, n or more], ``row`` and ``direction`` float64 [n or more]. ``h`` is the
-    second derivative of the loss, p (1 - p) times the row's weight. Earlier rows are multiplied by ``forgetting_factor``, but not
-    the ``ridge``, which is the diagonal of the initial A.
+    second derivative of the loss, p (1 - p) times the row's weight. The ``ridge``, the diagonal of the initial matrix, does not
+    fade.
     """
     square = 0.0
     for j in range(n):
@@ -70,7 +74,8 @@ def add_to_curvature(
 
 @compiled(fastmath=FAST, noinline=True)
 def invert_curvature(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: np.ndarray) -> None:
-    """Compute the inverse of the curvature; ``rows`` float64 [2, n or more] is scratch. O(n^3).
+    """Compute the ``inverse`` of the n x n ``curvature`` matrix of Newton's method anew, which removes accumulated rounding
+    errors. The matrix is symmetric and positive definite; ``rows`` float64 [2, n or more] is scratch. O(n^3).
 
     It is Gauss-Jordan elimination of the upper triangle, two rows at a time, so that each value is loaded and stored once for
     both. It needs no pivoting, because the ridge bounds the curvature from below.
@@ -119,7 +124,9 @@ def invert_curvature(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: n
 def apply_ridge(
     inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray
 ) -> None:
-    """Step against the gradient of the ridge: ``force`` times the weights less their centre. O(n^2)."""
+    """Take a Newton step on the ridge penalty: subtract ``inverse`` times ``force`` (weights - centre) from the n ``weights``, in
+    place, which draws them towards ``centre``. ``direction`` is scratch. O(n^2).
+    """
     for j in range(n):
         direction[j] = force * (weights[j] - centre[j])
     for j in range(n):

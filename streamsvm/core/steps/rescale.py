@@ -45,10 +45,9 @@ _MAX_UNCENTRED = 2.0  # if rows need not be centred, the location is 0 unless th
 
 @compiled
 def update_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used: int, clip: float) -> None:
-    """Update the running mean and variance of each feature with an unscaled row.
-
-    Values are clipped to ``clip`` standard deviations from the mean; if most of the first values of a feature are equal, because
-    it is mostly 0, to `RARE_MOMENT_CLIP`.
+    """Update the running mean and variance of each feature (``moments``, ``first``) with a row that is not standardised. Values
+    are clipped to ``clip`` standard deviations from the mean (30 for features that are mostly 0), so that outliers have little
+    effect.
     """
     for j in range(used):
         feature_clip = RARE_MOMENT_CLIP if moments[j, MOSTLY_EQUAL] else clip
@@ -57,13 +56,15 @@ def update_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used
 
 @compiled(inline=True)
 def _is_binary(moments: np.ndarray) -> bool:
-    """Return whether a feature has had no values other than 0 and 1."""
+    """Return whether a feature, given by its running ``moments``, has had only the values 0 and 1 so far."""
     return bool(moments[NOT_BINARY] == 0.0)
 
 
 @compiled
 def are_all_binary(moments: np.ndarray, used: int) -> bool:
-    """Return whether all features are binary, as those of bag-of-words texts are."""
+    """Return whether all of the first ``used`` features have had only the values 0 and 1 so far, as in bag-of-words texts.
+    ``moments`` has one row of running statistics per feature.
+    """
     for j in range(used):  # noqa: SIM110 - compiled
         if not _is_binary(moments[j]):
             return False
@@ -72,10 +73,11 @@ def are_all_binary(moments: np.ndarray, used: int) -> bool:
 
 @compiled(inline=True)
 def _compute_spread(moments: np.ndarray, scaling: bool, all_binary: bool) -> float:
-    """Return the divisor of a feature: its standard deviation, 0 if it is constant.
+    """Return the number that a feature is divided by: its running standard deviation; 0 if it is constant. With ``scaling`` (rows
+    are standardised), it is 1 for a binary feature, or the square root of the deviation if all features are binary.
 
-    Scaled rows keep binary features as 0 and 1 beside numeric features, because a rarely set one would outweigh these. If all
-    features are binary, rare ones are scaled up by the square root of the deviation.
+    A rarely set binary feature that was standardised would outweigh numeric ones. If all features are binary, rare ones are only
+    scaled up a little.
     """
     if not (moments[0] > 0.0 and moments[2] / moments[0] > _MIN_RELATIVE_VARIANCE * moments[1] * moments[1] + _MIN_VARIANCE):
         return 0.0
@@ -87,8 +89,8 @@ def _compute_spread(moments: np.ndarray, scaling: bool, all_binary: bool) -> flo
 
 @compiled(inline=True)
 def _compute_location(moments: np.ndarray, spread: float, centred: bool) -> float:
-    """Return the value of a feature that is scaled to 0: its mean, or 0 for binary features and for means near 0 without
-    centring.
+    """Return the value that is subtracted from a feature when it is standardised: its running mean, or 0 for a binary feature.
+    Unless ``centred`` is True, it is also 0 for a mean within two deviations (``spread``) of 0, so that zeros stay zeros.
     """
     if _is_binary(moments):
         return 0.0
@@ -107,10 +109,12 @@ def update_scale(
     centred: bool,
     t: int,
 ) -> bool:
-    """Replace the scale in use by the running scale after row number t, if they differ too much; return whether it was replaced.
+    """Replace the means and deviations that rows are standardised with (``location`` and ``spread`` float64 [columns]) by the
+    present running ones (in ``moments``), if a feature differs by more than some percent; return whether they were replaced. Then
+    stored values are to be converted as value * ``ratio`` + ``shift``. ``t`` counts the rows learned.
 
-    Then ``ratio`` and ``shift`` convert values of the old scale. Without ``scaling``, only the spread changes, and they are 1 and
-    0. If rows need not be ``centred``, zeros stay zeros in features whose mean is near 0.
+    Without ``scaling``, only the spread changes, and ``ratio`` and ``shift`` are 1 and 0. If rows need not be ``centred``, zeros
+    stay zeros in features whose mean is near 0.
     """
     if t > _FIRST_ROWS and t % _CHECK_INTERVAL != 0:
         return False
@@ -150,10 +154,10 @@ def update_scale(
 def compute_current_units(
     moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return location and spread, float64 [used], that convert stored vectors to the units of the features.
+    """Return (location, spread), each float64 [used], that convert stored standardised vectors back to the features' own units:
+    value * spread + location. They allow for features whose level has jumped since the scale was last replaced.
 
-    They are the scale in use; if a feature's level has changed since, vectors keep their distance in deviations from the new
-    level.
+    Vectors keep their distance, in deviations, from the new level of such a feature.
     """
     new_location, new_spread = location[:used].copy(), spread[:used].copy()
     for j in range(used):
@@ -166,7 +170,9 @@ def compute_current_units(
 
 @compiled
 def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> None:
-    """Scale a row, float64 [used or more], by the scale in use into ``scaled``, float32 [used or more]."""
+    """Standardise the first ``used`` values of ``row`` into ``scaled`` float32: (value - location) / spread, clipped to [-8, 8];
+    0 for a constant feature (spread 0).
+    """
     for j in range(used):
         value = (row[j] - location[j]) / spread[j] if spread[j] > 0.0 else 0.0
         scaled[j] = np.float32(min(max(value, -np.float64(MAX_SCALED_VALUE)), np.float64(MAX_SCALED_VALUE)))
@@ -174,15 +180,14 @@ def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread:
 
 @compiled(inline=True)
 def _compute_scaled_variance(moments: np.ndarray, spread: float) -> float:
-    """Return the variance of a feature after scaling."""
+    """Return the variance of a feature after division by ``spread``. ``moments`` are its running statistics."""
     return moments[2] / moments[0] / (spread * spread)
 
 
 @compiled
 def compute_gamma(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool, damping: np.ndarray) -> float:
-    """Return gamma: one over the sum of the variances of scaled features, or of unscaled ones without ``scaling``.
-
-    ``damping`` float64 [0 or 1, columns] reduces the contribution of features.
+    """Return the kernel width gamma: one over the sum of the variances of the first ``used`` features after standardisation, or
+    before it if ``scaling`` is False. ``damping`` float64 [0 or 1, columns] reduces the contribution of features.
     """
     total = 0.0
     for j in range(used):
@@ -196,17 +201,17 @@ def compute_gamma(moments: np.ndarray, spread: np.ndarray, used: int, scaling: b
 
 @compiled(inline=True)
 def _convert_value(value: np.float32, ratio: float, shift: float) -> np.float32:
-    """Convert a value of the previous scale to the scale in use, clipped."""
+    """Convert a stored standardised value to a new mean and deviation of its feature: value * ``ratio`` + ``shift``, clipped to
+    [-8, 8].
+    """
     factor, offset = np.float32(min(ratio, _MAX_FACTOR)), np.float32(min(max(shift, -_MAX_FACTOR), _MAX_FACTOR))
     return min(max(value * factor + offset, -MAX_SCALED_VALUE), MAX_SCALED_VALUE)
 
 
 @compiled(noinline=True)
 def rescale_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> float:
-    """Convert n vectors, float32 [columns, n or more], and their squared norms to the scale in use; return the largest squared
-    norm.
-
-    O(n d).
+    """Convert n stored vectors, float32 [columns, n or more], in place when rows are standardised differently (value * ``ratio``
+    + ``shift`` for each feature), and recompute their squared ``norms``; return the largest one. O(n d).
     """
     largest_norm = 0.0
     for i in range(n):
@@ -223,7 +228,9 @@ def rescale_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, r
 
 @compiled
 def rescale_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> None:
-    """Convert n rows, float32 [n or more, columns], to the scale in use."""
+    """Convert n stored rows, float32 [n or more, columns], in place when rows are standardised differently: value * ``ratio`` +
+    ``shift`` for each of the first ``used`` features, clipped to [-8, 8].
+    """
     for i in range(n):
         for j in range(used):
             rows[i, j] = _convert_value(rows[i, j], ratio[j], shift[j])
@@ -236,9 +243,8 @@ GAMMA_GIVEN, GAMMA_FOLLOWS_SCALE = -1, -2
 
 @compiled(inline=True)
 def scale_current_row(block: np.ndarray) -> tuple[int, float]:
-    """Scale the unscaled row into the current row ``rows[0]``; return the number of its non-zero features and its squared norm.
-
-    The number is -1 if the row is not finite, or too large.
+    """Standardise the current row in the model's memory ``block``, if the model does so; return its number of non-zero features
+    and its squared norm. The number is -1 if the row is not finite or too large.
     """
     v = views(block)
     if v.header[0]["scaled"] > 0:
@@ -248,7 +254,9 @@ def scale_current_row(block: np.ndarray) -> tuple[int, float]:
 
 @compiled
 def _scale_unscaled_row(block: np.ndarray) -> tuple[int, float]:
-    """Do the same as `scale_current_row` for a model that scales rows."""
+    """Standardise the current row of a model that scales rows, from ``unscaled`` into ``rows[0]`` of its memory ``block``; return
+    its number of non-zero features (-1 if a value is not finite in float32), and its squared norm.
+    """
     v = views(block)
     used = v.header[0]["used"]
     if is_too_large(v.unscaled, used):
@@ -259,7 +267,7 @@ def _scale_unscaled_row(block: np.ndarray) -> tuple[int, float]:
 
 @compiled(inline=True)
 def is_too_large(row: np.ndarray, used: int) -> bool:
-    """Return whether an unscaled row, float64 [used or more], has a value that is not finite in float32."""
+    """Return whether one of the first ``used`` values of a float64 row is NaN, infinite, or too large for float32."""
     for j in range(used):  # noqa: SIM110 - compiled
         if not abs(row[j]) <= LARGEST_FLOAT32:
             return True
@@ -268,7 +276,8 @@ def is_too_large(row: np.ndarray, used: int) -> bool:
 
 @compiled
 def update_gamma(block: np.ndarray, t: int) -> None:
-    """Set gamma="scale" after row number t: one over the sum of the variances of scaled rows.
+    """Update the kernel width of a model with ``gamma="scale"`` that standardises rows, after ``t`` rows: one over the sum of the
+    features' variances after standardisation. ``block`` is the model's memory.
 
     Features that are not binary count with a variance of 1, even while they are constant, so that gamma does not change when they
     begin to vary. With binary features, gamma is updated after 1, 2, 4, 8, ... rows.
@@ -291,9 +300,10 @@ def update_gamma(block: np.ndarray, t: int) -> None:
 
 @compiled
 def update_block_scale(block: np.ndarray) -> bool:
-    """Update the running scale with the unscaled row, which is finite; return whether a new scale came into use.
+    """Update the running mean and deviation of each feature with the current row of the model in ``block``; if they differ too
+    much from those in use, standardise by them from now on, and convert the support vectors. Returns True if so.
 
-    Then support vectors are converted to it. Frequencies of random Fourier features are not, because they fit rows of any scale.
+    Frequencies of random Fourier features are not converted, because they fit rows of any scale.
     """
     v, c = views(block), get_common_state(block)
     h = v.header[0]

@@ -54,19 +54,21 @@ class Rule(NamedTuple):
 
     @property
     def address(self) -> int:
-        """The address of the compiled ``learn_one``."""
+        """The address of the compiled ``learn_one`` of this update rule, an integer for calls from compiled code."""
         return get_address(self.learn_one, LEARN_SIGNATURE, "i8")
 
 
 @compiled(inline=True)
 def get_rule_state(block: np.ndarray, dtype: np.dtype) -> Any:
-    """Return the rule's own state record of a block, as a view that compiled code reads and writes."""
+    """Return the state of a learner's update rule (its hyperparameters and counters, a record of this ``dtype``) from the model's
+    memory ``block``, as a view that can be written.
+    """
     return view_record(block, RULE_STATE_OFFSET, dtype)
 
 
 @compiled(inline=True)
 def _do_nothing(block: np.ndarray) -> None:
-    """Do nothing: the default of `rule` for functions that most rules do not need."""
+    """Do nothing. This is the default of optional callbacks of `rule`, which are called with the model's memory ``block``."""
 
 
 def rule(
@@ -76,7 +78,9 @@ def rule(
     prepare: Callable[[np.ndarray], None] = _do_nothing,
     on_rescale: Callable[[np.ndarray], None] = _do_nothing,
 ) -> Callable[[Callable[[np.ndarray, CurrentRow], None]], Rule]:
-    """Return a decorator that compiles a step function, ``step(block, row)``, into a `Rule`.
+    """Return a decorator that turns a step function ``step(block, row)``, which says how a kernel learner changes with one row,
+    into a compiled `Rule` that also validates the row, computes its decision values, and averages. ``state`` is the dtype of the
+    rule's own state, ``ranges`` the valid ranges of its fields; the callbacks run before each row, and after a change of scale.
 
     The step reads the decision values of the current row from ``views(block).scores`` (that of the last iterate first), and its
     kernel values from ``views(block).kernel_rows[0]``. Coefficients are stored divided by ``get_common_state(block)["scale"]``; a
@@ -96,10 +100,10 @@ def rule(
 
 
 def _compile_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
-    """Compile a copy of a template function, with the rule's functions as its global ``names``.
+    """Compile a copy of the function ``template`` whose global names listed in ``names`` are replaced by a rule's own functions;
+    return the compiled copy. It belongs to the module of the function ``step``.
 
-    A closure over the step, or the step as an argument, would be compiled again in the learner of each rule. The copy is a
-    function of the step's own module.
+    A closure over the step, or the step as an argument, would be compiled again in the learner of each rule.
     """
     name = f"{step.__qualname__}.{template.__name__.lstrip('_')}"
     location = {"co_filename": step.__code__.co_filename, "co_firstlineno": step.__code__.co_firstlineno}
@@ -112,7 +116,9 @@ def _compile_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
 
 
 def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the current row; return `LEARNED`, `REFUSED` or `FULL`."""
+    """Learn the current row of the kernel model in ``block``; return the constant `LEARNED`, `REFUSED` (the row is not finite or
+    too large; nothing has changed) or `FULL` (the budget is exceeded, and the caller must undo the step).
+    """
     n_active, norm, has_new_scale = begin_row(block)
     if n_active < 0:
         return REFUSED
@@ -143,9 +149,9 @@ def learn_rows(
     targets: np.ndarray,
     weights: np.ndarray,
 ) -> int:
-    """Learn the rows of X until budget maintenance fails; return the number of rows learned.
-
-    ``columns`` int64 [features] are the columns of the features of X in the model, -1 for unknown features.
+    """Learn the rows of X one by one with the compiled function at address ``learn_one``. Returns the number of rows learned:
+    less than all if budget maintenance (merging support vectors) failed. ``columns`` int64 [features] maps features of X to the
+    model's columns (-1: ignored); ``row`` is the part of ``block`` for the current row.
     """
     for i in range(X.shape[0]):
         scatter_row(row, len(row), X, columns, i)
@@ -165,7 +171,9 @@ def compute_outputs(
     output_kind: int,
     out: np.ndarray,
 ) -> None:
-    """Compute an output of the model for each row of X, into ``out`` float64 [n, 1].
+    """Compute predictions for each row of X with the compiled function at address ``compute_output``, into ``out`` float64 [n,
+    1]. ``output_kind`` selects decision values or probabilities, ``columns`` maps features of X to the model's columns (-1:
+    ignored), and ``row`` and ``scores`` are parts of the model's memory ``block``.
 
     With several outputs, ``out`` is float64 [n, outputs + 1]: the index of the best output, then the values of all outputs.
     """
@@ -190,14 +198,14 @@ def predict_then_learn(
     weights: np.ndarray,
     predictions: np.ndarray,
 ) -> int:
-    """Predict each row of X, then learn it (prequential evaluation). Results and bytes equal those of single rows.
+    """Predict each row of X, then learn it (prequential evaluation), with the compiled functions at the addresses
+    ``compute_output`` and ``learn_one``; write the predictions to ``predictions`` float64 [n, 1 or more], and return the number
+    of rows learned (less than n if budget maintenance failed). Results and bytes equal those of single rows.
 
     The rule must not refuse any row of X. ``targets`` are float64 [n]; a row with NaN is only predicted. ``weights`` are float64
-    [n], above 0. ``predictions`` float64 [n, 1 or more] receives the `DECISION` in column 0. If it has more columns, column 1
-    receives the probability of the positive label, or of the best output if there are several; with ``n_outputs`` more columns,
-    they receive the probability of each output.
-
-    Returns the number of rows learned: n, or the index of the row for which budget maintenance failed.
+    [n], above 0. ``predictions`` receives the `DECISION` in column 0. If it has more columns, column 1 receives the probability
+    of the positive label, or of the best output if there are several; with ``n_outputs`` more columns, they receive the
+    probability of each output.
     """
     for i in range(X.shape[0]):
         scatter_row(row, len(row), X, columns, i)

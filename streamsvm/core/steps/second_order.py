@@ -35,14 +35,18 @@ _FEATURE_CLIP = np.float32(FEATURE_CLIP)
 
 @compiled(inline=True)
 def count_functions(side: int, used: int) -> int:
-    """Return how many functions of each feature fit into a matrix with this number of rows: 4, 2 or 1."""
+    """Return how many functions of each feature the additive expert can use, 4, 2 or 1, if its curvature matrix has ``side``
+    rows, and there are ``used`` features.
+    """
     max_functions = (side - 1) // max(used, 1)
     return 4 if max_functions >= 4 else 2 if max_functions >= 2 else 1
 
 
 @compiled(inline=True)
 def _fill_regressors(block: np.ndarray, expert: int) -> int:
-    """Fill ``squares[0]`` with the regressors of the current row, beginning with the constant 1; return their number."""
+    """Compute the regressors of a second-order expert for the current row, into ``squares[0]`` of the ensemble's memory
+    ``block``: the constant 1, and each clipped feature, or functions of it in the additive expert. Returns their number.
+    """
     v = ensemble_views(block)
     h, z = v.header[0], v.squares[0]
     functions = 1
@@ -63,7 +67,9 @@ def _fill_regressors(block: np.ndarray, expert: int) -> int:
 
 @compiled
 def predict_second_order(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict the current row by a second-order expert."""
+    """Predict the current row by a second-order expert (logistic regression or least squares by Newton's method): write its
+    decision value per output to its column of ``inputs`` in the ensemble's memory ``block``. Always returns 0.
+    """
     v, n = ensemble_views(block), _fill_regressors(block, expert)
     e = v.experts[expert]
     for k in range(v.header[0]["n_outputs"]):
@@ -73,7 +79,9 @@ def predict_second_order(block: np.ndarray, store: np.ndarray, expert: int) -> i
 
 @compiled
 def reset_functions(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Reset the additive expert when the number of functions per feature must shrink for new features. Returns 0."""
+    """Reset the additive expert (Newton's method on functions of single features) to its initial state, if new features leave
+    room for fewer functions per feature (``event`` is `NEW_FEATURES`). Always returns 0.
+    """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     functions = count_functions(v.header[0]["side"], v.header[0]["used"])
     if event != NEW_FEATURES or functions == s["functions"]:
@@ -91,7 +99,8 @@ def reset_functions(block: np.ndarray, store: np.ndarray, expert: int, event: in
 
 @compiled
 def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Learn the current row by one Newton step. Returns 0.
+    """Let a second-order expert of an ensemble learn the current row by one Newton step on the logistic loss (class index
+    ``label``) or on the squared loss (``target``). ``block`` is the ensemble's memory, ``expert`` its index. Always returns 0.
 
     The recent error of the expert contains the row already. Several outputs share one curvature, that of the output with the
     least certain prediction.
@@ -126,7 +135,9 @@ def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, targe
 
 @compiled
 def _refresh_inverse(block: np.ndarray, expert: int, n: int) -> None:
-    """Compute the inverse again, or apply the ridge, if it is an expert's turn: every 64 rows, each on another row."""
+    """Compute the inverse curvature of a second-order expert anew, or draw its n weights towards 0 by the ridge; each happens
+    every 64 rows, and in different rows for different experts. In other rows, nothing happens.
+    """
     v = ensemble_views(block)
     number, forgetting_factor, z = v.experts[expert]["number"], v.experts[expert]["memory"], v.squares[0]
     phase = (get_common_state(block)["t"] + 16 * number) % ROWS_PER_INVERSE

@@ -43,14 +43,14 @@ _HUBER_BEND = 1.5  # rows with a larger error, in mean absolute errors, have a s
 
 @compiled(inline=True)
 def clip_prediction(value: float) -> float:
-    """Clip a prediction of a target, in standard deviations."""
+    """Clip a predicted target, in standard deviations of the target, to [-10, 10]."""
     return min(max(value, -_MAX_PREDICTION), _MAX_PREDICTION)
 
 
 @compiled
 def average_votes(inputs: np.ndarray, mistakes: np.ndarray, n_inputs: int) -> float:
-    """Return the weighted mean of the clipped inputs of experts before input ``n_inputs``; weights decrease with their fading
-    errors.
+    """Return the weighted mean of the experts' predicted targets (clipped ``inputs``, from the first expert's up to index
+    ``n_inputs``). A weight decreases exponentially with the expert's recent errors in ``mistakes``.
     """
     min_mistakes, total, weighted_sum = mistakes[FIRST_INPUT:n_inputs].min(), 0.0, 0.0
     for m in range(FIRST_INPUT, n_inputs):
@@ -62,19 +62,25 @@ def average_votes(inputs: np.ndarray, mistakes: np.ndarray, n_inputs: int) -> fl
 
 @compiled(inline=True)
 def compute_robust_weight(error: float, mean_error: float) -> float:
-    """Return the weight of a row with an error (Huber): 1 up to a multiple of the mean absolute error, then decreasing."""
+    """Return the weight of a row in a robust regression (Huber loss): 1 if its absolute ``error`` is at most 1.5 times
+    ``mean_error``, otherwise decreasing as 1 / error.
+    """
     return 1.0 if error <= _HUBER_BEND * mean_error else _HUBER_BEND * mean_error / error
 
 
 @compiled(inline=True)
 def compute_share(weight: float, rate: float) -> float:
-    """Return the share of a row in a recent error: ``rate`` for a row of weight 1, in proportion to the weight, within limits."""
+    """Return the weight of a new row in an exponentially smoothed error: ``rate`` times the row's sample ``weight``, limited to
+    the larger of ``rate`` and 0.1.
+    """
     return min(weight * rate, max(rate, MAX_SHARE))
 
 
 @compiled
 def find_best_input(errors: np.ndarray, n_inputs: int) -> int:
-    """Return the index of the expert input with the smallest recent error, among the inputs before ``n_inputs``."""
+    """Return the index of the expert prediction with the smallest recent error in ``errors`` [n_inputs or more]; the first two
+    columns, which belong to no expert, are left out.
+    """
     best = FIRST_INPUT
     for m in range(FIRST_INPUT + 1, n_inputs):
         if errors[m] < errors[best]:
@@ -84,7 +90,9 @@ def find_best_input(errors: np.ndarray, n_inputs: int) -> int:
 
 @compiled
 def predict_class(inputs: np.ndarray, n_outputs: int, m: int) -> int:
-    """Return the class that input m predicts: the first class whose value is the largest, up to a tolerance."""
+    """Return the class index that column m of ``inputs`` [outputs, columns] (the decision values of one expert) predicts: the
+    class with the largest value, and of nearly equal ones the first. With one output, 1 if its value is above 0, otherwise 0.
+    """
     if n_outputs == 1:
         return int(inputs[0, m] > TIE_TOLERANCE)
     largest = inputs[0, m]
@@ -98,13 +106,16 @@ def predict_class(inputs: np.ndarray, n_outputs: int, m: int) -> int:
 
 @compiled(inline=True)
 def _compute_error(target: float, prediction: float, label: int, regression: bool) -> float:
-    """Return the absolute error of a predicted target, or 1 for a wrong label and 0 for the right one."""
+    """Return the error of a prediction: in ``regression``, the absolute difference of ``target`` and ``prediction``; otherwise 0
+    if the predicted class ``label`` equals the class ``target``, and 1 if not.
+    """
     return abs(target - prediction) if regression else (1.0 if label != target else 0.0)
 
 
 @compiled
 def update_errors(block: np.ndarray, target: float, weight: float) -> None:
-    """Update the recent error and the fading mistakes of each input with the row's target or class index.
+    """Update the recent errors of each expert's predictions (a running mean, and a fading sum that sets its weight in the vote)
+    with the true target or class index of the current row and the row's sample weight.
 
     The row's weight multiplies its share, within limits.
     """
@@ -119,9 +130,9 @@ def update_errors(block: np.ndarray, target: float, weight: float) -> None:
 
 @compiled
 def choose_combination(block: np.ndarray, target: float, weight: float) -> int:
-    """Update the recent errors of stacks, vote and best expert, and return the combination to use.
-
-    It is the stacks, unless the error of another combination is smaller by more than chance.
+    """Update the recent errors of the three ways to combine experts (stacked regression, weighted vote, best expert) with the
+    current row's target, and return the one to predict with: `STACK`, unless `VOTES` or `BEST` has an error that is smaller by
+    more than chance.
     """
     v, c = ensemble_views(block), get_common_state(block)
     errors, regression = v.choice_errors, c["loss"] == EPSILON_INSENSITIVE
@@ -141,10 +152,11 @@ def choose_combination(block: np.ndarray, target: float, weight: float) -> int:
 
 @compiled
 def update_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, step_size: float, ridge: float, total: float) -> None:
-    """Update the weights of stack number i by one Newton step on a row of inputs [m]; see `newton`.
+    """Update the weights of stack number ``i`` (a regression that combines the experts' predictions) by one Newton step on
+    ``row`` float64 [m], the predictions of the experts. ``h`` is the second derivative of the row's loss, and ``step_size`` minus
+    the first one.
 
-    ``h`` is the second derivative of the loss of the row, ``step_size`` minus the first derivative; ``total`` as in
-    `fill_initial_weights`.
+    ``total`` is the sum of the initial weights, which the ``ridge`` draws the weights towards.
     """
     v, t, n, forgetting_factor = ensemble_views(block), get_common_state(block)["t"], len(row), _FORGETTING_FACTORS[i]
     w, curvature, inverse, rows = v.weights[i], v.curvatures[i], v.inverses[i], v.row_inputs
@@ -159,14 +171,18 @@ def update_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, step_size
 
 @compiled
 def fill_initial_weights(weights: np.ndarray, total: float) -> None:
-    """Fill in the weights before the first row: equal weights for all inputs of experts, with the sum ``total``."""
+    """Fill ``weights`` with the initial weights of a stack (a regression that combines the experts' predictions): equal for all
+    columns of experts, with the sum ``total``, and 0 for the two other columns.
+    """
     for m in range(len(weights)):
         weights[m] = total / (len(weights) - FIRST_INPUT) if m >= FIRST_INPUT else 0.0
 
 
 @compiled
 def softmax(scores: np.ndarray, n_outputs: int) -> np.ndarray:
-    """Turn log odds into probabilities, in place (softmax), and return them."""
+    """Convert the log odds in the first ``n_outputs`` values of ``scores`` to probabilities by a softmax, in place; return
+    ``scores``.
+    """
     largest, total = scores[0], 0.0
     for k in range(1, n_outputs):
         largest = max(largest, scores[k])

@@ -47,11 +47,9 @@ class CurrentRow(NamedTuple):
 
 @compiled(inline=True)
 def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
-    """Count the current row as learned; return its number of non-zero features, its squared norm, and whether the scale has
-    changed.
-
-    The row also updates gamma="scale" and the scale of rows. A row that is not finite or too large is not counted; its number of
-    non-zero features is -1.
+    """Prepare to learn the current row of the model in ``block``: count it, update gamma="scale", and standardise it if the model
+    does so. Returns (number of non-zero features, squared norm, whether rows are standardised differently from now on). The
+    number is -1, and nothing changes, if the row is not finite or too large.
     """
     v, c = views(block), get_common_state(block)
     if v.header[0]["scaled"] > 0:
@@ -68,7 +66,10 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 @compiled(noinline=True)
 def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
-    """Do the same as `begin_row` for a model that scales rows."""
+    """Prepare to learn the current row of a model that standardises rows: count it, and update the running scale with it. Returns
+    (number of non-zero features, or -1 for a row that is not finite or too large; squared norm; whether a new scale came into
+    use).
+    """
     n_active, norm = scale_current_row(block)
     if n_active < 0:
         return n_active, norm, False
@@ -81,7 +82,9 @@ def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 @compiled(inline=True)
 def observe_variances(common: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
-    """Update the sum of the variances of features, for gamma="scale". ``means`` [used] are the running means (Welford)."""
+    """Update the sum of the variances of the features with a row, for gamma="scale". ``common`` is the record of the model's
+    training state, which holds the sum, and ``means`` [used] are the running means of the features (Welford's algorithm).
+    """
     common["gamma_rows"] += 1
     n = common["gamma_rows"]
     for j in range(used):
@@ -93,13 +96,15 @@ def observe_variances(common: np.ndarray, row: np.ndarray, means: np.ndarray, us
 
 @compiled(inline=True)
 def compute_scale_gamma(common: np.ndarray) -> float:
-    """Return gamma="scale": one over the sum of the variances of features, over the rows seen by `observe_variances`."""
+    """Return gamma="scale": one over the sum of the variances of the features, over the rows counted by `observe_variances` in
+    ``common`` (the record of the model's training state); 1 if all features are constant.
+    """
     return min(common["gamma_rows"] / common["deviation"], LARGEST_GAMMA) if common["deviation"] > 0.0 else 1.0
 
 
 @compiled(fastmath=FAST)
 def compute_dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
-    """Return the dot products of the first n kernel values with u and with v, in float64."""
+    """Return two dot products, summed in float64: of the first n values of ``kernels`` with ``u``, and with ``v``."""
     a = b = 0.0
     for i in range(n):
         k = np.float64(kernels[i])
@@ -110,7 +115,7 @@ def compute_dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: i
 
 @compiled(inline=True)
 def rows_differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
-    """Return whether two rows differ in any of their first n values."""
+    """Return whether arrays ``a`` and ``b`` differ in any of their first n values."""
     n_different = 0  # a SIMD loop over all values is faster than an early exit
     for j in range(n):
         n_different += a[j] != b[j]
@@ -119,7 +124,9 @@ def rows_differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
 
 @compiled(inline=True)
 def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the kernel values of the current row with all support vectors, unless they are still those of this row."""
+    """Compute the kernel values of the current row with all support vectors of the model in ``block``, unless the cached ones
+    belong to the same row. ``n_active`` is its number of non-zero features, ``norm`` its squared norm.
+    """
     v = views(block)
     used = v.header[0]["used"]
     if v.cache[0]["valid"] == 0 or rows_differ(v.rows[0], v.rows[2], used):
@@ -131,7 +138,9 @@ def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the current row by the last iterate only, at half the cost of `compute_scores`."""
+    """Compute the decision values of the current row by the last iterate of the model alone (not by the average iterate), into
+    ``scores`` of its memory ``block``. It takes half the time of `compute_scores`.
+    """
     v, scale = views(block), get_common_state(block)["scale"]
     h = v.header[0]
     _compare_row(block, n_active, norm)
@@ -143,7 +152,8 @@ def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled(noinline=True)
 def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the current row by both iterates.
+    """Compute the decision values of the current row into ``scores`` of the model's memory ``block``, two per output: by the last
+    iterate, and by the average iterate. ``n_active`` is the row's number of non-zero features, ``norm`` its squared norm.
 
     Kernel values are cached: to predict a row and then learn it computes them once.
     """
@@ -163,7 +173,9 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def find_best_output(scores: np.ndarray, iterate: int, n_scores: int, excluded: int) -> int:
-    """Return the output with the largest decision value by an iterate (0: last, 1: average), except ``excluded``."""
+    """Return the index of the output with the largest decision value, leaving out output ``excluded`` (-1: none). ``scores``
+    alternates the values of the last and the average iterate; ``iterate`` (0 or 1) chooses which, and ``n_scores`` counts both.
+    """
     best = -1
     for k in range(iterate, n_scores, 2):
         if k // 2 != excluded and (best < 0 or scores[k] > scores[2 * best + iterate]):
@@ -173,7 +185,8 @@ def find_best_output(scores: np.ndarray, iterate: int, n_scores: int, excluded: 
 
 @compiled(inline=True)
 def score_row(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> CurrentRow:
-    """Compute the decision values of the current row, update the recent errors of both iterates, and return its `CurrentRow`.
+    """Compute the decision values of the current row of the model in ``block``, update the model's recent errors with them, and
+    return the row's target, weight, squared norm and self-kernel as a `CurrentRow`.
 
     ``n_active`` and ``norm`` are the number of non-zero features and the squared norm, from `begin_row`.
     """
@@ -189,11 +202,9 @@ def score_row(block: np.ndarray, n_active: int, norm: float, target: float, weig
 
 @compiled
 def compute_violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
-    """Return which outputs a step must change, and by how much the last iterate violates the margin at the current row.
-
-    Three or more classes have the loss of Crammer and Singer (2001): the row's class against the best other class. Returns the
-    output to raise, the output to lower (-1: none), and the violation: 0 if the loss is 0, and negative if the only output must
-    fall.
+    """Return (output to raise, output to lower or -1, margin violation) for the current row by the last iterate. The violation is
+    0 if the row's loss is 0, and negative if the only output must fall. Three or more classes have the loss of Crammer and Singer
+    (2001): the row's class (``target``) against the best other class.
     """
     v = views(block)
     n_scores = v.header[0]["n_outputs"]
@@ -206,9 +217,9 @@ def compute_violation(block: np.ndarray, target: float) -> tuple[int, int, float
 
 @compiled(inline=True)
 def track_errors(common: np.ndarray, scores: np.ndarray, n_scores: int, target: float) -> None:
-    """Update the recent error and the calibration of both iterates, which predictions and probabilities are based on.
-
-    ``scores`` are the decision values of a row, two for each output; ``n_scores`` counts both, and is 2 for a single output.
+    """Update the recent errors and the probability calibration of the last and the average iterate with the decision values
+    ``scores`` of a row (two per output, ``n_scores`` in total) and its target. ``common`` is the record of the model's training
+    state.
     """
     rate = compute_smoothing_rate(common)
     for iterate in range(2):
@@ -224,9 +235,8 @@ def track_errors(common: np.ndarray, scores: np.ndarray, n_scores: int, target: 
 
 @compiled(noinline=True)
 def add_support_vector(block: np.ndarray, row: CurrentRow, coefficient: float, rising: int = 0, falling: int = -1) -> None:
-    """Make the current row a support vector, and enforce the budget. O(B d).
-
-    ``coefficient`` is added to the output ``rising``, and subtracted from the output ``falling`` (-1: none).
+    """Make the current row a support vector of the model in ``block``; if the model then exceeds its budget of B vectors, merge
+    or remove one. ``coefficient`` is added for output ``rising``, and subtracted for output ``falling`` (-1: none). O(B d).
     """
     v = views(block)
     h = v.header[0]
@@ -239,7 +249,7 @@ def add_support_vector(block: np.ndarray, row: CurrentRow, coefficient: float, r
 
 @compiled
 def draw_bits(block: np.ndarray) -> np.uint64:
-    """Return 64 random bits from the learner's random number generator."""
+    """Return 64 pseudo-random bits from the generator of the model in ``block``, whose state advances."""
     c = get_common_state(block)
     c["random"] += GOLDEN_GAMMA
     return next_random(c["random"])
@@ -247,14 +257,14 @@ def draw_bits(block: np.ndarray) -> np.uint64:
 
 @compiled(inline=True)
 def draw_slot(block: np.ndarray) -> int:
-    """Return the slot of a random support vector."""
+    """Return the index of a random support vector of the model in ``block``."""
     return np.int64(draw_bits(block) % np.uint64(views(block).header[0]["n_support"]))  # type: ignore[return-value]
 
 
 @compiled
 def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 0, falling: int = -1) -> None:
-    """Add ``step`` to a support vector's coefficient of output ``rising``, and subtract it from that of ``falling``, unless
-    -1.
+    """Add ``step`` to the coefficient of the support vector at index ``slot`` for output ``rising``, and subtract it for output
+    ``falling`` (-1: none). ``block`` is the model's memory.
     """
     v, c = views(block), get_common_state(block)
     add_to_iterates(c, v.coefficients[2 * rising], v.coefficients[2 * rising + 1], slot, step)
@@ -264,7 +274,9 @@ def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 
 
 @compiled(inline=True)
 def end_row(block: np.ndarray) -> None:
-    """Update the average iterate after a step, and renormalise the lazy scale factors if they are small."""
+    """Finish learning a row: update the average iterate of the model in ``block``, and multiply its lazily applied scale factors
+    into the coefficients if they have become small.
+    """
     v = views(block)
     h = v.header[0]
     finish_step(get_common_state(block), v.coefficients, v.biases, h["n_outputs"], h["n_support"])

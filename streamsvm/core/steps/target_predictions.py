@@ -36,7 +36,9 @@ _MOMENT_WINDOW = 10_000.0  # of the running mean and variance, in rows
 
 @compiled
 def combine_predictions(block: np.ndarray) -> None:
-    """Clip the inputs of experts, and compute the result of the vote and the predictions of stacks, vote and best expert."""
+    """Combine the experts' predicted targets for the current row in three ways (stacked regression, weighted vote, best expert),
+    and write the three results to ``numbers`` in the ensemble's memory ``block``. Predictions are clipped first.
+    """
     v = ensemble_views(block)
     inputs, losses, n_inputs = v.inputs[0], v.losses, v.header[0]["inputs"]
     for m in range(FIRST_INPUT, n_inputs):
@@ -54,7 +56,9 @@ def combine_predictions(block: np.ndarray) -> None:
 
 @compiled
 def learn_stack(block: np.ndarray, target: float, weight: float, i: int) -> None:
-    """Let stack number i learn the current row's inputs and target, in standard deviations from the mean."""
+    """Update stack number ``i`` (recursive least squares that combine the experts' predictions) with the predictions of the
+    experts for the current row, its ``target`` in standard deviations from the mean, and its sample weight.
+    """
     v = ensemble_views(block)
     residual = target - v.odds[i, 0]
     v.losses[i] = v.losses[i] * (1.0 - 1.0 / stack.ERROR_WINDOW) + abs(residual)
@@ -64,13 +68,17 @@ def learn_stack(block: np.ndarray, target: float, weight: float, i: int) -> None
 
 @compiled
 def compute_deviation(moments: np.ndarray) -> float:
-    """Return the standard deviation of targets from their moments; 0 if they are constant."""
+    """Return the standard deviation of the targets learned so far, from their running ``moments`` (weight, mean, sum of squared
+    deviations); 0 before the first target.
+    """
     return math.sqrt(moments[2] / moments[0]) if moments[0] > 0.0 else 0.0
 
 
 @compiled
 def predict_row(block: np.ndarray) -> int:
-    """Compute the three predictions for the current row. Returns 0."""
+    """Predict the target of the current row of the ensemble in ``block``: run all experts, and combine their predictions in three
+    ways (stacks, vote, best expert). The results are left in the block. Always returns 0.
+    """
     predict_experts(block)
     combine_predictions(block)
     return 0
@@ -78,7 +86,9 @@ def predict_row(block: np.ndarray) -> int:
 
 @compiled
 def learn_row(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the target of the current row, after `predict_row`. Returns 0."""
+    """Let an ensemble of regressors learn the current row, which `predict_row` has predicted before: update the mean and
+    deviation of targets, the recent errors, the stacks that combine the experts, and all experts. Always returns 0.
+    """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     moments = v.target_moments[0]
     learn_stream_value(moments, v.target_first[0], target, TARGET_CLIP, _MOMENT_WINDOW, True)
@@ -95,7 +105,9 @@ def learn_row(block: np.ndarray, target: float, weight: float) -> int:
 
 @compiled
 def compute_output(block: np.ndarray, output_kind: int) -> float:  # noqa: ARG001 - regressors have one output
-    """Return the predicted target of the current row, after `predict_row`."""
+    """Return an ensemble's predicted target for the current row, in the target's own unit, after `predict_row`. ``output_kind``
+    has no effect.
+    """
     v = ensemble_views(block)
     moments = v.target_moments[0]
     return moments[1] + compute_deviation(moments) * v.numbers[get_rule_state(block, STATE)["choice"]]
