@@ -50,7 +50,7 @@ OF_LEARN = [
     (["--error-share", "2"], "--error-share"),
     (["--log-level", "debug"], "--log-level is about lines of JSON"),
     (["--metrics-port", "70000"], "must be a port from 0"),
-    (["--on-drift", "reset"], "there is no --drift DETECTOR"),
+    (["--on-drift", "reset"], "no --drift DETECTOR detects it"),
     (["--drift", "ADWEN"], "--drift ADWEN: there is no such detector. Known are ADWIN, KSWIN, PageHinkley, DDM"),
     (["--drift", "DDM", "--regression"], "there is no such detector; it is for errors of labels. Known are ADWIN"),
     (["--drift", "ADWIN(delta='x')"], "--drift ADWIN(delta='x'): "),

@@ -33,7 +33,7 @@ def test_help_names_every_command_and_the_version(call):
         (["learn", "{csv}", "--label", "y", "--metrics-port", "{port}"], "--metrics-port: cannot listen at 127.0.0.1:{port}"),
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),
         (["inspect", "{csv}"], "is corrupt: it is cut off, or not a file of streamsvm"),
-        (["merge", "{folder}", "--to", "{folder}/merged"], "no model yet"),
+        (["merge", "{folder}", "--to", "{folder}/merged"], "no model to merge yet"),
         (["export", "{folder}/none", "--to", "numpy"], "streamsvm: {folder}/none: No such file or directory"),
     ],
 )
