@@ -53,7 +53,8 @@ class _TreeProblems(NamedTuple):
     stop: threading.Event
 
     def try_solve_tree(self, seed: int) -> _SolvedTree | None:
-        """Grow a tree and solve all problems with its kernel; None if the user interrupts before the first walk.
+        """Grow the random tree for ``seed``, and solve all dual problems with its approximate kernel, as `_solve_tree` does.
+        Return None if the fit was stopped or the user interrupts before there is a solution.
 
         Once ``stop`` is set, each problem gets only one walk, and no further tree is begun: it returns None.
         """
@@ -68,7 +69,9 @@ class _TreeProblems(NamedTuple):
             return None
 
     def _solve_tree(self, seed: int) -> _SolvedTree:
-        """Grow a tree and solve all problems with its kernel."""
+        """Grow the random tree for ``seed``, compute its approximate kernel matrix, and solve all dual problems with it, one for
+        each machine and each C. Return the tree with its solutions.
+        """
         raise_if_stopped()
         tree = grow_tree(self.X, self.leaf_size, seed)
         matrix = compose_matrix(self.X[tree.order], tree, self.kernel, self.rank, seed)
@@ -139,7 +142,9 @@ class HierarchicalMachine(PathMachine):
     _is_expansion = False  # decision values are those of ``_forest``
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
-        """Fit the models, one for each C, with the same trees; return them."""
+        """Fit several models that differ only in their C to the same rows, with the same random trees, and return them. If the
+        user interrupts, the finished trees are used, and KeyboardInterrupt is raised.
+        """
         Cs = [model.C for model in models]
         with self._rollback_on_error():
             prepared = self._prepare_path(Cs, X, y, sample_weight)
@@ -165,13 +170,17 @@ class HierarchicalMachine(PathMachine):
             self._check_or_auto(name, least, high=10**5, integer=True)
 
     def _choose_sizes(self, n: int, d: int) -> tuple[int, int]:
-        """Return the maximum number of rows of a leaf, and the rank, for n rows of d features."""
+        """Return the maximum number of rows of a leaf and the rank (number of landmarks of a node) for ``n`` rows of ``d``
+        features: the parameters, or their defaults.
+        """
         leaf_size, rank = choose_forest_sizes(n, d)
         rank = rank if isinstance(self.rank, str) else int(self.rank)
         return max(leaf_size, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size), rank
 
     def _make_problems(self, groups: RowGroups, bounds: list[Bounds], machines: int) -> _TreeProblems:
-        """Return the problems of all machines and all values of C, with the parameters of the fit."""
+        """Return the dual problems that all trees solve, one for each element of ``bounds`` (machines and values of C), with the
+        rows of the ``groups`` of equal rows and the parameters of the fit.
+        """
         rows = groups.take_rows()
         leaf_size, rank = self._choose_sizes(*rows.shape)
         loss = LossTerms.from_targets(groups.targets, self._epsilon, _compute_mean_self_kernel(rows, self._kernel))
@@ -179,7 +188,8 @@ class HierarchicalMachine(PathMachine):
         return _TreeProblems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
 
     def _solve_trees(self, problems: _TreeProblems) -> tuple[list[_SolvedTree], bool]:
-        """Solve the problems with each tree; return the trees, and whether the user interrupted.
+        """Solve all dual problems with each of ``n_trees`` random trees, in ``n_jobs`` threads. Return the trees with their
+        solutions, and whether the user interrupted.
 
         After an interrupt, only finished trees are returned or, if none is finished, the unfinished ones.
         """
@@ -187,7 +197,7 @@ class HierarchicalMachine(PathMachine):
         trees, threads = list[_SolvedTree](), min(resolve_n_jobs(self.n_jobs), len(seeds))
 
         def solve_one(seed: int) -> None:
-            """Solve the problems with one tree, and report progress."""
+            """Solve all dual problems with the random tree for ``seed``, and report progress."""
             if (tree := problems.try_solve_tree(seed)) is not None:
                 trees.append(tree)
                 show(len(trees))
@@ -207,7 +217,9 @@ class HierarchicalMachine(PathMachine):
         return finished or trees, problems.stop.is_set()
 
     def _set_fit(self, prepared: PathData, trees: list[_SolvedTree], C: float, numbers: list[int]) -> None:
-        """Set the fitted attributes from the solutions of the problems with these ``numbers``, one for each machine."""
+        """Set the fitted attributes of this model from the trees: its support vectors, intercepts and forest. ``numbers`` are the
+        positions of its problems among the solutions of each tree, one for each machine; ``C`` is its C.
+        """
         solutions = [[tree.solutions[number] for number in numbers] for tree in trees]
         weighted_trees = (
             (tree.tree, np.array([solution.weights for solution in tree_solutions]) / len(trees))
@@ -233,7 +245,7 @@ class HierarchicalMachine(PathMachine):
         self.compressed_nbytes_: int = max(tree.nbytes for tree in trees)
 
     def _warn_if_inexact(self, models: list[Self]) -> None:
-        """Warn if the largest gap of the models is above ``tol``."""
+        """Issue a ConvergenceWarning if the largest duality gap of the ``models`` is above ``tol``."""
         worst = max(models, key=lambda model: model.gap_)
         if worst.gap_ > self.tol:
             warn(
@@ -245,15 +257,17 @@ class HierarchicalMachine(PathMachine):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _prepare_predictor(self) -> None:
-        """Set ``_predictor``: the trees with the rows of their leaves."""
+        """Set ``_predictor``, which predicts fast: the forest with the rows of its leaves in one array."""
         self._predictor = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - always fast
-        """Return the machines' decision values, float64 [n, machines], averaged over the trees."""
+        """Return the decision values of all machines for rows X, float64 [n, machines], averaged over the trees. ``find_settled``
+        is ignored.
+        """
         out = np.tile(self._intercepts, (X.shape[0], 1))
 
         def decide_chunk(start: int) -> None:
-            """Add the decision values of one chunk of rows."""
+            """Add the decision values of the chunk of rows that begins at row ``start``."""
             rows = slice(start, start + _CHUNK_ROWS)
             chunk = X[rows].toarray() if sparse.issparse(X) else X[rows]
             add_forest_values(self._predictor, self._kernel, np.ascontiguousarray(chunk, np.float64), out[rows])
@@ -270,7 +284,9 @@ class HierarchicalMachine(PathMachine):
         return state
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        """Raise a ValueError if a saved machine is corrupt, such as its trees."""
+        """Raise a ValueError if the ``state`` of a saved model is corrupt: its trees are missing or invalid, or its arrays do not
+        match its number of ``machines``.
+        """
         super()._check_saved(state, machines)
         vectors = state["support_vectors_"]
         if "_forest" not in state or sparse.issparse(vectors):
@@ -279,7 +295,9 @@ class HierarchicalMachine(PathMachine):
 
 
 def _compute_mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:
-    """Return the mean of k(x, x) over the rows, or 1 if that is 0; raise a ValueError if values are too large for the kernel."""
+    """Return the mean of the kernel values of the ``rows`` [n, d] with themselves, or 1 if that is 0. Raise a ValueError if the
+    rows have values that are too large for the kernel.
+    """
     largest = float(np.abs(rows).max(initial=0.0))
     if kernel.kind == RBF and largest < _MAX_VALUE:
         return 1.0

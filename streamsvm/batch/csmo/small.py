@@ -48,7 +48,8 @@ def solve_machines(
     coefficients: np.ndarray,
     results: np.ndarray,
 ) -> None:
-    """Solve the machines of a fit one after the other.
+    """Solve the dual problems of several binary machines (pairs of classes) one after the other, in compiled code, with the Gram
+    matrix of all rows in memory. Writes the dual coefficients into ``coefficients`` float64 [machines, n].
 
     K float64 [N, N] is the Gram matrix; ``matrix_rows`` int64 [n] are the positions of the n rows in it, equal for equal rows. C
     are the rows' bounds, 0 for unused rows, ``labels`` int64 [n] their classes, and ``machines`` int64 [machines, 2] the two
@@ -95,7 +96,9 @@ def solve_machines(
 
 @compiled(nogil=True)
 def write_first_point(upper: np.ndarray, total: float, out: np.ndarray) -> None:
-    """Write variables float64 [n] with the given sum: the first ones are at their upper bound, the remaining ones 0."""
+    """Write a feasible start of n variables into ``out`` float64 [n], whose sum is ``total``: the first variables are at their
+    upper bound ``upper`` float64 [n], the next one at the remainder, and all others 0.
+    """
     left = total
     for k in range(len(upper)):
         out[k] = min(max(left, 0.0), upper[k])
@@ -115,7 +118,9 @@ def solve_small(
     total: float,
     options: SmallOptions,
 ) -> tuple[float, float, float, float, float]:
-    """Solve a problem with its Gram matrix K float64 [n, n], starting from ``b``, which becomes the solution.
+    """Solve the dual problem of one machine with its Gram matrix K float64 [n, n], starting from the variables ``b`` float64 [n],
+    which become the solution. Returns intercept, gap (violation of the optimality conditions), dual objective, primal objective
+    and number of steps.
 
     Once the steps converge, the free variables are solved for to the last digits. Returns the intercept, the gap, the dual and
     the primal objective, and the number of steps.
@@ -160,7 +165,9 @@ def solve_small(
 
 @compiled(nogil=True)
 def solve_free_variables(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, gap: float) -> float:
-    """Solve for the variables between their bounds exactly, in float64; return the gap, which is the old one if that fails.
+    """Solve the linear optimality conditions of the ``free`` variables (those strictly between their bounds) exactly, with all
+    other variables fixed, and update the working set ``a``. Return the new gap; if the solution is not accepted, ``a`` does not
+    change and ``gap`` is returned.
 
     If all other variables stay, the optimality conditions are linear equations. Their solution is accepted if the variables stay
     between their bounds, and objective and gap decrease. K float64 [n, n] is the Gram matrix, ``free`` int64 [m] the positions of
@@ -183,7 +190,8 @@ def solve_free_variables(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.
 
 @compiled(nogil=True, fastmath=FAST)
 def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
-    """Solve A x = b for a symmetric A, where ``x`` holds b and becomes the solution; return whether A is positive definite.
+    """Solve the linear equations A x = b in place by a Cholesky factorisation, for a symmetric matrix A [n, n]. ``x`` [n] holds b
+    before and the solution after. Return False if A is not positive definite.
 
     Only the upper triangle of A is read; it is overwritten.
     """
@@ -212,7 +220,8 @@ def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
 def recompute_slopes(
     K: np.ndarray, a: WorkingSet, targets: np.ndarray, epsilon: float, free: np.ndarray
 ) -> tuple[float, float, int]:
-    """Recompute the gradient from the Gram matrix K float64 [n, n]; return the gap, the largest spread of slopes, and m.
+    """Recompute the gradient of the dual problem from its Gram matrix K float64 [n, n], and write the positions of free variables
+    (between their bounds) into ``free``. Return the gap, the largest difference of two slopes, and the number of free variables.
 
     m is the number of variables between their bounds; their positions are written into ``free[:m]``.
     """
@@ -239,7 +248,7 @@ def recompute_slopes(
 
 @compiled(nogil=True, forceinline=True)
 def _add_row(K: np.ndarray, j: int, factor: float, out: np.ndarray) -> None:
-    """Add a multiple of row j of K to ``out``."""
+    """Add ``factor`` times row ``j`` of the matrix K to the vector ``out``."""
     for k in range(np.uint64(len(out))):
         out[k] += factor * K[j, k]
 
@@ -248,7 +257,10 @@ def _add_row(K: np.ndarray, j: int, factor: float, out: np.ndarray) -> None:
 def _write_equations(
     K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, equations: np.ndarray, right: np.ndarray
 ) -> None:
-    """Write minus the slopes of m free variables into ``right`` [m], and the equations of the first m - 1 of them."""
+    """Write the linear equations of a Newton step for the m ``free`` variables of the working set ``a``: minus their slopes into
+    ``right`` [m], and the matrix of the first m - 1 equations, without the variable that the sum determines, into ``equations``
+    [m - 1, m - 1].
+    """
     b, gradient, upper, kink, m, trace, last = a.b, a.gradient, a.upper, a.kink, len(free), 0.0, free[-1]
     for i in range(m):
         k = free[i]
@@ -265,7 +277,9 @@ def _write_equations(
 def _move_free_variables(
     K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, change: np.ndarray, right: np.ndarray
 ) -> float:
-    """Add the change to the free variables, and update the gradient; return the gap, or infinity if the change is not allowed."""
+    """Add ``change`` [m] to the m ``free`` variables of the working set ``a``, and update its gradient. Return the new gap;
+    return infinity, without an update of the gradient, if a variable would leave its interval or the objective would rise.
+    """
     b, lower, upper, kink, gradient, rises = a.b, a.lower, a.upper, a.kink, a.gradient, 0.0
     for i in range(len(free)):
         k = free[i]
@@ -289,7 +303,9 @@ def _move_free_variables(
 def compute_objectives(
     a: WorkingSet, targets: np.ndarray, epsilon: float, classification: bool, total: float
 ) -> tuple[float, float, float]:
-    """Return the intercept, the dual objective and the primal objective for the current variables."""
+    """Return the intercept, the dual objective and the primal objective of a machine for the current variables and gradient in
+    the working set ``a``. ``total`` is the prescribed sum of the variables.
+    """
     b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
     least, most, free, slopes, square, linear, bends, widths = np.inf, -np.inf, 0, 0.0, 0.0, 0.0, 0.0, 0.0
     for k in range(len(b)):

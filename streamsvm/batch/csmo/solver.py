@@ -62,7 +62,9 @@ class SolverOptions(NamedTuple):
 
 
 def solve_blocks(state: SolverState, options: SolverOptions, goal: float) -> int:
-    """Solve block after block, until the gap of the working set is at most ``goal``, or steps on all of it are faster.
+    """Solve the dual problem in blocks: choose about 1,000 variables, solve the problem for them with the others fixed, update
+    all gradients, and repeat until the gap (violation of the optimality conditions) is at most ``goal``. Returns the status
+    `CONVERGED`, `STALLED`, or `RUNNING` if steps on all variables are now faster.
 
     Returns `CONVERGED`, `RUNNING` if single steps should continue, or `STALLED` if a block made no progress. O(n d m) for each
     block, where m coefficients change. The matrix of a block overwrites the matrix of the working set.
@@ -101,21 +103,26 @@ def solve_blocks(state: SolverState, options: SolverOptions, goal: float) -> int
 
 
 def _find_positions(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return the positions of ``rows`` in the ascending working set ``which``, without rows that have left it."""
+    """Return the positions that the row numbers ``rows`` have in ``which`` int64 [m], the ascending row numbers of the working
+    set. Rows that are not in it are left out.
+    """
     positions = np.searchsorted(which, rows)
     positions[positions == len(which)] = 0
     return positions[which[positions] == rows]
 
 
 def _estimate_middle_slope(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -> float:
-    """Estimate the slope that all variables will have at the optimum: the median slope of the ``free`` variables."""
+    """Estimate the slope that all free variables have at the optimum, as the median slope of the variables at the positions
+    ``free``. ``ascents`` and ``descents`` [m] are the slopes for raising and lowering each variable.
+    """
     least, most = ascents.min(), descents.max()
     middle = float(np.median(ascents[free])) if len(free) else 0.5 * (least + most)
     return float(np.clip(middle, least + _VIOLATION_SHARE * (most - least), most - _VIOLATION_SHARE * (most - least)))
 
 
 def _choose_block(ascents: np.ndarray, descents: np.ndarray, previous: np.ndarray, max_size: int, number: int) -> np.ndarray:
-    """Return the variables of block ``number``, int64 ascending: free ones, violators, and others of the ``previous`` block.
+    """Choose the variables of the next block, at most ``max_size``: those between their bounds, those that violate the optimality
+    conditions, and some of the ``previous`` block. Returns their positions, int64 ascending.
 
     A block has at most ``max_size`` variables. Violators are sampled evenly over all rows, not by their violation: the worst ones
     are similar rows, where a gain for one is a loss for the others. A block should resemble the whole problem.
@@ -136,7 +143,9 @@ def _choose_block(ascents: np.ndarray, descents: np.ndarray, previous: np.ndarra
 
 
 def _pick_spread(variables: np.ndarray, n: int, number: int) -> np.ndarray:
-    """Return at most n of the variables, evenly spread; each block ``number`` gets different ones."""
+    """Return ``n`` of the given ``variables`` (positions), evenly spread over them; all of them if there are fewer. The block
+    ``number`` shifts the choice, so that consecutive blocks get different ones.
+    """
     if len(variables) <= n:
         return variables
     stride = len(variables) / max(n, 1)
@@ -155,17 +164,20 @@ class DualSolution(NamedTuple):
     interrupted: bool
 
     def has_ended(self, options: SolverOptions) -> bool:
-        """Return whether the gap is small enough, or the maximum number of steps is reached."""
+        """Return whether this solution is final: its gap is at most the tolerance, or the maximum number of steps is reached."""
         return self.gap <= options.tol or self.n_iter >= options.max_iter
 
 
 def is_small(n: int, megabytes: float) -> bool:
-    """Return whether a problem of n rows is best solved with its whole Gram matrix in float64, which the cache must hold."""
+    """Return whether a problem of ``n`` rows should be solved with its whole Gram matrix in float64: it has at most 500 rows, and
+    the matrix fits into a cache of this many ``megabytes``.
+    """
     return n <= min(_MAX_SMALL_ROWS, _MIN_ROWS_FOR_BLOCKS) and 12 * n * n <= megabytes * _MEGABYTE
 
 
 def allocate_gram(n: int, megabytes: float) -> GramCache | None:
-    """Return memory for the Gram matrix of n rows that several fits share, if the cache has room for it and for a working copy.
+    """Return memory for the float32 Gram matrix of ``n`` rows, which several fits to the same rows share. Return None if a cache
+    of this many ``megabytes`` has no room for two such matrices, or for more than 2,000 rows.
 
     Returns None also if the fits begin with blocks, which share little.
     """
@@ -174,7 +186,9 @@ def allocate_gram(n: int, megabytes: float) -> GramCache | None:
 
 
 def allocate_buffer(megabytes: float, n: int) -> np.ndarray:
-    """Return memory for kernel matrices of up to n variables, within the limit. The system provides pages as they are written."""
+    """Return a float32 array for kernel matrices of up to ``n`` variables, within a limit of ``megabytes``. The operating system
+    provides its memory page by page, when it is first written.
+    """
     return np.empty(max(min(int(megabytes * _MEGABYTE) // 4, n * n), 2 * n), np.float32)
 
 
@@ -187,7 +201,8 @@ def solve_problem(
     n_done: int = 0,
     gram: GramCache | None = None,
 ) -> DualSolution:
-    """Solve a dual problem, starting from coefficients ``start`` float64 [n], or from `write_first_point` without them.
+    """Solve the dual problem of one machine, and return the solution. It starts from the coefficients ``start`` float64 [n], made
+    feasible, or without them from the first feasible point.
 
     ``buffer`` comes from `allocate_buffer`, and ``gram`` from `allocate_gram`. ``n_done`` is the number of steps that led to
     ``start``. An interrupt, or `raise_if_stopped`, ends the solver with the current solution. O(n) for each step, O(n d) for each
@@ -243,7 +258,7 @@ def solve_problem(
 
 
 def _make_small_options(options: SolverOptions) -> SmallOptions:
-    """Return the options that the compiled solver of small problems needs."""
+    """Return the solver's options as the tuple `SmallOptions`, which the compiled solver of small problems takes."""
     goal = _GOAL_SHARE * options.tol
     return SmallOptions(options.tol, goal, options.conjugate, options.max_iter, _MAX_POLISHED_VARIABLES)
 
@@ -260,7 +275,8 @@ def solve_small_machines(
     options: SolverOptions,
     coefficients: np.ndarray,
 ) -> dict[int, DualSolution]:
-    """Solve all machines of a fit to few rows; write their ``coefficients`` float64 [machines, n], and return the solutions.
+    """Solve the dual problems of several machines with few rows in compiled code, and write their solutions into ``coefficients``
+    float64 [machines, n]. Return the solutions by the number of the machine.
 
     The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`. Solutions may be above the tolerance.
     """
@@ -277,14 +293,18 @@ def solve_small_machines(
 
 
 def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: SolverOptions) -> DualSolution:
-    """Solve a problem of few rows with its Gram matrix K float64 [n, n], starting from ``b``, which is overwritten."""
+    """Solve the problem ``p`` of few rows with its Gram matrix K float64 [n, n], starting from the coefficients ``b`` float64
+    [n], which are overwritten by the solution. Return it with its objectives and gap.
+    """
     small = _make_small_options(options)
     values = solve_small(K, b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, small)
     return _make_solution(b, values, options)
 
 
 def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOptions) -> DualSolution:
-    """Return the coefficients ``b`` and the five values that `solve_small` returned as a `DualSolution`."""
+    """Return a `DualSolution` of the coefficients ``b`` and the five ``values`` of `solve_small`: intercept, gap, dual objective,
+    primal objective and number of steps.
+    """
     bias, gap, objective, primal, n_steps = values
     if options.verbose:
         sys.stderr.write(f"{n_steps:,.0f} steps, all rows in the working set\n")
@@ -292,7 +312,9 @@ def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOption
 
 
 def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
-    """Recompute the gradient in float64; if the gap is at most ``tol``, solve for the free variables exactly. Return the gap."""
+    """Improve a solution ``a`` of the problem ``p`` to the last digits: recompute its gradient in float64 from the Gram matrix K,
+    and if its gap is at most ``tol``, solve for the free variables (between their bounds) exactly. Return the gap.
+    """
     free = np.empty(len(a.b), np.int64)
     gap, _, m = recompute_slopes(K, a, p.targets, p.epsilon, free)
     if gap <= tol and 1 < m <= _MAX_POLISHED_VARIABLES:
@@ -301,7 +323,9 @@ def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> fl
 
 
 def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -> int:
-    """Run steps on the whole working set until its gap is below ``goal``; return the status with which they ended."""
+    """Run SMO steps on all variables of the working set, with occasional Newton steps, until the gap is below ``goal`` or the
+    step limit is reached. Return the status `CONVERGED`, `STALLED` (no step is possible) or `RUNNING`.
+    """
     p, n_since_shrink, newton = state.problem, 0, NewtonSteps(options.tol)
     while state.n_iter < options.max_iter:
         raise_if_stopped()
@@ -329,6 +353,6 @@ def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -
 
 
 def _compute_spread(slopes: np.ndarray) -> float:
-    """Return the difference of the largest and the smallest finite slope; 0 if all are infinite."""
+    """Return the difference between the largest and the smallest of the finite ``slopes``; 0 if none is finite."""
     finite = slopes[np.isfinite(slopes)]
     return float(finite.max() - finite.min()) if len(finite) else 0.0

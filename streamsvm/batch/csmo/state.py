@@ -56,14 +56,15 @@ class Problem(NamedTuple):
 
     @property
     def largest_bound(self) -> float:
-        """The largest absolute value of a bound."""
+        """The largest absolute value of all bounds of this problem's variables."""
         return max(float(self.upper.max()), -float(self.lower.min()))
 
 
 def make_problem(
     groups: RowGroups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, is_small: bool = False
 ) -> Problem:
-    """Return the dual problem for groups of equal rows: regression with ``epsilon``, otherwise classification.
+    """Return the dual problem with one variable for each group of equal rows, within ``bounds``. It is a regression problem with
+    this ``epsilon``; without one, it is a classification problem.
 
     ``total`` is the sum of all variables. If the problem ``is_small``, the whole Gram matrix of the rows is computed at once.
     """
@@ -78,7 +79,7 @@ def make_problem(
 
 
 def choose_row_form(X: Any, kernel: Kernel, is_small: bool) -> Any:
-    """Return X as a dense array or as CSR without duplicate entries, whichever gives faster kernel values.
+    """Return the rows X in the form that gives faster kernel values: a dense array, or a CSR matrix without duplicate entries.
 
     ``is_small`` tells whether the whole Gram matrix will be computed.
     """
@@ -98,12 +99,13 @@ def choose_row_form(X: Any, kernel: Kernel, is_small: bool) -> Any:
 
 
 def _has_one_value(values: np.ndarray) -> bool:
-    """Return whether there are values and all of them are equal."""
+    """Return whether all ``values`` are equal; False for an empty array."""
     return len(values) > 0 and bool((values == values[0]).all())
 
 
 def _make_training_rows(X: Any, kernel: Kernel, for_each: ForEach) -> tuple[NormedRows, CheckedFloat32Rows | None, Kernel]:
-    """Return X in float64 and float32, and the kernel for these rows. Raise a ValueError if X is too large. Overwrites a dense X.
+    """Return the rows X in float64 and in float32, and the kernel adapted to them. There are no float32 rows (None) if float32 is
+    too inaccurate. Raise a ValueError if values of X are too large. A dense X is overwritten.
 
     Two-valued features become indicators, and gamma changes with them. If float32 is too inaccurate, there are no float32 rows.
     """
@@ -120,14 +122,18 @@ def _make_training_rows(X: Any, kernel: Kernel, for_each: ForEach) -> tuple[Norm
 
 
 def _check_magnitudes(largest: float, self_kernels: np.ndarray) -> None:
-    """Raise a ValueError if the largest absolute value of X, or a self-kernel, exceeds the limit."""
+    """Raise a ValueError if ``largest``, the largest absolute value of the rows, or one of ``self_kernels`` (kernel values of
+    rows with themselves) exceeds the limit.
+    """
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         hint = "scale its features. The dual coefficients or intercepts are not finite then"
         raise ValueError(f"X has values that are too large for this kernel: {hint}")
 
 
 def compute_gram_rows(X: Any, kernel: Kernel) -> PrecomputedRows:
-    """Compute the whole Gram matrix of the rows X, an array or CSR, in float64. Overwrites a dense X. O(n^2 d)."""
+    """Compute the Gram matrix (kernel values of all pairs) of the rows X, an array or CSR matrix [n, d], in float64, and return
+    it as `PrecomputedRows`. A dense X is overwritten. O(n^2 d).
+    """
     is_dense, values = not sparse.issparse(X), X.data if sparse.issparse(X) else X
     _check_magnitudes(max(values.max(initial=0.0), -values.min(initial=0.0)), np.ones(1))
     if is_dense and kernel.kind == RBF:
@@ -139,7 +145,9 @@ def compute_gram_rows(X: Any, kernel: Kernel) -> PrecomputedRows:
 
 
 def make_feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
-    """Return ``b`` float64 [n] clipped to the bounds; then one sign is scaled down so that the sum is the problem's total."""
+    """Return the variables ``b`` float64 [n] made feasible: clipped to the problem's bounds, and then the positive or the
+    negative ones scaled down, so that their sum is the one that the problem prescribes.
+    """
     b = np.clip(b, problem.lower, problem.upper)
     excess = b.sum() - problem.total
     side = b > 0.0 if excess > 0.0 else b < 0.0
@@ -220,18 +228,24 @@ class SolverState:
 
     @property
     def _value_source(self) -> tuple[Any, bool]:
-        """The rows of the kernel matrix, and whether it is computed in float64; compared with that of a `GramCache`."""
+        """The origin of the kernel values, with which a shared Gram matrix is compared before it is used again: the rows, and
+        whether the values are computed in float64.
+        """
         return self.problem.precomputed or self.problem.rows, self.is_float64
 
     def reserve_matrix(self, n: int) -> np.ndarray:
-        """Return memory for the kernel matrix of n variables, float32 [n, n]. It overwrites the matrix of the working set."""
+        """Return memory for the kernel matrix of ``n`` variables, float32 [n, n]. The kernel matrix of the working set, which
+        uses the same memory, is lost.
+        """
         self.values = None
         return self.buffer[: n * n].reshape(n, n)
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
     def write_matrix(self, variables: np.ndarray, out: np.ndarray) -> None:
-        """Write the kernel matrix of m variables, ascending positions in the working set, into ``out``, float32 [m, m]."""
+        """Write the kernel values of m variables with each other into ``out``, float32 [m, m]. ``variables`` int64 [m] are their
+        ascending positions in the working set.
+        """
         p, which = self.problem, self.which[variables]
         if p.precomputed is not None:
             p.precomputed.write_values(which, which, out)
@@ -248,12 +262,16 @@ class SolverState:
             out[:, far] = out[far].T
 
     def _compute_exact_values(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the kernel values between rows and columns in float64 [rows, columns]: for rows too far from the mean."""
+        """Return the kernel values between training rows computed in float64, [len(rows), len(columns)], for rows so far from the
+        mean that float32 is too inaccurate. ``rows`` and ``columns`` are row numbers.
+        """
         p = self.problem
         return compute_kernel_values(p.rows[rows], p.rows[columns], p.kernel)
 
     def fill_matrix(self) -> np.ndarray:
-        """Return the kernel matrix of the working set, float32 [m, m]; compute it unless it was computed before."""
+        """Return the kernel values of all m variables of the working set with each other, float32 [m, m]. They are computed at
+        the first call after the working set has changed.
+        """
         n, gram = len(self.which), self._gram if len(self.which) == len(self.b) else None
         if self.values is None and gram is not None and gram.source is not None:
             (gram_rows, gram_is_float64), (rows, is_float64) = gram.source, self._value_source
@@ -268,7 +286,9 @@ class SolverState:
         return self.values
 
     def add_change(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        """Add K b to the ``gradient`` float64 [m] of the rows ``which``; b is ``change`` in ``columns``, and 0 elsewhere."""
+        """Update gradients after a change of dual variables: add, for each row in ``which`` [m], the sum of its kernel values
+        with the rows ``columns`` times their ``change`` to ``gradient`` float64 [m].
+        """
         p, changed = self.problem, np.flatnonzero(change)
         if not len(changed):
             return
@@ -287,7 +307,9 @@ class SolverState:
             gradient[far] = before + self._compute_exact_values(which[far], columns) @ change
 
     def add_change_exactly(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        """Do the same as `add_change`, in float64."""
+        """Update gradients after a change of dual variables, as `add_change` does, but with kernel values in float64: add the
+        sums of kernel values of the rows ``which`` [m] with ``columns`` times ``change`` to ``gradient`` [m].
+        """
         p = self.problem
         if p.precomputed is not None:
             p.precomputed.add_kernel_products(change, columns, which, gradient)
@@ -299,7 +321,9 @@ class SolverState:
     # The working set ----------------------------------------------------------------------------------------------------------
 
     def restore_rows(self) -> None:
-        """Put all rows back into the working set, with their gradients at the current solution."""
+        """Put all rows that were dropped from the working set back into it, and compute their gradients for the current
+        solution.
+        """
         if not self.dropped:
             return
         p, n = self.problem, len(self.b)
@@ -315,13 +339,17 @@ class SolverState:
         self.b, self.which, self.working, self.dropped, self.values = b, np.arange(n), working, [], None
 
     def compute_slopes(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the slopes of the objective for raising and for lowering each variable, float64 [m] each, and the gap."""
+        """Return the slopes of the objective when each of the m variables of the working set is raised and when it is lowered,
+        float64 [m] each, and the gap: the violation of optimality by the worst pair of variables.
+        """
         ascents, descents = np.empty(len(self.which)), np.empty(len(self.which))
         least, most = write_slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
         return ascents, descents, most - least
 
     def shrink_rows(self, max_share: float) -> None:
-        """Drop variables at a bound or kink that the most violating pair would not move, unless more than a share remains."""
+        """Shrink the working set: drop variables at a bound or kink that would not move in the next step, because they cannot
+        violate optimality together with the worst pair. Does nothing if more than ``max_share`` of the variables would remain.
+        """
         ascents, descents, _ = self.compute_slopes()
         stays = (ascents <= descents.max()) | (descents >= ascents.min())
         kept = np.flatnonzero(stays)
@@ -341,7 +369,8 @@ class SolverState:
         self.b, self.which, self.working, self.dropped, self.values = b, self.which[kept], working, dropped, values
 
     def check_gap(self) -> float:
-        """Return the gap, computed in float64. All rows must be in the working set; the gradients that determine it are updated.
+        """Return the gap (the violation of the optimality conditions) of the current solution, computed in float64. All rows must
+        be in the working set; gradients that may determine the gap are recomputed.
 
         A row cannot determine the gap if its float32 gradient excludes that by more than four times the largest error so far. For
         other kernels than the Gaussian, values and errors can have any size: all their gradients are recomputed.
@@ -364,7 +393,9 @@ class SolverState:
             a.gradient[new], is_exact[new] = gradient, True
 
     def compute_exact_gradient(self, which: np.ndarray) -> np.ndarray:
-        """Return the gradient of the rows ``which`` int64 [m] in float64; all rows must be in the working set."""
+        """Return the gradient of the dual problem at the current solution for the rows ``which`` int64 [m], float64 [m], computed
+        in float64. All rows must be in the working set.
+        """
         gradient, support = -self.problem.targets[which], np.flatnonzero(self.working.b)
         self.add_change_exactly(self.working.b[support], support, which, gradient)
         return gradient
@@ -372,7 +403,9 @@ class SolverState:
 
 @compiled(nogil=True)
 def _compact_matrix(values: np.ndarray, n: int, positions: np.ndarray, out: np.ndarray) -> None:
-    """Copy rows and columns at ascending ``positions`` of a matrix float32 [n n] to ``out``, which may be the same memory."""
+    """Copy the submatrix at the ascending ``positions`` [m] of a flat square matrix ``values`` float32 [n n] to ``out``, row by
+    row. ``out`` may be the same memory.
+    """
     m = len(positions)
     for i in range(m):
         for j in range(m):

@@ -52,7 +52,7 @@ class Scratch(NamedTuple):
 
     @classmethod
     def allocate(cls, n: int, dtype: Any) -> Scratch:
-        """Return memory for steps on n rows, with the precision ``dtype``."""
+        """Return work arrays for SMO steps on ``n`` variables. ``dtype``, float32 or float64, is the precision of the slopes."""
         return cls(
             np.empty(n, dtype), np.empty(n, dtype), np.zeros(n, dtype), np.empty(CHUNK_ROWS, np.float32),
             np.zeros(n), np.empty(n, np.int64), np.zeros(n, bool),
@@ -61,7 +61,9 @@ class Scratch(NamedTuple):
 
 @compiled(nogil=True, forceinline=True)
 def get_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
-    """Return the slope of the nonsmooth part of the objective where a variable is raised: infinite at its upper bound."""
+    """Return the slope of the term epsilon |b - kink| of the dual objective when the variable ``b`` is raised: epsilon, minus
+    epsilon below the kink, or infinity if it is at its upper bound.
+    """
     if b >= upper:
         return np.inf
     return epsilon if b >= kink else -epsilon
@@ -69,7 +71,9 @@ def get_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
 
 @compiled(nogil=True, forceinline=True)
 def get_fall(b: float, lower: float, kink: float, epsilon: float) -> float:
-    """Return the slope of the nonsmooth part of the objective where a variable is lowered: minus infinity at its lower bound."""
+    """Return the slope of the term epsilon |b - kink| of the dual objective when the variable ``b`` is lowered: epsilon above the
+    kink, otherwise minus epsilon, or minus infinity if it is at its lower bound.
+    """
     if b <= lower:
         return -np.inf
     return epsilon if b > kink else -epsilon
@@ -77,7 +81,8 @@ def get_fall(b: float, lower: float, kink: float, epsilon: float) -> float:
 
 @compiled(nogil=True)
 def write_slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarray, descent: np.ndarray) -> tuple[float, float]:
-    """Write the ascents and descents of all rows, minus ``origin``; return the smallest ascent and the largest descent.
+    """Write the slopes of the objective when each variable is raised and when it is lowered into ``ascent`` and ``descent``,
+    minus the constant ``origin``. Return the smallest ascent and the largest descent, without that constant.
 
     The point is optimal if the descent is not larger; otherwise, their difference is the gap: the violation of the worst pair.
     """
@@ -110,7 +115,8 @@ def _advance_chunk(
     descent: np.ndarray,
     updates_image: bool,
 ) -> None:
-    """Update the ascents and descents of a chunk after a step along e_i - e_j, whose columns begin at ``at_i`` and ``at_j``.
+    """Update the slopes ``ascent`` and ``descent`` of the variables ``first`` to ``last`` (exclusive) after a ``step`` that
+    raises variable i and lowers variable j. Their kernel columns start at ``at_i`` and ``at_j`` in the flat array ``columns``.
 
     If ``updates_image``, a constant where this is inlined, the step is along e_i - e_j + beta direction, and ``image`` becomes
     the image of this new direction.
@@ -130,7 +136,9 @@ def _advance_chunk(
 
 @compiled(nogil=True, forceinline=True)
 def _find_chunk_extremes(first: int, last: int, ascent: np.ndarray, descent: np.ndarray) -> tuple[np.int32, np.int32]:
-    """Return the smallest ascent and the largest descent of a chunk, as sortable bits of float32 (see the comment above)."""
+    """Return the smallest ``ascent`` and the largest ``descent`` among the variables ``first`` to ``last`` (exclusive). They are
+    returned as int32 whose order is that of the float32 numbers.
+    """
     least, most = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
     for k in range(np.uint64(first), np.uint64(last)):
         u, v = np.float32(ascent[k]).view(np.int32), np.float32(descent[k]).view(np.int32)
@@ -151,7 +159,9 @@ def _sweep_slopes(
     descent: np.ndarray,
     updates_image: bool,
 ) -> tuple[np.int32, np.int32, int]:
-    """Add a step times K direction to all ascents and descents, chunk by chunk.
+    """Update the slopes ``ascent`` and ``descent`` of all variables after a ``step`` along the direction that raises variable i
+    and lowers variable j (plus ``beta`` times the previous direction), chunk by chunk. ``image`` is the kernel matrix times the
+    direction.
 
     Returns the smallest ascent and the largest descent, as sortable bits, and the start of the first chunk with that ascent.
     """
@@ -184,7 +194,8 @@ def _write_chunk_gains(
     inverse: Any,
     out: np.ndarray,
 ) -> None:
-    """Write twice the gain of an unclipped SMO step on the pairs (row, i) into ``out``, for each row of a chunk.
+    """Write into ``out``, for each variable ``first`` to ``last`` (exclusive), twice the decrease of the objective that an SMO
+    step on it and variable i would achieve without bounds.
 
     This is the second-order selection of Fan, Chen and Lin (2005), but with the curvature of the conjugate direction that the
     pair would lead to. With that of the pair alone (``inverse`` = 0), as in the paper, 10 to 25 % more steps are needed.
@@ -203,7 +214,9 @@ def _write_chunk_gains(
 
 @compiled(nogil=True, forceinline=True)
 def _find_largest_bits(n: int, bits: np.ndarray) -> np.int32:
-    """Return the largest of n positive floats; argument and result are their bits, which sort like the floats."""
+    """Return the largest of the first ``n`` positive float32 numbers, given and returned as their bits (int32), which have the
+    same order as the numbers.
+    """
     most = np.int32(0)
     for k in range(np.uint64(n)):
         most = max(most, bits[k])
@@ -212,7 +225,7 @@ def _find_largest_bits(n: int, bits: np.ndarray) -> np.int32:
 
 @compiled(nogil=True, forceinline=True)
 def _find_bits(bits: np.ndarray, value: np.int32) -> int:
-    """Return the first position of a value, which must be present."""
+    """Return the first position of ``value`` in ``bits`` int32. It must be present, otherwise the loop reads beyond the array."""
     k = 0
     while bits[k] != value:
         k += 1
@@ -231,7 +244,9 @@ def _find_best_partner(
     inverse: Any,
     gains: np.ndarray,
 ) -> int:
-    """Return the first row j with the largest gain of a step on the pair (j, i); -1 if no pair gains."""
+    """Return the position j of the variable with which an SMO step on the pair (j, i) decreases the objective most; the first one
+    of several, or -1 if no pair decreases it.
+    """
     diagonal_i, image_i, n, bits = diagonal[i], image[i], len(descent), gains.view(np.int32)
     most, j = np.int32(0), -1
     for first in range(0, n, CHUNK_ROWS):
@@ -245,7 +260,8 @@ def _find_best_partner(
 
 @compiled(nogil=True)
 def _update_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int, j: int) -> tuple[int, float]:
-    """Replace the direction by e_i - e_j + beta direction.
+    """Replace the search direction d by e_i - e_j + ``beta`` d (conjugate direction for the pair i, j), and store the positions
+    of its nonzero components. Returns their number, and the largest step before a variable reaches a bound or kink.
 
     Returns the length of its support, and the largest step before a coordinate of the support reaches a bound or kink.
     """
@@ -279,7 +295,9 @@ def _update_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: in
 
 @compiled(nogil=True, forceinline=True)
 def _find_stop(b: float, d: float, lower: float, upper: float, kink: float) -> float:
-    """Return the next value where a coordinate must stop: a bound, or its kink, where the slope jumps."""
+    """Return the next value where the variable ``b`` must stop when it moves in the direction of the sign of ``d``: its bound, or
+    the ``kink`` where the slope of the objective jumps.
+    """
     if d > 0.0:
         return kink if b < kink else upper
     return kink if b > kink else lower
@@ -287,7 +305,8 @@ def _find_stop(b: float, d: float, lower: float, upper: float, kink: float) -> f
 
 @compiled(nogil=True)
 def _move_along_direction(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: float) -> bool:
-    """Move b by a step along the direction, exactly onto the bounds and kinks that it reaches; return whether anything moved.
+    """Move the variables by ``step`` times the search direction, exactly onto bounds and kinks that they reach, and correct the
+    slopes of those variables. ``length`` is the number of nonzero components. Return whether a variable changed.
 
     The ascents and descents of coordinates that reach or leave a bound or kink change by the jump of the slope there.
     """
@@ -317,7 +336,9 @@ def _move_along_direction(a: WorkingSet, s: Scratch, length: int, step: float, e
 
 @compiled(nogil=True, forceinline=True)
 def _find_first_with_bits(values: np.ndarray, first: int, bits: np.int32) -> int:
-    """Return the first position, from ``first`` on, of a value with these sortable bits; ``first`` if no value has them."""
+    """Return the first position in ``values``, from ``first`` on, of the number with these ``bits`` (int32 in the order of the
+    float32 numbers). Return ``first`` if it does not occur.
+    """
     bits = bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)
     for k in range(first, len(values)):
         if np.float32(values[k]).view(np.int32) == bits:
@@ -327,7 +348,7 @@ def _find_first_with_bits(values: np.ndarray, first: int, bits: np.int32) -> int
 
 @compiled(nogil=True, forceinline=True)
 def _find_largest(values: np.ndarray) -> int:
-    """Return the first position of the largest value."""
+    """Return the position of the largest of the ``values``; the first one if it occurs several times."""
     j = 0
     for k in range(len(values)):
         if values[k] > values[j]:
@@ -339,7 +360,9 @@ def _find_largest(values: np.ndarray) -> int:
 def run_steps(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
-    """Run at most ``limit`` steps; return their status and number. ``columns`` float32 [n n] is the kernel matrix, flat.
+    """Run at most ``limit`` SMO steps (each changes a pair of variables) on the working set ``a``, until the gap is below
+    ``tol``. ``columns`` float32 [n n] is the flat kernel matrix, and ``s`` are work arrays. Return the status and the number of
+    steps.
 
     The status is `CONVERGED` if no pair violates optimality by ``tol``, `STALLED` if no step is possible in this precision, and
     otherwise `RUNNING`. The first step is one of plain SMO. The gradient is updated at the end only. O(n) for each step.
@@ -366,7 +389,9 @@ def run_steps(
 def _run_step_loop(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
-    """Run the steps of `run_steps` without updating the gradient; return their status and number."""
+    """Run the loop of `run_steps`: at most ``limit`` SMO steps on the variables of ``a``, until the gap is below ``tol``. It
+    updates variables and slopes, but not the gradient. Return the status and the number of steps.
+    """
     # Fields become local names, because each access to a field of a tuple counts a reference, atomically: that would take most of
     # the time for few rows.
     ascent, descent, image, gains, diagonal = s.ascent, s.descent, s.image, s.gains, a.diagonal
@@ -419,5 +444,7 @@ def _run_step_loop(
 
 @compiled(nogil=True, forceinline=True)
 def _bits_to_float(bits: np.int32) -> float:
-    """Convert sortable bits back to the float32 number."""
+    """Convert an int32 from `_find_chunk_extremes`, whose order is that of the float32 numbers, back to the number, as
+    float64.
+    """
     return np.float64(np.int32(bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32))

@@ -48,16 +48,16 @@ class Float32Rows(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """The number of rows."""
+        """The number of rows in this collection."""
         return len(self.squares)
 
     @property
     def tile_columns(self) -> int:
-        """The number of columns of a tile."""
+        """The number of columns in a tile of products with these rows; less for sparse rows with many features."""
         return COLUMNS if self.dense.shape[1] or self.features <= _MAX_FEATURES_OF_WIDE_TILES else _NARROW_TILE_COLUMNS
 
     def take_rows(self, which: np.ndarray) -> Float32Rows:
-        """Return a copy of the rows at the positions ``which``, int64 [m]."""
+        """Return a copy of the rows at the positions ``which``, int64 [m], as a collection of its own."""
         if self.dense.shape[1]:
             return self._replace(squares=self.squares[which], dense=self.dense[which])
         starts = self.starts.astype(np.int32) if self.starts[-1] < 2**31 else self.starts  # scipy would convert all indices
@@ -68,7 +68,7 @@ class Float32Rows(NamedTuple):
         )  # fmt: skip
 
     def slice_rows(self, first: int, last: int) -> Float32Rows:
-        """Return the rows from ``first`` to before ``last``, which share the memory."""
+        """Return the rows from position ``first`` to ``last`` (exclusive) as a collection that shares their memory."""
         return self._replace(
             squares=self.squares[first:last], dense=self.dense[first:last], starts=self.starts[first : last + 1]
         )  # fmt: skip
@@ -83,7 +83,9 @@ class CheckedFloat32Rows(NamedTuple):
 
 
 def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = call_for_each) -> tuple[Any, Kernel]:
-    """Replace two-valued features by 0/1 indicators of the rarer value, and adapt gamma so that kernel values stay equal.
+    """Replace features with two values by 0/1 indicators of the rarer value, for faster products, and adapt the kernel's gamma,
+    so that kernel values stay equal. Returns the rows, an array or CSR matrix, and the kernel; both unchanged if that is
+    impossible.
 
     Returns the rows, an array or CSR, whichever is faster, and the kernel. X [n, d] and the kernel are returned unchanged unless
     the kernel is Gaussian, each feature has at most two values, and the two values have the same difference in all features.
@@ -94,7 +96,7 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
     extremes, failed_chunks = np.empty((2, len(starts), d)), []
 
     def find_extremes(start: int) -> None:
-        """Write the smallest and the largest value of each feature in a chunk of rows."""
+        """Write the smallest and the largest value of each feature in the chunk of rows that begins at row ``start``."""
         chunk = X[start : start + size]
         chunk.min(axis=0, out=extremes[0, start // size])
         chunk.max(axis=0, out=extremes[1, start // size])
@@ -109,7 +111,9 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
     is_rarer, counts = np.empty((n, len(varying)), bool), np.empty((len(starts), len(varying)))
 
     def compare_values(start: int) -> None:
-        """Mark the larger values of a chunk of rows, and count them; note a chunk with a third value."""
+        """Mark and count the larger value of each feature in the chunk of rows that begins at row ``start``; record the chunk as
+        failed if a feature has a third value.
+        """
         chunk = X[start : start + size]
         is_high = high == chunk
         if not (is_high | (low == chunk)).all():
@@ -127,7 +131,9 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
 
 
 def check_float32_rows(X: Any, kernel: Kernel) -> CheckedFloat32Rows | None:
-    """Return rows X, float64 [n, d] or CSR, in float32, dense or sparse; None if too many of them are far from the mean."""
+    """Convert rows X, float64 [n, d] or CSR, to float32, and mark rows for which float32 is accurate enough, because they are
+    near the mean. Return None if more than a twentieth of the rows are too far from it.
+    """
     n, d = X.shape
     if sparse.issparse(X) and X.nnz >= n * (d - _MIN_ZEROS):
         X = to_dense(X)
@@ -144,7 +150,9 @@ def check_float32_rows(X: Any, kernel: Kernel) -> CheckedFloat32Rows | None:
 
 @np.errstate(over="ignore", invalid="ignore")  # rows that are too far may overflow
 def make_float32_rows(X: Any, kernel: Kernel) -> tuple[Float32Rows, np.ndarray]:
-    """Convert rows X, an array or CSR, to float32; return them with their squared norms, float64 [n]."""
+    """Convert rows X, an array or CSR matrix [n, d], to float32, in the layout for products in tiles; return them with their
+    squared norms, float64 [n].
+    """
     (n, d), squares, single = X.shape, compute_squared_norms(X), np.float32
     if sparse.issparse(X):
         parts = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data.astype(single, copy=False)
@@ -156,7 +164,7 @@ def make_float32_rows(X: Any, kernel: Kernel) -> tuple[Float32Rows, np.ndarray]:
 
 
 def to_csr(X: np.ndarray) -> Any:
-    """Convert an array [n, d] of numbers or bool to a CSR array of float64."""
+    """Convert an array [n, d] of numbers or bool to a CSR array of float64 that stores only nonzero values."""
     positions = np.flatnonzero(X)
     rows, columns = np.divmod(positions, X.shape[1])
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=X.shape[0]))])
@@ -164,7 +172,8 @@ def to_csr(X: np.ndarray) -> Any:
 
 
 def write_kernel_block(left: Float32Rows, right: Float32Rows, out: np.ndarray, for_each: ForEach = call_for_each) -> None:
-    """Write the kernel values of all rows on the left with all on the right into ``out``, float32 [m, n]. O(m n d), in tiles.
+    """Write the kernel values of the rows ``left`` [m, d] with the rows ``right`` [n, d] into ``out``, float32 [m, n]. They are
+    computed in tiles, possibly in several threads (``for_each``). O(m n d).
 
     If both sides are the same object, values below the diagonal are mirrored where that is faster than computing them.
     """
@@ -175,7 +184,7 @@ def write_kernel_block(left: Float32Rows, right: Float32Rows, out: np.ndarray, f
     size = _choose_item_rows(left, right) if by_rows else _choose_item_rows(right, left)
 
     def write_item(start: int) -> None:
-        """Write the kernel values of one item: a range of rows, or of columns."""
+        """Write the kernel values for one part of the work: the rows, or the columns, that begin at position ``start``."""
         first, last = (0, start + size) if is_mirrored else (0, right.n_rows) if by_rows else (start, start + size)
         columns = right_side.slice_rows(first, last)
         for rows, column, tile in iter_product_tiles(left, columns, *((start, start + size) if by_rows else (0, left.n_rows))):
@@ -190,11 +199,13 @@ def write_kernel_block(left: Float32Rows, right: Float32Rows, out: np.ndarray, f
 def add_kernel_products(
     left: Float32Rows, right: Float32Rows, coefficients: np.ndarray, out: np.ndarray, for_each: ForEach = call_for_each
 ) -> None:
-    """Add K c to ``out`` float64 [m], with K the kernel values of the left with the right rows, and c float64 [n]. O(m n d)."""
+    """Add kernel sums to ``out`` float64 [m]: for each row of ``left``, the sum over the rows of ``right`` of their kernel value
+    times its coefficient in ``coefficients`` float64 [n]. O(m n d), in tiles.
+    """
     right_side, c, size = make_right_side(right), coefficients.astype(np.float32), _choose_item_rows(left, right)
 
     def add_item(start: int) -> None:
-        """Add the products of one range of rows."""
+        """Add the kernel sums of the range of rows that begins at position ``start``."""
         for rows, first, tile in iter_product_tiles(left, right_side, start, start + size):
             _add_tile_products(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
 
@@ -202,13 +213,17 @@ def add_kernel_products(
 
 
 def _choose_item_rows(left: Float32Rows, right: Float32Rows) -> int:
-    """Return how many left rows form one item of a loop; it does not depend on the number of threads, so that results do not."""
+    """Return how many rows of ``left`` a thread processes at a time, in products with ``right``. It does not depend on the number
+    of threads, so that results do not either.
+    """
     min_rows, size = _MIN_ITEM_ROWS[not left.dense.shape[1]], max(left.n_rows // _ITEMS, _MIN_ITEM_VALUES // max(right.n_rows, 1))
     return max(size - size % _MIN_ITEM_ROWS[0], min_rows)
 
 
 def make_right_side(rows: Float32Rows) -> Float32Rows:
-    """Return the rows in the form that products need on the right: for the Gaussian kernel, products are squared distances."""
+    """Return the rows in the layout that the right-hand side of a product needs. For the Gaussian kernel, products with them are
+    then squared distances.
+    """
     if rows.kernel.kind != RBF:
         return rows
     if not rows.dense.shape[1]:
@@ -219,7 +234,9 @@ def make_right_side(rows: Float32Rows) -> Float32Rows:
 
 
 def iter_product_tiles(left: Float32Rows, right: Float32Rows, start: int, stop: int) -> Iterator[tuple[slice, int, np.ndarray]]:
-    """Yield tiles: a slice of the left rows from ``start`` to ``stop``, the position of the first right row, and the products.
+    """Yield tiles of inner products (for the Gaussian kernel, squared distances) between the rows ``start`` to ``stop`` of
+    ``left`` and all rows of ``right``: the slice of left rows, the position of the tile's first right row, and the values [rows,
+    columns].
 
     The tile is [rows, columns] of the right rows from that position on. The next tile reuses its memory.
     """
@@ -257,7 +274,9 @@ def iter_product_tiles(left: Float32Rows, right: Float32Rows, start: int, stop: 
 
 @compiled(nogil=True)
 def _mirror_values(values: np.ndarray, start: int, stop: int, first: int, last: int) -> None:
-    """Copy values below the diagonal of a square matrix, in a range of rows and of columns, to above the diagonal."""
+    """Copy values from below the diagonal of the square matrix ``out`` to above it, for the rows ``start`` to ``stop`` and the
+    columns ``first`` to ``last`` (exclusive).
+    """
     flat, n = values.ravel(), np.uint64(len(values))
     for j in range(first, last):
         i = max(start, j + 1)
@@ -270,7 +289,9 @@ def _mirror_values(values: np.ndarray, start: int, stop: int, first: int, last: 
 def _write_panel(
     starts: np.ndarray, indices: np.ndarray, values: np.ndarray, first: int, last: int, panel_rows: np.ndarray, panel: np.ndarray
 ) -> None:
-    """Write rows of a CSR matrix into the columns of ``panel``: feature j into its row ``panel_rows[j]``, which is set if 0."""
+    """Write the rows ``first`` to ``last`` of a CSR matrix (``starts``, ``indices``, ``values``) into the dense array ``panel``,
+    where each is a column. Feature j gets the panel's row ``panel_rows[j]``, which is assigned if it is 0 so far.
+    """
     size = 0
     for i in range(first, last):
         for k in range(starts[i], starts[i + 1]):
@@ -296,7 +317,8 @@ def _write_sparse_products(
     weights: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the products of a range of CSR rows with the columns of ``panel``, plus the squared norms of both, into ``out``.
+    """Write the inner products of the CSR rows ``start`` to ``stop`` with the rows in the columns of the dense ``panel`` into
+    ``out``, plus the squared norms of both, if these are passed (for the Gaussian kernel).
 
     ``panel`` is [features, columns], ``panel_rows`` the panel's row of each feature, or 0 if the panel lacks it, and ``out`` is
     [rows, columns]. ``hits`` and ``weights`` are scratch memory.
@@ -326,7 +348,9 @@ def _write_sparse_products(
 
 @compiled(nogil=True, fastmath=FAST)
 def _add_tile_products(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
-    """Add K c to ``out`` [m], with K the kernel values of a tile of products [m, n or more], and c float32 [n]."""
+    """Add kernel sums to ``out`` [m]: convert a tile of ``products`` [m, n or more] to kernel values K [m, n], and add K times
+    ``coefficients`` float32 [n].
+    """
     scale, n = np.float32(-kernel.gamma * LOG2E), len(coefficients)
     for i in range(len(products)):
         row, total = products[i], np.float32(0.0)
@@ -341,7 +365,9 @@ def _add_tile_products(kernel: Kernel, products: np.ndarray, coefficients: np.nd
 
 @compiled(nogil=True, fastmath=FAST)
 def _write_tile_values(kernel: Kernel, products: np.ndarray, n: int, start: int, first: int, out: np.ndarray) -> None:
-    """Write the kernel values of a tile of products [m, n or more] into ``out``, from row ``start`` and column ``first`` on."""
+    """Convert the first ``n`` columns of a tile of ``products`` [m, n or more] to kernel values, and write them into the matrix
+    ``out``, at row ``start`` and column ``first``.
+    """
     scale = np.float32(-kernel.gamma * LOG2E)
     for i in range(len(products)):
         row, to = products[i], out[start + i, first : first + n]

@@ -45,18 +45,24 @@ class NormedRows:
 
     @cached_property
     def by_feature(self) -> Any:
-        """The rows, stored feature by feature: a contiguous array [d, n], or a CSC array [n, d]."""
+        """The same rows stored feature by feature, for fast products: a contiguous array [d, n], or a CSC array [n, d] if they
+        are sparse.
+        """
         return self.X.tocsc() if sparse.issparse(self.X) else np.ascontiguousarray(self.X.T)
 
     @cached_property
     def tiles(self) -> list[tuple[int, NormedRows]]:
-        """The rows, split into tiles: the position of each tile's first row, and its rows."""
+        """The rows split into parts that fit into the processor's cache, as pairs of the position of the first row and the
+        rows.
+        """
         size = _SPARSE_TILE_SHAPE[1] if sparse.issparse(self.X) else _DENSE_TILE_SIZE
         return [(first, self[first : first + size]) for first in range(0, len(self), size)]
 
 
 def to_clean_csr(X: Any) -> Any:
-    """Return a CSR copy of X without duplicate entries and stored zeros; raise a ValueError if it has 2^31 features."""
+    """Return a copy of X as a CSR array without duplicate entries and stored zeros. Raise a ValueError if it has 2^31 features or
+    more.
+    """
     if X.shape[1] >= 2**31:
         raise ValueError(f"X has {X.shape[1]:,} features, but must have fewer than 2^31: hash them into fewer")
     X = sparse.csr_array(X, copy=True)
@@ -66,19 +72,19 @@ def to_clean_csr(X: Any) -> Any:
 
 
 def compute_squared_norms(X: Any) -> np.ndarray:
-    """Return the squared norm of each row, float64 [n]; the rows are an array or a CSR matrix."""
+    """Return the squared Euclidean norm of each row of X, an array or CSR matrix [n, d], as float64 [n]."""
     if sparse.issparse(X):
         return sparse.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
     return np.einsum("ij,ij->i", X, X)
 
 
 def to_dense(X: Any) -> np.ndarray:
-    """Return rows as an array, whether they are an array or a sparse matrix."""
+    """Return the rows X as a dense array; an array is returned unchanged, and a sparse matrix converted."""
     return X.toarray() if sparse.issparse(X) else X
 
 
 def compute_self_kernels(rows: NormedRows, kernel: Kernel) -> np.ndarray:
-    """Return the kernel value of each row with itself, float64 [n]."""
+    """Return the kernel value of each row with itself, k(x, x), as float64 [n]."""
     if kernel.kind == RBF:
         return np.ones(len(rows))
     values, unused = rows.squares[np.newaxis].copy(), np.empty(0)
@@ -88,7 +94,7 @@ def compute_self_kernels(rows: NormedRows, kernel: Kernel) -> np.ndarray:
 
 @np.errstate(over="ignore", invalid="ignore")  # huge rows have infinite distances
 def compute_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: np.ndarray | None = None) -> np.ndarray:
-    """Return the kernel values of rows A [m, d] with rows B [k, d], float64 [m, k]. O(m k d).
+    """Return the kernel values of the rows A [m, d] with the rows B [k, d], float64 [m, k], computed in float64. O(m k d).
 
     If A is B, the values are symmetric. The result may use the ``memory``, float64 with m k numbers or more.
     """
@@ -103,7 +109,9 @@ def compute_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: 
 
 
 def _find_far_rows(A: NormedRows, B: NormedRows, kernel: Kernel) -> np.ndarray:
-    """Return the positions, int64, of rows in A too far from 0 for distances from products; all rows if B has such a row."""
+    """Return the positions, int64, of rows of A that are so far from 0 that Gaussian kernel values computed from inner products
+    would be inaccurate. If a row of B is that far, all rows of A are returned.
+    """
     if kernel.kind != RBF:
         return np.arange(0)
     if not kernel.gamma * B.squares.max(initial=0.0) <= _MAX_SQUARED_NORM:
@@ -112,7 +120,7 @@ def _find_far_rows(A: NormedRows, B: NormedRows, kernel: Kernel) -> np.ndarray:
 
 
 def _compute_products(A: NormedRows, B: NormedRows, memory: np.ndarray | None) -> np.ndarray:
-    """Return the inner products of rows A with rows B, float64 [m, k], in the ``memory`` if it is given."""
+    """Return the inner products of the rows A with the rows B, float64 [m, k], stored in ``memory`` if it was passed."""
     out = np.empty((len(A), len(B))) if memory is None else memory[: len(A) * len(B)].reshape(len(A), len(B))
     if not (sparse.issparse(A.X) and sparse.issparse(B.X)):
         if sparse.issparse(A.X) or sparse.issparse(B.X):
@@ -137,7 +145,9 @@ def _add_sparse_products(
     entries: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Add the inner products of the rows of a CSR matrix with those of a CSC matrix to ``out``, feature by feature."""
+    """Add the inner products of two sets of sparse rows to ``out`` [m, k]: m rows in CSR form (``starts``, ``indices``,
+    ``values``), and k rows in CSC form (``feature_starts``, ``members``, ``entries``).
+    """
     for i in range(len(out)):
         row = out[i]
         for t in range(starts[i], starts[i + 1]):
@@ -147,7 +157,9 @@ def _add_sparse_products(
 
 
 def _compute_from_differences(A: NormedRows, B: NormedRows, gamma: float) -> np.ndarray:
-    """Return the values of the Gaussian kernel, float64 [m, k], from differences of features, which do not cancel."""
+    """Return the Gaussian kernel values of the rows A with the rows B, float64 [m, k], computed from differences of features.
+    Unlike inner products, these lose no digits for large values.
+    """
     columns = np.ascontiguousarray(to_dense(B.X).T) if sparse.issparse(B.X) else B.by_feature
     values = np.empty((len(A), len(B)))
     _write_from_differences(np.require(to_dense(A.X), np.float64, ["C", "W"]), columns, gamma, values)
@@ -156,7 +168,9 @@ def _compute_from_differences(A: NormedRows, B: NormedRows, gamma: float) -> np.
 
 @compiled(nogil=True, fastmath=FAST)
 def _write_from_differences(rows: np.ndarray, columns: np.ndarray, gamma: float, out: np.ndarray) -> None:
-    """Write the Gaussian kernel values of rows [m, d] with ``columns`` [d, k], which are stored by feature, into ``out``."""
+    """Write the Gaussian kernel values of ``rows`` [m, d] with k rows into ``out`` [m, k], computed from differences of features.
+    The k rows are stored feature by feature in ``columns`` [d, k].
+    """
     n, d = out.shape[1], rows.shape[1]
     distances = np.empty(n)
     for i in range(len(rows)):
@@ -166,11 +180,13 @@ def _write_from_differences(rows: np.ndarray, columns: np.ndarray, gamma: float,
 
 
 def write_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, out: np.ndarray, for_each: ForEach = call_for_each) -> None:
-    """Write the values of `compute_kernel_values` into ``out``, float32 [m, k], tile by tile, with exponentials in float32."""
+    """Write the kernel values of the rows A [m, d] with the rows B [k, d] into ``out``, float32 [m, k], tile by tile and possibly
+    in several threads (``for_each``). Products are float64, exponentials float32.
+    """
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
     def write_rows(start: int) -> None:
-        """Write the kernel values of one range of rows."""
+        """Write the kernel values of the range of rows that begins at row ``start``."""
         rows = A[start : start + size]
         memory = _allocate_tile(len(rows), tiles)
         for first, columns in tiles:
@@ -186,7 +202,9 @@ def write_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, out: np.nd
 def _write_tile(
     products: np.ndarray, squares: np.ndarray, other_squares: np.ndarray, kernel: Kernel, start: int, first: int, out: np.ndarray
 ) -> None:
-    """Write the kernel values of a tile of products [m, k] into ``out``, from row ``start`` and column ``first`` on."""
+    """Convert a tile of inner ``products`` [m, k] to kernel values, and write them into the matrix ``out``, at row ``start`` and
+    column ``first``. ``squares`` [m] and ``other_squares`` [k] are squared norms.
+    """
     n, scale = products.shape[1], -kernel.gamma * LOG2E
     for i in range(len(products)):
         row, to, square = products[i], out[start + i, first : first + n], squares[i]
@@ -201,11 +219,13 @@ def _write_tile(
 def add_kernel_sums(
     A: NormedRows, B: NormedRows, coefficients: np.ndarray, kernel: Kernel, out: np.ndarray, for_each: ForEach = call_for_each
 ) -> None:
-    """Add K c to ``out`` float64 [m, ...], for kernel values K of A [m, d] and B [k, d], and c float64 [k, ...]. O(m k d)."""
+    """Add kernel sums to ``out`` float64 [m, ...]: for each row of A [m, d], the sum over the rows of B [k, d] of their kernel
+    value times the row of ``coefficients`` float64 [k, ...]. O(m k d).
+    """
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
     def add_rows(start: int) -> None:
-        """Add the sums of one range of rows."""
+        """Add the kernel sums of the range of rows that begins at row ``start``."""
         raise_if_stopped()
         rows, sums = A[start : start + size], out[start : start + size]
         memory = _allocate_tile(len(rows), tiles)
@@ -216,15 +236,19 @@ def add_kernel_sums(
 
 
 def _choose_tile_rows(rows: NormedRows) -> int:
-    """Return the number of rows of a tile."""
+    """Return the number of rows in a tile of kernel values, which is smaller for sparse rows."""
     return _SPARSE_TILE_SHAPE[0] if sparse.issparse(rows.X) else _DENSE_TILE_SIZE
 
 
 def _choose_tiles(rows: NormedRows, columns: NormedRows) -> list[tuple[int, NormedRows]]:
-    """Return the column tiles for kernel values of ``rows`` with ``columns``: only one if there are few values."""
+    """Return the tiles into which ``columns`` are split for kernel values with ``rows``, as pairs of the first position and the
+    rows; only one tile if there are few values.
+    """
     return [(0, columns)] if len(rows) * len(columns) <= _MAX_VALUES_AT_ONCE else columns.tiles
 
 
 def _allocate_tile(rows: int, tiles: list[tuple[int, NormedRows]]) -> np.ndarray:
-    """Return memory for tiles with this many rows, which all of them share: the system would zero new memory for each tile."""
+    """Return memory for one tile of kernel values with this number of ``rows``, which all ``tiles`` use one after the other: the
+    operating system would zero new memory each time.
+    """
     return np.empty(rows * max((len(tile) for _, tile in tiles), default=0))
