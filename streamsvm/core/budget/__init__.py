@@ -12,7 +12,8 @@ __all__ = ["Merge", "Projection", "Refusal", "Removal", "Strategy", "choose_stra
 
 
 def choose_strategy(kernel: str, maintenance: Strategy | None) -> Strategy:
-    """Return the strategy ``maintenance``, or in place of None the default: `Merge` for the kernel ``"rbf"``, else `Projection`.
+    """Return the strategy that keeps a kernel model within its budget of support vectors: ``maintenance``, or the default if it
+    is None, which is `Merge` for the Gaussian kernel (``"rbf"``) and `Projection` for other kernels.
 
     Raises
     ------

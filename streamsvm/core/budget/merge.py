@@ -27,7 +27,9 @@ _tables = Intrinsic(
 
 @compiled
 def _select_vector_to_merge(block: np.ndarray) -> int:
-    """Return the slot of the support vector to merge, and write its kernel values and distances to ``kernel_rows[2:]``."""
+    """Return the index (slot) of the support vector with the smallest coefficient, and write its kernel values and squared
+    distances to all support vectors into the array ``kernel_rows`` (rows 2 and 3) of ``block``, the learner's memory (uint8).
+    """
     slot = find_smallest_coefficient(block)
     compute_slot_kernels(block, slot)
     return slot
@@ -35,9 +37,9 @@ def _select_vector_to_merge(block: np.ndarray) -> int:
 
 @compiled
 def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Merge the support vector with the smallest coefficient into its best partner, for a single output. O(B d).
-
-    Returns 1 after a merge. If no other coefficient has the same sign, projects it onto the nearest vector and returns 0.
+    """Merge the support vector with the smallest coefficient into the partner for which this changes the model least, for a model
+    with one decision value, and return 1. If no other coefficient has its sign, project it onto the nearest support vector, and
+    return 0. ``block`` is the learner's memory (uint8), changed in place; ``random`` is not used. O(B d).
     """
     v, first = views(block), _select_vector_to_merge(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
@@ -51,9 +53,9 @@ def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 
 @compiled
 def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Merge the support vector with the shortest coefficient vector, for several outputs; see `merge_smallest`.
-
-    O(B (d + outputs)).
+    """Merge the support vector with the shortest coefficient vector into the partner for which this changes the model least, for
+    a model with several decision values, and return 1. Without a suitable partner, project it onto the nearest support vector,
+    and return 0. ``block`` is the learner's memory (uint8), changed in place; ``random`` is not used. O(B (d + outputs)).
     """
     v, first = views(block), _select_vector_to_merge(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
@@ -68,7 +70,9 @@ def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa
 
 @compiled
 def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> int:
-    """Merge two support vectors at a position from 0 (the first) to 1 (the partner), given distances in ``kernel_rows[3]``.
+    """Merge two support vectors, given by their indices (slots) ``first`` and ``partner``, into one on the line between them: at
+    ``position`` 0 it is the first, at 1 the partner. ``block`` is the learner's memory (uint8), changed in place, with the
+    squared distances of the first one in ``kernel_rows[3]``. Returns 1.
 
     The merged vector takes the slot of the partner. Returns 1.
     """
@@ -91,7 +95,9 @@ def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> i
 
 @compiled
 def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
-    """Remove a support vector whose coefficient has a sign of its own, and project it onto the nearest one. Returns 0.
+    """Remove the support vector with the index ``slot``, which cannot be merged with any other, and add its coefficient, times
+    their kernel value, to that of the nearest support vector. ``block`` is the learner's memory (uint8), changed in place.
+    Returns 0, because nothing is merged.
 
     Of all changes that do not move another support vector, this one degrades the model least: by |a|^2 (1 - kappa^2).
     """
@@ -162,9 +168,13 @@ class Merge(Strategy):
         check_one_of("search", self.search, SEARCHES)
 
     def event(self, shared: bool) -> Event:
-        """Return the compiled function that merges two support vectors."""
+        """Return the compiled function that merges two support vectors of a model into one: the variant for several decision
+        values that share the support vectors if ``shared``, else the variant for a single one.
+        """
         return _merge_smallest_shared if shared else merge_smallest
 
     def options(self) -> tuple[int, int]:
-        """Return the address of the tables, and the search as one of the numbers in ``SEARCHES``."""
+        """Return two integers for the compiled function of this strategy: the memory address of the precomputed tables, and the
+        number of the search method (see ``SEARCHES``).
+        """
         return load_tables().ctypes.data, SEARCHES[self.search]

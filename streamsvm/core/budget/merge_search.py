@@ -41,7 +41,8 @@ _TABLE_ERROR = np.float32(2e-5)  # relative error of the difference of two inter
 
 
 def make_golden_section(objective: Any) -> Any:
-    """Compile a golden section search that maximises an objective.
+    """Return a compiled golden section search, which finds the position h in [0, 1] that maximises the compiled function
+    ``objective(problem, q, h)``.
 
     The returned function ``search(problem, q, centre, precision)`` returns the position h in [0, 1] where
     ``objective(problem, q, h)`` is largest (Glasmachers and Qaadan 2018, algorithm 1, line 8). Ties go right, where the larger
@@ -71,7 +72,10 @@ def make_golden_section(objective: Any) -> Any:
 
 @compiled
 def _compute_merged_coefficient(problem: tuple[float], q: float, h: float) -> float:
-    """Return the coefficient of a vector merged at h, divided by |a| + |b|."""
+    """Return the coefficient of the support vector that a merge of two others at position ``h`` gives, divided by the sum |a| +
+    |b| of their coefficients. ``problem`` has the relative length |b| / (|a| + |b|), and ``q`` is gamma times their squared
+    distance.
+    """
     m = problem[0]
     return m * math.exp(-((1.0 - h) ** 2) * q) + (1.0 - m) * math.exp(-(h**2) * q)
 
@@ -81,7 +85,10 @@ _search_position = make_golden_section(_compute_merged_coefficient)
 
 @compiled
 def find_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
-    """Return the best position h of a merge: 1 is at the partner, 0 at the vector with the smaller coefficient."""
+    """Return the best position h in [0, 1] for the merge of two support vectors: 0 is at the one with the smaller coefficient, 1
+    at the other. ``search`` is the number of the method, ``tables`` are from `load_tables`, ``m`` is the larger coefficient's
+    share of |a| + |b|, and ``q`` is gamma times their squared distance.
+    """
     if search <= GSS_PRECISE:
         return _search_position((m,), q, m, PRECISIONS[search])
     return interpolate_table(tables[0], m, q)
@@ -89,14 +96,19 @@ def find_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
 
 @compiled
 def _compute_relative_lengths(a: float, b: float) -> tuple[float, float]:
-    """Return m and 1 - m for two coefficients. 1 - m is exact, at least 1e-100, even if m is rounded to 1."""
+    """Return the share m of the larger one of two coefficients ``a`` and ``b`` in |a| + |b|, and 1 - m. The latter is exact and
+    at least 1e-100, even if m is rounded to 1.
+    """
     larger, smaller = max(abs(a), abs(b)), min(abs(a), abs(b))
     return larger / (larger + smaller), max(smaller / (larger + smaller), 1e-100)
 
 
 @compiled
 def _compute_degradation_at(m: float, one_minus_m: float, q: float, h: float) -> float:
-    """Return the squared weight degradation of a merge at h, divided by the square of the smaller coefficient."""
+    """Return the weight degradation (squared change of the model) by a merge of two support vectors at position ``h``, divided by
+    the square of the smaller coefficient. ``m`` and ``one_minus_m`` are the shares of the larger and the smaller coefficient in
+    |a| + |b|, and ``q`` is gamma times their squared distance.
+    """
     ratio = m / one_minus_m
     return compute_degradation_compiled(1.0, ratio**2, ratio, q, h)
 
@@ -105,10 +117,9 @@ def _compute_degradation_at(m: float, one_minus_m: float, q: float, h: float) ->
 def _compute_scaled_distances(
     coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> int:
-    """Write the scaled squared distance u^2 = (q / (1 + q))^2 of each candidate into ``out``, and return the index of the
-    minimum.
-
-    It is infinite for the vector in slot ``first`` itself, and for those with a coefficient of another sign.
+    """Write u^2 with u = q / (1 + q) and q = ``gamma`` times ``distances`` (squared, to the support vector with the index
+    ``first``) into ``out`` for each of ``n`` support vectors, and return the index of the minimum. It is infinite for the first
+    one itself, and where the sign of the coefficient is not ``sign``.
     """
     one = np.float32(1.0)
     for k in range(n):
@@ -127,7 +138,9 @@ def _compute_scaled_distances(
 
 @compiled
 def _find_distance_limit(ratios: np.ndarray, degradation: float) -> np.float32:
-    """Return the largest scaled squared distance u^2 at which a candidate can have at most this degradation.
+    """Return the largest scaled squared distance u^2 (with u = q / (1 + q)) at which the merge of two support vectors can change
+    the model by at most ``degradation``, relative to the smaller squared coefficient. ``ratios`` is the second one of the tables
+    from `load_tables`.
 
     The smallest degradation for any u is that of m = 1/2, which grows with u.
     """
@@ -145,7 +158,9 @@ def _find_distance_limit(ratios: np.ndarray, degradation: float) -> np.float32:
 
 @compiled
 def _drop_above(values: np.ndarray, limit: np.float32, n: int) -> int:
-    """Set values above the limit to infinity, and return the number of the others."""
+    """Replace those of the first ``n`` ``values`` that exceed ``limit`` by infinity, in place, and return how many do not exceed
+    it.
+    """
     n_left = 0
     for k in range(n):
         n_left += values[k] <= limit
@@ -155,7 +170,8 @@ def _drop_above(values: np.ndarray, limit: np.float32, n: int) -> int:
 
 @compiled
 def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) -> int:
-    """Return the slot of the best merge partner by interpolating the tables, or -1 without candidates; see `find_partner`.
+    """Return the index (slot) of the best merge partner of the support vector with the index ``first``, by interpolation in the
+    precomputed ``tables``; -1 if no other coefficient has its sign. ``block`` is the learner's memory (uint8).
 
     Most candidates are too far away to be better than the nearest one, and are not looked up.
     """
@@ -191,7 +207,9 @@ def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) ->
 
 @compiled
 def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the slot of the best merge partner for the support vector in slot ``first``: least degradation, oldest of ties.
+    """Return the index (slot) of the support vector whose merge with that at index ``first`` changes a model with one decision
+    value least; the oldest one in a tie, and -1 if no other coefficient has the same sign. ``block`` is the learner's memory
+    (uint8), ``search`` the number of the method, ``tables`` are from `load_tables`.
 
     Returns -1 if no other vector has a coefficient of the same sign. ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H` or
     `LOOKUP_WD`; ``tables``, float32 [2, GRID, GRID], are those of `merge_table`. The squared distances to the first vector must
@@ -224,7 +242,10 @@ _N_COMPUTED = 8  # the degradation of this many candidates, the best by the esti
 
 @compiled
 def _compute_merged_norm(problem: tuple[float, float, float], q: float, h: float) -> float:
-    """Return the squared length of the merged coefficient vector. The degradation is smallest where it is largest."""
+    """Return the squared length of the coefficient vector that a merge at position ``h`` gives for several decision values.
+    ``problem`` has |a|^2, |b|^2 and a.b of the two coefficient vectors, and ``q`` is gamma times the squared distance. The best
+    position maximises it.
+    """
     a, b, ab = problem
     k_a, k_b = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q)
     return a * k_a**2 + b * k_b**2 + 2.0 * ab * k_a * k_b
@@ -235,7 +256,9 @@ _search_shared_position = make_golden_section(_compute_merged_norm)
 
 @compiled
 def _find_position_by_mean_shift(a: float, b: float, ab: float, q: float) -> float:
-    """Return the best position by a fixed-point iteration as in mean shift, accelerated by the secant method.
+    """Return the best position h in [0, 1] for the merge of two support vectors, by a fixed-point iteration accelerated by the
+    secant method. ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their coefficient vectors, and ``q`` is gamma times their
+    squared distance.
 
     Where the derivative vanishes, h is the partner's part of the merged squared length. The iteration starts at h = 1, because
     the partner's mode is the higher one. Secant steps are used if they are not too long.
@@ -260,7 +283,10 @@ def _find_position_by_mean_shift(a: float, b: float, ab: float, q: float) -> flo
 
 @compiled
 def find_shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
-    """Return the best position h of a merge for several outputs, from |a|^2, |b|^2 >= |a|^2, a.b > 0 and q."""
+    """Return the best position h in [0, 1] for the merge of two support vectors in a model with several decision values.
+    ``search`` is the number of the method, ``tables`` are from `load_tables`; ``a``, ``b`` (>= a) and ``ab`` (> 0) are |a|^2,
+    |b|^2 and a.b of their coefficient vectors, and ``q`` is gamma times their squared distance.
+    """
     if search <= GSS_PRECISE:
         return _search_shared_position((a, b, ab), q, (b + ab) / (a + b + 2.0 * ab), PRECISIONS[search])
     if search == LOOKUP_H:
@@ -271,7 +297,10 @@ def find_shared_position(search: int, tables: np.ndarray, a: float, b: float, ab
 
 @compiled(fastmath=FAST)
 def _compute_products(coefficients: np.ndarray, n_outputs: int, first: int, n: int, out: np.ndarray) -> None:
-    """Write the products a.b of the first vector's coefficients with those of all vectors into ``out``, float32 [n]."""
+    """Write the dot product of the coefficient vector of the support vector at index ``first`` with that of each of ``n`` support
+    vectors into ``out``, float32 [n]. ``coefficients`` has a row for the last and one for the average iterate of each output;
+    only the former, every other one of ``n_outputs`` rows, count.
+    """
     for i in range(n):
         out[i] = np.float32(0.0)
     for k in range(0, n_outputs, 2):
@@ -285,7 +314,9 @@ def _compute_products(coefficients: np.ndarray, n_outputs: int, first: int, n: i
 def _estimate_degradations(
     a: np.float32, lengths: np.ndarray, products: np.ndarray, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> None:
-    """Write an estimate of the degradation for each candidate into ``out``; infinity if a.b is not positive.
+    """Write an estimate of the weight degradation (squared change of the model) by a merge with each of ``n`` candidates into
+    ``out``, float32 [n]. ``a`` and ``lengths`` are the squared lengths of their coefficient vectors, ``products`` their dot
+    products, ``distances`` the squared distances. It is infinite for candidates with a product of at most 0.
 
     It is the limit for small q, 2 q |a|^2 |b|^2 (1 - cos^2) / |a + b|^2, plus u^2 |a|^2 as for a single output, but at most
     |a|^2, the degradation of a removal.
@@ -301,13 +332,16 @@ def _estimate_degradations(
 
 @compiled(inline=True)
 def _is_less(values: np.ndarray, stamps: np.ndarray, i: int, k: int) -> bool:
-    """Return whether value i is less than value k; stamps break ties."""
+    """Return whether ``values[i]`` is less than ``values[k]`` or, if they are equal, ``stamps[i]`` (insertion number) is less
+    than ``stamps[k]``.
+    """
     return values[i] < values[k] or (values[i] == values[k] and stamps[i] < stamps[k])
 
 
 @compiled
 def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, indices: np.ndarray) -> int:
-    """Write the indices of the smallest of n values into ``indices``, int64, in order; stamps break ties.
+    """Write the indices of the smallest of the first ``n`` finite ``values`` into ``indices``, int64, in ascending order of
+    values, and return how many were written. Ties are in the order of ``stamps`` (insertion numbers).
 
     Infinite values are left out. Returns the number of indices written.
     """
@@ -333,7 +367,9 @@ def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, indices: np.n
 
 @compiled
 def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the slot of the best merge partner for several outputs (classes): least summed degradation, oldest of ties.
+    """Return the index (slot) of the support vector whose merge with that at index ``first`` changes a model with several
+    decision values least; the oldest one in a tie, and -1 without a suitable one. ``block`` is the learner's memory (uint8),
+    ``search`` the number of the method, ``tables`` are from `load_tables`.
 
     Returns -1 if the coefficients of no other vector have a positive product with those of the first one. `LOOKUP_WD` ranks the
     candidates by an estimate and computes the degradation of the best few, O(n outputs); other searches compute all.
@@ -370,6 +406,9 @@ def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, firs
 
 @compiled
 def _compute_shared_degradation(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
-    """Return the degradation of a merge at the position that the search finds."""
+    """Return the weight degradation (squared change of the model, summed over several decision values) by a merge of two support
+    vectors at the best position that the method ``search`` finds. ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their
+    coefficient vectors, and ``q`` is gamma times their squared distance.
+    """
     b, ab = np.float64(b), np.float64(ab)
     return compute_degradation_compiled(a, b, ab, q, find_shared_position(search, tables, a, b, ab, q))

@@ -39,7 +39,8 @@ _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the best positions, ``h* = argmax s``, by vectorised golden section searches on [1/2, 1].
+    """Return the best position h in [1/2, 1] for each merge of two support vectors, by vectorised golden section searches: the
+    one that maximises the merged coefficient.
 
     ``m`` and ``q`` are float64 arrays that broadcast: relative lengths in [1/2, 1], and ``gamma |x_i - x_j|^2 >= 0``. Each of the
     48 iterations reduces the interval by a factor of 0.618, to 5e-11.
@@ -66,7 +67,8 @@ def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def compute_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
-    """Return the squared weight degradation of a merge at ``h``, for numbers or arrays.
+    """Return the weight degradation (squared change of the model) by a merge of two support vectors at position ``h``, for
+    numbers or arrays. ``q`` is gamma times their squared distance.
 
     ``a``, ``b`` and ``ab`` are |a_i|^2, |a_j|^2 and a_i . a_j, where a_i and a_j are coefficients, or vectors of them for several
     outputs. ``expm1`` avoids the cancellation of the textbook formula ``a + b - |a_z|^2 + 2 ab kappa`` for small q.
@@ -85,7 +87,10 @@ compute_degradation_compiled: Callable[..., float] = compiled(compute_degradatio
 
 @compiled
 def interpolate_table(table: np.ndarray, m: float, q: float) -> float:
-    """Interpolate a table [GRID, GRID] from `load_tables` bilinearly, at m in [1/2, 1] and u = q / (1 + q)."""
+    """Interpolate ``table`` [GRID, GRID], one of those from `load_tables`, bilinearly: at the share ``m`` in [1/2, 1] of the
+    larger coefficient in |a| + |b|, and at u = q / (1 + q), where ``q`` is gamma times the squared distance of two support
+    vectors.
+    """
     x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
     # Clip the indices, so that invalid numbers cannot read outside of the table.
     i, j = max(0, min(int(x), GRID - 2)), max(0, min(int(y), GRID - 2))
@@ -99,7 +104,9 @@ _cache: dict[str, np.ndarray] = {}
 
 
 def load_tables() -> np.ndarray:
-    """Return the tables of h* and of the degradation ratio, float32 [2, GRID, GRID] over (m, u), from the package's file.
+    """Return the precomputed tables for merges of two support vectors, from a file in this package: the best position, and the
+    weight degradation divided by u^2 and the smaller squared coefficient; float32 [2, GRID, GRID], over the share m of the larger
+    coefficient and u = q / (1 + q).
 
     It is always the same array, which is never freed, because blocks contain its address.
     """
@@ -109,13 +116,15 @@ def load_tables() -> np.ndarray:
 
 
 def pack_tables(tables: np.ndarray) -> bytes:
-    """Compress the tables without loss to a quarter of their size, by second differences."""
+    """Compress ``tables``, float32 [2, GRID, GRID], without loss to about a quarter of their size (second differences, then
+    zlib), and return the bytes.
+    """
     differences = np.diff(tables.view("<i4"), n=2, axis=2, prepend=np.zeros((2, GRID, 2), "<i4"))
     return zlib.compress(differences.view(np.uint8).reshape(-1, 4).T.tobytes(), 9)
 
 
 def unpack_tables(content: bytes) -> np.ndarray:
-    """Decompress tables from the bytes that `pack_tables` returned."""
+    """Decompress the bytes that `pack_tables` returned to a read-only array of tables, float32 [2, GRID, GRID]."""
     differences = np.ascontiguousarray(np.frombuffer(zlib.decompress(content), np.uint8).reshape(4, -1).T).view("<i4")
     bits = np.cumsum(np.cumsum(differences.reshape(2, GRID, GRID), axis=2, dtype=np.int32), axis=2, dtype=np.int32)
     tables = bits.view(np.float32)
@@ -125,7 +134,9 @@ def unpack_tables(content: bytes) -> np.ndarray:
 
 @np.errstate(under="ignore")  # underflow to 0 is intended
 def compute_tables() -> np.ndarray:
-    """Compute the tables of `load_tables`. ``python release/merge_table.py`` writes them to the package's file."""
+    """Compute the tables for merges of two support vectors that `load_tables` reads from a file, float32 [2, GRID, GRID]. Only
+    the release script ``release/merge_table.py``, which writes that file, calls this.
+    """
     m = np.linspace(0.5, 1.0, GRID)[:, None]
     u = np.linspace(0.0, 1.0, GRID)[None, :]
     tables = np.empty((2, GRID, GRID))

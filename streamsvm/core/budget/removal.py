@@ -20,7 +20,9 @@ _NEVER = np.int64(2**62)  # later than any stamp
 
 @compiled
 def find_oldest_minimum(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
-    """Return the index of the minimum of ``values``, float32 [n], all at least 0. The smallest stamp breaks ties."""
+    """Return the index of the smallest of the first ``n`` ``values``, float32, all at least 0. Of several equal ones, it is the
+    one with the smallest of ``stamps`` (insertion numbers), so the oldest.
+    """
     bits = values.view(np.int32)  # non-negative floats have the order of their bits, and integers are compared in SIMD
     minimum = bits[0]
     for k in range(1, n):
@@ -36,7 +38,8 @@ def find_oldest_minimum(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
 
 @compiled(fastmath=FAST)
 def sum_squared_coefficients(coefficients: np.ndarray, n_outputs: int, n: int, out: np.ndarray) -> None:
-    """Write the sum of squared coefficients of each support vector over the outputs into ``out``, float32 [n].
+    """Write the squared length of the coefficient vector of each of ``n`` support vectors (the sum of its squared coefficients
+    over all outputs) into ``out``, float32 [n].
 
     Every other row of ``coefficients``, float64 [n_outputs or more, n or more], belongs to the last iterate; the others are
     ignored.
@@ -50,7 +53,8 @@ def sum_squared_coefficients(coefficients: np.ndarray, n_outputs: int, n: int, o
 
 @compiled
 def find_smallest_coefficient(block: np.ndarray) -> int:
-    """Return the slot with the smallest absolute coefficient, or with several outputs, with the shortest coefficient vector.
+    """Return the index (slot) of the support vector with the smallest absolute coefficient or, in a model with several decision
+    values, with the shortest coefficient vector. ``block`` is the learner's memory (uint8).
 
     The absolute coefficients, or the squared lengths, remain in ``degradations``. They are float32, and the oldest one wins ties,
     because Pegasos gives equal coefficients, except for rounding, to all rows that were never merged. O(B outputs).
@@ -67,14 +71,18 @@ def find_smallest_coefficient(block: np.ndarray) -> int:
 
 @compiled
 def _remove_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Remove the support vector with the smallest coefficient. Returns 0."""
+    """Remove the support vector with the smallest coefficient from ``block``, the learner's memory (uint8). ``random`` is not
+    used. Returns 0, because nothing is merged.
+    """
     remove_vector(block, find_smallest_coefficient(block))
     return 0
 
 
 @compiled
 def _remove_random(block: np.ndarray, random: np.uint64) -> int:
-    """Remove a support vector drawn by a random number. Returns 0."""
+    """Remove the support vector that the random number ``random`` (uint64) selects from ``block``, the learner's memory (uint8).
+    Returns 0, because nothing is merged.
+    """
     remove_vector(block, np.int64(random % np.uint64(views(block).header[0]["n_support"])))
     return 0
 
@@ -113,7 +121,9 @@ class Removal(Strategy):
         check_one_of("which", self.which, _EVENTS)
 
     def event(self, shared: bool) -> Event:  # noqa: ARG002
-        """Return the compiled function that removes a support vector."""
+        """Return the compiled function that removes the support vector with the smallest coefficient, or a random one, depending
+        on ``which``. It is the same for one and for several decision values (``shared``).
+        """
         return _EVENTS[self.which]
 
 
@@ -125,7 +135,10 @@ _LARGEST_PROJECTION = 1e3
 
 @compiled(fastmath=FAST)
 def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Remove the support vector with the smallest coefficient, and project it onto all others. Returns 0."""
+    """Remove the support vector with the smallest coefficient from ``block``, the learner's memory (uint8), and change the
+    coefficients of all others so that the model changes least (projection onto their span). ``random`` is not used. Returns 0,
+    because nothing is merged.
+    """
     slot = find_smallest_coefficient(block)
     v = views(block)
     h = v.header[0]
@@ -190,5 +203,7 @@ class Projection(Strategy):
     needs_gram = True
 
     def event(self, shared: bool) -> Event:  # noqa: ARG002
-        """Return the compiled function that projects and removes a support vector."""
+        """Return the compiled function that removes the support vector with the smallest coefficient and projects it onto all
+        others. It is the same for one and for several decision values (``shared``).
+        """
         return _project_smallest

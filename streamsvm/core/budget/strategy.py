@@ -58,7 +58,8 @@ class Strategy:
     merges: ClassVar[bool] = False
 
     def event(self, shared: bool) -> Event | None:
-        """Return the compiled function that reduces a store to its budget; None if the strategy does not maintain a budget.
+        """Return the compiled function that reduces a model with one support vector too many to its budget, such as by a merge or
+        a removal; None if the strategy does not do so, and models refuse further rows instead.
 
         Parameters
         ----------
@@ -73,7 +74,9 @@ class Strategy:
         raise NotImplementedError(f"{type(self).__name__} has no event")
 
     def options(self) -> tuple[int, int]:
-        """Return two numbers from 0 to 2^64 - 1, which the event can read from ``views(block).cache[0]["options"]``."""
+        """Return two integers from 0 to 2^64 - 1 for the compiled function of this strategy, which are stored in the model's
+        memory block: ``views(block).cache[0]["options"]``.
+        """
         return 0, 0
 
 
@@ -90,7 +93,9 @@ class Refusal(Strategy):
     """
 
     def event(self, shared: bool) -> None:  # noqa: ARG002
-        """Return None. The learner removes the support vector beyond the budget again before it raises the error."""
+        """Return None, because this strategy has no function that reduces a model to its budget: the learner refuses a row that
+        exceeds the budget, and raises an error.
+        """
         return
 
 
@@ -99,7 +104,8 @@ _call = make_caller(_ARGUMENTS, "i8")
 
 
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
-    """Write the address of the strategy's event, or 0, and its two options into the block of a store.
+    """Write the address of the compiled function of a budget maintenance ``strategy`` (0 if it has none), and the two integers of
+    its options, into the memory ``store`` of a model. Compiled code then calls the function when the model exceeds its budget.
 
     ``shared`` tells whether several outputs share the support vectors. The event is compiled at the first call. Snapshots do not
     contain the strategy.
@@ -112,7 +118,9 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
 
 @compiled(inline=True)
 def maintain_budget(block: np.ndarray, random: np.uint64) -> int:
-    """Reduce a store with budget + 1 support vectors to its budget by its strategy (see `set_strategy`), if that has an event.
+    """Reduce a model with budget + 1 support vectors to its budget by its strategy (see `set_strategy`), and return 1 if two
+    support vectors were merged, else 0. ``block`` is the learner's memory (uint8), changed in place. It does nothing without a
+    strategy.
 
     ``random`` is for randomised strategies. Returns 1 if two support vectors were merged, and 0 if not.
     """

@@ -34,7 +34,8 @@ LARGEST_COEFFICIENT = 1e40
 
 
 def allocate_block(size: int, parameters: str) -> np.ndarray:
-    """Allocate zeros, uint8 [size], aligned to a cache line.
+    """Return a new array of ``size`` zero bytes, uint8 [size], for a model's memory, aligned to a cache line. Raises ValueError
+    if memory is exhausted; the message begins with ``parameters``, the text of the parameters that the user should lower.
 
     Raises ValueError if memory is exhausted. Its message begins with ``parameters``, which the user should lower.
     """
@@ -47,18 +48,23 @@ def allocate_block(size: int, parameters: str) -> np.ndarray:
 
 
 def check_size(name: str, size: object, minimum: int) -> None:
-    """Raise ValueError with the parameter's name if a size is not an integer from ``minimum`` to 2^31 - 1."""
+    """Raise ValueError unless ``size`` is an integer from ``minimum`` to 2^31 - 1. The message contains ``name``, the parameter
+    that has this value.
+    """
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or not minimum <= size < 2**31:
         raise ValueError(f"{name} must be an integer between {minimum} and 2^31 - 1, not {size!r}")
 
 
 def round_up_to_lines(n: int) -> int:
-    """Return ``n`` rounded up to a multiple of 16, the numbers of 4 bytes in a cache line."""
+    """Return ``n``, a number of 4-byte values, rounded up to a multiple of 16, so that they fill whole cache lines of 64
+    bytes.
+    """
     return (4 * n + LINE - 1) // LINE * LINE // 4
 
 
 def choose_columns(features: int, max_features: int) -> int:
-    """Return the number of columns for which a block with this number of features has room: a power of two.
+    """Return the number of columns to allocate in a model's memory for this number of ``features``: the next power of two, at
+    least 2, but at most ``max_features`` (rounded up to a multiple of 16).
 
     So a growing block is copied a few times only, and equal models have equal blocks.
 
@@ -69,18 +75,24 @@ def choose_columns(features: int, max_features: int) -> int:
 
 
 def resolve_columns(max_features: int, columns: int | None) -> int:
-    """Return ``columns``, or ``max_features`` rounded up to whole cache lines in place of None."""
+    """Return ``columns``, the number of feature columns to allocate, or if it is None the maximum: ``max_features``, rounded up
+    to a multiple of 16.
+    """
     return round_up_to_lines(int(max_features)) if columns is None else columns
 
 
 def view_array(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
-    """Return an array inside a block (uint8 [bytes]) that begins at byte ``start``, without a copy."""
+    """Return a part of a model's memory ``block`` (uint8 [bytes]) as an array with this ``shape`` and ``dtype``, without a copy.
+    The part begins at byte ``start``.
+    """
     dtype = np.dtype(dtype)
     return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def _view_record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
-    """Return a view of the record that begins at byte ``start`` of a block, in Python and in compiled code."""
+    """Return a part of a model's memory ``block`` (uint8 [bytes]) as a record of the structured ``dtype``, without a copy. The
+    part begins at byte ``start``. It works in Python and in compiled code.
+    """
     return view_array(block, start, (1,), dtype)[0]
 
 
@@ -129,7 +141,9 @@ class Layout(Generic[V]):
 
         @lru_cache(maxsize=256)  # an ensemble has hundreds of stores with the same sizes
         def compute_offsets(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:
-            """Return the shape, dtype and offset of each array, the end of the last saved array, and the end of the block."""
+            """Return the shape, the dtype and the byte offset of each array in a memory block whose dimensions have these
+            ``sizes``, the offset where its saved arrays end, and the size of the block in bytes.
+            """
             size_of, offset, saved_end, entries = dict(zip(self.sizes, sizes, strict=True)), STATE_END, STATE_END, []
             for array in self.arrays.values():
                 shape = tuple(size_of[n] if isinstance(n, str) else n for n in array.shape)
@@ -140,7 +154,9 @@ class Layout(Generic[V]):
             return entries, saved_end, offset
 
         def views(block: np.ndarray) -> V:
-            """Return views of all arrays in a block."""
+            """Return the arrays inside a memory ``block`` (uint8 [bytes]) as a NamedTuple of views, without copies. The header at
+            the start of the block has their sizes.
+            """
             header = view_array(block, 0, (1,), self.header)
             entries = compute_offsets(*(int(header[0][name]) for name in self.sizes))[0]
             return table(header, *(np.ndarray(shape, dtype, block, at) for shape, dtype, at in entries))  # type: ignore[call-overload]
@@ -153,12 +169,15 @@ class Layout(Generic[V]):
         )
 
     def compute_nbytes(self, sizes: Mapping[str, int], saved: bool = False) -> int:
-        """Return the number of bytes of a block with these sizes, or of its ``saved`` part only."""
+        """Return the size in bytes of a memory block with this layout, or with ``saved`` of its part that snapshots contain.
+        ``sizes`` maps the names of dimensions to their lengths.
+        """
         _, saved_end, stop = self._compute_offsets(*(int(sizes[name]) for name in self.sizes))
         return saved_end if saved else stop
 
     def check(self, views: V, used: Mapping[str, int]) -> None:
-        """Raise ValueError if a saved array contains a number out of its range, or a non-zero number outside the part in use.
+        """Raise ValueError if an array of a memory block, given by its ``views``, contains a number out of its valid range, or a
+        number other than 0 in a part that is not in use. Arrays that are not saved are not checked.
 
         ``used`` maps the names of dimensions to the length that is in use. Other dimensions are used completely.
         """
@@ -217,16 +236,18 @@ class Store(Generic[V]):
 
     @classmethod
     def compute_nbytes(cls, columns: int, **parameters: int) -> int:
-        """Return the number of bytes of a store with these parameters, before it is created."""
+        """Return the size in bytes of a memory of this class with ``columns`` features and these ``parameters`` (such as budget
+        and outputs), without creating it.
+        """
         return cls._layout.compute_nbytes({**cls._compute_sizes(columns, **parameters), "columns": columns})
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of the block; the docstring of the class has the formula."""
+        """The size of this memory block in bytes. The docstring of the class has the formula."""
         return self.block.nbytes
 
     def copy_from(self, source: Any) -> None:
-        """Copy the contents of a store that may have another number of outputs or columns.
+        """Copy the contents of ``source``, a smaller memory of the same class with fewer columns or outputs, into this one.
 
         This store must have room for all outputs and columns in use. Those that the other store does not have stay unchanged.
         """
@@ -244,11 +265,13 @@ class Store(Generic[V]):
                 ours[shared] = theirs[shared]
 
     def snapshot(self) -> bytes:
-        """Return the saved part of the block as bytes, in one copy. Equal stores give equal bytes."""
+        """Return a copy of the saved part of this memory block as bytes. Equal contents give equal bytes."""
         return self._saved.tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Restore a `snapshot` of a store with the same sizes. The store changes only if all of it is valid.
+        """Replace the contents of this memory by ``snapshot``, bytes that `snapshot` of a memory with the same sizes returned.
+        Raises ValueError, and changes nothing, if they are invalid. With ``trusted``, for bytes that have never left this
+        process, only their length is checked.
 
         A ``trusted`` snapshot has never left this process, and is not checked. Otherwise, raises ValueError if the snapshot is
         corrupt or has another size or layout. The learner checks its own state.
@@ -265,24 +288,30 @@ class Store(Generic[V]):
             self.views.cache["valid"] = 0  # type: ignore[attr-defined]
 
     def _check_block(self, block: np.ndarray) -> None:
-        """Raise ValueError if a block is corrupt, because compiled code trusts the counts and indices in it."""
+        """Raise ValueError if the contents of ``block``, a memory block that was read from a file, are corrupt: compiled code
+        uses the counts and indices in it without checks.
+        """
         raise NotImplementedError
 
     def _read_header(self, block: np.ndarray, names: Iterable[str]) -> Any:
-        """Return the header of a block. Raises ValueError if one of the named sizes differs from this store's."""
+        """Return the header of ``block``, a memory block that was read from a file, as a record. Raises ValueError if one of its
+        sizes listed in ``names`` differs from that of this store.
+        """
         header = block[: self._header.nbytes].view(self._header.dtype)[0]
         self._check_sizes(header, names)
         return header
 
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
-        """Raise ValueError if one of the named sizes in a header differs from this store's."""
+        """Raise ValueError if one of the sizes listed in ``names`` in ``header`` (the header record of a saved memory block)
+        differs from that of this store.
+        """
         for name in names:
             if header[name] != self._header[name][0]:
                 raise ValueError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
 
     @property
     def used(self) -> int:
-        """The number of columns in use, one for each feature."""
+        """The number of feature columns of this memory that are in use: one for each feature seen."""
         return int(self._header["used"][0])
 
     @used.setter
@@ -300,17 +329,19 @@ class VectorStore(Store[W]):
 
     @property
     def budget(self) -> int:
-        """The maximum number of vectors after a row was learned."""
+        """The maximum number of support vectors (or landmarks) in this memory after a row was learned."""
         return int(self._header["budget"][0])
 
     @property
     def n_support(self) -> int:
-        """The number of vectors."""
+        """The current number of support vectors (or landmarks) in this memory."""
         return int(self._header["n_support"][0])
 
     @property
     def n_outputs(self) -> int:
-        """The number of outputs in use. In `SupportVectorStore`, it counts rows of coefficients, two for each class or target."""
+        """The number of rows of coefficients in use: one for each decision value, but in a `SupportVectorStore` two, for the last
+        and the average iterate.
+        """
         return int(self._header["n_outputs"][0])
 
     @n_outputs.setter
@@ -319,11 +350,13 @@ class VectorStore(Store[W]):
 
     @property
     def vectors(self) -> np.ndarray:
-        """A copy of the vectors, float32 [n_support, used]."""
+        """A copy of the support vectors (or landmarks) in this memory, float32 [n_support, features in use]."""
         return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
 
     def _check_header(self, block: np.ndarray, vectors: str, min_outputs: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
-        """Return the header of a block. Raises ValueError if it does not fit this store, or a number is out of its range.
+        """Return the header of ``block``, a memory block that was read from a file, as a record. Raises ValueError if its sizes
+        do not fit this store, if it has fewer outputs than ``min_outputs``, or if a field is out of its range in ``ranges`` (name
+        to minimum and maximum).
 
         ``vectors`` is the word for vectors in messages; ``ranges`` are those of header fields.
         """

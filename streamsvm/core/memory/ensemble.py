@@ -155,7 +155,9 @@ class ExpertSpec(NamedTuple):
     """Whether it needs matrices [features, features]."""
 
     def count_stores(self, outputs: int) -> int:
-        """Return the number of its stores: one, or one for each output of a linear expert."""
+        """Return the number of separate memories (stores) that this member of an ensemble needs: 0, 1, or for a linear model one
+        for each of ``outputs`` decision values.
+        """
         return 0 if self.store is None else outputs if self.store is WeightStore else 1
 
 
@@ -210,12 +212,16 @@ class EnsembleStore(Store[EnsembleViews]):
 
     @staticmethod
     def _compute_store_bytes(spec: ExpertSpec, columns: int) -> int:
-        """Return the number of bytes of one store of an expert, rounded up to cache lines; 0 without stores."""
+        """Return the size in bytes of one memory (store) of the ensemble's member ``spec`` for this number of feature
+        ``columns``, rounded up to whole cache lines; 0 if it needs none.
+        """
         return 0 if spec.store is None else _round_up_to_lines(spec.store.compute_nbytes(columns=columns, **spec.sizes))
 
     @property
     def used(self) -> int:
-        """The number of columns in use, one for each feature."""
+        """The number of feature columns of this memory that are in use: one for each feature seen. Setting it also sets that of
+        all members of the ensemble.
+        """
         return super().used
 
     @used.setter
@@ -231,18 +237,23 @@ class EnsembleStore(Store[EnsembleViews]):
 
     @property
     def _grouped_stores(self) -> list[Any]:
-        """All stores of experts, but one `WeightStores` for all outputs of a linear expert."""
+        """The memories (stores) of all members of the ensemble, as a list. Those of a linear member, one for each decision value,
+        are a single `WeightStores` object.
+        """
         return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
 
     def copy_from(self, source: EnsembleStore) -> None:
-        """Copy the contents of the store of another ensemble with the same experts; see `Store.copy_from`."""
+        """Copy the contents of ``source``, a smaller memory of an ensemble with the same members but fewer columns or outputs,
+        into this one.
+        """
         super().copy_from(source)
         for store, theirs in zip(self._grouped_stores, source._grouped_stores, strict=True):
             store.copy_from(theirs)
         self.used = source.used
 
     def snapshot(self) -> bytes:
-        """Return the saved contents as bytes. Equal stores give equal bytes.
+        """Return a copy of the saved contents of this memory, with those of all members of the ensemble, as bytes. Equal contents
+        give equal bytes.
 
         These are the ensemble's own arrays and the snapshot of each expert's store, each preceded by its length in 8 bytes.
         """
@@ -250,7 +261,10 @@ class EnsembleStore(Store[EnsembleViews]):
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Restore a `snapshot`; see `Store.restore`."""
+        """Replace the contents of this memory by ``snapshot``, bytes that `snapshot` returned. Raises ValueError, and changes
+        nothing, if they are invalid or of an ensemble with other members. With ``trusted``, for bytes that have never left this
+        process, contents are not checked.
+        """
         parts = _split_snapshot(snapshot, 1 + len(self._all_stores))
         before = self.block.copy()
         try:
@@ -281,12 +295,14 @@ class EnsembleStore(Store[EnsembleViews]):
 
 
 def _round_up_to_lines(nbytes: int) -> int:
-    """Round a number of bytes up to a multiple of the cache line."""
+    """Return ``nbytes``, a number of bytes, rounded up to a multiple of 64, the size of a cache line."""
     return (nbytes + LINE - 1) // LINE * LINE
 
 
 def _split_snapshot(snapshot: bytes, n_parts: int) -> list[bytes]:
-    """Split the snapshot of an ensemble into those of its stores. Raises ValueError if it is cut off, or has other experts."""
+    """Split the snapshot of an ensemble's memory into ``n_parts`` snapshots: that of its own arrays, and one for each store of
+    its members. Raises ValueError if it is cut off, or has another number of parts.
+    """
     parts, offset = [], 0
     while offset < len(snapshot):
         size = int.from_bytes(snapshot[offset : offset + 8], "little")
@@ -303,7 +319,9 @@ def _split_snapshot(snapshot: bytes, n_parts: int) -> list[bytes]:
 
 
 def _is_positive_definite(matrix: np.ndarray) -> bool:
-    """Return whether a matrix is symmetric within rounding, and has a Cholesky factor."""
+    """Return whether ``matrix`` is symmetric (within rounding) and positive definite, by an attempt at a Cholesky
+    factorisation.
+    """
     if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-9):
         return False
     try:

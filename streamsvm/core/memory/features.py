@@ -61,11 +61,12 @@ class FeatureSpace:
 
     @property
     def names(self) -> list[Hashable]:
-        """The feature name of each column."""
+        """The names of the features that have a column, as a list in the order of the columns."""
         return list(self._columns)
 
     def fill_row(self, row: np.ndarray, x: Mapping[Any, Any], learn: bool) -> bool:
-        """Write the features ``x`` into ``row`` [columns]; return whether a new name got a column.
+        """Write the values of ``x``, a dict of feature name to number, into the array ``row`` [columns], with 0 for missing
+        features. With ``learn``, new names get a column, else they are ignored. Returns whether new names got a column.
 
         New names get columns only with ``learn``. If ``row`` is too short for all names then, it is not written. Numbers that are
         not finite are not detected (call `raise_for_row` for an error that names the feature). O(features of x) if the names of
@@ -100,7 +101,8 @@ class FeatureSpace:
         return has_new_names
 
     def try_fill_row(self, row: np.ndarray, x: Mapping[Any, Any]) -> bool:
-        """Write ``x`` into ``row`` if its names are exactly the known names, at least two; return whether it did.
+        """Write the values of ``x`` into the array ``row``, quickly, if x is a dict whose names are exactly the known ones, at
+        least two. Returns False, and writes nothing, for other rows, which need `fill_row`.
 
         This is the fast path for the common case: one C call reads the values and one writes them.
         """
@@ -121,7 +123,8 @@ class FeatureSpace:
         return True
 
     def make_sparse_row(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the columns, int64 [k], and values, float32 [k], of a row's k features. O(k).
+        """Convert the row ``x``, a dict of k feature names to numbers, to arrays of column indices, int64 [k], and values,
+        float32 [k]. With ``learn``, new names get a column; otherwise the index of an unknown name is -1. O(k).
 
         Columns may repeat if names are hashed, and are -1 for names without a column. The errors are those of `fill_row`. Numbers
         that are not finite are not detected.
@@ -142,32 +145,39 @@ class FeatureSpace:
             return np.array(self._list_columns(x), np.int64), values
 
     def find_columns(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
-        """Return the column of each name of a frame, int64 [names]; -1 for a name without one. ``learn`` adds new names."""
+        """Return the column index of each of ``names``, the column names of a frame: int64 [names], with -1 for names without a
+        column. With ``learn``, new names get a column.
+        """
         names = list(names)
         if learn and not set(names) <= self._columns.keys():
             self._add_names(dict.fromkeys(names, 0.0))
         return np.array(self._list_columns(names), np.int64)
 
     def _list_columns(self, names: Iterable[Hashable]) -> list[int]:
-        """Return the column of each name, hashed if no column is left and this is the policy; -1 for a name without one."""
+        """Return the column index of each of ``names``, as a list: -1 for unknown names, or their hashed column if all columns
+        are taken and ``overflow`` is ``"hash"``.
+        """
         columns = self._columns
         if self.overflow == "hash" and len(columns) == self.max_features:
             return [columns[name] if name in columns else self._hashed_column(name) for name in names]
         return [-1 if (column := self._find_column(name)) is None else column for name in names]
 
     def _find_column(self, name: Hashable) -> int | None:
-        """Return the column of a name, or None without one."""
+        """Return the column index of a feature ``name``; None if it has no column."""
         column = self._columns.get(name)
         # Some objects that equal a plain name, such as members of an enumeration, have another hash.
         return column if column is not None or type(name) in PLAIN_TYPES else self._columns.get(_to_plain_name(name))
 
     def check_names(self, x: Mapping[Any, Any]) -> None:
-        """Raise the ValueError that learning ``x`` would raise because of a new name, without adding columns."""
+        """Raise ValueError if learning the row ``x`` would fail because of a new feature name: one that is too long, or exceeds
+        ``max_features``. No column is added.
+        """
         if not x.keys() <= self._columns.keys():
             self._check_new_names(x)
 
     def remember_order(self, names: Sequence[Hashable]) -> None:
-        """Remember the column order of a table from which the features come, if it is the first that is not the natural order.
+        """Remember ``names``, the column order of the table that rows come from, for exported models. Only the first order that
+        differs from the natural order of names (f2 before f10) is kept.
 
         Tables with more than ``2 * max_features`` columns are ignored, so that memory stays bounded.
         """
@@ -180,23 +190,27 @@ class FeatureSpace:
                 self.order = order
 
     def forget_names(self, n_known: int) -> None:
-        """Remove all names except the first ``n_known``, because the rows with the others were refused."""
+        """Remove the columns of all feature names except the first ``n_known``, because the rows that added the others were
+        refused.
+        """
         if n_known < len(self._columns):
             self._columns = {name: column for name, column in self._columns.items() if column < n_known}
             self._pick = None
 
     def _add_names(self, x: Mapping[Any, Any]) -> None:
-        """Add the new names of ``x``. All are checked before the first is added, so that a refused row adds none."""
+        """Give each new feature name of the row ``x`` a column, as far as the limit ``max_features`` allows. Raises ValueError,
+        and adds no name, if a name or a value is invalid, or if there are too many names and ``overflow`` is ``"raise"``.
+        """
         for name in self._check_new_names(x):
             self._columns[name] = len(self._columns)
             self._pick = None
 
     def _check_new_names(self, x: Mapping[Any, Any]) -> list[Hashable]:
-        """Check the new names of ``x``, and return those that get a column, in order. Raises ValueError as `fill_row` does.
+        """Return the feature names of the row ``x`` that are new and can get a column, sorted. Raises ValueError if a name is too
+        long, a value is invalid, or there are too many names and ``overflow`` is ``"raise"``.
 
-        Other new names are ignored or hashed.
-
-            They are sorted, so that columns, and with them the order of sums, do not depend on the order of a row's keys.
+        They are sorted, so that columns, and with them the order of sums, do not depend on the order of a row's keys. Names that
+        exceed ``max_features`` are left out if they are ignored or hashed.
         """
         new = _sort_names([plain for name in x if (plain := _to_plain_name(name)) not in self._columns])
         room = self.max_features - len(self._columns)
@@ -223,12 +237,16 @@ class FeatureSpace:
         return new
 
     def _hashed_column(self, name: Hashable) -> int:
-        """Return the column of a name by the CRC-32 of its text. Python's hash() of strings differs between processes."""
+        """Return the column index that a feature ``name`` shares with others when all columns are taken: the CRC-32 of its text
+        modulo ``max_features``. Python's ``hash`` of strings differs between processes.
+        """
         text = name if isinstance(name, str) else repr(name)
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
     def raise_for_row(self, x: Mapping[Any, Any]) -> NoReturn:
-        """Raise ValueError with the first feature of ``x`` that is not a finite float32, or else for a row that is too large."""
+        """Raise ValueError for an invalid row ``x``: it names the first feature that is not a finite float32 number or, if all
+        are, explains that the squared norm of the row is too large.
+        """
         for name, value in x.items():
             try:
                 self._pack_one(self._cell, 0, value)
@@ -246,7 +264,9 @@ class FeatureSpace:
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
     def restore(self, names: Iterable[Hashable]) -> None:
-        """Set the names, saved from `names`. Raises ValueError if there are too many, or one is repeated."""
+        """Replace all feature names by ``names``, the saved `names` of another feature space, in the order of columns. Raises
+        ValueError if there are more than ``max_features``, or one is repeated.
+        """
         names = list(names)
         check_hash_collisions(names)
         columns = {name: column for column, name in enumerate(names)}
@@ -256,7 +276,9 @@ class FeatureSpace:
         self._pick = None
 
     def restore_order(self, order: list[Hashable] | None) -> None:
-        """Set the column order, saved from `order`. Raises ValueError if it is invalid."""
+        """Replace the remembered column order by ``order``, the saved one of another feature space, or None. Raises ValueError if
+        it is not a list of distinct names, or too long.
+        """
         if order is not None:
             if not isinstance(order, list):
                 raise ValueError(f"the order of columns is not a list: {short_repr(order)}")
@@ -267,7 +289,8 @@ class FeatureSpace:
 
 
 def make_natural_sort_key(name: Hashable) -> tuple[Any, ...]:
-    """Return the sort key of a name for natural order: numbers before texts, and f2 before f10.
+    """Return a sort key for a feature ``name``, for natural order: numbers before texts, and digits in texts compared as numbers,
+    so that f2 comes before f10.
 
     >>> sorted(["f10", "f2", 3, "f", "f02"], key=make_natural_sort_key)
     [3, 'f', 'f2', 'f02', 'f10']
@@ -285,7 +308,7 @@ _DIGITS = re.compile("([0-9]+)")
 
 
 def _are_invalid_names(names: Sequence[Hashable]) -> bool:
-    """Return whether a name is repeated or too long."""
+    """Return whether one of ``names`` is repeated, or longer than 1,024 characters."""
     return len(set(names)) < len(names) or any(len(n if isinstance(n, str | bytes) else repr(n)) > LONGEST_NAME for n in names)
 
 
@@ -297,7 +320,9 @@ FINITE_ADVICE = (
 
 
 def _to_plain_name(name: Hashable) -> Hashable:
-    """Convert a feature name to a plain Python value. Raises ValueError if this is impossible."""
+    """Convert a feature ``name`` to a plain Python object (such as a numpy scalar to an int), so that it can be saved. Raises
+    ValueError for types that cannot be converted.
+    """
     if type(name) in PLAIN_TYPES:
         return name
     try:
@@ -308,7 +333,7 @@ def _to_plain_name(name: Hashable) -> Hashable:
 
 
 def _sort_names(names: list[Hashable]) -> list[Hashable]:
-    """Return sorted names; by type and repr if they cannot be compared."""
+    """Return feature names sorted by ``<`` or, if their types cannot be compared, by type name and repr."""
     try:
         return sorted(names)  # type: ignore[type-var]
     except TypeError:
@@ -316,6 +341,6 @@ def _sort_names(names: list[Hashable]) -> list[Hashable]:
 
 
 def _invalid_row_error(x: object) -> ValueError:
-    """Return the error for a row that is not a mapping."""
+    """Return the ValueError for ``x``, a row that is not a mapping of feature names to numbers; the caller raises it."""
     kind = "None: a row without features is {}" if x is None else f"a {type(x).__name__}"
     return ValueError(f"a row must be a mapping of feature names to numbers, not {kind}")

@@ -131,12 +131,15 @@ forest_views: Callable[[np.ndarray], ForestViews] = _LAYOUT.views
 
 
 def count_growing_rows(capacity: int) -> int:
-    """Return the number of latest rows from which a tree grows. The other slots receive new rows meanwhile."""
+    """Return the number of rows that a new tree of a forest is trained on, the latest 5/6 of the ``capacity`` of stored rows. The
+    remaining slots receive new rows while the tree grows.
+    """
     return 5 * capacity // 6
 
 
 def count_tried_features(features: int) -> int:
-    """Return the number of features that are tried for a split.
+    """Return the number of random features that are tried for a split of a tree node, given the number of all ``features``: their
+    square root, rounded up, plus 1.
 
     >>> [count_tried_features(n) for n in (0, 1, 2, 9, 10, 512)]
     [0, 1, 2, 4, 5, 24]
@@ -148,12 +151,16 @@ def count_tried_features(features: int) -> int:
 
 
 def count_used_columns(used: int, extra_columns: int, row_width: int) -> int:
-    """Return the number of columns of a stored row that are in use, extra columns included."""
+    """Return the number of columns in use in a row that a forest stores: ``used`` features and ``extra_columns`` in front of
+    them, but at most ``row_width``.
+    """
     return min(used + extra_columns, row_width)
 
 
 def _array_sizes(columns: int, rows: int, labels: int) -> dict[str, int]:
-    """Return the sizes of the store's dimensions by name, except the number of columns; ``labels`` is 0 for regression."""
+    """Return the lengths of the dimensions in a forest's memory, by name, for ``columns`` features, up to ``rows`` stored rows,
+    and ``labels`` labels (0 for regression).
+    """
     is_regression = labels == 0
     row_width = min(columns, MAX_COLUMNS) + (N_EXTRA_COLUMNS if is_regression else 0)
     capacity = min(int(rows), max(MAX_CELLS // row_width, 1))
@@ -192,26 +199,27 @@ class ForestStore(Store[ForestViews]):
 
     @staticmethod
     def _view_thresholds(views: ForestViews) -> Any:
-        """Return a view of the thresholds of all nodes, float32 [nodes]."""
+        """Return a view of the split thresholds of all tree nodes in a forest's memory ``views``, float32 [nodes]."""
         return views.nodes.view(np.float32)[:, 1]
 
     @property
     def n_learned(self) -> int:
-        """The number of rows learned."""
+        """The number of rows that this forest has learned so far."""
         return int(self._header["n_learned"][0])
 
     @property
     def n_grown(self) -> int:
-        """The number of trees grown."""
+        """The number of trees that this forest has trained so far, including those that newer ones have replaced."""
         return int(self._header["n_grown"][0])
 
     @property
     def n_rows(self) -> int:
-        """The number of stored rows."""
+        """The number of rows that are currently stored in this forest's memory."""
         return min(self.n_learned, int(self._header["capacity"][0]))
 
     def get_tree(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the links, thresholds and leaves of a tree, one entry for each node. Links count nodes from the root.
+        """Return the nodes of the tree with the index ``number`` as three arrays with an entry for each node: its link (child,
+        feature and kind of test in one integer), its threshold, and its contents if it is a leaf.
 
         The entries of inner nodes in the third array are undefined.
         """
@@ -221,13 +229,15 @@ class ForestStore(Store[ForestViews]):
         return links, thresholds, v.leaves[number * LEAVES + np.where(thresholds == np.inf, links >> FEATURE, 0)]
 
     def swap_labels(self) -> None:
-        """Exchange the class indices 0 and 1 in all rows and leaves."""
+        """Exchange the label indices 0 and 1 in all stored rows and all tree leaves of this forest."""
         v, n = self.views, self.n_rows
         v.labels[:n] = 1 - v.labels[:n]
         v.leaves[:, [FIRST_LABEL, SECOND_LABEL]] = 1 - v.leaves[:, [FIRST_LABEL, SECOND_LABEL]]
 
     def copy_from(self, source: ForestStore) -> None:
-        """Copy a store with another number of columns or labels. If this one has room for fewer rows, copy the latest ones."""
+        """Copy the contents of ``source``, the memory of a forest with other numbers of columns or labels, into this one. If this
+        one has room for fewer rows, only the latest ones are copied.
+        """
         super().copy_from(source)
         self._header["columns"] = self.columns  # it is not among the sizes of arrays, which `Store.copy_from` restores
         v, theirs = self.views, source.views
@@ -263,7 +273,9 @@ class ForestStore(Store[ForestViews]):
 
 
 def _check_tree(v: ForestViews, tree: int, features: int) -> None:
-    """Raise ValueError if a descent of the tree would not end at a leaf, or a leaf has invalid contents."""
+    """Raise ValueError if the tree with the index ``tree`` in a forest's memory ``v``, which was read from a file, is corrupt: if
+    a node has an invalid child, a feature index beyond ``features``, or an invalid threshold, or if a leaf has invalid contents.
+    """
     root, size = tree * NODES, int(v.sizes[tree])
     nodes = np.arange(root, root + size)
     links, thresholds = v.nodes[nodes, 0], ForestStore._view_thresholds(v)[nodes]

@@ -34,7 +34,9 @@ _DEVIATIONS_PER_MAD = 1.4826  # standard deviation divided by the median absolut
 
 
 def check_moments(moments: np.ndarray) -> None:
-    """Raise ValueError if moments, float64 [n, N_MOMENTS], are invalid, because compiled code uses counts as indices."""
+    """Raise ValueError if ``moments``, the running statistics of n features from a saved model, float64 [n, N_MOMENTS], are
+    invalid: for example a negative count, because compiled code uses counts as indices.
+    """
     n_outliers, flags = moments[:, _N_OUTLIERS], moments[:, [MOSTLY_EQUAL, WAS_RESET, NOT_BINARY]]
     if not ((moments[:, 0] >= 0.0) & (moments[:, 0] <= 2.0**53) & (moments[:, 2] >= 0.0)).all():
         raise ValueError(
@@ -50,7 +52,9 @@ def check_moments(moments: np.ndarray) -> None:
 
 
 def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], moments: np.ndarray, first: np.ndarray) -> None:
-    """Pool the moments of several disjoint streams into ``moments`` and ``first``, which must be zeros.
+    """Combine the running statistics (count, mean, sum of squared deviations, ...) of features over several disjoint streams, as
+    if one had had all values. ``parts`` has a tuple of arrays for each stream. The result is written into ``moments`` and
+    ``first`` (the first values of features with few), which must be zeros.
 
     Each of the ``parts`` belongs to a stream: its moments, float64 [features or more, N_MOMENTS], its first values, and the
     indices of its features in the result, int64 [features]. Stored outliers are discarded, because only consecutive ones can be a
@@ -82,7 +86,9 @@ def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], mom
 def convert_moments(
     moments: np.ndarray, first: np.ndarray, factors: np.ndarray, shifts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Convert the moments and first values of a stream to other units: ``value * factor + shift``, with factors of at least 0."""
+    """Return the running statistics ``moments`` and the ``first`` values of n features, converted to other units: each value v
+    becomes v * factor + shift, with ``factors`` (at least 0) and ``shifts``, float64 [n].
+    """
     n = len(factors)
     converted, values = moments[:n].copy(), first[:n].astype(np.float64)
     has_values = converted[:, 0] > 0.0
@@ -98,7 +104,8 @@ def convert_moments(
 
 @compiled
 def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float) -> bool:
-    """Update the moments of a feature with a finite value. Return whether it was clipped as an outlier, after `N_FIRST` values.
+    """Update the running mean and variance of a feature with a finite ``value``. After 32 values, one that deviates from the mean
+    by more than ``bound`` standard deviations is clipped to that distance. Returns whether it was clipped.
 
     Outliers deviate from the mean by more than ``bound`` standard deviations. ``moments``, float64 [3 or more], are the number of
     values, their mean, and the sum of squared deviations; ``first``, float64 or float32 [N_FIRST], are the first values, sorted.
@@ -118,7 +125,9 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
 
 @compiled
 def learn_stream_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
-    """Update the moments of a feature whose level can change, with a finite value. They describe the last ``horizon`` values.
+    """Update the running mean and variance of a feature in a stream with a finite ``value``. They describe about the last
+    ``horizon`` values, and are reset if the feature moves permanently to another level. Outliers beyond ``bound`` standard
+    deviations are clipped.
 
     Consecutive outliers are stored. If a value within the bound comes next, they are learned, but clipped. If `N_FIRST` of them
     come (8 for a target), all above the mean or all below it, they are a new level, and the moments are reset to these values.
@@ -180,7 +189,10 @@ def learn_stream_value(moments: np.ndarray, first: np.ndarray, value: float, bou
 
 @compiled
 def _learn_outliers(moments: np.ndarray, first: np.ndarray, n: int, bound: float, horizon: float) -> None:
-    """Add the n stored outliers to the moments, clipped."""
+    """Add the first ``n`` values in ``first``, where recent outliers are stored, to the running statistics ``moments`` of a
+    feature, clipped to ``bound`` standard deviations, and mark them as learned. Statistics describe about the last ``horizon``
+    values.
+    """
     for i in range(n):
         _add_clipped(moments, np.float64(first[i]), bound, horizon)
     moments[_N_OUTLIERS] = 0.0
@@ -188,13 +200,16 @@ def _learn_outliers(moments: np.ndarray, first: np.ndarray, n: int, bound: float
 
 @compiled(inline=True)
 def _is_constant(moments: np.ndarray) -> bool:
-    """Return whether the variance is 0, except for rounding."""
+    """Return whether all values in the running statistics ``moments`` of a feature were equal: whether its variance is 0, except
+    for rounding.
+    """
     return bool(moments[2] <= _ROUNDING * moments[0] * moments[1] * moments[1])
 
 
 @compiled
 def _add_clipped(moments: np.ndarray, value: float, bound: float, horizon: float) -> None:
-    """Add a value, clipped to the bound, and discount old values beyond the horizon.
+    """Add ``value``, clipped to ``bound`` standard deviations from the mean, to the running statistics ``moments`` of a feature.
+    Old values are discounted, so that the statistics describe about the last ``horizon`` values.
 
     If all values were equal, a different one is added unclipped, with the weight of the last `N_FIRST` values.
     """
@@ -212,7 +227,9 @@ def _add_clipped(moments: np.ndarray, value: float, bound: float, horizon: float
 
 @compiled(inline=True)
 def _add_value(moments: np.ndarray, value: float) -> None:
-    """Update count, mean and sum of squared deviations by Welford's algorithm."""
+    """Add ``value`` to the running statistics ``moments`` of a feature by Welford's algorithm: count, mean and sum of squared
+    deviations (its first three items).
+    """
     moments[0] += 1.0
     difference = value - moments[1]
     moments[1] += difference / moments[0]
@@ -221,14 +238,18 @@ def _add_value(moments: np.ndarray, value: float) -> None:
 
 @compiled
 def _reset_moments(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
-    """Set the moments to those of the n first values, and the flag `MOSTLY_EQUAL` by their quartiles."""
+    """Set the running statistics ``moments`` of a feature to those of the ``n`` sorted values in ``first``, clipped to ``bound``
+    standard deviations, and its flag `MOSTLY_EQUAL` to 1 if the first and third quartile are equal, else 0.
+    """
     _learn_first_values(first, n, bound, moments)
     moments[MOSTLY_EQUAL] = 1.0 if first[n // 4] == first[3 * n // 4] else 0.0
 
 
 @compiled
 def _insert_sorted(values: np.ndarray, n: int, value: float) -> None:
-    """Insert a value into n sorted values."""
+    """Insert ``value`` into the array ``values``, whose first ``n`` items are sorted and remain so; there must be room for one
+    more.
+    """
     while n > 0 and values[n - 1] > value:
         values[n] = values[n - 1]
         n -= 1
@@ -237,7 +258,9 @@ def _insert_sorted(values: np.ndarray, n: int, value: float) -> None:
 
 @compiled
 def _learn_first_values(values: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
-    """Set the moments to those of n sorted values, clipped by their median and median absolute deviation (MAD)."""
+    """Set the running statistics ``moments`` of a feature (count, mean, sum of squared deviations) to those of the ``n`` sorted
+    ``values``, after clipping them to ``bound`` standard deviations from the median, estimated by the median absolute deviation.
+    """
     low, high = np.float64(values[0]), np.float64(values[n - 1])
     if n >= _MIN_FOR_MEDIAN and bound < math.inf:
         middle = 0.5 * (np.float64(values[(n - 1) // 2]) + np.float64(values[n // 2]))

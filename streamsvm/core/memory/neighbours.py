@@ -68,7 +68,8 @@ neighbour_views: Callable[[np.ndarray], NeighbourViews] = _LAYOUT.views
 
 
 def compute_stride(cells: int, rows: int, row_width: int) -> int:
-    """Return the number of rows with ``row_width`` features that fit into ``cells`` values, at most ``rows``.
+    """Return how many rows with ``row_width`` features fit into ``cells``, the number of values that the memory of a
+    k-nearest-neighbours model can hold; at most ``rows``.
 
     It is a multiple of 16, so that each feature fills whole cache lines.
     """
@@ -76,7 +77,9 @@ def compute_stride(cells: int, rows: int, row_width: int) -> int:
 
 
 def _array_sizes(columns: int, rows: int) -> dict[str, int]:
-    """Return the sizes of the store's dimensions by name, except the number of columns."""
+    """Return the lengths of the dimensions in the memory of a k-nearest-neighbours model, by name, for ``columns`` features and
+    up to ``rows`` stored rows.
+    """
     rows = round_up_to_lines(int(rows))
     return {"rows": rows, "cells": min(rows * columns, MAX_CELLS)}
 
@@ -103,23 +106,25 @@ class NeighbourStore(Store[NeighbourViews]):
 
     @property
     def n_rows(self) -> int:
-        """The number of stored rows."""
+        """The number of rows that are currently stored in this memory."""
         return int(self._header["n_rows"][0])
 
     @property
     def stride(self) -> int:
-        """The number of rows for which there is room, with the present number of features."""
+        """The number of rows that this memory has room for, with the current number of features."""
         h = self._header[0]
         return compute_stride(int(h["cells"]), int(h["rows"]), int(h["row_width"]))
 
     @property
     def vectors(self) -> np.ndarray:
-        """A copy of the rows, float32 [n_rows, row_width]."""
+        """A copy of the stored rows, float32 [n_rows, features]."""
         width, stride = int(self._header["row_width"][0]), self.stride
         return np.ascontiguousarray(self.views.cells[: width * stride].reshape(width, stride)[:, : self.n_rows].T)
 
     def copy_from(self, source: NeighbourStore) -> None:
-        """Copy the rows and statistics of a store with another number of columns, or with room for fewer rows."""
+        """Copy the stored rows and the statistics of ``source``, the memory of a k-nearest-neighbours model with another number
+        of columns or room for fewer rows, into this one.
+        """
         h, theirs, v = self._header, source._header, source.views
         for name in ("used", "row_width", "n_rows", "n_correct", "n_informative"):
             h[name] = theirs[name]

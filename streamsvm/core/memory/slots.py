@@ -14,7 +14,9 @@ GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 @compiled(inline=True)
 def next_random(state: np.uint64) -> np.uint64:
-    """Return the random number of the SplitMix64 generator (Steele et al. 2014) for a state, which is a counter."""
+    """Return the pseudo-random number (uint64) that the SplitMix64 generator (Steele et al. 2014) computes from ``state``, a
+    counter that the caller increments for each number.
+    """
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -23,7 +25,9 @@ def next_random(state: np.uint64) -> np.uint64:
 
 @compiled
 def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
-    """Write the columns of the non-zero features of ``row``, float32 [used or more], into ``active``, int64 [used or more].
+    """Find the non-zero values among the first ``used`` features of ``row``, float32: write their column indices into ``active``,
+    int64 [used or more], and return their number and the squared norm of the row. The number is -1 if the squared norm is not
+    finite or too large.
 
     Returns the number of these columns and the squared norm of the row; -1 in place of the number if the squared norm is too
     large or not finite.
@@ -40,7 +44,8 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
 
 @compiled(inline=True)
 def append_vector(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
-    """Append ``row``, float32 [used or more], as a support vector with this weight and coefficients of 0. Return its slot.
+    """Append ``row``, float32 [used or more], as a new support vector to ``block``, the learner's memory (uint8), and return its
+    index (slot). ``norm`` is the squared norm of the row, and ``weight`` its weight. Its coefficients are 0 at first.
 
     The store has room for budget + 1 support vectors, and must not be full. O(used).
     """
@@ -59,7 +64,9 @@ def append_vector(block: np.ndarray, row: np.ndarray, norm: float, weight: float
 
 @compiled
 def stamp_vector(block: np.ndarray, slot: int, norm: float) -> None:
-    """Set the squared norm of the support vector in a slot, and its stamp to the next one, as if it were new."""
+    """Set the squared norm of the support vector with the index ``slot`` to ``norm``, and give it the next insertion number, as
+    if it were new. ``block`` is the learner's memory (uint8), changed in place.
+    """
     v = views(block)
     h = v.header[0]
     v.norms[slot] = np.float32(norm)
@@ -71,7 +78,8 @@ def stamp_vector(block: np.ndarray, slot: int, norm: float) -> None:
 
 @compiled(noinline=True)
 def remove_vector(block: np.ndarray, slot: int) -> None:
-    """Remove a support vector, and move the last one into its slot. O(used).
+    """Remove the support vector with the index ``slot`` from ``block``, the learner's memory (uint8), and move the last support
+    vector to this index. O(used).
 
     Unused slots are set to zeros, so that equal models have equal bytes.
     """
@@ -92,7 +100,7 @@ def remove_vector(block: np.ndarray, slot: int) -> None:
 
 @compiled
 def clear_vectors(block: np.ndarray) -> None:
-    """Remove all support vectors, and set the intercepts to 0. O(budget * used)."""
+    """Remove all support vectors from ``block``, the learner's memory (uint8), and set the intercepts to 0. O(budget * used)."""
     v = views(block)
     h = v.header[0]
     n, live = h["n_support"], h["n_outputs"]
@@ -108,7 +116,9 @@ def clear_vectors(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def compute_slot_kernels(block: np.ndarray, slot: int) -> None:
-    """Write the kernel values of a support vector with all others into ``kernel_rows[2]``, and squared distances into [3]."""
+    """Compute the kernel values and the squared distances of the support vector with the index ``slot`` to all support vectors,
+    and write them into rows 2 and 3 of the array ``kernel_rows`` in ``block``, the learner's memory (uint8).
+    """
     v = views(block)
     h = v.header[0]
     for j in range(h["used"]):

@@ -110,7 +110,7 @@ views: Callable[[np.ndarray], Views] = _LAYOUT.views
 
 
 def round_up_to_odd_lines(n: int) -> int:
-    """Return ``n`` rounded up so that n numbers of 4 bytes fill an odd number of cache lines."""
+    """Return ``n``, a number of 4-byte values, rounded up so that they fill an odd number of cache lines of 64 bytes."""
     # With an even number, the features of one support vector would share few of the cache's sets and evict each other:
     # appending a vector took ten times as long.
     n = round_up_to_lines(n)
@@ -120,7 +120,10 @@ def round_up_to_odd_lines(n: int) -> int:
 def _array_sizes(
     columns: int, budget: int, outputs: int, gram: bool = False, window: int = 0, scaled: bool = False
 ) -> dict[str, int]:
-    """Return the sizes of the store's dimensions by name, except the number of columns."""
+    """Return the lengths of the dimensions in the memory of a kernel machine, by name. ``outputs`` is the number of rows of
+    coefficients; ``gram``, ``window`` (a number of rows) and ``scaled`` add room for a Gram matrix, for recent rows, and for the
+    scale of ``columns`` features.
+    """
     stride = round_up_to_odd_lines(int(budget) + 1)  # slots of support vectors: one more than the budget
     sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
     return {**{name: int(size) for name, size in sizes.items()}, "scaled": columns if scaled else 0}
@@ -167,7 +170,9 @@ class SupportVectorStore(VectorStore[Views]):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The stored coefficients, float64 [n_outputs, n_support], to which learners apply scale factors."""
+        """The stored coefficients of the support vectors, float64 [n_outputs, n_support]: those of the last and of the average
+        iterate for each output, without the scale factors that learners multiply them by. A view, not a copy.
+        """
         return self.views.coefficients[: self.n_outputs, : self.n_support]
 
     def _check_block(self, block: np.ndarray) -> None:
@@ -185,7 +190,9 @@ class SupportVectorStore(VectorStore[Views]):
 
 
 def check_norms(vectors: np.ndarray, norms: np.ndarray, largest_norm: float) -> None:
-    """Raise ValueError unless ``norms``, float32 [n], and ``largest_norm`` are the squared norms of ``vectors`` [used, n]."""
+    """Raise ValueError unless ``norms``, float32 [n], are the squared norms of the n columns of ``vectors`` [used, n] within
+    rounding, and ``largest_norm`` is at least as large.
+    """
     exact = np.square(vectors, dtype=np.float64).sum(axis=0)
     if not (
         (exact <= largest_norm * ROUNDING + _UNDERFLOW).all()

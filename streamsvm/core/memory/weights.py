@@ -41,7 +41,9 @@ weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 
 
 def _array_sizes(columns: int, takes_rows: bool = True) -> dict[str, int]:
-    """Return the sizes of the store's dimensions by name, except the number of columns."""
+    """Return the lengths of the dimensions in the memory of a linear model, by name, except the number of feature ``columns``.
+    With ``takes_rows``, there is room for a row to learn.
+    """
     return {"row_columns": columns if takes_rows else 0}
 
 
@@ -67,12 +69,16 @@ class WeightStore(Store[WeightViews]):
         super().__init__(max_features, f"max_features={max_features}", within, columns, takes_rows=takes_rows)
 
     def snapshot(self) -> bytes:
-        """Return the saved contents: 400 bytes, and 16 for each column in use. Equal stores give equal bytes."""
+        """Return a copy of the saved contents of this memory as bytes: 400 bytes, and 16 for each feature in use. Equal contents
+        give equal bytes.
+        """
         fixed_part = self.block[:STATE_END].tobytes() + self.views.biases.tobytes()
         return fixed_part + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:  # noqa: ARG002 - trusted snapshots are checked, too
-        """Restore a `snapshot`; see `Store.restore`."""
+        """Replace the contents of this memory by ``snapshot``, bytes that `snapshot` returned. Raises ValueError, and changes
+        nothing, if they are invalid; they are always checked, even if ``trusted``.
+        """
         fixed_bytes = STATE_END + 8 * _ITERATES
         if len(snapshot) < fixed_bytes:
             raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
@@ -115,7 +121,9 @@ class WeightStores:
 
     @property
     def used(self) -> int:
-        """The number of columns in use, one for each feature."""
+        """The number of feature columns in use, one for each feature seen; it is the same in all stores of this sequence. Setting
+        it sets that of all stores.
+        """
         return self[0].used
 
     @used.setter
@@ -123,7 +131,9 @@ class WeightStores:
         self.within[:, : _LAYOUT.header.itemsize].view(_LAYOUT.header)["used"] = columns
 
     def copy_from(self, source: WeightStores) -> None:
-        """Copy the stores of an expert with at most as many outputs. The stores of further outputs stay unchanged."""
+        """Copy the weights of ``source``, the stores of a linear model with at most as many outputs, into these stores. The
+        stores of further outputs do not change.
+        """
         if self.columns == source.columns:
             self.within[: len(source)] = source.within
             return
