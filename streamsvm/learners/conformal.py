@@ -192,8 +192,8 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
         return self.regressor.predict_one(x, **kwargs)
 
     def predict_interval_one(self, x: dict[Any, Any]) -> tuple[float, float]:
-        """Return the lower and the upper bound of the prediction interval of the row ``x``, which contains the target with the
-        chosen coverage. The bounds are infinite before 20 rows were learned.
+        """Return the lower and the upper bound of the prediction interval of the row ``x``, an interval that contains the target
+        with the chosen coverage. The bounds are infinite before 20 rows were learned.
         """
         center, threshold = float(self.regressor.predict_one(x) or 0.0), self._calibration.threshold
         if math.isinf(threshold):

@@ -194,8 +194,8 @@ class DualSolution:
     def coefficients(self) -> np.ndarray:
         """The dual coefficient of each row, float64 [n], or [n, classes] with three or more classes; 0 for rows of weight 0.
 
-        For two classes they are alpha y (above 0 for the positive label), and in regression alpha - alpha*, float64 [n]. With
-        three or more classes they are float64 [n, classes], in the order of the model's ``labels``.
+        For two classes they are alpha y (above 0 for the positive label), and in regression alpha - alpha*. With three or more
+        classes they are in the order of the model's ``labels``.
         """
         coefficients = np.zeros((self._n_given, self._coefficients.shape[1]))
         coefficients[self._rows] = self._coefficients

@@ -58,9 +58,8 @@ class Expert:
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
         """Change the memories ``stores`` of this member of an ensemble from ``before`` to ``outputs`` decision values, without a
-        change of decisions. ``positive`` (0 or 1) is the index of the label that was positive with a single decision value.
-
-        A single output f becomes two: f for the label with the index ``positive``, and -f for the other one.
+        change of decisions. A single value f becomes two: f for the label with the index ``positive`` (0 or 1), and -f for the
+        other one.
         """
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:

@@ -31,9 +31,8 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
     without a change of its decisions. ``block`` is its memory (uint8), changed in place; ``positive`` (0 or 1) is the index of
     the positive one of two labels.
 
-    A single output f becomes two: f for the positive label, which has the index ``positive``, and -f for the negative one. The
-    targets of a new label are -1 in all rows so far. Its products are therefore the negative of those with the intercept's
-    regressor, which are in the matrix S.
+    A single output f becomes two: f for the positive label, and -f for the negative one. The targets of a new label are -1 in all
+    rows so far. Its products are therefore the negative of those with the intercept's regressor, which are in the matrix S.
     """
     v, s = landmark_views(block), view_record(block, RULE_STATE_OFFSET, least_squares.STATE)
     size = int(v.header[0]["n_support"]) + 1
@@ -61,10 +60,8 @@ def has_label_targets(store: LandmarkStore, s: np.void) -> bool:
 
 
 def check_stored_rows(store: LandmarkStore, s: Any) -> None:
-    """Raise a ValueError if the numbers of stored rows in the state of a saved kernel least squares model are inconsistent with
-    its memory ``store``, because compiled code uses them as array indices.
-
-    ``s`` is a record of `streamsvm.core.steps.least_squares.STATE`.
+    """Raise a ValueError if the numbers of stored rows in ``s``, the state record of a saved kernel least squares model, are
+    inconsistent with its memory ``store``, because compiled code uses them as array indices.
     """
     v, n, stride, window = store.views, store.n_support + 1, int(store.views.header[0]["stride"]), len(store.views.window)
     n_stored, is_full = int(s["n_stored"]), bool(s["is_full"])

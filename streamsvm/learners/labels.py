@@ -137,8 +137,8 @@ class Labels:
 
     def find_label_probabilities(self, probabilities: np.ndarray) -> list[float | None]:
         """Return the probability of the predicted label of each row, as a list; None for each row if no label has been seen.
-
-        ``probabilities`` [n] are those of the positive label, or already those of the predicted one with three or more labels.
+        ``probabilities`` [n] are those of the positive one of two labels, or with three or more labels already those of the
+        predicted ones.
         """
         if self.class_labels:
             largest: list[float | None] = probabilities.tolist()

@@ -485,10 +485,8 @@ def _scale_targets(
     targets: np.ndarray, learned: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray, scale: np.ndarray
 ) -> int:
     """Standardise ``targets`` [n] one after the other by the statistics of the targets before, clipped to +-``bound``, and update
-    the statistics ``moments`` and ``first`` with those where the mask ``learned`` is True. Return how many learned targets were
-    clipped.
-
-    ``scale`` float64 [n, 3] receives the mean and standard deviation of the targets before each one, and the scaled target.
+    the statistics ``moments`` and ``first`` with those where the mask ``learned`` is True. ``scale`` [n, 3] receives mean,
+    standard deviation and the scaled target. Return how many learned targets were clipped.
     """
     bounded = 0
     for i in range(len(targets)):

@@ -29,13 +29,12 @@ _MAX_INVERSE = 1e7  # maximum diagonal of the inverse: 1 over the squared distan
 
 @compiled(fastmath=FAST)
 def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
-    """Project a row onto the span of the first ``n`` support vectors in the kernel's feature space. ``kernels`` [n] has its
-    kernel values with them, and ``diagonal`` that with itself. The coefficients of the projection are written into ``block``, the
-    learner's memory (uint8); returned is its squared length for a row normalised to length 1.
+    """Project a row onto the span of the first ``n`` support vectors in the kernel's feature space, and return the squared length
+    of the projection, for a row normalised to length 1. ``kernels`` [n] has its kernel values with them, ``diagonal`` that with
+    itself. The coefficients are written into ``block``, the learner's memory (uint8).
 
-    The vector is given by its kernel values, and all vectors are normalised to length 1. The array ``gram`` has K^-1 and, where
-    K^-1 does not reach, the coefficients K^-1 k of the projection (last row) and 1 over the lengths of the support vectors (last
-    column).
+    All vectors are normalised to length 1. The array ``gram`` has K^-1 and, where K^-1 does not reach, the coefficients K^-1 k of
+    the projection (last row) and 1 over the lengths of the support vectors (last column).
     """
     gram = views(block).gram
     last = gram.shape[0] - 1
@@ -56,9 +55,7 @@ def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int
 def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
     """Extend the inverse Gram matrix in ``block``, the learner's memory (uint8), from ``n`` support vectors to n + 1, by the row
     that `_project_row` projected last. ``share`` is the squared length of its projection, ``diagonal`` its kernel value with
-    itself.
-
-    Return False, and change nothing, if the vectors would be nearly linearly dependent.
+    itself. Return False, and change nothing, if the vectors would be nearly linearly dependent.
     """
     gram = views(block).gram
     last = gram.shape[0] - 1

@@ -132,17 +132,14 @@ class ScalingEstimator(OnlineEstimator):
 
     @property
     def can_learn_many(self) -> bool:
-        """Whether `predict_then_learn` of this model can learn rows. If not, it can only predict them.
-
-        It cannot with ``class_weight``, or without budget maintenance.
+        """Whether `predict_then_learn` of this model can learn rows. If not, it can only predict them: with ``class_weight``, or
+        without budget maintenance.
         """
         return not self._refuses_when_full and getattr(self, "_class_weights", None) is None
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
-        """Convert the labels or targets ``y`` to numbers, float64 [n], with NaN where one is None. By default (models without
-        labels or targets), return None.
-
-        Return None if a label is new or a target is invalid, and for models without labels or targets.
+        """Convert the labels or targets ``y`` to numbers, float64 [n], with NaN where one is None. Return None if a label is new
+        or a target is invalid, and by default: for models without labels or targets.
         """
         return None
 

@@ -245,8 +245,6 @@ class StoreEstimator(RiverEstimator):
 def check_record(record: np.void, initial: np.void, learned: Mapping[str, FieldRange]) -> None:
     """Raise a ValueError if the state ``record`` of a saved model is invalid. A field that learning changes must be within its
     range in ``learned`` (name to minimum and maximum); any other field must equal that of ``initial``, the state of a new model.
-
-    ``learned`` has the ranges of the fields that learning changes. All other fields must equal those of ``initial``.
     """
     for name in record.dtype.names or ():
         if name not in learned:

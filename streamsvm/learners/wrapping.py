@@ -136,9 +136,8 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
         """Return the wrapper's predicted labels for rows that the classifier has predicted as ``labels`` and then learned.
-        ``columns`` maps each label to its predicted probabilities [rows]. A subclass may also learn from the rows here.
-
-        The classifier has predicted and learned the rows. ``y`` has None, or ``weights`` has 0, for rows that were not learned.
+        ``columns`` maps each label to its predicted probabilities [rows]. A subclass may also learn from the rows here. ``y`` has
+        None, or ``weights`` has 0, for rows that were not learned.
         """
         raise NotImplementedError
 

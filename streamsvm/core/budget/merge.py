@@ -74,7 +74,7 @@ def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> i
     ``position`` 0 it is the first, at 1 the partner. ``block`` is the learner's memory (uint8), changed in place, with the
     squared distances of the first one in ``kernel_rows[3]``. Returns 1.
 
-    The merged vector takes the slot of the partner. Returns 1.
+    The merged vector takes the slot of the partner.
     """
     v = views(block)
     h = v.header[0]

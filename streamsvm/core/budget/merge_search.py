@@ -42,12 +42,11 @@ _TABLE_ERROR = np.float32(2e-5)  # relative error of the difference of two inter
 
 def make_golden_section(objective: Any) -> Any:
     """Return a compiled golden section search, which finds the position h in [0, 1] that maximises the compiled function
-    ``objective(problem, q, h)``.
+    ``objective(problem, q, h)``. It is called as ``search(problem, q, centre, precision)``.
 
-    The returned function ``search(problem, q, centre, precision)`` returns the position h in [0, 1] where
-    ``objective(problem, q, h)`` is largest (Glasmachers and Qaadan 2018, algorithm 1, line 8). Ties go right, where the larger
-    mode is. The result is compared with the centre of mass, ``centre``, which is the maximum in the limit of q = 0. For close
-    vectors with different coefficients it is better than the approximate maximum: without it, accuracy on ADULT is 1 % lower.
+    It follows Glasmachers and Qaadan 2018, algorithm 1, line 8. Ties go right, where the larger mode is. The result is compared
+    with the centre of mass, ``centre``, which is the maximum in the limit of q = 0. For close vectors with different coefficients
+    it is better than the approximate maximum: without it, accuracy on ADULT is 1 % lower.
     """
 
     @compiled
@@ -211,9 +210,8 @@ def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int)
     value least; the oldest one in a tie, and -1 if no other coefficient has the same sign. ``block`` is the learner's memory
     (uint8), ``search`` the number of the method, ``tables`` are from `load_tables`.
 
-    Returns -1 if no other vector has a coefficient of the same sign. ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H` or
-    `LOOKUP_WD`; ``tables``, float32 [2, GRID, GRID], are those of `merge_table`. The squared distances to the first vector must
-    be in ``kernel_rows[3]``. Weight degradations, divided by its squared coefficient, are written into ``degradations``.
+    ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H` or `LOOKUP_WD`. The squared distances to the first vector must be in
+    ``kernel_rows[3]``. Weight degradations, divided by its squared coefficient, are written into ``degradations``.
     """
     if search == LOOKUP_WD:
         return _find_partner_by_table(block, tables, first)
@@ -342,8 +340,6 @@ def _is_less(values: np.ndarray, stamps: np.ndarray, i: int, k: int) -> bool:
 def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, indices: np.ndarray) -> int:
     """Write the indices of the smallest of the first ``n`` finite ``values`` into ``indices``, int64, in ascending order of
     values, and return how many were written. Ties are in the order of ``stamps`` (insertion numbers).
-
-    Infinite values are left out. Returns the number of indices written.
     """
     count, room, limit = 0, len(indices), LARGEST_FLOAT32
     for i in range(n):
@@ -371,8 +367,8 @@ def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, firs
     decision values least; the oldest one in a tie, and -1 without a suitable one. ``block`` is the learner's memory (uint8),
     ``search`` the number of the method, ``tables`` are from `load_tables`.
 
-    Returns -1 if the coefficients of no other vector have a positive product with those of the first one. `LOOKUP_WD` ranks the
-    candidates by an estimate and computes the degradation of the best few, O(n outputs); other searches compute all.
+    Suitable are vectors whose coefficients have a positive product with those of the first one. `LOOKUP_WD` ranks them by an
+    estimate and computes the degradation of the best few, O(n outputs); other searches compute all.
 
     The arguments are those of `find_partner`. ``degradations`` must contain the result of `sum_squared_coefficients`, which is
     moved to ``kernel_rows[0]``. The products with the first vector's coefficients are written into ``kernel_rows[1]``.

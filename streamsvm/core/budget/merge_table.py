@@ -40,10 +40,10 @@ _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return the best position h in [1/2, 1] for each merge of two support vectors, by vectorised golden section searches: the
-    one that maximises the merged coefficient.
+    one that maximises the merged coefficient. ``m`` and ``q`` are float64 arrays that broadcast: the share of the larger
+    coefficient in |a| + |b|, in [1/2, 1], and gamma times the squared distance.
 
-    ``m`` and ``q`` are float64 arrays that broadcast: relative lengths in [1/2, 1], and ``gamma |x_i - x_j|^2 >= 0``. Each of the
-    48 iterations reduces the interval by a factor of 0.618, to 5e-11.
+    Each of the 48 iterations reduces the interval by a factor of 0.618, to 5e-11.
 
     >>> float(search_positions(np.array(0.5), np.array(0.1)).round(6))
     0.5
@@ -68,10 +68,10 @@ def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 def compute_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
     """Return the weight degradation (squared change of the model) by a merge of two support vectors at position ``h``, for
-    numbers or arrays. ``q`` is gamma times their squared distance.
+    numbers or arrays. ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their coefficients, or of coefficient vectors for
+    several outputs; ``q`` is gamma times their squared distance.
 
-    ``a``, ``b`` and ``ab`` are |a_i|^2, |a_j|^2 and a_i . a_j, where a_i and a_j are coefficients, or vectors of them for several
-    outputs. ``expm1`` avoids the cancellation of the textbook formula ``a + b - |a_z|^2 + 2 ab kappa`` for small q.
+    ``expm1`` avoids the cancellation of the textbook formula ``a + b - |a_z|^2 + 2 ab kappa`` for small q.
     """
     k_i, k_j = np.exp(-(h**2) * q), np.exp(-((1.0 - h) ** 2) * q)
     return (

@@ -106,9 +106,9 @@ _call = make_caller(_ARGUMENTS, "i8")
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
     """Write the address of the compiled function of a budget maintenance ``strategy`` (0 if it has none), and the two integers of
     its options, into the memory ``store`` of a model. Compiled code then calls the function when the model exceeds its budget.
+    ``shared`` tells whether several outputs share the support vectors.
 
-    ``shared`` tells whether several outputs share the support vectors. The event is compiled at the first call. Snapshots do not
-    contain the strategy.
+    The event is compiled at the first call. Snapshots do not contain the strategy.
     """
     event = strategy.event(shared)
     cache = store.views.cache[0]
@@ -119,10 +119,8 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
 @compiled(inline=True)
 def maintain_budget(block: np.ndarray, random: np.uint64) -> int:
     """Reduce a model with budget + 1 support vectors to its budget by its strategy (see `set_strategy`), and return 1 if two
-    support vectors were merged, else 0. ``block`` is the learner's memory (uint8), changed in place. It does nothing without a
-    strategy.
-
-    ``random`` is for randomised strategies. Returns 1 if two support vectors were merged, and 0 if not.
+    support vectors were merged, else 0. ``block`` is the learner's memory (uint8), changed in place; ``random`` is a random
+    number for strategies that need one. It does nothing without a strategy.
     """
     address = views(block).cache[0]["event"]
     return 1 if address != 0 and _call(address, block, random) != 0 else 0

@@ -36,8 +36,6 @@ LARGEST_COEFFICIENT = 1e40
 def allocate_block(size: int, parameters: str) -> np.ndarray:
     """Return a new array of ``size`` zero bytes, uint8 [size], for a model's memory, aligned to a cache line. Raises ValueError
     if memory is exhausted; the message begins with ``parameters``, the text of the parameters that the user should lower.
-
-    Raises ValueError if memory is exhausted. Its message begins with ``parameters``, which the user should lower.
     """
     try:
         memory = np.zeros(size + LINE, np.uint8)
@@ -247,9 +245,8 @@ class Store(Generic[V]):
         return self.block.nbytes
 
     def copy_from(self, source: Any) -> None:
-        """Copy the contents of ``source``, a smaller memory of the same class with fewer columns or outputs, into this one.
-
-        This store must have room for all outputs and columns in use. Those that the other store does not have stay unchanged.
+        """Copy the contents of ``source``, a memory of the same class with at most as many columns and outputs in use, into this
+        one. Columns and outputs that ``source`` does not have stay unchanged.
         """
         if all(source._header[name] == self._header[name] for name in self._layout.sizes):
             self.block[:] = source.block
@@ -273,8 +270,7 @@ class Store(Generic[V]):
         Raises ValueError, and changes nothing, if they are invalid. With ``trusted``, for bytes that have never left this
         process, only their length is checked.
 
-        A ``trusted`` snapshot has never left this process, and is not checked. Otherwise, raises ValueError if the snapshot is
-        corrupt or has another size or layout. The learner checks its own state.
+        The learner checks its own state.
         """
         size = len(self._saved)
         if len(snapshot) != size:
@@ -356,9 +352,7 @@ class VectorStore(Store[W]):
     def _check_header(self, block: np.ndarray, vectors: str, min_outputs: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
         """Return the header of ``block``, a memory block that was read from a file, as a record. Raises ValueError if its sizes
         do not fit this store, if it has fewer outputs than ``min_outputs``, or if a field is out of its range in ``ranges`` (name
-        to minimum and maximum).
-
-        ``vectors`` is the word for vectors in messages; ``ranges`` are those of header fields.
+        to minimum and maximum). ``vectors`` is the word for the vectors in messages.
         """
         h = self._read_header(block, ("budget", *self._layout.sizes))
         n, used, n_outputs = int(h["n_support"]), int(h["used"]), int(h["n_outputs"])

@@ -243,7 +243,7 @@ class EnsembleStore(Store[EnsembleViews]):
         return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
 
     def copy_from(self, source: EnsembleStore) -> None:
-        """Copy the contents of ``source``, a smaller memory of an ensemble with the same members but fewer columns or outputs,
+        """Copy the contents of ``source``, a memory of an ensemble with the same members and at most as many columns and outputs,
         into this one.
         """
         super().copy_from(source)

@@ -68,9 +68,9 @@ class FeatureSpace:
         """Write the values of ``x``, a dict of feature name to number, into the array ``row`` [columns], with 0 for missing
         features. With ``learn``, new names get a column, else they are ignored. Returns whether new names got a column.
 
-        New names get columns only with ``learn``. If ``row`` is too short for all names then, it is not written. Numbers that are
-        not finite are not detected (call `raise_for_row` for an error that names the feature). O(features of x) if the names of
-        ``x`` are exactly the known names, else O(row).
+        If ``row`` is too short for all names then, it is not written. Numbers that are not finite are not detected (call
+        `raise_for_row` for an error that names the feature). O(features of x) if the names of ``x`` are exactly the known names,
+        else O(row).
 
         Raises ValueError if a value is not a number or a name is too long, or if no column is left with ``overflow="raise"``. No
         name gets a column then.
@@ -126,8 +126,7 @@ class FeatureSpace:
         """Convert the row ``x``, a dict of k feature names to numbers, to arrays of column indices, int64 [k], and values,
         float32 [k]. With ``learn``, new names get a column; otherwise the index of an unknown name is -1. O(k).
 
-        Columns may repeat if names are hashed, and are -1 for names without a column. The errors are those of `fill_row`. Numbers
-        that are not finite are not detected.
+        Indices may repeat if names are hashed. The errors are those of `fill_row`. Numbers that are not finite are not detected.
         """
         if x.__class__ is not dict and not isinstance(x, Mapping):
             raise _invalid_row_error(x)

@@ -107,8 +107,8 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
     """Update the running mean and variance of a feature with a finite ``value``. After 32 values, one that deviates from the mean
     by more than ``bound`` standard deviations is clipped to that distance. Returns whether it was clipped.
 
-    Outliers deviate from the mean by more than ``bound`` standard deviations. ``moments``, float64 [3 or more], are the number of
-    values, their mean, and the sum of squared deviations; ``first``, float64 or float32 [N_FIRST], are the first values, sorted.
+    ``moments``, float64 [3 or more], are the number of values, their mean, and the sum of squared deviations; ``first``, float64
+    or float32 [N_FIRST], are the first values, sorted.
     """
     count = int(moments[0])
     if count < N_FIRST:

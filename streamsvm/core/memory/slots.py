@@ -28,9 +28,6 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
     """Find the non-zero values among the first ``used`` features of ``row``, float32: write their column indices into ``active``,
     int64 [used or more], and return their number and the squared norm of the row. The number is -1 if the squared norm is not
     finite or too large.
-
-    Returns the number of these columns and the squared norm of the row; -1 in place of the number if the squared norm is too
-    large or not finite.
     """
     n, norm = 0, 0.0
     for j in range(used):
