@@ -32,14 +32,18 @@ class Comparison(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether more than 1 % of the labels differ, or numbers by more than 3 % of their standard deviation."""
+        """Whether the two compared models differ too much: more than 1 % of the rows have another label, or the predicted numbers
+        differ by more than 3 % of their standard deviation (root mean square).
+        """
         if self.n_changed_labels is not None:
             return self.n_changed_labels > _MAX_CHANGED_LABELS * self.n_rows
         return self.relative_rmse is not None and self.relative_rmse > _MAX_RELATIVE_RMSE
 
     @property
     def warning(self) -> str:
-        """A sentence to warn of large differences, with the limit that they exceed."""
+        """A short phrase for a warning that the predictions of the two compared models differ too much; it contains the limit
+        that is exceeded, such as ``over 1% of labels differ``.
+        """
         if self.n_changed_labels is not None:
             return f"over {100.0 * _MAX_CHANGED_LABELS:g}% of labels differ"
         return f"{self.quantity} differ by more than {100.0 * _MAX_RELATIVE_RMSE:g}% of their deviation"
@@ -55,7 +59,8 @@ class Comparison(NamedTuple):
 
 
 def compare_programs(program: Any, other: Any, X: Any, *, single: bool = False) -> Comparison:
-    """Compare the predictions of two programs on rows, both computed with numpy.
+    """Compare the predictions of two models, or two programs (exported models as lists of numpy operations), on the rows X.
+    Returns counts and sizes of the differences, for example to judge the loss from quantisation.
 
     Exported C predicts as numpy does, except for its rounding to float32.
 

@@ -34,7 +34,8 @@ _NOT_LEARNED = "it has not learned yet: there is nothing to predict by"
 
 
 def make_program(model: Any) -> Program:
-    """Convert a model to the program that predicts as the model does now.
+    """Convert a model to a program, a list of numpy operations that predict as the model does now. Programs can be written as C,
+    ONNX or JSON, and are not updated when the model learns more.
 
     Parameters
     ----------
@@ -62,14 +63,18 @@ def make_program(model: Any) -> Program:
 
 
 def _flatten_pipeline(model: Any) -> list[Any]:
-    """Return the steps of a pipeline, including those of nested pipelines; for another model, a list of the model."""
+    """Return the transformers and the final model of a river pipeline as a flat list, those of nested pipelines included; for a
+    model that is not a pipeline, a list of the model alone.
+    """
     if not isinstance(model, compose.Pipeline):
         return [model]
     return [inner for step in model.steps.values() for inner in _flatten_pipeline(step)]
 
 
 def _convert_machine(model: Any, transformers: list[Any]) -> Program:
-    """Convert a batch or linear machine to a program. Raises ExportError if there is a transformer before it."""
+    """Convert ``model``, a fitted batch or linear SVM with the interface of scikit-learn, to a program (a list of numpy
+    operations). Raises ExportError if the pipeline has ``transformers`` before it, because these are not supported here.
+    """
     from streamsvm.export.machines import make_machine_program  # noqa: PLC0415 - importing scikit-learn takes a second
 
     if transformers:
@@ -80,7 +85,9 @@ def _convert_machine(model: Any, transformers: list[Any]) -> Program:
 
 
 def _convert_learner(model: Any, transformers: list[Any]) -> Program:
-    """Convert a river model, and the transformers that rows pass before it, to a program."""
+    """Convert ``model``, a learner or a wrapper of one, and the river ``transformers`` that rows pass before it, to a program (a
+    list of numpy operations). Raises ExportError if it has not learned yet, or a part of it is not supported.
+    """
     from streamsvm.export.learners import add_ensemble, add_learner  # noqa: PLC0415 - loading compiled code takes a second
     from streamsvm.learners.ensemble import Ensemble  # noqa: PLC0415
     from streamsvm.learners.estimator import OnlineEstimator  # noqa: PLC0415
@@ -119,7 +126,9 @@ FinishAnswer = Callable[[Program, Answer], Answer]
 
 
 def _unwrap_model(model: Any) -> tuple[Any, FinishAnswer] | None:
-    """Return the model inside a wrapper, and the function that adapts the answer of its program; None for other models."""
+    """Return the model inside a wrapper (target scaler, tuned threshold, costs or conformal prediction) and a function that
+    adapts the prediction rule of the inner model's exported program to the wrapper. Returns None if ``model`` is not a wrapper.
+    """
     if isinstance(model, BoundedTargetScaler):
         n, mean, squares = model._scaler._moments[0]
         return model.regressor, _make_unscaling(mean, math.sqrt(squares / max(n, 1.0)))
@@ -135,7 +144,9 @@ def _unwrap_model(model: Any) -> tuple[Any, FinishAnswer] | None:
 
 
 def _make_unscaling(mean: float, deviation: float) -> FinishAnswer:
-    """Return a function that converts a standardised number back to the units of the target."""
+    """Return a function that adds an operation to the exported program of a regressor: its predictions, in standard deviations
+    from the mean, become numbers in the units of the target, with this ``mean`` and standard ``deviation``.
+    """
 
     def finish_answer(program: Program, answer: Answer) -> Answer:
         value = program.add("linear", answer.decision, weights=np.array([[deviation]]), biases=np.array([mean]))
@@ -145,7 +156,9 @@ def _make_unscaling(mean: float, deviation: float) -> FinishAnswer:
 
 
 def _make_thresholding(model: TunedThresholdClassifier) -> FinishAnswer:
-    """Return a function that predicts the positive label from the tuned probability threshold on."""
+    """Return a function that changes the prediction rule of an exported binary classifier: it predicts the positive label where
+    its probability reaches the threshold that ``model`` has tuned.
+    """
 
     def finish_answer(program: Program, answer: Answer) -> Answer:
         if len(model._labels) < 2 or answer.calibration is None:
@@ -159,7 +172,9 @@ def _make_thresholding(model: TunedThresholdClassifier) -> FinishAnswer:
 
 
 def _make_cost_weighting(model: CostSensitiveClassifier) -> FinishAnswer:
-    """Return a function that predicts the label with the largest expected cost of missing it."""
+    """Return a function that changes the prediction rule of an exported classifier: it predicts the label with the largest
+    product of probability and cost of missing it, with the costs of ``model``.
+    """
 
     def finish_answer(program: Program, answer: Answer) -> Answer:
         if answer.calibration is None:
@@ -175,14 +190,19 @@ def _make_cost_weighting(model: CostSensitiveClassifier) -> FinishAnswer:
 
 
 def _with_threshold(program: Program, answer: Answer, threshold: float, at_zero: int) -> Answer:
-    """Return the answer that predicts the second of two labels where its probability reaches a threshold."""
+    """Return a copy of ``answer``, the prediction rule of a binary classifier, that predicts the second label where its
+    probability is above ``threshold``; exactly there, the label with the index ``at_zero``. An operation for this is added to the
+    ``program``.
+    """
     decision = _find_threshold_decision(answer, threshold)
     value = program.add("linear", answer.decision, weights=np.ones((1, 1)), biases=np.array([-decision]))
     return answer._replace(choice=value, at_zero=at_zero)
 
 
 def _find_threshold_decision(answer: Answer, threshold: float) -> float:
-    """Return the smallest decision value for which the probability of the second label is at least ``threshold``."""
+    """Return the smallest decision value of a binary classifier for which its calibration (a part of ``answer``, the prediction
+    rule) gives the second label a probability of at least ``threshold``, found by bisection.
+    """
     low, high, calibration = -1e9, 1e9, answer.calibration
     for _ in range(200):  # bisection: the probability is monotonic
         middle = 0.5 * (low + high)
@@ -197,12 +217,15 @@ def _find_threshold_decision(answer: Answer, threshold: float) -> float:
 
 
 def describe_order(order: Any) -> str:
-    """Return a text for the order of a program's columns, from its metadata ``order``."""
+    """Return an English phrase for the order of the input columns of an exported model. ``order`` is an entry of the model's
+    metadata: ``"table"``, ``"natural"`` or ``"model"``.
+    """
     return _ORDER_TEXTS.get(str(order), "this order")
 
 
 def sort_columns(program: Program, order: Sequence[Hashable] | None) -> Program:
-    """Return an equivalent program whose columns are sorted by ``order``, the names of columns or fields.
+    """Return an equivalent program (a model as a list of numpy operations) whose input columns are in the order of the names in
+    ``order``, such as those of the user's table. All arrays are permuted along.
 
     Columns that are not in ``order`` come last. Columns of the same field, and those that are not in ``order``, are in natural
     order. Columns into which names are hashed keep their order. The arrays take as many bytes as before.
@@ -230,7 +253,9 @@ def sort_columns(program: Program, order: Sequence[Hashable] | None) -> Program:
 
 
 def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | None) -> np.ndarray:
-    """Return the indices of columns in the order of `sort_columns`, int64."""
+    """Return the permutation, int64 [columns], that sorts the input columns of an exported model: by the position of their column
+    or field name in ``order``, and within that, and without ``order``, in natural order (``a2`` before ``a10``).
+    """
     ranks = {} if order is None else {name: rank for rank, name in enumerate(order)}
 
     def make_key(number: int) -> tuple[Any, ...]:
@@ -248,7 +273,9 @@ _SUMMING = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vecto
 
 
 def _permute_step(step: Step, input_order: np.ndarray, width: int) -> tuple[Step, np.ndarray]:
-    """Return a step for permuted inputs, and the permutation of its output, which has ``width`` numbers."""
+    """Return an equivalent of ``step`` (one operation of a program) for inputs whose number j was number ``input_order[j]``
+    before. Also returns how this permutes its ``width`` outputs, as an index array in the same sense.
+    """
     arrays = step.arrays
     if step.op == "hinges":
         functions = step.options["functions"]
@@ -272,7 +299,8 @@ def _permute_step(step: Step, input_order: np.ndarray, width: int) -> tuple[Step
 
 
 def describe_model(model: Any) -> dict[str, Any]:
-    """Return the metadata of a learner or a fitted machine, which JSON can hold: its class, versions, parameters and figures.
+    """Return metadata of a learner or fitted SVM as a dict that JSON can hold: its class name, package versions, parameters,
+    number of learned rows, and figures such as the number of support vectors.
 
     >>> from streamsvm import BSGDClassifier
     >>> model = BSGDClassifier(budget=10, gamma=2.0)
@@ -293,13 +321,17 @@ def describe_model(model: Any) -> dict[str, Any]:
 
 
 def _format_parameter(value: Any) -> Any:
-    """Return a parameter as a JSON scalar, or else as a shortened ``repr``."""
+    """Convert the value of a model's parameter for JSON metadata: bools, numbers, short texts and None stay, and other objects
+    become their ``repr``, cut to 200 characters.
+    """
     scalar = _to_json_scalar(value)
     return repr(value)[:_MAX_TEXT_CHARACTERS] if scalar is None and value is not None else scalar
 
 
 def _to_json_scalar(value: Any) -> Any:
-    """Return a value as a bool, int, finite float or short string; None if it is something else."""
+    """Convert a value, such as a numpy number, to a bool, int, finite float or text of at most 200 characters for JSON. Returns
+    None for every other value.
+    """
     value = to_python_scalar(value)
     if isinstance(value, str):
         return value if len(value) <= _MAX_TEXT_CHARACTERS else None

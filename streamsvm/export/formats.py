@@ -33,7 +33,8 @@ _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 def export(
     model: Any, to: str, out: str | Path, name: str = "model", *, max_bytes: int | None = None, X: Any = None, **options: Any
 ) -> list[Path]:
-    """Export a model to files that predict without streamsvm.
+    """Export a model to one or more files, from which it predicts without streamsvm: as C source, ONNX, an array file for numpy,
+    or JSON. Returns the paths of the files.
 
     Parameters
     ----------
@@ -116,13 +117,17 @@ def export(
 
 
 def list_files(to: str, out: str | Path, name: str) -> list[Path]:
-    """Return the paths of the files that `export` writes in a format."""
+    """Return the paths of the files that `export` writes into the folder ``out`` for the format ``to`` (``"c"``, ``"onnx"``,
+    ``"numpy"`` or ``"json"``) and the file name ``name`` without suffix.
+    """
     suffixes = {"c": ("h", "c"), "numpy": ("safetensors",)}.get(to, (to,))
     return [Path(out) / f"{name}.{suffix}" for suffix in suffixes]
 
 
 def _warn_of_float32(program: Program, to: str) -> None:
-    """Warn of features whose differences float32 rounds too much."""
+    """Warn the user if the format ``to`` takes rows in float32, and this rounds a feature of the model too much: its mean is very
+    large compared with its standard deviation.
+    """
     if fields := find_fields_lost_in_float32(program):
         names = ", ".join(map(short_repr, fields[:5])) + ", ..." * (len(fields) > 5)
         warnings.warn(
@@ -134,13 +139,17 @@ def _warn_of_float32(program: Program, to: str) -> None:
 
 
 def _serialise_container(program: Program) -> bytes:
-    """Return a program as the bytes of a safetensors file."""
+    """Serialise a program (a model as a list of numpy operations) to the bytes of a safetensors file, which `streamsvm.edge.load`
+    reads.
+    """
     text, arrays = program.serialise()
     return pack_container(arrays, {"kind": "program", PROGRAM_KEY: text})
 
 
 def _serialise_json(program: Program) -> bytes:
-    """Return a program as the bytes of a JSON file."""
+    """Serialise a program (a model as a list of operations) with all its arrays to the bytes of a JSON file, for programs in
+    other languages.
+    """
     text, arrays = program.serialise()
     saved = json.loads(text)
     saved["format"] = "streamsvm program"
@@ -151,16 +160,19 @@ def _serialise_json(program: Program) -> bytes:
 
 
 def _array_to_json(array: np.ndarray) -> dict[str, Any]:
-    """Return an array as its dtype, shape and flat numbers, which have as few digits as restore them exactly."""
+    """Convert a numpy array to a dict for JSON: its dtype name, shape, and flat list of numbers. float32 numbers have the fewest
+    digits that restore them exactly.
+    """
     numbers = array.ravel().tolist() if array.dtype != np.float32 else [float(str(number)) for number in array.ravel()]
     return {"dtype": _DTYPE_NAMES[array.dtype.newbyteorder("<")], "shape": list(array.shape), "data": numbers}
 
 
 def save(model: Any, path: str | Path, trusted: bool = False) -> None:
-    """Save a model, or a pipeline with one, to a file. The file is written completely or not at all.
+    """Save a model, or a river pipeline with one, to a file, from which `streamsvm.load` restores it to continue learning. The
+    file is written completely or not at all.
 
-    `streamsvm.load` reads it back, and the model continues learning. `streamsvm.edge.load` reads it where there is only numpy,
-    and predicts. A model that cannot be exported can still be saved: the file has the reason in place of the program.
+    `streamsvm.edge.load` reads it, too, where there is only numpy, and predicts. A model that cannot be exported can still be
+    saved: the file has the reason in place of the program.
 
     Parameters
     ----------

@@ -51,9 +51,11 @@ _BOTH_ITERATES = (_LAST, _AVERAGE)
 
 
 def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
-    """Add the steps of a learner that is not an ensemble to a program, and return the answer.
+    """Append the operations of ``model``, an online learner that is not an ensemble, to a program (an exported model as a list of
+    numpy operations). ``value`` is the index of the operation output that holds the features. Returns the prediction rule
+    (`Answer`).
 
-    ``value`` is the index of the value with the learner's features. Raises ExportError if the learner cannot be exported.
+    Raises ExportError if the learner cannot be exported.
     """
     iterates = (_AVERAGE if model.follows_average else _LAST,)
     value = program.add("impute", value, float32=model._dtype is np.float32)
@@ -71,7 +73,10 @@ def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
 
 
 def _make_answer(model: Any, value: int, iterate: int) -> Answer:
-    """Return the answer for the decision values of a learner, whose index is ``value``, with its calibration by an iterate."""
+    """Return the prediction rule of an exported online learner: its kind (label, number or anomaly score), labels and
+    calibration. ``value`` is the index of its decision values in the program, and ``iterate`` chooses the calibration of the last
+    (0) or the averaged (1) coefficients.
+    """
     common = model._common[0]
     if isinstance(model, OnlineClassifier):
         labels = list_labels(model)
@@ -85,7 +90,9 @@ def _make_answer(model: Any, value: int, iterate: int) -> Answer:
 
 
 def list_labels(model: OnlineClassifier) -> tuple[Any, ...]:
-    """Return the labels of a classifier in the order of its decision values; a single label if it has learned only one."""
+    """Return the labels of an online classifier in the order of its decision values, as a tuple; with two labels, positive
+    decision values mean the second one. A classifier that has learned a single label has only this one.
+    """
     labels = model._labels
     if labels.class_labels:
         return tuple(labels.class_labels)
@@ -94,12 +101,17 @@ def list_labels(model: OnlineClassifier) -> tuple[Any, ...]:
 
 
 def add_scale(program: Program, value: int, location: np.ndarray, spread: np.ndarray) -> int:
-    """Add the scaling that a learner applies to its features, and return the index of the value."""
+    """Append an operation (x - location) / spread, clipped to the learners' limit, to a program (an exported model). It scales
+    the features, which have the value index ``value``. Returns the index of its output.
+    """
     return program.add("scale", value, location=location, spread=spread, bound=float(MAX_SCALED_VALUE))
 
 
 def add_kernel(program: Program, value: int, store: Any) -> int:
-    """Add the kernel values with the vectors of a store, and return the index of the value."""
+    """Append an operation to a program (an exported model) that computes kernel values between rows and the support vectors of a
+    learner's memory, ``store``, or random Fourier features. The rows are the output with the index ``value``. Returns the index
+    of the new output.
+    """
     h = store.views.header[0]
     if h["kernel"] == FOURIER:
         return program.add("fourier", value, vectors=store.vectors, factor=math.sqrt(2.0 * float(h["gamma"])))
@@ -108,9 +120,12 @@ def add_kernel(program: Program, value: int, store: Any) -> int:
 
 
 def add_expansion(program: Program, value: int, store: Any, common: Any, iterates: tuple[int, ...]) -> int:
-    """Add the kernel expansions of a store of support vectors, and return the index of their decision values.
+    """Append the kernel expansions (sums of kernel values times coefficients) of a learner's memory, ``store``, to a program (an
+    exported model). Rows are the output ``value``; ``iterates`` lists the wanted coefficients: 0 for the last, 1 for the
+    averaged. Returns the index of the decision values.
 
-    They are ordered by output, and within an output by ``iterates``.
+    The decision values are ordered by output, and within an output by ``iterates``. ``common`` has the factors of the stored
+    coefficients.
     """
     v, n = store.views, store.n_support
     kernels = add_kernel(program, value, store)
@@ -124,7 +139,10 @@ def add_expansion(program: Program, value: int, store: Any, common: Any, iterate
 def _stack_iterates(
     common: Any, rows: np.ndarray, biases: np.ndarray, iterates: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the coefficients and biases of ``iterates`` for each output; a store holds both iterates in alternating rows."""
+    """Compute a learner's coefficients, [outputs * iterates, vectors], and biases from its stored ``rows`` and ``biases``, which
+    alternate between last and averaged ones. ``iterates`` lists the wanted ones (0: last, 1: averaged), and ``common`` has the
+    factors of the stored rows.
+    """
     last = common["scale"] * rows[::2]
     average = common["average_v"] * rows[1::2] + common["average_u"] * rows[::2]
     coefficients = last, average
@@ -133,7 +151,9 @@ def _stack_iterates(
 
 
 def add_landmarks(program: Program, value: int, store: Any, iterates: tuple[int, ...], factor: float = 1.0) -> int:
-    """Add the decision values of a store of landmarks, times ``factor``, in the order of `add_expansion`.
+    """Append the decision values of a learner with landmarks (fixed vectors of a kernel approximation) in the memory ``store``,
+    times ``factor``, to a program (an exported model). ``value`` and ``iterates`` are those of `add_expansion`. Returns the index
+    of the decision values.
 
     The weights of the last iterate include the fast corrections; those of the average do not.
     """
@@ -148,7 +168,10 @@ def add_landmarks(program: Program, value: int, store: Any, iterates: tuple[int,
 def add_weights(
     program: Program, value: int, stores: list[Any], commons: list[Any], iterates: tuple[int, ...], factor: float = 1.0
 ) -> int:
-    """Add the decision values of linear machines, one per output, times ``factor``, in the order of `add_expansion`."""
+    """Append the decision values of linear models, one per output, times ``factor``, to a program (an exported model). ``stores``
+    and ``commons`` are their memories; ``iterates`` lists the wanted weights (0: last, 1: averaged). Features are the output
+    ``value``. Returns the index of the decision values.
+    """
     stacked = [
         _stack_iterates(common, store.views.weights[:, : store.used], store.views.biases, iterates)
         for store, common in zip(stores, commons, strict=True)
@@ -171,9 +194,11 @@ def add_neighbours(
     offset: float = DISTANCE_OFFSET,
     power: int = DISTANCE_POWER,
 ) -> int:
-    """Add the predictions of k nearest neighbours, and return the index of the value.
+    """Append weighted k nearest neighbours (k is ``neighbours``) to a program (an exported model): the stored rows ``vectors``,
+    their ``targets`` and ``weights``. ``labels`` is the number of labels, 0 for regression. Features are the output ``value``.
+    Returns the index of the predictions.
 
-    They are a number from -1 to 1 for two labels, one for each of more labels, or the mean target with ``labels`` 0.
+    The predictions are a number from -1 to 1 for two labels, one for each of more labels, or the mean target for regression.
     """
     arrays = {"vectors": vectors, "feature_weights": feature_weights, "targets": targets, "weights": weights}
     options = {"labels": labels, "neighbours": neighbours, "max_difference": max_difference, "offset": offset, "power": power}
@@ -188,7 +213,9 @@ def add_neighbours(
 
 
 def add_ensemble(program: Program, model: Any, value: int) -> Answer:
-    """Add the steps of an ensemble to a program, and return the answer; ``value`` is the index of the ensemble's features."""
+    """Append the operations of ``model``, an ensemble of online learners, to a program (an exported model as a list of numpy
+    operations). ``value`` is the index of the operation output that holds the features. Returns the prediction rule (`Answer`).
+    """
     v, record, n_outputs = model._store.views, model._rule_record[0], model._n_outputs
     value = imputed = program.add("impute", value, float32=model._dtype is np.float32)
     if model.scale_in_use is not None:
@@ -234,12 +261,17 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
 
 
 def _as_python(function: Any) -> Any:
-    """Return the Python function of a compiled one: for a single call, it is faster than to load or compile machine code."""
+    """Return the plain Python function inside a function that numba compiles, because a single call is faster than loading
+    machine code. Other functions are returned unchanged.
+    """
     return getattr(function, "py_func", function)
 
 
 def _add_expert(program: Program, value: int, model: Any, number: int, expert: Any, stores: list[Any]) -> int:
-    """Add the outputs of an expert and return their index: those of the last iterate, then those of the average if it has one."""
+    """Append the outputs of one ensemble member (``expert``, the one with the index ``number``, whose memories are ``stores``) to
+    a program (an exported model). Features are the output ``value``. Returns the index of its outputs: those of the last
+    coefficients, then those of the averaged ones, if it has such.
+    """
     n_outputs = model._n_outputs
     half = 1.0 if n_outputs == 1 else 0.5  # in one-vs-rest, two outputs differ by twice their decision value
     if isinstance(expert, LastLabelExpert):
@@ -265,17 +297,23 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
 
 
 def _add_constants(program: Program, value: int, numbers: np.ndarray) -> int:
-    """Add a value that is the same for all rows, and return its index."""
+    """Append an operation to a program (an exported model) whose output is ``numbers``, float64 [m], for every row. ``value`` is
+    the index of any earlier output. Returns the index of the new one.
+    """
     return program.add("linear", value, weights=np.zeros((len(numbers), program.widths[value])), biases=numbers)
 
 
 def _read_last_target(model: Any) -> np.ndarray:
-    """Return the last target, the prediction of `LastTargetExpert`, in standard deviations from the mean, [1]."""
+    """Return the prediction of the ensemble member that repeats the target of the last learned row, float64 [1], in standard
+    deviations from the mean target.
+    """
     return np.array([float(model._rule_record[0]["last_target"])])
 
 
 def _predict_from_last_label(model: Any) -> np.ndarray:
-    """Return the outputs of `LastLabelExpert`, which predicts from the last label, [2 outputs]."""
+    """Return the outputs of the ensemble member that predicts the next label from the last learned one, by the frequencies of
+    label transitions, float64 [2 * outputs].
+    """
     record, views, n_outputs = model._rule_record[0], model._store.views, model._n_outputs
     out = np.zeros((n_outputs, 2))
     arguments = views.transitions, views.counts, float(record["rows"]), int(record["last"]), n_outputs, out
@@ -284,7 +322,9 @@ def _predict_from_last_label(model: Any) -> np.ndarray:
 
 
 def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -> int:
-    """Add the predictions of nearest neighbours among the rows that an expert stores, and return their index."""
+    """Append the predictions of an ensemble member that stores recent rows and predicts by k nearest neighbours to a program (an
+    exported model). ``store`` is its memory; features are the output ``value``. Returns the index of its predictions.
+    """
     views, n_outputs = model._store.views, model._n_outputs
     h, n = store.views.header[0], store.n_rows
     width, is_classifier = int(h["row_width"]), isinstance(model, SVMClassifier)
@@ -310,9 +350,10 @@ def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -
 
 
 def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
-    """Add the shrinking of features by ``damping``, float64 [2, columns], and return the index of the value.
+    """Append an operation to a program (an exported model) that shrinks each feature by its learned ``damping``, float64 [2,
+    columns], 0 to keep the feature. Features are the output ``value``. Returns the index of the shrunk features.
 
-    It is for kernel machines. Without damping, no step is added.
+    The shrunk features are those of kernel machines. Without damping, ``value`` itself is returned.
     """
     if not damping.any():
         return value
@@ -321,9 +362,11 @@ def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
 
 
 def _add_forest_shift(program: Program, value: int, model: Any) -> int:
-    """Add the subtraction of a forest's anchors from the features, and return the index of the value.
+    """Append an operation to a program (an exported model) that subtracts from each feature the offset (anchor) that the
+    ensemble's forest subtracts before it stores float32 thresholds. Features are the output ``value``. Returns the index of the
+    shifted features.
 
-    Without a forest, or if its anchors are all 0, no step is added.
+    Without a forest, or if its anchors are all 0, ``value`` itself is returned.
     """
     for expert, stores in zip(model._expert_specs, model._store.stores, strict=True):
         if isinstance(expert, ForestExpert) and stores[0].views.anchors.any():
@@ -336,7 +379,10 @@ def _add_forest_shift(program: Program, value: int, model: Any) -> int:
 
 
 def _add_classification_forest(program: Program, value: int, model: Any, store: Any) -> int:
-    """Add the outputs of a forest, and return their index: numbers from the shares of the votes, then from their logarithms."""
+    """Append the outputs of an ensemble's classification forest, with the memory ``store``, to a program (an exported model):
+    decision values from the labels' shares of the votes, then from the logarithms of the shares. Features are the output
+    ``value``. Returns the index of these outputs.
+    """
     n_outputs = model._n_outputs
     if store.n_learned == 0:
         return _add_constants(program, value, np.zeros(2 * n_outputs))
@@ -352,12 +398,12 @@ def _add_classification_forest(program: Program, value: int, model: Any, store: 
 
 
 def _add_regression_forest(program: Program, value: int, outputs: list[int], corrects: np.ndarray, model: Any, store: Any) -> int:
-    """Add the two predictions of a regression forest, and return their index.
+    """Append the two predictions of an ensemble's regression forest, with the memory ``store``, to a program (an exported model):
+    its own prediction of the target, and the prediction of the earlier experts plus their residual, which the forest predicts.
+    Returns the index of both.
 
-    One is its own prediction of the target, the other that of the experts before it, corrected by their predicted residual.
-
-    ``value`` is the index of the features, ``outputs`` those of the experts before the forest. For each number of these
-    experts, ``corrects`` has the index of the number that it corrects, or -1.
+    ``value`` is the index of the features, and ``outputs`` are those of the outputs of the experts before the forest. For each
+    number of these experts, ``corrects`` has the index of the number that it corrects, or -1.
     """
     v, joined = model._store.views, program.add("concat", *outputs)
     n = program.widths[joined]
@@ -379,15 +425,19 @@ def _add_regression_forest(program: Program, value: int, outputs: list[int], cor
 
 
 def _compute_votes(mistakes: np.ndarray) -> np.ndarray:
-    """Return the weights of experts' votes from their exponentially decayed mistakes, float64 [n] each."""
+    """Return the weights of an ensemble's members in votes, float64 [members]: exp(-rate * difference) of their exponentially
+    decayed ``mistakes``, float64 [members], relative to the smallest.
+    """
     votes: np.ndarray = np.exp(stack.VOTING_RATE * (mistakes.min() - mistakes))
     return votes
 
 
 def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray, labels: int) -> int:
-    """Add a forest, and return the index of its value: the share of each label in the votes, or the mean of the leaves.
+    """Append decision trees to a program (an exported model), which predict each label's share of the votes, or for regression
+    (``labels`` 0) the mean of the reached leaves. ``votes`` are weights of the trees; features are the output ``value``. Returns
+    the index of the predictions.
 
-    ``trees`` come from `ForestStore.get_tree`. ``labels`` is the number of labels, 0 for the mean.
+    ``trees`` come from `ForestStore.get_tree`. ``labels`` is the number of labels.
     """
     roots = np.cumsum([0, *(len(links) for links, _, _ in trees)])
     links, thresholds, leaves = (np.concatenate(arrays) for arrays in zip(*trees, strict=True))
@@ -416,7 +466,9 @@ def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray
 
 
 def _add_second_order(program: Program, value: int, model: Any, entry: Any) -> int:
-    """Add the outputs of an expert that learns by second-order (Newton) steps, and return their index."""
+    """Append the outputs of an ensemble member that learns linear weights by Newton steps to a program (an exported model).
+    ``entry`` is its record in the ensemble's memory; features are the output ``value``. Returns the index of its outputs.
+    """
     v, n_outputs = model._store.views, model._n_outputs
     side, used = int(v.header[0]["side"]), int(v.header[0]["used"])
     features = min(used, side - 1)

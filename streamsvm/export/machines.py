@@ -20,7 +20,9 @@ _KERNEL_NAMES = {number: name for name, number in KERNELS.items()} | {SIGMOID: "
 
 
 def make_machine_program(model: Any) -> Program:
-    """Convert a fitted machine to a program. Raises ExportError if it is not fitted, or cannot be exported."""
+    """Convert ``model``, a fitted batch or linear SVM with the interface of scikit-learn, to a program (a list of numpy
+    operations that predict). Raises ExportError if it is not fitted, or its kernel is not supported.
+    """
     try:
         check_is_fitted(model)
     except NotFittedError:
@@ -43,7 +45,9 @@ def make_machine_program(model: Any) -> Program:
 
 
 def _add_expansion(program: Program, value: int, model: KernelMachine) -> int:
-    """Add the kernel expansion of a machine, or the forest of its local expansions; return the index of the decision values."""
+    """Append the kernel expansion of a fitted SVM, or its trees with an expansion in each leaf, to a program (an exported model
+    as a list of numpy operations). Features are the output with the index ``value``. Returns the index of the decision values.
+    """
     kernel = model._kernel
     vectors = model.support_vectors_
     vectors = vectors.toarray() if sparse.issparse(vectors) else np.ascontiguousarray(vectors)
@@ -62,7 +66,9 @@ def _add_expansion(program: Program, value: int, model: KernelMachine) -> int:
 
 
 def _make_answer(program: Program, model: Any, value: int) -> Answer:
-    """Return the answer for the decision values of a machine, whose index is ``value``; one-vs-one classifiers add steps."""
+    """Return the prediction rule of an exported SVM (label, number, or outlier as -1 and 1), whose decision values have the index
+    ``value`` in the program. For a one-vs-one classifier, operations that count votes are appended.
+    """
     if is_outlier_detector(model):
         return Answer("class", value, value, (-1, 1), at_zero=1)
     if not is_classifier(model):

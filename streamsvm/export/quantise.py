@@ -20,7 +20,8 @@ _MAX_LOSS = 0.1  # of the norm: up to here, 1 % of labels change, or numbers by 
 
 
 def quantise_program(program: Program, bits: int) -> Program:
-    """Return a program whose vectors are integers of few bits, multiplied by a scale per feature.
+    """Return a copy of a program (an exported model) whose support vectors are integers of 16 or 8 ``bits``, multiplied by a
+    scale per feature. The coefficients are refitted, so that predictions change as little as possible. 32 bits change nothing.
 
     The scale of a feature is the largest absolute value in the vectors, divided by 32,767 or 127. For a Gaussian kernel, the
     integers count from the middle of the feature's range, and the scale is half the range, divided by the same. The coefficients
@@ -64,14 +65,19 @@ def quantise_program(program: Program, bits: int) -> Program:
 
 
 def round_vectors(program: Program, bits: int) -> Program:
-    """Return a program with quantised vectors and the original coefficients; its size is that of `quantise_program`'s result."""
+    """Return a copy of a program (an exported model) whose support vectors are rounded to integers of 16 or 8 ``bits``, with
+    unchanged coefficients. It is as large as the result of `quantise_program`, but less accurate, and serves to measure the size.
+    """
     return program.with_steps(
         step if bits == 32 or step.op not in ("kernel", "neighbours") else _round_step(step, bits) for step in program.steps
     )
 
 
 def _round_step(step: Step, bits: int) -> Step:
-    """Return a step with quantised vectors, unless they already have so few bits."""
+    """Return a copy of a step (an operation of an exported model) whose vectors, such as support vectors, are rounded to integers
+    with a scale per feature. They get 16 or 8 ``bits``; nearest neighbours get 16. A step whose integers are already as small is
+    returned unchanged.
+    """
     bits, stored = bits if step.op == "kernel" else 16, step.arrays["vectors"]
     if stored.dtype.kind == "i" and 8 * stored.itemsize <= bits:
         return step
@@ -95,13 +101,17 @@ class _ExpansionPair:
         self.vectors, self.new_vectors = dequantise_vectors(self.kernel), dequantise_vectors(self.new_kernel)
 
     def compute_differences(self, X: np.ndarray) -> np.ndarray:
-        """Return the original expansion minus the changed one at rows X [n, width], float64 [n, outputs]."""
+        """Return the original kernel expansion (sum of kernel values times coefficients) minus the changed one at each row of X
+        [n, features], float64 [n, outputs].
+        """
         return _evaluate_expansion(self.kernel, self.vectors, self.weights, X) - _evaluate_expansion(
             self.new_kernel, self.new_vectors, self.new_weights, X
         )
 
     def compute_norms(self) -> np.ndarray:
-        """Return the norm of the difference in the space of the kernel, plus a bound on its rounding error, float64 [outputs]."""
+        """Return the norm of the difference between the original and the changed kernel expansion in the kernel's Hilbert space,
+        float64 [outputs]. It includes a bound on its rounding error.
+        """
         squares = (self.weights * self.compute_differences(self.vectors).T).sum(axis=1)
         squares -= (self.new_weights * self.compute_differences(self.new_vectors).T).sum(axis=1)
         sizes = np.abs(self.weights).sum(axis=1) + np.abs(self.new_weights).sum(axis=1)
@@ -109,7 +119,9 @@ class _ExpansionPair:
 
 
 def _evaluate_expansion(kernel: Step, vectors: np.ndarray, weights: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Return a kernel expansion at rows X, without biases, float64 [n, outputs]."""
+    """Evaluate a kernel expansion, the sum of kernel values with ``vectors`` [m, features] times ``weights`` [outputs, m], at
+    rows X [n, features]. ``kernel`` is the step with the kernel's parameters. Returns float64 [n, outputs], without biases.
+    """
     values, chunk_rows = np.empty((len(X), len(weights))), max(MAX_NUMBERS_AT_ONCE // max(len(vectors), 1), 1)
     for start in range(0, len(X), chunk_rows):
         chunk = slice(start, start + chunk_rows)
@@ -118,7 +130,9 @@ def _evaluate_expansion(kernel: Step, vectors: np.ndarray, weights: np.ndarray, 
 
 
 def _iter_changed_expansions(program: Program, changed: Program) -> Iterator[tuple[int, _ExpansionPair]]:
-    """Yield the kernel expansions whose vectors differ between two programs, with the indices of their values."""
+    """Yield the kernel expansions (sums of kernel values times coefficients) of two versions of an exported model whose support
+    vectors differ: pairs of the index of the expansion's output in the program and an object with both versions.
+    """
     for number, reader in enumerate(program.steps, 1):
         input_step = reader.inputs[0] - 1
         if reader.op == "linear" and input_step >= 0 and program.steps[input_step].op == "kernel":
@@ -128,7 +142,8 @@ def _iter_changed_expansions(program: Program, changed: Program) -> Iterator[tup
 
 
 def _refit_coefficients(program: Program, rounded: Program) -> Program:
-    """Return a program with rounded vectors and new coefficients: its expansions are projections of the original ones.
+    """Return a copy of ``rounded``, an exported model with rounded support vectors, whose coefficients are refitted: each kernel
+    expansion becomes the orthogonal projection of the one in ``program``, the original, in the kernel's Hilbert space.
 
     The differences at the rounded vectors determine the corrections of the coefficients. What remains of the difference is
     orthogonal to the kernel functions of all rounded vectors.
@@ -147,7 +162,9 @@ def _refit_coefficients(program: Program, rounded: Program) -> Program:
 
 
 def _check_loss(program: Program, quantised: Program, bits: int) -> None:
-    """Raise ExportError if a kernel expansion has changed too much; a sigmoid kernel has no norm to measure that by."""
+    """Raise ExportError if quantisation to this number of ``bits`` changed a kernel expansion of an exported model by more than a
+    tenth of its norm in the kernel's Hilbert space. A sigmoid kernel has no such norm and is not checked.
+    """
     for _, pair in _iter_changed_expansions(program, quantised):
         before = (pair.weights * _evaluate_expansion(pair.kernel, pair.vectors, pair.weights, pair.vectors).T).sum()
         loss = math.sqrt(np.square(pair.compute_norms()).sum() / max(float(before), np.finfo(np.float64).tiny))

@@ -49,7 +49,9 @@ class Reduction(NamedTuple):
 def reduce_program(
     program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, passes: int = 40, seed: int = 0
 ) -> Reduction:
-    """Make a program small enough that its tables in C take at most ``max_bytes``.
+    """Make an exported model small enough that its constant tables in C take at most ``max_bytes``: with fewer support vectors,
+    refitted to predict as before, and if necessary simpler members of an ensemble. Returns the smaller program with its size and
+    loss of accuracy.
 
     It chooses vectors that are far from each other, starting with large coefficients. It moves them so that the decision values
     on rows change as little as possible, fits the coefficients by least squares, and rounds the vectors to ``bits``
@@ -127,12 +129,17 @@ def reduce_program(
 
 
 def _loss_key(label_agreement: float | None, rmse: float | None) -> tuple[float, float]:
-    """Return a sort key for losses of accuracy: the smallest loss comes first."""
+    """Return a tuple to sort reduced models by their loss of accuracy, the smallest loss first: by ``label_agreement``, the share
+    of rows with the same label as the original (None: 0), then by ``rmse``, the root mean square difference of decision values
+    (None: 0).
+    """
     return -(label_agreement or 0.0), rmse or 0.0
 
 
 def _measure_loss(program: Program, small: Program, rows: np.ndarray | None) -> tuple[float | None, float | None]:
-    """Return the label agreement and the RMSE of a `Reduction`; None for what cannot be measured."""
+    """Compare a reduced model ``small`` with the original ``program`` on ``rows`` [n, columns]. Returns the share of rows with
+    the same label, None for regression, and the root mean square difference of the decision values. Both are None without rows.
+    """
     if rows is None or not len(rows):
         return None, None
     before, after = Predictor(program), Predictor(small)
@@ -144,7 +151,10 @@ def _measure_loss(program: Program, small: Program, rows: np.ndarray | None) -> 
 def _reduce_vectors(
     program: Program, max_bytes: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
-    """Return a program with as many vectors as ``max_bytes`` allows. Raises ExportError if not even one vector fits."""
+    """Return a copy of an exported model with the largest number of support vectors that needs at most ``max_bytes`` of tables in
+    C, refitted to the original's decision values, also on ``rows``, and quantised to ``bits``. Raises ExportError if not even one
+    vector fits, or its kernel is not supported.
+    """
     for step in program.steps:
         if step.op in ("trees", "fourier") or (step.op == "kernel" and step.options["kind"] not in KERNELS):
             part = f"a {step.options['kind']} kernel" if step.op == "kernel" else f"a step {step.op!r}"
@@ -165,7 +175,10 @@ def _reduce_vectors(
 
 
 def _sample_neighbours(program: Program, n_vectors: int, largest: int, rng: np.random.Generator | None = None) -> Program:
-    """Return a program with fewer rows that vote as nearest neighbours: random ones, or without ``rng`` the first ones."""
+    """Return a copy of an exported model whose k-nearest-neighbours members store fewer rows: random ones, or the first ones if
+    ``rng`` is None. Of the ``largest`` set of vectors in the model, ``n_vectors`` are to remain, and the same share of these
+    rows.
+    """
     steps = []
     for step in program.steps:
         arrays = step.arrays
@@ -178,7 +191,9 @@ def _sample_neighbours(program: Program, n_vectors: int, largest: int, rng: np.r
 
 
 def _replace_by_mean_vote(program: Program, op: str) -> Program:
-    """Return a program with the steps ``op`` (neighbours or forest) replaced by the mean of all their votes or leaves."""
+    """Return a copy of an exported model whose operation ``op`` (``"neighbours"`` or ``"forest"``) is replaced by a constant, the
+    mean of all its stored targets, which needs almost no memory.
+    """
     steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
         if step.op == op:
@@ -191,7 +206,9 @@ def _replace_by_mean_vote(program: Program, op: str) -> Program:
 
 
 def _read_votes(step: Step) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets of all neighbours or leaves of a step, and their weights, float64 [n] each."""
+    """Return the targets that the neighbours or tree leaves of an exported model's step store, and their weights, float64 [n]
+    each. Targets are class indices, or numbers for regression.
+    """
     arrays = step.arrays
     if "means" in arrays:
         return arrays["means"].astype(np.float64), np.ones(len(arrays["means"]))
@@ -200,12 +217,16 @@ def _read_votes(step: Step) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _count_remaining(step: Step, n_vectors: int, largest: int) -> int:
-    """Return how many vectors a step keeps if the largest step keeps ``n_vectors`` of its ``largest``."""
+    """Return how many of its vectors a step of an exported model keeps when the step with the most vectors keeps ``n_vectors`` of
+    ``largest``: the same share, rounded up.
+    """
     return math.ceil(len(step.arrays["vectors"]) * n_vectors / largest) if largest else 0
 
 
 def _truncate_vectors(program: Program, n_vectors: int, largest: int) -> Program:
-    """Return a program with the first vectors of each step only, to measure the size of a reduced program."""
+    """Return a copy of an exported model that keeps only the first vectors of each step: ``n_vectors`` of the ``largest`` set,
+    and the same share of the others. It predicts nonsense, but is as large as a model properly reduced to this share.
+    """
     program = _sample_neighbours(program, n_vectors, largest)
     counts = {i: _count_remaining(step, n_vectors, largest) for i, step in enumerate(program.steps, 1) if step.op == "kernel"}
     vectors = {i: dequantise_vectors(program.steps[i - 1])[:count] for i, count in counts.items()}
@@ -214,7 +235,9 @@ def _truncate_vectors(program: Program, n_vectors: int, largest: int) -> Program
 
 
 def _find_kernel_readers(program: Program) -> list[tuple[int, Step]]:
-    """Return the steps that read kernel values, with the indices of their values. Raises ExportError if one is not ``linear``."""
+    """Return the operations of an exported model that read kernel values and sum them up with coefficients, as pairs of the index
+    of their output and the step. Raises ExportError if kernel values are read by another kind of operation.
+    """
     kernels = {number for number, step in enumerate(program.steps, 1) if step.op == "kernel"}
     readers = [(number, step) for number, step in enumerate(program.steps, 1) if kernels.intersection(step.inputs)]
     if any(step.op != "linear" for _, step in readers):
@@ -223,7 +246,9 @@ def _find_kernel_readers(program: Program) -> list[tuple[int, Step]]:
 
 
 def _with_vectors(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, np.ndarray]) -> Program:
-    """Return a program with new vectors and weights, by the indices of their steps' values."""
+    """Return a copy of an exported model in which some steps have new support vectors or new weights (coefficients). Both are
+    dicts from the index of a step's output to the new array.
+    """
     steps = []
     for number, step in enumerate(program.steps, 1):
         arrays = {name: array for name, array in step.arrays.items() if name not in _QUANTISATION or number not in vectors}
@@ -237,7 +262,10 @@ def _with_vectors(program: Program, vectors: dict[int, np.ndarray], weights: dic
 def _fit_fewer_vectors(
     program: Program, n_vectors: int, largest: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
-    """Return a program with fewer vectors in all its kernels, fitted to the original decision values, and quantised."""
+    """Return a copy of an exported model with fewer support vectors in each kernel (``n_vectors`` of the ``largest`` set, and the
+    same share of the others), fitted to the original's decision values in at most ``passes`` over sampled rows, and quantised to
+    ``bits``.
+    """
     readers, vectors, problems = _find_kernel_readers(program), {}, {}
     for number, step in enumerate(program.steps, 1):
         count = _count_remaining(step, n_vectors, largest) if step.op == "kernel" else 0
@@ -257,7 +285,9 @@ def _fit_fewer_vectors(
 
 
 def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return rows in the space of a step's vectors, float32: the vectors, rows between them, and rows of X, up to half of all.
+    """Return about 20 rows per remaining vector (``count``), float32 [n, features], at which a smaller set of support vectors is
+    fitted: the old vectors of the kernel ``step``, points between them, and for up to half of the rows, a sample of the user's
+    rows X.
 
     X alone would not do: it may contain rows of one kind only, while the vectors come from all kinds.
     """
@@ -275,7 +305,10 @@ def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count:
 
 
 def _make_least_squares(program: Program, number: int, rows: np.ndarray, readers: list[Step]) -> ReducedSet:
-    """Return the problem to fit vectors and coefficients to the decision values of a kernel's readers at rows."""
+    """Return the least-squares problem to replace the support vectors of a kernel (the step with the output ``number``) by fewer
+    ones: at ``rows``, their kernel expansions should equal the original ones, which the steps in ``readers`` compute. Rows near
+    the decision boundary have larger weights.
+    """
     step = program.steps[number - 1]
     weights, biases = (np.concatenate([reader.arrays[name] for reader in readers]) for name in ("weights", "biases"))
     o = step.options
@@ -293,7 +326,10 @@ def _make_least_squares(program: Program, number: int, rows: np.ndarray, readers
 def _choose_and_move_vectors(
     step: Step, problem: ReducedSet, readers: list[Step], count: int, passes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return ``count`` new vectors for a kernel, float32: chosen among its own by their coefficients, then moved."""
+    """Return ``count`` new support vectors for a kernel, float32 [count, features]: chosen among the vectors of ``step``, by
+    their coefficients in ``readers`` and their distances, and then moved to reduce the error of the least-squares ``problem`` in
+    at most ``passes``.
+    """
     vectors = dequantise_vectors(step)
     sizes = np.max([np.abs(reader.arrays["weights"]).max(axis=0) for reader in readers], axis=0)
     chosen = choose_vectors(problem.kernel, vectors, sizes, count, rng)
