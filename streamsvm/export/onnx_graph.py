@@ -14,7 +14,9 @@ _OPSET, _IR_VERSION = 18, 9  # of 2023, which all current runtimes support
 
 
 def _import_onnx() -> Any:
-    """Import the package onnx. Raises ModuleNotFoundError with advice if it is missing."""
+    """Import and return the optional package onnx. Raises MissingPackageError, a ModuleNotFoundError with the pip command that
+    installs it, if that fails.
+    """
     try:
         import onnx  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -37,40 +39,52 @@ class Graph:
         self.input_type: int = self._onnx.TensorProto.DOUBLE if double else self._onnx.TensorProto.FLOAT
 
     def op(self, op_type: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node, and return the name of its output. An input that is not the name of a value becomes a constant."""
+        """Append a node with the ONNX operator ``op_type``, such as ``"MatMul"``, and these attributes to the graph. Each input
+        is the name of an earlier output, or a number or array, which becomes a constant. Returns the name of the node's output.
+        """
         output = f"v{len(self.nodes)}"
         names = [value if isinstance(value, str) else self.add_constant(value) for value in inputs]
         self._add_node(op_type, names, [output], **attributes)
         return output
 
     def _add_node(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
-        """Add a node with a unique name."""
+        """Append a node with the ONNX operator ``op_type`` to the graph, under a unique name. ``inputs`` and ``outputs`` are
+        names of values, and ``attributes`` those of the operator.
+        """
         # Nodes have names, because tools that transform graphs, such as converters to float16, refer to nodes by name.
         name = f"{op_type}_{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(op_type, inputs, outputs, name, **attributes))
 
     def find_smallest(self, value: str, count: int) -> str:
-        """Add a TopK node, and return the name of the column indices of the smallest numbers of each row, in ascending order."""
+        """Append an ONNX TopK node to the graph that finds the ``count`` smallest numbers of each row of ``value``. Returns the
+        name of the output with their column indices, in ascending order of the numbers.
+        """
         outputs = f"v{len(self.nodes)}", f"v{len(self.nodes)}_places"
         inputs = [value, self.add_constant(np.array([count]))]
         self._add_node("TopK", inputs, outputs, axis=1, largest=0, sorted=1)
         return outputs[1]
 
     def add_constant(self, value: Any) -> str:
-        """Return the name of a constant: int64 for integers, else float32, or float64 before `switch_to_float32`."""
+        """Store a number or array as a constant of the graph, and return its name. Integers become int64; other numbers become
+        float32, or float64 before the call of `switch_to_float32`.
+        """
         array = np.asarray(value)
         array = array.astype(np.int64 if array.dtype.kind in "iu" else self.real)
         return self._add_initializer(array, (array.dtype.str, array.shape, array.tobytes()))
 
     def switch_to_float32(self, values: Sequence[str], used: Container[int]) -> list[str]:
-        """Make further constants float32, and cast the values whose indices are in ``used``; return the names of all values."""
+        """Continue the graph in float32: constants added later are float32, and those of the float64 ``values`` (names of
+        outputs) whose indices are in ``used`` are cast. Returns the names of all values, those of cast ones replaced.
+        """
         if self.real is np.float32:
             return list(values)
         self.real, to = np.float32, self._onnx.TensorProto.FLOAT
         return [self.op("Cast", value, to=to) if number in used else value for number, value in enumerate(values)]
 
     def add_label_output(self, labels: Sequence[Any], index: str) -> None:
-        """Add the output ``label``: the labels at an index, with the type of `convert_labels`."""
+        """Append the model's output ``label`` to the graph. ``index`` is the name of the value with the predicted index of each
+        row, and ``labels`` are all labels; they are converted to one ONNX type (`convert_labels`).
+        """
         types = self._onnx.TensorProto
         label_type, converted = convert_labels(labels)
         array: np.ndarray = np.array(converted, object if label_type is str else label_type)
@@ -82,21 +96,26 @@ class Graph:
         self.add_output("label", self.op("Gather", name, index), onnx_type=onnx_type)
 
     def _add_initializer(self, array: np.ndarray, key: tuple[Any, ...]) -> str:
-        """Return the name of a stored array; equal arrays, which have the same key, are stored once."""
+        """Store an array as a constant of the graph, unless one with the same ``key``, which identifies its content, is stored
+        already. Returns the name of the constant.
+        """
         if key not in self.constants:
             name = f"c{len(self.constants)}"
             self.constants[key] = self._onnx.numpy_helper.from_array(array, name)
         return str(self.constants[key].name)
 
     def add_output(self, name: str, value: str, columns: int | None = None, onnx_type: int | None = None) -> None:
-        """Make a value an output of the model: [rows], or [rows, columns], float32 unless another type is specified."""
+        """Make ``value``, the name of a node's output, an output of the whole model called ``name``, with the shape [rows], or
+        [rows, columns] if ``columns`` is passed. Its type is float32, or ``onnx_type``, a number from onnx.TensorProto.
+        """
         helper, shape = self._onnx.helper, ["rows"] if columns is None else ["rows", columns]
         self._add_node("Identity", [value], [name])
         self.outputs.append(helper.make_tensor_value_info(name, onnx_type or self._onnx.TensorProto.FLOAT, shape))
 
 
 def convert_labels(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return the type of labels in ONNX, and the labels converted to it: bool, int or float if all have that type, else str.
+    """Convert labels to one type that ONNX supports. Returns this type (bool, int or float if all labels have it and fit, else
+    str) and the list of converted labels.
 
     Raises ExportError if two labels become the same text.
     """
@@ -111,7 +130,9 @@ def convert_labels(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 
 def serialise_graph(graph: Graph, columns: int, metadata: Mapping[str, str]) -> bytes:
-    """Return a graph with the input ``X`` [rows, columns] as the bytes of a model, after onnx's own check."""
+    """Serialise a graph to the bytes of an ONNX model with the input ``X`` [rows, columns] and text ``metadata``. The package
+    onnx validates it before.
+    """
     onnx = _import_onnx()
     helper = onnx.helper
     model_input = helper.make_tensor_value_info("X", graph.input_type, ["rows", columns])
@@ -125,7 +146,9 @@ def serialise_graph(graph: Graph, columns: int, metadata: Mapping[str, str]) -> 
 
 
 def measure_depth(left: np.ndarray) -> int:
-    """Return the depth of the deepest tree. ``left`` has the first child of each node, which comes after its parent, or -1."""
+    """Return the depth of the deepest of several decision trees. ``left``, int [nodes], has the index of each node's first child,
+    which is behind the node and before its second child, or -1 for a leaf.
+    """
     depths = np.zeros(len(left) + 1, np.int64)
     for node in np.flatnonzero(left >= 0).tolist():
         depths[left[node] : left[node] + 2] = depths[node] + 1

@@ -45,10 +45,10 @@ class PipelineInputs:
 
 
 def fold_transformers(names: Sequence[Any], transformers: Sequence[Any]) -> PipelineInputs:
-    """Return the input columns and scalings that compute the features of a model from rows, as the transformers do.
+    """Describe the ``transformers`` of a river pipeline, in their order, as parts of an exported model: input columns with their
+    encodings, and scalings, that together turn a row into the final model's features, which are called ``names``.
 
-    ``names`` are those of the model's features. The transformers are in the order of the pipeline. Raises ExportError
-    if a transformer is not supported, or the type of a name is not.
+    Raises ExportError if a transformer is not supported, or the type of a name is not.
     """
     names = list(map(to_python_scalar, names))
     for name in names:
@@ -61,7 +61,8 @@ def fold_transformers(names: Sequence[Any], transformers: Sequence[Any]) -> Pipe
 
 
 def get_river_name(model: Any) -> str:
-    """Return the class name of an object from `river.preprocessing`, or "" for other objects.
+    """Return the class name of an object if its class is defined in `river.preprocessing`, such as ``"StandardScaler"``, and an
+    empty string for other objects.
 
     It does not import `river.preprocessing`, which takes a second.
 
@@ -74,12 +75,17 @@ def get_river_name(model: Any) -> str:
 
 
 def _is_scaler(transformer: Any) -> bool:
-    """Return whether a transformer is a supported scaler."""
+    """Return whether a pipeline's transformer is a scaler that can be exported: BoundedScaler, or river's StandardScaler,
+    MinMaxScaler, MaxAbsScaler or RobustScaler.
+    """
     return type(transformer) is BoundedScaler or get_river_name(transformer) in _SCALING_FUNCTIONS
 
 
 def _fold_transformer(inputs: PipelineInputs, transformer: Any) -> None:
-    """Put a transformer before the columns and scalings so far. Raises ExportError if it is not supported."""
+    """Add a transformer to the exported form of the pipeline behind it, ``inputs`` (input columns and scalings), which is changed
+    in place: a scaler becomes the first scaling, and an encoder changes the columns. Raises ExportError if the transformer is not
+    supported.
+    """
     cls = type(transformer)
     if _is_scaler(transformer):
         fields = [column.field for column in inputs.columns]
@@ -102,7 +108,9 @@ def _fold_transformer(inputs: PipelineInputs, transformer: Any) -> None:
 
 
 def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]) -> int:
-    """Add the steps of scalings to a program, and return the index of the scaled value."""
+    """Append operations for the ``scalings`` of a pipeline, in their order, to a program (an exported model as a list of numpy
+    operations). ``value`` is the index of the output that they scale. Returns the index of the scaled output.
+    """
     for scaling in scalings:
         value = _add_scaling(program, value, scaling)
         if scaling.fills:
@@ -111,7 +119,10 @@ def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]
 
 
 def _add_scaling(program: Program, value: int, scaling: ColumnScaling) -> int:
-    """Add the steps of a scaling, and return the index of the scaled value; unscaled columns keep their positions."""
+    """Append operations that compute (x - location) / spread for some columns of the output with the index ``value`` to a program
+    (an exported model). Columns whose location is NaN stay unchanged. Returns the index of the new output, which has the columns
+    in the same order.
+    """
     is_unscaled = np.isnan(scaling.location)
     if not is_unscaled.any():
         return program.add("scale", value, location=scaling.location, spread=scaling.spread, bound=scaling.bound)
@@ -130,7 +141,9 @@ _LocationSpreads = list[tuple[float, float]]
 
 
 def _compute_scaling(scaler: Any, fields: list[Any]) -> ColumnScaling:
-    """Return the scaling of the columns from these fields. Raises ExportError if the scaler has a window."""
+    """Return the scaling (x - location) / spread that a fitted ``scaler`` (river's, or a BoundedScaler) applies to the columns of
+    these ``fields``. Raises ExportError if the scaler forgets values outside a window.
+    """
     if getattr(scaler, "window_size", None) is not None:
         raise ExportError(f"a {type(scaler).__name__} with a window is not exported")
     function = _read_bounded_scaler if type(scaler) is BoundedScaler else _SCALING_FUNCTIONS[get_river_name(scaler)]
@@ -140,24 +153,32 @@ def _compute_scaling(scaler: Any, fields: list[Any]) -> ColumnScaling:
 
 
 def _read_standard_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return mean and standard deviation of each field."""
+    """Return a pair of the mean and the standard deviation (1 if the scaler does not use it) for each field, as a river
+    StandardScaler has learned them; 0 for unknown fields.
+    """
     means, variances = dict(scaler.means), dict(scaler.vars)
     return [(means.get(name, 0.0), variances.get(name, 0.0) ** 0.5 if scaler.with_std else 1.0) for name in fields]
 
 
 def _read_min_max_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return minimum and range of each field."""
+    """Return a pair of the minimum and the range (maximum - minimum) for each field, as a river MinMaxScaler has learned them;
+    (0, 0) for unknown fields.
+    """
     ranges = [(scaler.min[name].get(), scaler.max[name].get()) if name in scaler.min else (0.0, 0.0) for name in fields]
     return [(low, high - low) for low, high in ranges]
 
 
 def _read_max_abs_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return 0 and the largest absolute value of each field."""
+    """Return a pair of 0 and the largest absolute value for each field, as a river MaxAbsScaler has learned it; (0, 0) for
+    unknown fields.
+    """
     return [(0.0, scaler.abs_max[name].get() if name in scaler.abs_max else 0.0) for name in fields]
 
 
 def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return median and interquartile range of each field."""
+    """Return a pair of the median and the interquartile range for each field, as a river RobustScaler has learned them. If the
+    scaler does not use one of them, it is 0 or 1.
+    """
     pairs = []
     for name in fields:
         median = scaler.median[name].get() if scaler.with_centering and name in scaler.median else 0.0
@@ -169,7 +190,9 @@ def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
 
 
 def _read_bounded_scaler(scaler: BoundedScaler, fields: list[Any]) -> _LocationSpreads:
-    """Return mean and standard deviation of each field."""
+    """Return a pair of the mean and the standard deviation for each field, as a BoundedScaler has learned them; (0, 0) for
+    unknown fields.
+    """
     means, variances = scaler.means, scaler.vars
     return [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
 
@@ -187,7 +210,8 @@ _SCALING_FUNCTIONS: dict[str, Callable[[Any, list[Any]], _LocationSpreads]] = {
 
 
 def _encode_one_hot(encoder: Any, column: Column) -> Column:
-    """Return the one-hot column of a field from which river's OneHotEncoder made a feature.
+    """Return the input column of an exported model for ``column``, a feature such as ``city_Paris`` of river's OneHotEncoder: it
+    is 1 where the field ``city`` of a row is ``Paris``, else 0.
 
     Raises ExportError if the encoder drops the first value, or the feature's field and value are ambiguous or missing.
     """
@@ -203,7 +227,10 @@ def _encode_one_hot(encoder: Any, column: Column) -> Column:
 
 
 def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
-    """Put a TableEncoder before the columns and scalings so far. Raises ExportError if one of its options is not supported."""
+    """Add a TableEncoder to the exported form of the pipeline behind it, ``inputs``, which is changed in place: its one-hot
+    columns, hash buckets, target encodings, means for missing numbers and its scaler. Raises ExportError if one of its options is
+    not supported.
+    """
     if encoder.cycles:
         raise ExportError(
             "a TableEncoder with cycles is not exported: a device has numbers (of dates, seconds since 1970) and names"
@@ -239,7 +266,9 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
 
 
 def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Column]:
-    """Return the columns of the features that an encoder makes of categories; ``table`` is the index of its target encodings.
+    """Return the input columns that compute the categorical features of a TableEncoder (one-hot, hash buckets and target
+    encodings) in an exported model, a dict from the feature's name. ``table`` is the index that the model's table of target
+    encodings will have.
 
     Raises ExportError if a numeric column has the same name as a target encoding.
     """
@@ -262,7 +291,9 @@ def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Co
 
 
 def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) -> CategoryTable:
-    """Return the target encodings of all categories, except of those that are one-hot encoded."""
+    """Return the target encodings (numbers that replace categories) of all categories that a TableEncoder has learned, as a table
+    by hash for an exported model. Categories that have a one-hot column are left out.
+    """
     one_hot_keys: list[int] = []
     for name, values in state.categories.items():
         one_hot_keys += [
@@ -278,13 +309,17 @@ def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) ->
 
 
 def count_scaling_steps(program: Program) -> int:
-    """Return the number of leading steps that only impute, select and scale columns, in float64."""
+    """Return the number of operations at the start of a program (an exported model) that only fill, select and scale input
+    columns. They can be computed in float64 before the rest is computed in float32.
+    """
     is_scaling = (step.op in ("impute", "select", "scale") and not step.options.get("float32") for step in program.steps)
     return sum(takewhile(bool, is_scaling))
 
 
 def find_fields_lost_in_float32(program: Program) -> list[str]:
-    """Return the fields that lose precision if rows are float32: rounding is large compared with their standard deviation."""
+    """Return the names of the row's fields whose values an exported model cannot take as float32, because their mean is so large
+    that rounding exceeds a hundredth of their standard deviation.
+    """
     n = len(program.columns)
     # For each value of the program: the columns of its numbers, and their location and spread in the units of the rows.
     values = [(np.arange(n), np.zeros(n), np.ones(n))]

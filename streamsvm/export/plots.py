@@ -39,7 +39,8 @@ class DrawingError(Exception):
 
 
 def check_plot_path(path: str | Path) -> None:
-    """Raise `DrawingError` if a plot cannot be written to a path: its folder is missing, or its suffix is not an image format.
+    """Raise `DrawingError` if `save_plot` could not write a file to this path: its suffix is not an image format, its folder is
+    missing, or it is a folder itself. Raises MissingPackageError if matplotlib is not installed.
 
     Parameters
     ----------
@@ -63,7 +64,8 @@ def check_plot_path(path: str | Path) -> None:
 
 
 def save_plot(path: str | Path, model: Any, curve: LearningCurve | None = None, rows: LabelledRows = ()) -> list[str]:
-    """Save a plot of a learning curve and, next to it, of the decision boundary of a model with two features.
+    """Save an image file with a plot of a learning curve and, next to it, of the decision boundary of a model with two features.
+    Returns the reasons why either part was left out, an empty list if both were drawn.
 
     Parameters
     ----------
@@ -135,7 +137,8 @@ def save_plot(path: str | Path, model: Any, curve: LearningCurve | None = None, 
 
 
 def draw_curve(axes: Axes, curve: LearningCurve) -> None:
-    """Draw a learning curve: the metric over all rows so far, and over the last ones.
+    """Draw a learning curve into matplotlib axes: the metric against the number of rows, over all rows so far and over the latest
+    rows, and as a dashed line the metric of a trivial baseline.
 
     Parameters
     ----------
@@ -156,7 +159,8 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
 
 
 def draw_boundary(axes: Axes, model: Any, rows: LabelledRows = ()) -> None:
-    """Draw the decisions of a model over its two features, and its support vectors.
+    """Draw the decisions of a model with two features into matplotlib axes, as coloured regions with boundaries, together with
+    its support vectors and labelled ``rows``.
 
     Both are drawn in the units of the rows. The decisions are those of the whole pipeline; for regression, its predictions are
     drawn. The region includes the support vectors, ``rows``, and three standard deviations around the means of a scaler (a
@@ -208,19 +212,25 @@ class _Boundary:
             raise DrawingError(f"the model does not predict rows of {names} alone: {error}") from error
 
     def _transform(self, x: float, y: float) -> Any:
-        """Return the features of a row with two values, as the final model of the pipeline gets them."""
+        """Pass a row with the values x and y of the two drawn features through the pipeline's transformers. Returns the dict of
+        features that the final model receives.
+        """
         features: dict[Hashable, Any] = {self._names[0]: x, self._names[1]: y}
         for step in self._transformers:
             features = step.transform_one(features)
         return features
 
     def _transform_point(self, point: np.ndarray) -> np.ndarray:
-        """Return the two features of a row as the final model gets them, float64 [2]."""
+        """Pass a point, the values of the two drawn features, float64 [2], through the pipeline's transformers. Returns the two
+        features that the final model receives, float64 [2].
+        """
         features = self._transform(*point.tolist())
         return np.array([features[name] for name in self._names], np.float64)
 
     def _unscale_support_vectors(self, moments: _Moments | None) -> np.ndarray:
-        """Return the support vectors in the units of the rows, float64 [n, 2]; empty if the scaling cannot be inverted."""
+        """Return the model's support vectors in the original units of the two drawn features, float64 [n, 2]. ``moments`` are the
+        features' means and standard deviations, if known. The result is empty if the scaling cannot be inverted.
+        """
         vectors = getattr(self._learner, "support_vectors", None)
         if vectors is None or np.shape(vectors)[1:] != (2,):
             return np.empty((0, 2))
@@ -240,7 +250,10 @@ class _Boundary:
         return np.empty((0, 2))
 
     def _choose_grid(self, moments: _Moments | None) -> np.ndarray:
-        """Return the coordinates of the grid along both features, float64 [2, points]. Raises DrawingError without a range."""
+        """Return 150 coordinates along each of the two drawn features, float64 [2, 150], for a grid that contains the support
+        vectors, the rows, and three standard deviations around the mean (from ``moments``, if known). Raises DrawingError if all
+        of these are missing.
+        """
         bounds = [*self._vectors, *(point for point, _ in self._rows)]
         if moments is not None:
             means, deviations = moments
@@ -255,7 +268,10 @@ class _Boundary:
         return np.linspace(low - margin, high + margin, _GRID_POINTS).T
 
     def _decide(self, features: Any) -> Any:
-        """Return the decision of the final model: a number, or a dict of label to number."""
+        """Return the decision of the pipeline's final model for a dict of ``features``: a predicted number, a decision value, or
+        a dict of label to decision value or probability. Raises DrawingError if the model is neither a regressor nor a
+        classifier.
+        """
         if isinstance(self._final, base.Regressor):
             return self._final.predict_one(features)
         if hasattr(self._final, "decision_function_one"):
@@ -268,7 +284,9 @@ class _Boundary:
             return {self._final.predict_one(features): 1.0}
 
     def _set_decisions(self, decisions: list[Any]) -> None:
-        """Store the decisions on the grid as an array [points, points] or [points, points, labels], and the labels."""
+        """Store the model's decisions at the grid points (numbers, or dicts of label to number) in this object, as an array [150,
+        150] or [150, 150, labels], with the list of labels. Raises DrawingError if they are not finite, or without a label.
+        """
         labels: list[Any] = []
         if isinstance(decisions[0], dict):
             labels = _sort_labels({label for decision in decisions for label in decision})
@@ -284,7 +302,9 @@ class _Boundary:
         self._labels, self._values = labels, values.reshape(_GRID_POINTS, _GRID_POINTS, *values.shape[1:])
 
     def draw(self, axes: Axes) -> None:
-        """Draw the decisions, the rows and the support vectors."""
+        """Draw the model's decisions on the grid, the labelled rows and the support vectors into matplotlib axes, with a legend
+        and a title.
+        """
         import matplotlib as mpl  # noqa: PLC0415
         from matplotlib.patches import Patch  # noqa: PLC0415
 
@@ -317,7 +337,9 @@ class _Boundary:
         axes.set(xlabel=f"feature {to_plot_text(self._names[0])}", ylabel=f"feature {to_plot_text(self._names[1])}")
 
     def _draw_values(self, axes: Axes) -> None:
-        """Draw predicted numbers, or the decision values of two labels with their boundary, as coloured levels."""
+        """Draw one number per grid point into matplotlib axes as coloured levels: the predictions of a regressor with a colour
+        bar, or the decision values for two labels, with a black line at 0.
+        """
         values = self._values
         if isinstance(self._final, base.Regressor):
             low, high = values.min(), values.max()
@@ -331,7 +353,9 @@ class _Boundary:
             axes.contour(*self._sides, values, levels=[0.0], colors="black", linewidths=2)
 
     def _draw_regions(self, axes: Axes, colours: list[Any]) -> None:
-        """Draw the region of each of several labels in its colour, and the boundaries."""
+        """Draw a region in matplotlib axes for each of several labels, where its decision value is the largest, in its colour
+        from ``colours``, with black lines between the regions.
+        """
         for number, colour in enumerate(colours):
             lead = self._values[..., number] - np.delete(self._values, number, axis=2).max(axis=2, initial=-np.inf)
             lead = np.nan_to_num(lead, posinf=1.0)  # infinite for a single label
@@ -342,14 +366,18 @@ class _Boundary:
 
 
 def _find_scaler(model: Any) -> Any:
-    """Return the first transformer of a pipeline with ``means``, also if it is part of a TableEncoder, or None."""
+    """Return the first transformer of a river pipeline that knows the features' ``means``, such as a StandardScaler, also if it
+    is the scaler inside a TableEncoder. Returns None if the pipeline does not contain one.
+    """
     steps = list(model.steps.values())[:-1] if isinstance(model, compose.Pipeline) else []
     scalers = (step.learned_scaler if isinstance(step, TableEncoder) else step for step in steps)
     return next((scaler for scaler in scalers if hasattr(scaler, "means")), None)
 
 
 def _list_two_features(learner: Any, scaler: Any) -> list[Any]:
-    """Return the names of the two features of a learner. Raises DrawingError if they are unknown, or not two."""
+    """Return the names of the two features of a ``learner``, or if it does not list them, those that its ``scaler`` has seen.
+    Raises DrawingError if they are unknown, or not exactly two.
+    """
     names = getattr(learner, "feature_names", None)
     if names is None:
         names = getattr(scaler, "counts", None)
@@ -361,7 +389,9 @@ def _list_two_features(learner: Any, scaler: Any) -> list[Any]:
 
 
 def _read_moments(scaler: Any, names: list[Any]) -> _Moments | None:
-    """Return means and standard deviations of the unscaled features from a scaler; None if it does not have them."""
+    """Return the means and the standard deviations of the two features ``names``, float64 [2] each, as a river scaler has learned
+    them. Returns None if the scaler does not have them for both.
+    """
     try:
         moments = np.array([[scaler.means[name], scaler.vars[name]] for name in names if name in scaler.counts], np.float64)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -370,7 +400,9 @@ def _read_moments(scaler: Any, names: list[Any]) -> _Moments | None:
 
 
 def _sort_labels(labels: Iterable[Any]) -> list[Any]:
-    """Return labels in ascending order; by their texts if they cannot be compared."""
+    """Return labels as a list in ascending order, or in the order of their texts if they cannot be compared, such as numbers with
+    strings.
+    """
     try:
         return sorted(labels)
     except TypeError:  # labels of several types

@@ -138,7 +138,7 @@ def _loss_key(label_agreement: float | None, rmse: float | None) -> tuple[float,
 
 def _measure_loss(program: Program, small: Program, rows: np.ndarray | None) -> tuple[float | None, float | None]:
     """Compare a reduced model ``small`` with the original ``program`` on ``rows`` [n, columns]. Returns the share of rows with
-    the same label, None for regression, and the root mean square difference of the decision values. Both are None without rows.
+    the same label, or None for regression, and the root mean square difference of the decision values; without rows, None twice.
     """
     if rows is None or not len(rows):
         return None, None
@@ -175,9 +175,8 @@ def _reduce_vectors(
 
 
 def _sample_neighbours(program: Program, n_vectors: int, largest: int, rng: np.random.Generator | None = None) -> Program:
-    """Return a copy of an exported model whose k-nearest-neighbours members store fewer rows: random ones, or the first ones if
-    ``rng`` is None. Of the ``largest`` set of vectors in the model, ``n_vectors`` are to remain, and the same share of these
-    rows.
+    """Return a copy of an exported model whose k-nearest-neighbours members store fewer rows: random ones, or without ``rng`` the
+    first ones. Of the ``largest`` set of vectors in the model, ``n_vectors`` are to remain, and the same share of these rows.
     """
     steps = []
     for step in program.steps:
@@ -246,8 +245,8 @@ def _find_kernel_readers(program: Program) -> list[tuple[int, Step]]:
 
 
 def _with_vectors(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, np.ndarray]) -> Program:
-    """Return a copy of an exported model in which some steps have new support vectors or new weights (coefficients). Both are
-    dicts from the index of a step's output to the new array.
+    """Return a copy of an exported model with new support vectors and new weights (coefficients) in some steps. Both are dicts
+    from the index of a step's output to the new array.
     """
     steps = []
     for number, step in enumerate(program.steps, 1):
@@ -285,8 +284,8 @@ def _fit_fewer_vectors(
 
 
 def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return about 20 rows per remaining vector (``count``), float32 [n, features], at which a smaller set of support vectors is
-    fitted: the old vectors of the kernel ``step``, points between them, and for up to half of the rows, a sample of the user's
+    """Return about 20 rows per remaining vector (``count``), float32 [n, features], for the fit of a smaller set of support
+    vectors: the old vectors of the kernel ``step``, points between them, and for up to half of the rows, a sample of the user's
     rows X.
 
     X alone would not do: it may contain rows of one kind only, while the vectors come from all kinds.
