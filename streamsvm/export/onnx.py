@@ -33,7 +33,8 @@ _ABOVE_HALF = 0.5 + 2.0**-23
 
 
 def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto") -> None:
-    """Export a program as an ONNX model.
+    """Export a program (a model as a list of operations, from `make_program`) to an ONNX file. The model takes rows as ``X``
+    [rows, columns], and returns labels, probabilities and decision values, or numbers, or anomaly scores.
 
     The input is ``X``, float32 or float64 [rows, columns], in the order of the program's columns. A number that is not finite is
     missing, and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:
@@ -107,25 +108,30 @@ def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto
 
 
 def _find_used_values(program: Program, first: int) -> set[int]:
-    """Return the indices of the values that the answer, or steps from ``first`` on, use."""
+    """Return the indices of the values (outputs of operations of an exported model) that are still read by the steps from index
+    ``first`` on, or by the final prediction.
+    """
     used = {index for step in program.steps[first:] for index in step.inputs}
     return used | {program.answer.decision, program.answer.choice}
 
 
 def _add_step(graph: Graph, step: Step, x: str) -> str:
-    """Add the nodes of a step with the input x, and return the name of its value. Raises ExportError if it is not supported."""
+    """Append the ONNX nodes that compute one step (an operation of an exported model) to the graph; ``x`` is the name of its
+    input. Returns the name of its output. Raises ExportError if ONNX does not support the operation.
+    """
     if step.op not in _STEP_FUNCTIONS:
         raise ExportError(f"a step {step.op!r} is not supported in ONNX: model.to_budget(500) makes a learner, which is")
     return _STEP_FUNCTIONS[step.op](graph, step, x)
 
 
 def _to_float32(array: np.ndarray) -> np.ndarray:
-    """Return an array as float32; numbers that float32 cannot hold are clipped."""
+    """Convert an array to float32. Numbers beyond its range are clipped to the largest finite float32."""
     return np.clip(array, -LARGEST_FLOAT32, LARGEST_FLOAT32).astype(np.float32)
 
 
 def _subtract_location(graph: Graph, x: str, location: np.ndarray) -> str:
-    """Add nodes for x - location, and return the name of the result.
+    """Append ONNX nodes that compute x - location for each column to the graph. ``x`` is the name of a value [rows, columns].
+    Returns the name of the result.
 
     In float32, the location is split into two terms, so that its rounding error is not lost.
     """
@@ -136,18 +142,24 @@ def _subtract_location(graph: Graph, x: str, location: np.ndarray) -> str:
 
 
 def _clip(graph: Graph, x: str, bound: float) -> str:
-    """Add a node that clips x to +- bound, and return the name of its output."""
+    """Append an ONNX node that clips the value named ``x`` to the range from -bound to bound to the graph. Returns the name of
+    the result.
+    """
     return graph.op("Clip", x, -bound, bound)
 
 
 def _add_impute(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
-    """Add nodes that replace missing numbers by 0 and clip the others; return the name of the result."""
+    """Append ONNX nodes to the graph that replace missing numbers (NaN) in the value named ``x`` by 0, and clip the others to +-
+    1e18. ``step`` is not used. Returns the name of the result.
+    """
     # Products and squares of larger numbers would be infinite, and differences of these NaN.
     return _clip(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _MAX_INPUT)
 
 
 def _add_scale(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes for (x - location) / spread, clipped to the bound, where NaN stays NaN; return the name of the result."""
+    """Append ONNX nodes to the graph that compute (x - location) / spread for each column, with the arrays of ``step``, and clip
+    it to the step's bound, if it has one. NaN stays NaN. ``x`` is the name of the input; returns the name of the result.
+    """
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
     factor = np.minimum(factor, np.finfo(graph.real).max)
@@ -159,7 +171,9 @@ def _add_scale(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_hinges(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes for the piecewise linear functions of each number, and return the name of the result."""
+    """Append ONNX nodes to the graph that compute 2 or 4 piecewise linear functions of each number, such as |x| - knot, with the
+    options of ``step``. ``x`` is the name of the input [rows, m]; returns the name of the result [rows, functions * m].
+    """
     knot = step.options["knot"]
     functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
     if step.options["functions"] == 4:
@@ -171,7 +185,9 @@ def _add_hinges(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_kernel(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes for the kernel values with the vectors of a step, and return the name of the result [rows, vectors]."""
+    """Append ONNX nodes to the graph that compute kernel values between rows and the vectors of ``step`` (an operation of an
+    exported model). ``x`` is the name of the rows; returns the name of the result [rows, vectors].
+    """
     vectors, kind, gamma = dequantise_vectors(step), step.options["kind"], step.options["gamma"]
     if kind == "rbf":
         values = graph.op("Exp", graph.op("Mul", _add_squared_distances(graph, vectors, gamma, x), -gamma))
@@ -186,7 +202,8 @@ def _add_kernel(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
-    """Add nodes for the squared distances of x to vectors, and return the name of the result [rows, vectors].
+    """Append ONNX nodes to the graph that compute the squared distances between rows and ``vectors`` [m, features]. ``x`` is the
+    name of the rows, and ``gamma`` the factor of the distances in the kernel. Returns the name of the result [rows, m].
 
     They are computed from products if float32 is precise enough for that, else from differences.
     """
@@ -202,7 +219,9 @@ def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: s
 
 
 def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes for the votes of the k nearest neighbours, or the mean of their targets; return the name of the result."""
+    """Append ONNX nodes to the graph that predict rows by the weighted k nearest neighbours stored in ``step``. ``x`` is the name
+    of the rows. Returns the name of the result: each label's share of the votes, [rows, labels], or the mean target, [rows, 1].
+    """
     vectors, labels, axis_1 = dequantise_vectors(step), step.options["labels"], graph.add_constant(np.array([1]))
     differences = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
     differences = graph.op("Min", differences, step.options["max_difference"])  # [rows, features, vectors]
@@ -225,7 +244,9 @@ def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_forest(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes for the votes of the trees, or the mean of their leaves; return the name of the result."""
+    """Append ONNX nodes to the graph that predict rows by the decision trees stored in ``step``. ``x`` is the name of the rows.
+    Returns the name of the result: each label's share of the votes, [rows, labels], or the mean of the reached leaves, [rows, 1].
+    """
     arrays, labels, axis_1 = step.arrays, step.options["labels"], graph.add_constant(np.array([1]))
     is_inner, nodes = arrays["left"] >= 0, np.arange(len(arrays["left"]))
     # ONNX has no loop that ends early. So a leaf is its own child, and all rows take as many steps as the deepest tree has.
@@ -258,18 +279,24 @@ def _add_forest(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_fourier(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes for random Fourier features, and return the name of the result."""
+    """Append ONNX nodes to the graph that compute random Fourier features, cosines and sines of products with the m vectors of
+    ``step``. ``x`` is the name of the rows; returns the name of the result [rows, 2 m].
+    """
     angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * dequantise_vectors(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
 def _add_linear(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes for weights x + biases, and return the name of the result."""
+    """Append ONNX nodes to the graph that compute weights times x plus biases, with the arrays of ``step``. ``x`` is the name of
+    the rows; returns the name of the result [rows, outputs].
+    """
     return graph.op("Add", graph.op("MatMul", x, _to_float32(step.arrays["weights"].T)), _to_float32(step.arrays["biases"]))
 
 
 def _make_pair_matrix(classes: int) -> np.ndarray:
-    """Return the matrix [pairs, classes] that adds the number of a pair to its second class and subtracts it from its first."""
+    """Return a float32 matrix [pairs, classes] that sums up one-vs-one decision values by class when they are multiplied by it:
+    -1 for the first class of a pair, and 1 for the second.
+    """
     first, second = np.triu_indices(classes, 1)
     matrix = np.zeros((len(first), classes), np.float32)
     matrix[np.arange(len(first)), first], matrix[np.arange(len(first)), second] = -1.0, 1.0
@@ -277,9 +304,9 @@ def _make_pair_matrix(classes: int) -> np.ndarray:
 
 
 def _add_pair_votes(graph: Graph, step: Step, x: str, comparison: str) -> str:
-    """Add nodes that count the votes for each class, and return the name of the result [rows, classes].
-
-    A pair of classes votes for the second one if its number passes the ``comparison`` with 0.
+    """Append ONNX nodes to the graph that count the votes of a one-vs-one classifier: a pair of classes votes for the second one
+    if its decision value passes the ``comparison`` (an ONNX operator) with 0. ``x`` is the name of the decision values [rows,
+    pairs]. Returns the name of the result [rows, classes].
     """
     classes = step.options["classes"]
     votes = graph.op("Where", graph.op(comparison, x, 0.0), 0.5, -0.5)
@@ -287,7 +314,10 @@ def _add_pair_votes(graph: Graph, step: Step, x: str, comparison: str) -> str:
 
 
 def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes for the votes for each class, plus up to half a vote by the sum of its numbers; return the name of the result."""
+    """Append ONNX nodes to the graph that score the classes of a one-vs-one classifier: the number of votes, plus less than half
+    a vote by the sum of decision values, to break ties. ``x`` is the name of the decision values [rows, pairs]. Returns the name
+    of the result [rows, classes].
+    """
     sums = graph.op("MatMul", x, _make_pair_matrix(step.options["classes"]))
     divisors = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), 3.0), 3.0)
     return graph.op("Add", _add_pair_votes(graph, step, x, "Greater"), graph.op("Div", sums, divisors))
@@ -297,7 +327,9 @@ def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_experts(graph: Graph, step: Step, x: str) -> str:
-    """Add nodes that combine the predictions x of an ensemble's experts; return the name of its log odds or predicted number."""
+    """Append ONNX nodes to the graph that combine the predictions of an ensemble's members, the value named ``x``, by votes and
+    stacking models with the weights of ``step``. Returns the name of the result: log odds of the labels, or a predicted number.
+    """
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes = votes / votes.sum()
     if step.options["task"] == "regression":
@@ -325,13 +357,18 @@ def _add_experts(graph: Graph, step: Step, x: str) -> str:
 
 
 def _find_first_largest(graph: Graph, values: str, tolerance: float) -> str:
-    """Add nodes for the first index along axis 1 of the largest number, up to ``tolerance``; return the name of the result."""
+    """Append ONNX nodes to the graph that find the index of the largest number along axis 1 of the value named ``values``.
+    Numbers that are smaller by at most ``tolerance`` count as equal, and the first one wins. Returns the name of the indices;
+    axis 1 has length 1.
+    """
     bound = graph.op("Sub", graph.op("ReduceMax", values, np.array([1]), keepdims=1), tolerance)
     return graph.op("ArgMax", graph.op("Where", graph.op("GreaterOrEqual", values, bound), 1.0, 0.0), axis=1, keepdims=1)
 
 
 def _add_one_hot(graph: Graph, indices: str, outputs: int) -> str:
-    """Add the one-hot encoding of indices [rows, 1, ...] along axis 1; return its name, of a value [rows, outputs, ...]."""
+    """Append ONNX nodes to the graph that one-hot encode class indices along axis 1. ``indices`` is the name of a value [rows, 1,
+    ...], and ``outputs`` the number of classes. Returns the name of the result [rows, outputs, ...].
+    """
     shape = graph.op("Shape", indices)
     ranks = graph.op("Reshape", np.arange(outputs), np.array([1, outputs]))
     # Broadcasting compares [rows, 1] with [1, outputs], and [rows, 1, experts] with [1, outputs, 1].
@@ -342,9 +379,9 @@ def _add_one_hot(graph: Graph, indices: str, outputs: int) -> str:
 
 
 def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> str:
-    """Add nodes for the log odds of an ensemble with two labels, and return the name of the result.
-
-    ``is_positive`` is the name of the predicted label, true for the second one. The log odds agree with it.
+    """Append ONNX nodes to the graph that compute the final log odds of an ensemble with two labels from those of its stacking
+    models, the value named ``stacked``. ``is_positive`` is the name of the predicted label, true for the second one; the log odds
+    are made to agree with it. Returns the name of the result.
     """
     prior, share = step.options["prior"], step.options["share"]
     agree = graph.op("Equal", is_positive, graph.op("Greater", stacked, 0.0))
@@ -360,7 +397,10 @@ def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> s
 
 
 def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
-    """Add nodes that combine the numbers x of an ensemble's experts, and return the name of the result; ``votes`` sum to 1."""
+    """Append ONNX nodes to the graph that combine the numbers that an ensemble's members predict, the value named ``x`` [rows,
+    members]. ``votes``, which sum to 1, are the weights of their mean; ``step`` has those of the stacking models. Returns the
+    name of the result [rows, 1].
+    """
     corrects, n = step.arrays["corrects"], len(votes)
     if (corrects >= 0).any():
         # Corrected experts correct no others themselves, so that one product adds all of their clipped predictions.
@@ -405,7 +445,9 @@ _STEP_FUNCTIONS: Mapping[str, Callable[[Graph, Step, str], str]] = {
 
 
 def _add_answer(graph: Graph, program: Program, values: list[str]) -> None:
-    """Add the outputs of a program, from the names of its values."""
+    """Append the model's outputs, such as ``label`` and ``decision``, to the graph. ``values`` are the names of the outputs of
+    all operations of the exported model, ``program``.
+    """
     answer = program.answer
     decision, choice = values[answer.decision], values[answer.choice]
     has_many_labels = len(answer.labels) > 2
@@ -421,7 +463,9 @@ def _add_answer(graph: Graph, program: Program, values: list[str]) -> None:
 
 
 def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: str) -> None:
-    """Add the outputs ``label`` and, if the program has them, ``probabilities``."""
+    """Append the outputs of a classifier to the graph: ``label``, and ``probabilities`` if the model has them. ``decision`` and
+    ``choice`` are the names of the decision values and of the values whose largest or sign chooses the label.
+    """
     answer, has_many_labels = program.answer, len(program.answer.labels) > 2
     p = None if answer.calibration is None else _add_probabilities(graph, answer.calibration, decision, has_many_labels)
     if answer.costs is not None:
@@ -442,7 +486,9 @@ def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: st
 
 
 def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
-    """Add nodes for the anomaly score, from 0 to 1, of decision values f, and return the name of the result."""
+    """Append ONNX nodes to the graph that convert decision values, named ``f``, to anomaly scores from 0 to 1: 0.5 for a usual
+    value. ``center`` is the mean of usual decision values, and ``size`` their mean deviation. Returns the name of the result.
+    """
     if size == 0.0:
         return graph.op("Mul", f, 0.0)
     z = graph.op("Div", graph.op("Sub", f, center), size)
@@ -452,7 +498,9 @@ def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
 
 
 def _add_probabilities(graph: Graph, calibration: MarginCalibration | LogOddsCalibration, f: str, has_many_labels: bool) -> str:
-    """Add nodes for the probabilities of decision values f, and return the name of the result [rows, labels]."""
+    """Append ONNX nodes to the graph that convert decision values, named ``f``, to probabilities of the labels with the factors
+    of ``calibration``. ``has_many_labels`` tells whether there are more than two. Returns the name of the result [rows, labels].
+    """
     prior = calibration.prior
     f = graph.op("Mul", f, calibration.factor if isinstance(calibration, MarginCalibration) else 1.0)
     if has_many_labels:
@@ -471,9 +519,11 @@ def _add_probabilities(graph: Graph, calibration: MarginCalibration | LogOddsCal
 
 
 def _lift_winner(graph: Graph, p: str, is_winner: str) -> str:
-    """Add nodes that lift the probability of the predicted label above all others, and return the name of the result.
+    """Append ONNX nodes to the graph that raise the probability of the predicted label slightly above all others, where it is
+    not. ``p`` and ``is_winner`` (1 for the predicted label, else 0) are names of values [rows, labels]. Returns the name of the
+    result, with rows that sum to 1.
 
-    ``is_winner`` is 1 for the predicted label, else 0. Mixing with frequencies may have lifted another label.
+    Mixing with frequencies may have lifted another label.
     """
     rivals = graph.op("ReduceMax", graph.op("Sub", p, is_winner), np.array([1]), keepdims=1)
     own = graph.op("ReduceSum", graph.op("Mul", p, is_winner), np.array([1]), keepdims=1)

@@ -47,7 +47,8 @@ class LearningFiles(NamedTuple):
 
 
 def write_learning_c(model: Learner, folder: str | Path, name: str = "model") -> LearningFiles:
-    """Write a learner as C that continues learning on a device, in a fixed amount of memory.
+    """Write a learner as C source that continues to learn on a device, with a fixed amount of memory: ``NAME_learn.h`` and
+    ``NAME_learn.c``. Returns their paths and the needed memory.
 
     ``NAME_learn(x, label)`` learns a row; ``label`` is 0 or 1, an index of ``NAME_learn_labels``. ``NAME_learn_predict`` and
     ``NAME_learn_decision`` predict. ``NAME_learn_state`` returns ``NAME_LEARN_BYTES`` bytes. ``NAME_learn_restore`` on the device
@@ -116,7 +117,8 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
 
 
 def serialise_state(model: Learner) -> bytes:
-    """Return the state of a model as bytes for ``NAME_learn_restore``.
+    """Return the learned state of a model (support vectors, coefficients and statistics) as bytes. The C function
+    ``NAME_learn_restore``, from `write_learning_c`, replaces the state of a device with them.
 
     It updates the device with all that the model has learned since its C code was written.
 
@@ -132,7 +134,8 @@ def serialise_state(model: Learner) -> bytes:
 
 
 def restore_state(model: Learner, data: bytes) -> Learner:
-    """Return a copy of a model that continues from the state of a device.
+    """Return a copy of ``model`` that continues from the learned state of a device: ``data``, the bytes that the C function
+    ``NAME_learn_state`` has returned there.
 
     Parameters
     ----------
@@ -168,7 +171,9 @@ def restore_state(model: Learner, data: bytes) -> Learner:
 
 
 def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
-    """Write a device's state with n support vectors into a model with ``used`` features."""
+    """Copy the learned state of a device, a record with ``n`` support vectors and the coefficients, into the memory of ``model``,
+    which has ``used`` features. The model is changed in place.
+    """
     v, c = model._store.views, model._common
     h = v.header[0]
     for array in (v.vectors, v.coefficients, v.weights, v.stamps, v.norms):
@@ -189,7 +194,9 @@ def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
 
 
 def _check_supported(model: Any) -> None:
-    """Raise ExportError if a model cannot be exported as C that learns."""
+    """Raise ExportError with the reason if `write_learning_c` cannot export this model as C that learns, for example because it
+    has another kernel, or has not learned two labels yet.
+    """
     name = type(model).__name__
     if not issubclass(type(model), Learner):  # isinstance is also true for pipelines that end with one
         raise ExportError(f"a {name} cannot learn in C: a BSGDClassifier or BSCAClassifier can")
@@ -211,12 +218,16 @@ _DRIFT_FIELDS = "drifts", "forgotten"
 
 
 def _watches_drift(model: Learner) -> bool:
-    """Return whether a learner forgets old rows when it detects concept drift."""
+    """Return whether this learner detects concept drift and then forgets old rows, so that its state contains the statistics of
+    the detector.
+    """
     return isinstance(model, BSCAClassifier) and bool(model._rule_record[0]["one_pass"])
 
 
 def _make_state_dtype(model: Learner) -> np.dtype[Any]:
-    """Return the record dtype of a state, with the memory layout of the C struct."""
+    """Return the numpy record dtype of a learner's state (support vectors, coefficients and statistics) with the same memory
+    layout as the struct in the exported C code.
+    """
     slots, features = model.budget + 1, len(model.feature_names)
     fields: list[Any] = [("coefficients", "<f8", slots), ("averages", "<f8", slots), ("bias", "<f8", 2)]
     fields += [(name, "<f8") for name in ("scale", "average_v", "average_u")]
@@ -233,7 +244,9 @@ def _make_state_dtype(model: Learner) -> np.dtype[Any]:
 
 
 def _make_state(model: Learner) -> Any:
-    """Return the state of a model as a record array [1], without its checksum."""
+    """Return the learned state of a model (support vectors, coefficients and statistics) as a numpy record array [1] for the
+    exported C code. The field of its checksum is 0.
+    """
     state = np.zeros(1, _make_state_dtype(model))
     v, c, n = model._store.views, model._common[0], model.n_support
     record = state[0]
@@ -250,32 +263,38 @@ def _make_state(model: Learner) -> Any:
 
 
 def _find_feature_order(model: Learner) -> np.ndarray:
-    """Return the indices of the features in the input order of the device."""
+    """Return the permutation of the model's features, int64 [features], that sorts them into the input order of the exported C
+    code: the order of the user's table, if known, else the natural order of names.
+    """
     names: list[Any] = model.feature_names
     return find_column_order([Column(name, name) for name in names], model._features.order)
 
 
 def _list_feature_names(model: Learner) -> list[Any]:
-    """Return the names of the features in the input order of the device."""
+    """Return the names of the model's features in the order of the inputs of the exported C code."""
     return [model.feature_names[index] for index in _find_feature_order(model)]
 
 
 def _get_scale(model: Learner) -> tuple[np.ndarray, np.ndarray]:
-    """Return location and spread of the features in the input order of the device; 0 and 1 without scaling."""
+    """Return the location and the spread of the scaling (x - location) / spread that the model applies to its features, float64
+    [features] each, in the input order of the exported C code. Without scaling, they are 0 and 1.
+    """
     scale = model.scale_in_use
     n, order = len(model.feature_names), _find_feature_order(model)
     return (np.zeros(n), np.ones(n)) if scale is None else (scale.location[order], scale.spread[order])
 
 
 def _compute_model_checksum(model: Learner) -> int:
-    """Return a checksum of the parts of a model that are not in a state, but must be equal to restore it."""
+    """Return the CRC-32 of those parts of a model that its exported C code contains as constants: feature names, labels, scale
+    and hyperparameters. A state can be exchanged between models with equal checksums.
+    """
     parts = [repr(_list_feature_names(model)), repr(list_labels(model)), repr(model.effective_gamma)]
     parts += [_make_step_functions(model), *(array.tobytes().hex() for array in _get_scale(model))]
     return zlib.crc32("|".join(parts).encode())
 
 
 def _format_initial_state(state: Any) -> str:
-    """Return a state as the initializer of a C struct."""
+    """Return a learned state, a numpy record array [1], as the text of a C struct initializer, with nested braces for arrays."""
     parts = []
     for name in state.dtype.names:
         array = np.atleast_1d(state[name][0])
@@ -291,12 +310,14 @@ def _format_initial_state(state: Any) -> str:
 
 
 def _format_numbers(array: np.ndarray) -> str:
-    """Return an array as C literals that are separated by commas."""
+    """Return the numbers of an array as C literals of type float, joined by commas."""
     return ", ".join(format_float(float(value)) for value in array)
 
 
 def _make_step_functions(model: Learner) -> str:
-    """Return the C functions of a learning step, with the hyperparameters of the model as numbers."""
+    """Return the text of the C functions that learn one row, the update rule of the model, with its hyperparameters as
+    constants.
+    """
     own = model._rule_record[0]
     if isinstance(model, BSCAClassifier):
         numbers = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
@@ -329,12 +350,16 @@ _DRIFT_TEXTS = {
 
 
 def _make_title(model: Learner) -> str:
-    """Return the first line of the comments in both files."""
+    """Return the first line of the comment at the top of the exported C files: the class of the model, and the number of rows
+    that it has learned.
+    """
     return f"{type(model).__name__} that keeps learning, after {model.n_learned:,} rows."
 
 
 def _make_header_text(model: Learner, nbytes: int, ram: int) -> str:
-    """Return the text of the header, for a state of ``nbytes`` and variables of ``ram`` bytes."""
+    """Return the text of the C header of an exported learner, with declarations of its functions. ``nbytes`` is the size of its
+    state, and ``ram`` that of all variables, both in bytes.
+    """
     order = describe_order("natural" if model._features.order is None else "table")
     head = [
         _make_title(model),

@@ -21,11 +21,12 @@ LANES = 16
 
 
 def make_sum_function(kind: str, c_type: str) -> tuple[str, str]:
-    """Return the name and the text of a C function that sums over features: ``"squares"``, ``"products"`` or ``"ways"``.
+    """Return the name and the C text of a function that sums over the features of a row and of 16 vectors of type ``c_type``.
+    ``kind`` is ``"squares"`` (squared differences), ``"products"``, or ``"ways"`` (weighted and clipped absolute differences, for
+    nearest neighbours).
 
-    ``c_type`` is the type of the vectors. ``squares`` are squared differences; for integer vectors, x must be in their units, and
-    the squares of the units are an argument. ``ways`` are absolute differences up to a maximum, times feature weights, for
-    nearest neighbours; for integer vectors, the units are an argument.
+    For integer vectors, ``squares`` takes x in their units, and the squares of the units as an argument, and ``ways`` takes the
+    units as an argument.
     """
     name = f"{kind}_{c_type.removesuffix('_t')}"
     section = kind if kind == "products" else f"{kind}_{'float' if c_type == 'float' else 'whole'}"
@@ -33,14 +34,18 @@ def make_sum_function(kind: str, c_type: str) -> tuple[str, str]:
 
 
 def group_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors [m, features] in the memory layout of `make_sum_function`, flat: float32, or integers as they are."""
+    """Arrange vectors [m, features] in the memory layout of the C functions: groups of 16 vectors, feature by feature within a
+    group. Returns a flat array, float32, or integers of the same type.
+    """
     groups = [vectors[start : start + LANES].T.ravel() for start in range(0, len(vectors), LANES)]
     grouped = np.concatenate(groups) if groups else np.zeros(0, vectors.dtype)
     return grouped.astype(np.float32) if grouped.dtype.kind == "f" else grouped
 
 
 def collect_functions(used: Iterable[str]) -> list[str]:
-    """Return the texts of functions of ``runtime.c`` and of those that they call, in the order of definition."""
+    """Return the C texts of the functions named in ``used`` from the package's ``runtime.c``, with those that they call, in the
+    order of definition.
+    """
     needed = set(used)
     for name, called in _DEPENDENCIES.items():
         if name in needed:
@@ -63,7 +68,9 @@ _ZERO_EXPONENT = 128.0  # kernel values below 2^-128 are 0
 
 
 def can_use_eight_bits(program: Program, i: int) -> bool:
-    """Return whether `write_eight_bit_kernel` supports step i, a kernel that only one ``linear`` step reads."""
+    """Return whether `write_eight_bit_kernel` supports step ``i`` of an exported model: it must be a Gaussian kernel with 8-bit
+    vectors that are not too far from their center.
+    """
     step = program.steps[i]
     if step.options["kind"] != "rbf" or step.arrays["vectors"].dtype != np.int8 or "center" not in step.arrays:
         return False
@@ -71,13 +78,18 @@ def can_use_eight_bits(program: Program, i: int) -> bool:
 
 
 def _compute_norm_exponents(program: Program, i: int) -> np.ndarray:
-    """Return gamma |s|^2 log2(e) of the vectors s of step i, relative to their center, float64 [m]."""
+    """Return gamma |s|^2 log2(e) for each vector s, relative to the vectors' center, float64 [m]. Its negative is the exponent of
+    2 that s contributes to the Gaussian kernel of step ``i`` of an exported model.
+    """
     step = program.steps[i]
     return np.square(dequantise_vectors(step) - step.arrays["center"]).sum(axis=1) * (step.options["gamma"] * _LOG2_E)
 
 
 def write_eight_bit_kernel(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a Gaussian kernel with 8-bit vectors (step i) and the ``linear`` step after it as one function."""
+    """Append a C function to ``source`` that computes a Gaussian kernel with 8-bit vectors (step ``i`` of an exported model)
+    together with the weighted sum of its values (the next step), and a call of it. ``x`` and ``out`` are the C names of the input
+    and output arrays.
+    """
     step, reader = program.steps[i], program.steps[i + 1]
     vectors, gamma, exponents = step.arrays["vectors"], step.options["gamma"], _compute_norm_exponents(program, i)
     (m, features), outputs = vectors.shape, len(reader.arrays["biases"])

@@ -15,7 +15,8 @@ from streamsvm.export.c.text import MAX_TABLE_FLOAT, TEMPLATES, CSource, fill_te
 
 
 def write_step(source: CSource, program: Program, i: int) -> None:
-    """Write step i of a program. Value k of the program is the C array ``vk``.
+    """Append the C code of step ``i`` (an operation of an exported model) to ``source``: its constant tables, perhaps a function,
+    and the statements that compute its output. In C, the output of step i is the array ``v`` with the number i + 1.
 
     A ``kernel`` and the ``linear`` step after it become one function, which does not store the kernel values. Raises ExportError
     if the step is not supported in C.
@@ -27,7 +28,9 @@ def write_step(source: CSource, program: Program, i: int) -> None:
 
 
 def is_fused(program: Program, i: int) -> bool:
-    """Return whether step i is a ``kernel`` whose only reader is the next step, a ``linear`` one."""
+    """Return whether step ``i`` of an exported model is a kernel whose values are read by the next step alone, a weighted sum.
+    The C code then computes both in one function, without storing the kernel values.
+    """
     readers = [number for number, step in enumerate(program.steps) if i + 1 in step.inputs]
     answer = program.answer
     return (
@@ -42,18 +45,23 @@ def is_fused(program: Program, i: int) -> bool:
 
 
 def _make_loop(n: int, statement: str) -> str:
-    """Return a C loop over j from 0 to n - 1."""
+    """Return a C ``for`` loop that executes ``statement`` for j from 0 to n - 1."""
     return f"for (j = 0; j < {n}; j++) {statement}"
 
 
 def _write_impute(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a call that replaces missing numbers by 0."""
+    """Append C code to ``source`` for an ``impute`` step (the operation ``i`` of an exported model): a call that copies the array
+    ``x`` to ``out`` with missing numbers replaced by 0.
+    """
     source.used.add("fill")
     source.body.append(f"@_fill({x}, {program.widths[i + 1]}, {out});")
 
 
 def _write_scale(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the location in two tables, to avoid its rounding error, the factors, and a call that scales and clips."""
+    """Append C code to ``source`` for a ``scale`` step (the operation ``i`` of an exported model): constant tables, and a call
+    that writes (x - location) / spread, clipped to a bound, to the array ``out``. The location is split into two floats, so that
+    its rounding error is not lost.
+    """
     step, n = program.steps[i], program.widths[i + 1]
     source.used.add("scale")
     location, spread = step.arrays["location"], step.arrays["spread"]
@@ -68,27 +76,35 @@ def _write_scale(source: CSource, program: Program, i: int, x: str, out: str) ->
 
 
 def _write_select(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the table of column indices, and a loop that copies these columns."""
+    """Append C code to ``source`` for a ``select`` step (the operation ``i`` of an exported model): a table of column indices,
+    and a loop that copies these columns of the array ``x`` to ``out``.
+    """
     columns = source.add_table(f"columns{i}", program.steps[i].arrays["columns"])
     source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = {x}[{columns}[j]];"))
 
 
 def _write_clip(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a loop that clips numbers."""
+    """Append C code to ``source`` for a ``clip`` step (the operation ``i`` of an exported model): a loop that copies the array
+    ``x`` to ``out`` with the numbers clipped to +- a bound.
+    """
     bound = format_float(program.steps[i].options["bound"])
     clipped = f"{x}[j] > {bound} ? {bound} : {x}[j] < -{bound} ? -{bound} : {x}[j]"
     source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = {clipped};"))
 
 
 def _write_log(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a loop that computes logarithms."""
+    """Append C code to ``source`` for a ``log`` step (the operation ``i`` of an exported model): a loop that writes the
+    logarithms of the array ``x``, with small numbers raised to a positive limit, to ``out``.
+    """
     source.used.add("log")
     least = format_float(program.steps[i].options["least"])
     source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
 
 
 def _write_hinges(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a call that computes piecewise linear functions."""
+    """Append C code to ``source`` for a ``hinges`` step (the operation ``i`` of an exported model): a call that writes 2 or 4
+    piecewise linear functions of each number of the array ``x`` to ``out``.
+    """
     source.used.add("hinges")
     functions, knot = program.steps[i].options["functions"], format_float(program.steps[i].options["knot"])
     source.body.append(f"@_hinges({x}, {program.widths[i + 1] // functions}, {functions}, {knot}, {out});")
@@ -105,7 +121,10 @@ class _VectorSums(NamedTuple):
 
 
 def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> _VectorSums:
-    """Write the vectors of a step as a table, and return the C of the sums of this kind (see `make_sum_function`)."""
+    """Append the vectors of step ``i`` of an exported model, such as support vectors, to ``source`` as a constant table, with the
+    function that computes sums of this ``kind`` (see `make_sum_function`) with them. Returns the C declarations and statements
+    that call it.
+    """
     vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
     grouped = group_vectors(vectors)
     table = source.add_table(f"vectors{i}", grouped, f"in groups of {LANES}, feature by feature")
@@ -127,7 +146,10 @@ def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> _VectorSum
 
 
 def _write_kernel(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a function of its own for the kernel values, together with a fused ``linear`` step, and its call."""
+    """Append C code to ``source`` for a ``kernel`` step (the operation ``i`` of an exported model): a function that writes kernel
+    values between the row ``x`` and all vectors to the array ``out``, or directly their weighted sums if the next step computes
+    these, and a call of it.
+    """
     if is_fused(program, i) and can_use_eight_bits(program, i):
         write_eight_bit_kernel(source, program, i, x, out)
         return
@@ -170,7 +192,9 @@ class _Reader(NamedTuple):
 
 
 def _write_reader(source: CSource, step: Step, i: int) -> _Reader:
-    """Write the tables of a ``linear`` step (step i), and return the C that sums up kernel values with its weights."""
+    """Append the weights and biases of step ``i`` of an exported model, a weighted sum of kernel values, to ``source`` as tables.
+    Returns the parts of C code that add up groups of kernel values with them.
+    """
     weights, (outputs, m) = step.arrays["weights"], step.arrays["weights"].shape
     biases = source.add_table(f"biases{i}", step.arrays["biases"])
     if outputs > LANES:  # the loop over outputs is long enough for SIMD, and partial sums would take much of the stack
@@ -192,7 +216,9 @@ def _write_reader(source: CSource, step: Step, i: int) -> _Reader:
 
 
 def _make_kernel_expression(source: CSource, step: Step) -> str:
-    """Return the C expression of a kernel value from ``sums[i]``, a squared distance or a product."""
+    """Return the C expression that computes a kernel value from ``sums[i]``, the squared distance or the inner product of a row
+    and a vector. Functions that it calls are added to ``source``.
+    """
     o = step.options
     if o["kind"] == "rbf":
         source.used.add("fade")
@@ -208,7 +234,10 @@ def _make_kernel_expression(source: CSource, step: Step) -> str:
 
 
 def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the frequencies as a table, and a call that computes cosines and sines."""
+    """Append C code to ``source`` for a ``fourier`` step (the operation ``i`` of an exported model): a table of frequency
+    vectors, and a call that writes cosines and sines of their products with the row ``x`` (random Fourier features) to the array
+    ``out``.
+    """
     step, m = program.steps[i], program.widths[i + 1] // 2
     frequencies = dequantise_vectors(step) * step.options["factor"]
     table = source.add_table(f"vectors{i}", frequencies, "times the factor")
@@ -217,7 +246,10 @@ def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) 
 
 
 def _write_linear(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write weights and biases as tables, and a call; nothing if the step is fused with a kernel."""
+    """Append C code to ``source`` for a ``linear`` step (the operation ``i`` of an exported model): tables of weights and biases,
+    and a call that writes weights times ``x`` plus biases to the array ``out``. Does nothing if `_write_kernel` has already
+    written this step.
+    """
     if i and program.steps[i].inputs == (i,) and is_fused(program, i - 1):
         return  # `_write_kernel` has written it
     step = program.steps[i]
@@ -229,7 +261,9 @@ def _write_linear(source: CSource, program: Program, i: int, x: str, out: str) -
 
 
 def _write_concat(source: CSource, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001 - it has several inputs
-    """Write a loop for each input that copies it to its position."""
+    """Append C code to ``source`` for a ``concat`` step (the operation ``i`` of an exported model): loops that copy all its input
+    arrays, one after the other, to the array ``out``. ``x`` is not used.
+    """
     start = 0
     for value in program.steps[i].inputs:
         source.body.append(_make_loop(program.widths[value], f"{out}[{start} + j] = v{value}[j];"))
@@ -237,13 +271,18 @@ def _write_concat(source: CSource, program: Program, i: int, x: str, out: str) -
 
 
 def _write_votes(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a call that counts the votes of pairs."""
+    """Append C code to ``source`` for a ``votes`` step (the operation ``i`` of an exported one-vs-one classifier): a call that
+    counts the votes for each class from the decision values of class pairs, ``x``, and writes them to the array ``out``.
+    """
     source.used.add("votes")
     source.body.append(f"@_votes({x}, {program.steps[i].options['classes']}, {out});")
 
 
 def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a call that scores the classes by their pairs."""
+    """Append C code to ``source`` for a ``pair_scores`` step (the operation ``i`` of an exported one-vs-one classifier): a call
+    that scores each class by its votes and, to break ties, the decision values of its pairs, ``x``, and writes the scores to the
+    array ``out``.
+    """
     classes = program.steps[i].options["classes"]
     source.used.add("pair_scores")
     source.count_stack(classes)
@@ -254,7 +293,10 @@ def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: s
 
 
 def _write_experts(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the tables and statements that combine the predictions of an ensemble's experts."""
+    """Append C code to ``source`` for an ``experts`` step (the operation ``i`` of an exported ensemble): tables of weights, and
+    statements that combine the predictions of the members in the array ``x`` by votes and stacking models, and write the result
+    to ``out``.
+    """
     step = program.steps[i]
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes_table = source.add_table(f"votes{i}", votes / votes.sum())
@@ -282,7 +324,10 @@ def _write_experts(source: CSource, program: Program, i: int, x: str, out: str) 
 
 
 def _write_forest(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the nodes as tables, a function of its own that adds up the votes of the trees, and its call."""
+    """Append C code to ``source`` for a ``forest`` step (the operation ``i`` of an exported model): tables of the decision trees'
+    nodes, and a function with its call that predicts the row ``x`` and writes each label's share of the votes, or the mean of the
+    leaves, to the array ``out``.
+    """
     step = program.steps[i]
     floats = [name for name in ("thresholds", "means") if name in step.arrays]
     arrays = {name: _to_smallest_integers(array) for name, array in step.arrays.items() if name not in {*floats, "votes"}}
@@ -295,7 +340,9 @@ def _write_forest(source: CSource, program: Program, i: int, x: str, out: str) -
 
 
 def _to_smallest_integers(array: np.ndarray) -> np.ndarray:
-    """Return an array in the smallest signed integer type that can hold its numbers, which are -1 or larger."""
+    """Convert an array of integers of at least -1 to the smallest signed integer type (int8, int16 ...) that can hold all of
+    them.
+    """
     return array.astype(np.result_type(np.int8, np.min_scalar_type(-int(array.max(initial=0)) - 1)))
 
 
@@ -304,7 +351,10 @@ _ADD_TO_MEAN = "out[0] += near[i] / total * $targets$[which[i]];"
 
 
 def _write_neighbours(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the stored rows as tables, a function of its own that lets the nearest ones vote, and its call."""
+    """Append C code to ``source`` for a ``neighbours`` step (the operation ``i`` of an exported model): tables of the stored
+    rows, and a function with its call that predicts the row ``x`` by its k nearest neighbours and writes each label's share of
+    the votes, or the mean target, to the array ``out``.
+    """
     step, options = program.steps[i], program.steps[i].options
     vectors, targets, labels = step.arrays["vectors"], step.arrays["targets"], options["labels"]
     (n, features), nearest = vectors.shape, min(options["neighbours"], len(vectors))

@@ -32,12 +32,14 @@ _MAX_LINE_CHARACTERS = 120
 
 
 def read_c_file(name: str) -> str:
-    """Return the text of a C file of this package."""
+    """Return the text of a C file that is part of this Python package, such as ``"runtime.c"``."""
     return files("streamsvm.export.c").joinpath(name).read_text("utf-8")
 
 
 def read_sections(name: str) -> dict[str, str]:
-    """Return the sections of a C file of this package by their names; each begins with ``/* section: NAME */``."""
+    """Return the sections of a C file that is part of this Python package, a dict from the section's name to its text. Each
+    section begins with the line ``/* section: NAME */``.
+    """
     _, *parts = re.split(r"^/\* section: (\w+) \*/\n", read_c_file(name), flags=re.MULTILINE)
     return {section: text.strip("\n") for section, text in zip(parts[::2], parts[1::2], strict=True)}
 
@@ -51,7 +53,8 @@ TEMPLATES: Mapping[str, str] = read_sections("templates.c")
 
 
 def check_prefix(name: str) -> str:
-    """Return the prefix of all symbols in a file. Raises ExportError if it is not a C identifier.
+    """Return ``name``, the prefix of all C symbols in an export, unchanged. Raises ExportError if it is not a C identifier of at
+    most 41 characters, or is a keyword or header of C.
 
     >>> check_prefix("model")
     'model'
@@ -66,7 +69,7 @@ def check_prefix(name: str) -> str:
 
 
 def quote_c_string(value: Any) -> str:
-    r"""Return the text of a value as a C string literal in UTF-8.
+    r"""Return the text of a value as a C string literal in UTF-8, in double quotes and with all special characters escaped.
 
     Characters other than printable ASCII are octal escapes. So are ``?``, because of trigraphs, and ``@``, which is a
     placeholder.
@@ -79,14 +82,17 @@ def quote_c_string(value: Any) -> str:
 
 
 def _escape_byte(code: int) -> str:
-    """Return a byte of a C string literal, as an octal escape unless it is safe."""
+    """Return one byte (its code from 0 to 255) in the form that it has in a C string literal: the character itself if it is safe
+    printable ASCII, else an octal escape.
+    """
     if code in b'"\\':
         return "\\" + chr(code)
     return chr(code) if 32 <= code < 127 and code not in b"?@" else f"\\{code:03o}"
 
 
 def escape_comment(text: Any) -> str:
-    """Return the text of a value in a form that is safe in a C comment.
+    """Return the text of a value in a form that is safe inside a C comment: other characters than printable ASCII become ``_``,
+    and sequences that would end the comment or have another meaning are separated by a blank.
 
     >>> escape_comment("a*/ /*b")
     'a* / / *b'
@@ -96,7 +102,7 @@ def escape_comment(text: Any) -> str:
 
 
 def fill_template(text: str, values: Mapping[str, Any]) -> str:
-    r"""Return a template with each placeholder ``$name$`` replaced by its value, and without blank lines.
+    r"""Return a text with each placeholder ``$name$`` replaced by the value of this name, and without blank lines.
 
     >>> fill_template("int $i$;\n$rest$\n", {"i": 7, "rest": ""})
     'int 7;'
@@ -107,19 +113,23 @@ def fill_template(text: str, values: Mapping[str, Any]) -> str:
 
 
 def format_float(value: float) -> str:
-    """Return a number as a C literal of type float."""
+    """Return a number as a C literal of type float, such as ``1.5e+00f``, with the fewest digits that restore the float32.
+    Numbers beyond the range of float are clipped.
+    """
     single = np.float32(min(max(value, -3.4e38), 3.4e38))
     text = np.format_float_scientific(single, unique=True, trim="0")
     return f"{text}f"
 
 
 def get_c_type(array: np.ndarray) -> str:
-    """Return the C type of an array's numbers."""
+    """Return the C type, such as ``"float"`` or ``"int16_t"``, for the numbers of a numpy array in an exported table."""
     return _TYPES[array.dtype.char]
 
 
 def format_table(name: str, array: np.ndarray, comment: str = "") -> list[str]:
-    """Return the lines that define a constant array. An empty array gets one 0, because C has no empty arrays."""
+    """Return the lines of C that define a constant array called ``name`` with the numbers of a numpy array, and a ``comment``
+    behind the opening brace. An empty array gets a single 0, because C has no empty arrays.
+    """
     flat = array.ravel()
     if not flat.size:
         flat = np.zeros(1, array.dtype)
@@ -130,7 +140,9 @@ def format_table(name: str, array: np.ndarray, comment: str = "") -> list[str]:
 
 
 def _wrap_numbers(numbers: Iterable[str]) -> Iterable[str]:
-    """Yield indented lines of numbers that are separated by commas."""
+    """Arrange the texts of numbers in indented lines of at most 120 characters, each number followed by a comma. Yields the
+    lines.
+    """
     line = "   "
     for text in numbers:
         if len(line) + len(text) + 2 > _MAX_LINE_CHARACTERS:
@@ -169,11 +181,15 @@ class CSource:
     """Largest number of bytes that a single step has on the stack in arrays of its own."""
 
     def count_stack(self, numbers: int) -> None:
-        """Record that a step has this many numbers of four bytes on the stack while it is computed."""
+        """Record that a part of the C code has arrays of this total length on the stack, in ``numbers`` of four bytes, while it
+        runs. The largest of these sizes is kept in ``stack_bytes``.
+        """
         self.stack_bytes = max(self.stack_bytes, 4 * numbers)
 
     def add_table(self, name: str, array: np.ndarray, comment: str = "") -> str:
-        """Add a constant table with the numbers of an array, and return its name in C."""
+        """Append a constant C array with the numbers of a numpy array to this source, and count its bytes. float64 becomes
+        float32, and int64 becomes int32. Returns the C name of the array; ``@_`` in it stands for the model's prefix.
+        """
         if array.dtype.kind == "f":
             array = np.clip(array, -MAX_TABLE_FLOAT, MAX_TABLE_FLOAT).astype(np.float32)
         elif array.dtype.itemsize > 4:
@@ -185,14 +201,18 @@ class CSource:
 
 
 def make_header(guard: str, comment: Sequence[str], definitions: Sequence[str], declarations: Sequence[str]) -> str:
-    """Return the text of a header with an include guard, a comment, definitions, and declarations with C linkage in C++."""
+    """Return the text of a C header file: a comment with these lines, an include guard with the macro ``guard``, ``definitions``,
+    and ``declarations``, which have C linkage in C++.
+    """
     lines = ["/*", *(f" * {line}".rstrip() for line in comment), " */", f"#ifndef {guard}", f"#define {guard}", "", *definitions]
     lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", "", *declarations]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
 
 
 def write_c_files(folder: Path, stem: str, name: str, header: str, source: str) -> tuple[Path, Path]:
-    """Write a header and a source, and return their paths. In the texts, ``@_`` and ``@UP`` are replaced by the model's name."""
+    """Write a C header and a C source to ``folder`` as ``stem.h`` and ``stem.c``, both or neither. In the texts, ``@_`` and
+    ``@UP`` are replaced by ``name``, in lower and upper case. Returns both paths. Raises ExportError if they cannot be written.
+    """
     paths = folder / f"{stem}.h", folder / f"{stem}.c"
     texts = [text.replace("@_", f"{name}_").replace("@UP", name.upper()).encode("ascii") for text in (header, source)]
     try:
@@ -209,12 +229,16 @@ NAME_COMMENT = """\
 
 
 def has_target_encodings(program: Program) -> bool:
-    """Return whether a column of a program is looked up in a table of target encodings."""
+    """Return whether an input column of an exported model is a target encoding, a number that is looked up for a category in a
+    table.
+    """
     return any(column.table is not None for column in program.columns)
 
 
 def _find_used_table_columns(program: Program) -> dict[int, list[int]]:
-    """Return, for each table that is used, the indices of its columns that are."""
+    """Return which columns of the target encoding tables the inputs of an exported model use: a dict from the index of a table to
+    the ascending indices of its columns.
+    """
     used_pairs = sorted({column.table for column in program.columns if column.table is not None})
     used: dict[int, list[int]] = {}
     for table, table_column in used_pairs:
@@ -223,13 +247,17 @@ def _find_used_table_columns(program: Program) -> dict[int, list[int]]:
 
 
 def count_category_bytes(program: Program) -> int:
-    """Return the bytes of the tables of target encodings in C."""
+    """Return the number of bytes that an exported model's target encodings (numbers that replace categories) take as constant
+    tables in C.
+    """
     used = _find_used_table_columns(program)
     return sum(4 * max(len(program.tables[table].keys), 1) * (1 + len(columns)) for table, columns in used.items())
 
 
 def add_category_tables(source: CSource, program: Program) -> str:
-    """Add the tables of target encodings, and return the C function that looks up a category in them; "" without tables."""
+    """Append an exported model's target encodings (numbers that replace categories) as constant tables to a C source. Returns the
+    text of the C function that looks up a category in them, or an empty string if the model does not have target encodings.
+    """
     if not has_target_encodings(program):
         return ""
     for table, table_columns in _find_used_table_columns(program).items():
@@ -261,7 +289,8 @@ _MAX_NAME_CHARACTERS = 60
 
 
 def make_member_names(names: Iterable[Any]) -> list[str]:
-    """Return a distinct C and C++ identifier for each name, with the prefix ``x_`` if the name is invalid or may be reserved.
+    """Convert names of columns to valid and distinct identifiers of C and C++, for the members of a struct. Invalid or possibly
+    reserved names get the prefix ``x_``, repeated ones a number. Returns them in the same order.
 
     >>> make_member_names(["age", "Sepal length", "class", "PI", 3, "age", "a-b", "a.b"])
     ['age', 'Sepal_length', 'x_class', 'x_PI', 'x_3', 'age_2', 'a_b', 'a_b_2']
@@ -279,7 +308,9 @@ def make_member_names(names: Iterable[Any]) -> list[str]:
 
 
 def declare_row_type(names: list[Any], row: str, size: str) -> list[str]:
-    """Return the lines of a header that declare the type of a row with named members; an empty list if there are no names."""
+    """Return the lines of C that declare the type ``row``, a union of an array of ``size`` floats and a struct with a member for
+    each of the column ``names``. Returns an empty list if there are no names.
+    """
     if not names:
         return []
     return [

@@ -66,7 +66,8 @@ class CFiles(NamedTuple):
 
 
 def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: int = 32) -> CFiles:
-    """Export a program as C: ``NAME.h`` and ``NAME.c``, which call no library and allocate no memory.
+    """Export a program (a model as a list of operations, from `make_program`) as C source: ``NAME.h`` and ``NAME.c``, with
+    functions that predict a row. They call no library and allocate no memory. Returns the paths and the needed memory.
 
     They are C99 and later, and C++11 and later. Compiled as either by the same compiler with the same flags, their predictions
     are bit-identical (on a processor with fused multiply-add, with ``-ffp-contract=off``).
@@ -122,19 +123,25 @@ def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: 
 
 
 def count_table_bytes(program: Program) -> int:
-    """Return the bytes of the constant tables of a program in C, without names and labels. Raises the errors of `write_c`."""
+    """Return the number of bytes that the constant tables of an exported model take in C, without the names of columns and
+    labels. Raises ExportError if an operation is not supported in C.
+    """
     return measure_needs(program).table_bytes
 
 
 def measure_needs(program: Program) -> CNeeds:
-    """Return the memory that a program needs in C. Raises the errors of `write_c`."""
+    """Return the memory that an exported model needs in C: bytes of its constant tables, and bytes of its arrays on the stack.
+    Raises ExportError if an operation is not supported in C.
+    """
     source = _write_program(program)
     add_category_tables(source, program)
     return _compute_needs(program, source)
 
 
 def _compute_needs(program: Program, source: CSource) -> CNeeds:
-    """Return the memory of a program whose tables and functions have been written."""
+    """Return the memory that an exported model needs in C (bytes of constant tables and of arrays on the stack), counted from
+    ``source``, the C code that was written for it.
+    """
     answer = {program.answer.decision, program.answer.choice}  # on the stack twice, because it is copied to the caller
     stored = [*_find_stack_values(program), *answer]
     stack = 4 * sum(program.widths[i] for i in stored) + source.stack_bytes
@@ -144,7 +151,9 @@ def _compute_needs(program: Program, source: CSource) -> CNeeds:
 
 
 def _write_program(program: Program) -> CSource:
-    """Return the tables, functions and statements of all steps that the answer depends on, and of the probabilities."""
+    """Return the C code of an exported model as a `CSource`: the constant tables, functions and statements of all operations that
+    the prediction depends on, and the conversion to probabilities.
+    """
     source = CSource()
     source.used |= {"missing", "sqrt"} if program.answer.kind == "anomaly" and program.answer.size > 0.0 else {"missing"}
     source.body.append(f"for (j = 0; j < {program.widths[0]}; j++) v0[j] = x[j] - x[j] == 0.0f ? x[j] : @_missing();")
@@ -157,7 +166,9 @@ def _write_program(program: Program) -> CSource:
 
 
 def _find_needed_values(program: Program) -> set[int]:
-    """Return the indices of the values that the answer depends on."""
+    """Return the indices of those values (outputs of an exported model's operations; 0 is the input row) that the prediction
+    depends on, directly or through other operations.
+    """
     needed = {program.answer.decision, program.answer.choice, 0}
     for i in range(len(program.steps), 0, -1):
         if i in needed:
@@ -166,12 +177,16 @@ def _find_needed_values(program: Program) -> set[int]:
 
 
 def _find_stack_values(program: Program) -> list[int]:
-    """Return the indices of the values that are arrays on the stack: the needed ones without kernels fused with their reader."""
+    """Return the ascending indices of those values (outputs of an exported model's operations; 0 is the input row) that are
+    stored in C arrays on the stack. Kernel values that are summed up at once are not stored.
+    """
     return [i for i in sorted(_find_needed_values(program)) if i == 0 or not is_fused(program, i - 1)]
 
 
 def _describe_program(program: Program, needs: CNeeds) -> list[str]:
-    """Return the lines of the comment at the top of the header: the model, its needs and its input columns."""
+    """Return the lines of text for the comment at the top of an exported C header: the model's name, the memory that it
+    ``needs``, the order of the input columns, and the meaning of each.
+    """
     model, versions = program.metadata.get("model", "A model"), program.metadata.get("versions", {})
     learned = f", after {program.metadata['rows']:,} rows" if "rows" in program.metadata else ""
     lines = [
@@ -203,7 +218,9 @@ def _describe_program(program: Program, needs: CNeeds) -> list[str]:
 
 
 def _make_header_text(program: Program, head: list[str]) -> str:
-    """Return the text of the header, whose first comment has the lines of ``head``."""
+    """Return the text of the C header of an exported model, with declarations of its functions and constants. ``head`` are the
+    lines of the comment at its top.
+    """
     answer = program.answer
     has_labels = answer.kind == "class"
     definitions = [f"#define @UP_FEATURES {program.widths[0]}", f"#define @UP_OUTPUTS {program.widths[answer.decision]}"]
@@ -233,7 +250,9 @@ _RETURNS = {"number": "The number that is predicted.", "anomaly": "How anomalous
 
 
 def _describe_decision(program: Program) -> str:
-    """Return the comment of the function ``NAME_decision``."""
+    """Return the text of the comment above the C function ``NAME_decision`` of an exported model, which explains its decision
+    values.
+    """
     answer = program.answer
     if answer.kind != "class":
         return "The decision value."
@@ -247,7 +266,9 @@ def _describe_decision(program: Program) -> str:
 
 
 def _make_source_text(program: Program, source: CSource, head: list[str], needs: CNeeds, name: str) -> str:
-    """Return the text of the source file, without the lookup function of categories."""
+    """Return the text of the C source file of an exported model, put together from the code in ``source``. ``head`` are the lines
+    of the comment at its top, ``needs`` is the model's memory, and ``name`` is the file's name without suffix.
+    """
     answer = program.answer
     names = ", ".join(quote_c_string(column.name) for column in program.columns) or '""'
     lines = [
@@ -285,7 +306,9 @@ def _make_source_text(program: Program, source: CSource, head: list[str], needs:
 
 
 def _write_prediction_functions(program: Program) -> list[str]:
-    """Return the lines of ``NAME_predict``, ``NAME_decision`` and, if there are probabilities, ``NAME_probabilities``."""
+    """Return the lines of the C functions that users of an exported model call: ``NAME_predict``, ``NAME_decision`` and, if the
+    model has probabilities, ``NAME_probabilities``.
+    """
     answer = program.answer
     width, choice_width = program.widths[answer.decision], program.widths[answer.choice]
     is_same = answer.decision == answer.choice
@@ -327,7 +350,9 @@ def _write_prediction_functions(program: Program) -> list[str]:
 
 
 def add_probabilities(source: CSource, program: Program) -> None:
-    """Add the function that converts the decision values of a classifier to probabilities, if it has any."""
+    """Append a C function to ``source`` that converts the decision values of an exported classifier to probabilities of its
+    labels. Does nothing if the model has no calibration to probabilities.
+    """
     calibration, n = program.answer.calibration, len(program.answer.labels)
     if calibration is None:
         return

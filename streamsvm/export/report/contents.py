@@ -41,7 +41,9 @@ class ReportRows:
 
 
 def make_report(checkpoint: Checkpoint, rows: ReportRows | None = None, file_bytes: int | None = None) -> dict[str, Any]:
-    """Return the data of the page `streamsvm.stream.page`, with notes about the parts that are missing.
+    """Return the contents of an HTML or Markdown report about the model in a ``checkpoint``, as a dict for
+    `streamsvm.stream.page`. With ``rows``, the model is also scored and explained on them. Notes name the parts that are missing,
+    and why.
 
     ``file_bytes`` is the size of the model's file, or None.
     """
@@ -76,7 +78,9 @@ def make_report(checkpoint: Checkpoint, rows: ReportRows | None = None, file_byt
 
 
 def _make_lead(summary: ModelSummary) -> list[str]:
-    """Return the phrases below the title."""
+    """Return the short phrases below the title of a report about a model: the data source, the number of learned rows and of
+    columns, the range of dates and the name of the learner.
+    """
     lead = [] if summary.source is None else [f"learned from {clean_text(summary.source)}"]
     lead.append("nothing was learned yet" if summary.n_learned == 0 else f"{summary.n_learned or 0:,} rows learned")
     used = [column for column in summary.columns if column.kind not in ("dropped", "label", "target")]
@@ -87,7 +91,9 @@ def _make_lead(summary: ModelSummary) -> list[str]:
 
 
 def _make_tiles(summary: ModelSummary, rows: ReportRows | None) -> list[list[str]]:
-    """Return the key figures, each as a name and a text."""
+    """Return the key figures at the top of a report about a model, such as the number of learned rows and the memory, as pairs of
+    a name and a text. With scored ``rows``, the time per row is one of them.
+    """
     tiles = [["rows learned", f"{summary.n_learned or 0:,}"]]
     if summary.labels:
         tiles.append(["labels", f"{len(summary.labels):,}"])
@@ -104,7 +110,7 @@ def _make_tiles(summary: ModelSummary, rows: ReportRows | None) -> list[list[str
 
 
 def _format_bytes(n: int) -> str:
-    """Return a number of bytes with a unit, rounded to three digits.
+    """Return a number of bytes as text with a unit (bytes, KB or MB), rounded to three digits.
 
     >>> _format_bytes(900), _format_bytes(6600), _format_bytes(1_025_664)
     ('900 bytes', '6.6 KB', '1.03 MB')
@@ -113,7 +119,9 @@ def _format_bytes(n: int) -> str:
 
 
 def _make_columns_part(summary: ModelSummary) -> dict[str, Any] | None:
-    """Return the table of the columns; None if they are unknown."""
+    """Return the part of a report that describes the columns that the model was learned from: a dict of a sentence and one row of
+    cells per column. Returns None if the columns are unknown.
+    """
     if not summary.columns:
         return None
     rows = []
@@ -139,7 +147,9 @@ def _make_columns_part(summary: ModelSummary) -> dict[str, Any] | None:
 
 
 def _make_facts_table(summary: ModelSummary, rows: ReportRows | None, file_bytes: int | None) -> list[list[str]]:
-    """Return the table of sizes and speed, each row a name and a text."""
+    """Return the table of sizes and speed in a report about a model, as pairs of a name and a text. ``rows`` are those that were
+    scored, or None, and ``file_bytes`` is the size of the model's file, or None.
+    """
     table = [["the model is", clean_text(summary.learner_description, 160) or summary.learner_name]]
     if summary.decision_rule:
         table.append(["decides", clean_text(summary.decision_rule, 200)])
@@ -161,7 +171,9 @@ def _make_facts_table(summary: ModelSummary, rows: ReportRows | None, file_bytes
 
 
 def _make_experts_part(summary: ModelSummary) -> dict[str, Any] | None:
-    """Return the table of an ensemble's experts; None for other models."""
+    """Return the part of a report that lists the members (experts) of an ensemble with their weights and errors: a dict of a
+    sentence and a table. Returns None if the model is not an ensemble.
+    """
     if not summary.experts:
         return None
     rows = [
@@ -177,7 +189,10 @@ def _make_experts_part(summary: ModelSummary) -> dict[str, Any] | None:
 
 
 def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | None, notes: list[str]) -> dict[str, Any]:
-    """Return the importance of the columns and explanations of the first rows; an empty dict, and a note, if that fails."""
+    """Return the parts of a report that explain the model on the user's ``rows``: the importance of the columns, and the
+    decisions about the first three rows. If the model refuses the rows, appends the reason to ``notes``, and returns an empty
+    dict.
+    """
     if rows is None or not rows.xs:
         return {}
     pairs = list(zip(rows.xs, rows.ys, strict=True))
@@ -196,7 +211,9 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
 
 
 def _measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
-    """Return the importance of the columns on rows with labels, or on all rows if none has one."""
+    """Measure the importance of a model's columns on ``pairs`` of a row and its label: on the rows with a label, by the error
+    without each column; if there are none, or the model does not predict, by the sizes of the columns' contributions.
+    """
     labelled = [(x, y) for x, y in pairs if y is not None] if hasattr(model, "predict_one") else []
     if labelled:
         return importance(model, [x for x, _ in labelled], [y for _, y in labelled])
@@ -204,7 +221,9 @@ def _measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any
 
 
 def _can_be_explained(model: Any, x: Mapping[Any, Any]) -> bool:
-    """Return whether the model accepts a row for an explanation."""
+    """Return whether `explain_one` accepts the row x for this model, and does not raise ValueError, for example because of an
+    invalid value.
+    """
     try:
         explain_one(model, x)
     except ValueError:
@@ -219,7 +238,10 @@ _EXPLANATION_SENTENCE = (
 
 
 def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[str, Any]:
-    """Return the most important columns, and a sentence about the measure."""
+    """Return the part of a report that shows the most important columns of a model, from their measured importance, ``ranking``:
+    a dict of a sentence that explains the measure, rows of name, number and text, and a phrase about the columns that are left
+    out.
+    """
     deltas, sizes = ranking.error_increases, ranking.mean_contributions
     names = sorted(sizes, key=lambda name: -deltas.get(name, 0.0)) if deltas else list(sizes)
     columns = []
@@ -237,7 +259,9 @@ def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[st
 
 
 def _make_row_part(explanation: Explanation, y: Any, summary: ModelSummary) -> dict[str, Any]:
-    """Return the contributions of the columns to the decision about a row, whose label is y, or None."""
+    """Return the part of a report that explains one decision: a dict of a title with the prediction and the true label ``y``, if
+    known, and the contributions of the columns to the decision, from ``explanation``.
+    """
     prediction = explanation.prediction
     is_float = isinstance(prediction, float)
     text = clean_text(repr(prediction) if isinstance(prediction, str) else f"{prediction:.6g}" if is_float else prediction)
@@ -259,7 +283,9 @@ def _make_row_part(explanation: Explanation, y: Any, summary: ModelSummary) -> d
 
 
 def _format_value(value: Any) -> str:
-    """Return the value of a column as a short text; ``missing`` for None."""
+    """Return the value of a column as a short text for a report: floats with six digits, other values cut to 30 characters, and
+    ``missing`` for None.
+    """
     return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else clean_text(value, 30)
 
 
@@ -267,7 +293,9 @@ def _format_value(value: Any) -> str:
 
 
 def _make_notes(summary: ModelSummary, rows: ReportRows | None, report: Mapping[str, Any]) -> list[str]:
-    """Return sentences about the parts that a report does not have, and how to get them."""
+    """Return sentences at the end of a report that name its missing parts, such as scores or explanations, and how to get them.
+    ``rows`` are those that the user passed, or None, and ``report`` has the parts so far.
+    """
     notes = []
     if summary.n_learned and len(summary.labels) == 1:
         notes.append(f"It has learned a single label, {clean_text(summary.labels[0])}, and predicts nothing else.")

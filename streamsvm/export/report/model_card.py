@@ -8,7 +8,8 @@ from typing import Any
 
 
 def make_model_card(report: Mapping[str, Any], /) -> str:
-    r"""Return a report from `make_report` as Markdown. Names and labels are escaped, so that they cannot be markup.
+    r"""Return a model card, a text in Markdown, from the dict of contents that `make_report` has returned. Names and labels from
+    the data are escaped, so that they cannot be markup.
 
     >>> print(make_model_card({"title": "A <b>", "lead": ["10 rows"], "score": {"big": "9", "what": "*", "sentence": "",
     ...     "guesses": []}, "tiles": [], "facts": [], "notes": ["None."], "foot": "by us"}))
@@ -73,14 +74,18 @@ def make_model_card(report: Mapping[str, Any], /) -> str:
 
 
 def _escape_markdown(value: Any) -> str:
-    """Return a value as Markdown text: numbers are formatted, and characters of Markdown and HTML are escaped."""
+    """Return a value as Markdown text: floats with four digits, integers with commas, an empty text for None, and in other texts
+    escaped characters that Markdown or HTML would interpret.
+    """
     if isinstance(value, float):
         return f"{value:.4g}"
     return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", "" if value is None else f"{value:,}" if type(value) is int else str(value))
 
 
 def _make_table(title: str | None, rows: Iterable[Sequence[Any]], sentence: str = "") -> list[str]:
-    """Return a heading, a sentence and a table, whose first row is its head; an empty list if there are no other rows."""
+    """Return paragraphs of Markdown: a heading with the ``title``, a ``sentence``, and a table whose first row is its head;
+    without a title, the table alone. Returns an empty list if there are no rows below the head.
+    """
     head, *cells = ([_escape_markdown(cell) for cell in row] for row in rows)
     if not cells:
         return []

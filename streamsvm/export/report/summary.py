@@ -83,7 +83,9 @@ class ModelSummary:
 
 
 def _describe_wrappers(model: Any) -> list[str]:
-    """Return a phrase for each wrapper of a learner that changes its decisions, the innermost first."""
+    """Return a phrase for each wrapper around a model that changes its decisions (conformal prediction, costs, or a tuned
+    threshold), such as ``"a missed 'fraud' costs 20"``, the innermost wrapper first.
+    """
     last = split_pipeline(model)[1]
     if isinstance(last, ConformalRegressor):
         return [*_describe_wrappers(last.regressor), f"intervals that hold {100.0 * last.level:g} % of the numbers"]
@@ -102,7 +104,9 @@ def _describe_wrappers(model: Any) -> list[str]:
 
 
 def _get_mapping(header: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return the nested mapping at a path of keys; an empty one if it does not exist."""
+    """Return the mapping that nested ``keys`` lead to in the header of a checkpoint, such as ``header["refused"]["counts"]``.
+    Returns an empty one if it does not exist or is not a mapping.
+    """
     value: Any = header
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -110,12 +114,12 @@ def _get_mapping(header: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 def _read_count(value: Any) -> int | None:
-    """Return a saved count; None if it is not a valid one."""
+    """Return a count from the header of a checkpoint unchanged, or None if it is not an int between 0 and 2^63 - 1."""
     return value if type(value) is int and 0 <= value < 2**63 else None
 
 
 def _list_columns(model: Any, learner: Any) -> tuple[list[ColumnSchema], int]:
-    """Return the columns of a model's table and the number of rows of its schema inference.
+    """Return the columns that a model was learned from, and the number of rows that were inspected to infer their types.
 
     Without a schema, they are the columns that the encoder or learner knows, and 0.
     """
@@ -129,7 +133,8 @@ def _list_columns(model: Any, learner: Any) -> tuple[list[ColumnSchema], int]:
 
 
 def compute_missing_share(column: ColumnSchema, n_rows: int) -> float | None:
-    """Return the share of the inspected rows that have no value in a column; None if it is unknown.
+    """Return the share of the inspected rows, from 0 to 1, that have no value in a column. ``n_rows`` is the number of inspected
+    rows. Returns None if it is 0, or the column was dropped.
 
     >>> compute_missing_share(ColumnSchema("age", "number", "1 to 9", "missing in 13"), 260)
     0.05
@@ -141,7 +146,9 @@ def compute_missing_share(column: ColumnSchema, n_rows: int) -> float | None:
 
 
 def _describe_export(model: Any) -> str:
-    """Return the size of the exported model in words, or the reason why it cannot be exported."""
+    """Return a phrase with the size of the model's exported form in bytes, and whether it fits a small device, or the reason why
+    the model cannot be exported.
+    """
     try:
         program = make_program(model)
     except ExportError as error:
@@ -153,7 +160,9 @@ def _describe_export(model: Any) -> str:
 
 
 def _read_score_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[ScoreReport, ...]:
-    """Return the final value of each metric of a run, with its baselines."""
+    """Return the final value of each metric of the run that a ``checkpoint`` has saved, with the values of trivial baselines.
+    From ``curve``, the run's learning curve or None, comes the value of the first metric over the latest rows.
+    """
     saved = checkpoint.header.get("scores")
     scores = [score for score in saved if isinstance(score, Mapping)] if isinstance(saved, list) else []
     last_point = curve.points[-1] if curve is not None and curve.points else None
@@ -174,12 +183,14 @@ def _read_score_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> 
 
 
 def _read_float(value: Any) -> float:
-    """Return a saved number as a float; NaN if it is not a finite number."""
+    """Return a number from the header of a checkpoint as a float, or NaN if it is not an int or float below 1e300 in size."""
     return float(value) if type(value) in (int, float) and abs(value) < 1e300 else math.nan
 
 
 def _read_score_table(state: Any, name: str, number: int) -> list[list[Any]] | None:
-    """Return the table of a score such as a confusion matrix, from the state of a checkpoint; None for scores without one."""
+    """Return the table of a metric such as a confusion matrix, as a list of rows, from the ``state`` of a checkpoint, where it
+    has the index ``number``. Returns None if the metric called ``name`` does not have a table, or its state is invalid.
+    """
     if name not in TABLES:
         return None
     table = TABLES[name](1)
@@ -191,7 +202,9 @@ def _read_score_table(state: Any, name: str, number: int) -> list[list[Any]] | N
 
 
 def _rank_experts(learner: Any) -> list[tuple[str, float, float]]:
-    """Return the experts of an ensemble by name, with their share of the decision and their smallest recent error."""
+    """Return (name, share of the decision, smallest recent error) for each member of an ensemble, the largest share first.
+    Returns an empty list for other models.
+    """
     weights: dict[str, float] = {}
     errors: dict[str, float] = {}
     for report in getattr(learner, "experts", ()):
