@@ -59,7 +59,8 @@ class Importance:
         return "\n".join(lines)
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw a bar chart of the 15 most important features or columns with matplotlib, and return its ``axes``.
+        """Draw a bar chart of the 15 most important features or columns with matplotlib on ``axes`` (by default the current
+        ones), and return the axes.
 
         The length of a bar is the increase of the error when the column is shuffled; without labels, the mean absolute
         contribution. This needs matplotlib (extra ``plot``).
@@ -77,8 +78,9 @@ class Importance:
 
 
 def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, seed: int = 0) -> Importance:
-    """Measure how much each feature of a model, or each column of a table, matters to its decisions and (with labels ``y``) to
-    its error.
+    """Return how much each feature of a model, or each column of a table, matters: its mean contribution to the decisions for at
+    most ``max_rows`` of the ``rows`` and, with labels ``y``, the increase of the error when its values are shuffled (permutation
+    importance).
 
     Parameters
     ----------
@@ -144,8 +146,9 @@ def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, se
 
 
 def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
-    """Return the contribution of each feature to a model's decision for the row ``x``, compared with its decision for a typical
-    row.
+    """Return the contribution of each feature to a model's decision for the row ``x``, compared with its decision for the row
+    ``typical``, such as the means of the features. The model is an online learner, a pipeline that ends in one, or a fitted batch
+    estimator.
 
     Parameters
     ----------
@@ -191,7 +194,8 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
 
 
 def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
-    """Return the rows or support vectors that a model stores and that are nearest to the row ``x``: at most ``n`` of each label.
+    """Return the rows or support vectors that a model stores and that are nearest to the row ``x``: at most ``n`` of each label,
+    with their distances.
 
     Parameters
     ----------

@@ -86,7 +86,8 @@ class Descent(BudgetedEstimator):
 
     @property
     def learning_rate(self) -> LearningRate:
-        """The name of the learning rate schedule, which determines the step size of gradient descent at row number t:
+        """The schedule that determines the step size of gradient descent at row number t: ``"capped"``, ``"constant"``,
+        ``"pegasos"`` or ``"floor"``.
 
         - ``"capped"``: 1 / (l2 t), but at most eta0. It is eta0 for the first 1 / (l2 eta0) rows, and decreases after that.
         - ``"constant"``: always eta0, which adapts to concept drift.

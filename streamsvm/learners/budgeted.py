@@ -183,8 +183,9 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         labels: Sequence[Any] | None = None,
         n_learned: int = 0,
     ) -> None:
-        """Initialise this new, untrained model with the support vectors, coefficients and intercepts of another kernel machine,
-        such as one that a batch solver has trained.
+        """Initialise this new, untrained model with the support vectors ``vectors`` [m, d], ``coefficients`` [outputs, m] and
+        ``intercept`` of another kernel machine, such as one that a batch solver has trained. ``feature_names`` and ``labels`` are
+        the names of the d columns and the classes; ``n_learned`` is the number of rows to count as learned.
 
         Both the last and the average iterate are set. Support vectors that exceed the budget are merged or removed by the
         strategy.
@@ -262,8 +263,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
-        """Replace the coefficients of the support vectors and the intercepts of this model, both in its last iterate and in the
-        average of its iterates.
+        """Replace the ``coefficients`` of the support vectors, [outputs, n_support], and the ``intercept`` of each output of this
+        model, both in its last iterate and in the average of its iterates.
 
         Parameters
         ----------

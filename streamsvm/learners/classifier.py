@@ -151,8 +151,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         self._features.check_names(x)
 
     def decision_function_one(self, x: Mapping[Any, Any], output: OutputName = "auto") -> Any:
-        """Return the decision value of one row: a float whose sign decides between two labels, or with three or more labels a
-        dict of label to decision value.
+        """Return the decision value of the row ``x``: a float whose sign decides between two labels, or with three or more labels
+        a dict of label to decision value. ``output`` selects the last iterate, the average of the iterates, or the one that
+        predictions use.
 
         Parameters
         ----------
@@ -187,8 +188,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
-        """Predict the probability of each label of one row, as a dict of label to probability. The most probable label is the one
-        that `predict_one` returns.
+        """Predict the probability of each label of the row ``x``, as a dict of label to probability. The most probable label is
+        the one that `predict_one` returns.
 
         Parameters
         ----------
@@ -317,7 +318,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def decision_function_many(self, X: Any, output: OutputName = ...) -> Any: ...
     def decision_function_many(self, X: Any, output: OutputName = "auto") -> Any:
         """Return the decision values of the rows ``X``: one number for each row with up to two labels, or one for each row and
-        label.
+        label. ``output`` selects the last iterate, the average of the iterates, or the one that predictions use.
 
         Parameters
         ----------

@@ -202,8 +202,8 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
         return center - half_width, center + half_width
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
-        """Learn the row ``x`` with target ``y`` in the wrapped regressor, and update the width of the intervals by the error of
-        the regressor's prediction before learning.
+        """Learn the row ``x`` with target ``y`` in the wrapped regressor, which also gets the ``kwargs``. The error of its
+        prediction before learning updates the width of the prediction intervals.
 
         Parameters
         ----------
@@ -315,8 +315,8 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
         return [label for label, probability in ordered if probability >= min_probability]
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
-        """Learn the row ``x`` with label ``y`` in the wrapped classifier, and update the threshold of the prediction sets by the
-        probability that the classifier gave this label before learning.
+        """Learn the row ``x`` with label ``y`` in the wrapped classifier, which also gets the ``kwargs``. The probability that it
+        predicted for this label before learning updates the threshold of the prediction sets.
 
         Parameters
         ----------

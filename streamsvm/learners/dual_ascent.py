@@ -60,7 +60,8 @@ class DualAscent(BudgetedEstimator):
         self, X: Any, y: Any, w: Any = 1.0, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None
     ) -> DualSolution:
         """Learn the rows ``X`` with labels or targets ``y`` and weights ``w`` in several passes (``epochs``), each in random
-        order. Returns a `DualSolution`, which has the dual coefficient of each row.
+        order. ``on_epoch`` is a function that is called after each pass. Returns a `DualSolution`, which has the dual coefficient
+        of each row.
 
         As in ``learn_many``, each row takes a step towards its margin. But here a row keeps its coefficient from pass to pass, so
         that later passes correct earlier steps. Nothing is reprocessed or replayed. Learning ends early after a pass without a
@@ -202,8 +203,9 @@ class DualSolution:
         return coefficients[:, 0] if coefficients.shape[1] == 1 else coefficients
 
     def primal(self, output: OutputName = "auto") -> float:
-        """Return the primal objective of the budgeted model for the rows of this solution: |w|^2 / 2 + C sum of weight times
-        loss. ``output`` selects the last iterate, the average of the iterates, or the one that predictions use.
+        """Return the value of the primal objective of the SVM, |w|^2 / 2 + C sum of weight times loss, for the model with its
+        budget and the rows of this solution. ``output`` selects the last iterate, the average of the iterates, or the one that
+        predictions use.
 
         With three or more classes C counts half, because the difference of two outputs is as large as the single output of two
         classes. This takes O(n B d), in float64.
@@ -230,7 +232,7 @@ class DualSolution:
         return float(0.5 * np.sum(a * self._compute_decisions(S, S, a)) + model.C * (self._weights @ losses))
 
     def dual(self) -> float:
-        """Return the value of the dual objective for the dual coefficients of the rows of this solution, a float.
+        """Return the value of the dual objective of the SVM for the dual coefficients of the rows of this solution, a float.
 
         The budget does not affect these coefficients, so the dual objective is a lower bound of the primal objective of any model
         with the same kernel and C. This takes O(m^2 d) for m rows with a coefficient other than 0, in float64.

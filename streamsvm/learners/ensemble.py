@@ -252,7 +252,7 @@ class Ensemble(ScalingEstimator):
 
     def _make_store_attributes(self, store: EnsembleStore) -> dict[str, Any]:
         """Return a dict of the attributes to set on this ensemble when its memory is replaced by ``store``: views of the store's
-        arrays, the number of outputs, and flags that the compiled functions of its members must be linked again.
+        arrays, the number of outputs, and flags, so that the compiled functions of its members are linked again.
         """
         v, inherited = store.views, super()._make_store_attributes(store)
         views = {"_row": v.unscaled[0], "_scores": v.scores, "_n_outputs": int(v.header[0]["n_outputs"])}
@@ -266,17 +266,17 @@ class Ensemble(ScalingEstimator):
     # Rows -----------------------------------------------------------------------------------------------------------------
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
-        """Return one output of the ensemble for the row ``x`` (a dict): ``output`` is a code for the decision value or the
-        probability. On the first call, the compiled functions of the members are linked.
+        """Return one output of the ensemble for the row ``x`` (a dict). ``output`` is a code for the decision value or the
+        probability. On the first call, the compiled functions of the ensemble's members are linked.
         """
         if not self._is_connected:
             self._connect_experts()
         return super()._compute_output(x, output)
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
-        """Write the outputs of the ensemble for the rows of ``matrix`` [n, d] into ``values``. ``columns`` are the model's column
-        indices of the d features, and ``output`` is a code for decision values or probabilities. The compiled functions of the
-        members are linked first.
+        """Write the outputs of the ensemble for the rows of ``matrix`` [n, d] into ``values`` [n, 1 or more]. ``columns`` [d] are
+        the model's column indices of the features, and ``output`` is a code for decision values or probabilities. The compiled
+        functions of the ensemble's members are linked first.
         """
         self._connect_experts()
         super()._compute_matrix_outputs(matrix, columns, output, values)

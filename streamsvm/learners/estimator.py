@@ -282,7 +282,8 @@ class OnlineEstimator(StoreEstimator):
     # Columns and explanations -------------------------------------------------------------------------------------------------
 
     def note_columns(self, names: Sequence[Hashable]) -> None:
-        """Remember ``names``, the column order of a table, so that an exported model expects the numbers of a row in this order.
+        """Remember ``names``, the column order of a table, so that a model that is exported later (to C, ONNX, ...) expects the
+        numbers of a row in this order.
 
         `learn_many` with a frame, and loops over files with columns, call it. Dicts have no column order: if none is set, an
         exported model takes numbers in the natural order of their names (f2 before f10). Only the first order that differs from
@@ -314,8 +315,9 @@ class OnlineEstimator(StoreEstimator):
         groups: Mapping[Any, Hashable] | None = None,
         label: Any = None,
     ) -> Explanation:
-        """Return the contribution of each feature to the model's decision for the row ``x``, compared with its decision for a
-        typical row.
+        """Return the contribution of each feature to the model's decision for the row ``x``, compared with the row ``typical``
+        (by default the means of the features, or 0 if the model does not scale rows). ``groups`` joins features, and ``label`` is
+        the label to explain, by default the predicted one.
 
         This takes two decision values per feature, which are computed in one compiled call.
 

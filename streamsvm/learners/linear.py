@@ -133,8 +133,9 @@ class LinearEstimator(Mergeable):
         labels: Sequence[Any] | None = None,
         n_learned: int = 0,
     ) -> None:
-        """Initialise this new, untrained model with the weights and the intercept of another linear model, such as one that a
-        batch solver has trained.
+        """Initialise this new, untrained model with the ``weights`` [d] and the ``intercept`` of another linear model, such as
+        one that a batch solver has trained. ``feature_names`` and ``labels`` are the names of the d features and the two classes;
+        ``n_learned`` is the number of rows to count as learned.
 
         Parameters
         ----------
@@ -170,8 +171,8 @@ class LinearEstimator(Mergeable):
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: float = 0.0) -> None:
-        """Replace the weights of the features and the intercept of this model, both in its last iterate and in the average of its
-        iterates.
+        """Replace the weights of the features by ``coefficients``, [features seen], and the ``intercept`` of this model, both in
+        its last iterate and in the average of its iterates.
 
         Parameters
         ----------

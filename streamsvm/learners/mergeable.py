@@ -66,7 +66,8 @@ class Mergeable(OnlineEstimator):
         rows: tuple[Any, ...] | None = None,
     ) -> None:
         """Merge ``others``, models of the same class that have learned different rows, into this model, so that it approximates
-        one model that has learned the rows of all of them.
+        one model that has learned all rows. ``units`` and ``targets`` convert features and targets of models with different
+        scalers; ``rows`` are extra rows ``(X, y)`` to fit the result to.
 
         The size of this model does not change, except for new features and labels.
 
@@ -167,8 +168,8 @@ class Mergeable(OnlineEstimator):
 
     @abstractmethod
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Compute the learned state of this new model from those of the models in ``sources``. It already has the features and
-        labels of all of them. ``rows`` are extra rows ``(X, y)`` or ``(X, y, w)`` to fit it to, or None.
+        """Compute the learned state of this new model from those of the models in ``sources``, to merge them. It already has the
+        features and labels of all of them. ``rows`` are extra rows ``(X, y)`` or ``(X, y, w)`` to fit it to, or None.
         """
 
     def _merge_counters(self, sources: Sequence[MergeSource]) -> None:

@@ -139,8 +139,8 @@ def _unscale_vectors(source: MergeSource) -> np.ndarray:
 
 
 def _pool_scale(merged: Any, sources: Sequence[MergeSource]) -> None:
-    """Set the feature scaling and the gamma of the new model ``merged``: pool the moments (count, mean and variance) of each
-    feature over the models in ``sources``.
+    """Set the feature scaling and the gamma of ``merged``, a new model that several models are merged into: pool the moments
+    (count, mean and variance) of each feature over the models in ``sources``.
     """
     v, c, used = merged._store.views, merged._common, merged._store.used
     if merged.scaling is not None:
@@ -169,8 +169,9 @@ class _MarginRows(NamedTuple):
 
 
 def _make_margin_rows(merged: Any, sources: Sequence[MergeSource], vectors: np.ndarray, rows: RefitRows | None) -> _MarginRows:
-    """Return the rows, targets, margins and weights that the coefficients of the new model ``merged`` are fitted to: the support
-    vectors of all models (``vectors``, unscaled, in the order of ``sources``) and the extra ``rows``, or None.
+    """Return the rows, with targets, margins and weights, that the coefficients of the new model ``merged`` are fitted to: the
+    support vectors of all models to merge (``vectors``, unscaled, in the order of ``sources``) and the extra ``rows`` of the
+    caller, or None.
     """
     every = -(-len(vectors) // _MAX_FITTED_VECTORS)
     is_fitted = np.concatenate([np.arange(source.model.n_support) % every == 0 for source in sources])
@@ -188,8 +189,8 @@ def _make_margin_rows(merged: Any, sources: Sequence[MergeSource], vectors: np.n
 
 
 def _refit_coefficients(merged: Any, sources: Sequence[MergeSource], rows: _MarginRows) -> None:
-    """Fit the coefficients of the new model ``merged`` to ``rows`` by a damped Newton method. A penalty on the distance from the
-    mean of the models in ``sources`` keeps the result near it.
+    """Fit the coefficients of ``merged``, a new model that several models were merged into, to ``rows`` by a damped Newton
+    method. A penalty on the distance from the mean of the models in ``sources`` keeps the result near it.
     """
     kernel, is_regression = read_kernel_parameters(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
     Z = merged.support_vectors.astype(np.float64)
@@ -241,8 +242,9 @@ class _KernelChunks:
 
 
 def _label_support_vectors(merged: Any, source: MergeSource, every: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets and the margins to fit for every ``every``-th support vector of the model in ``source``, float64 [n]
-    each.
+    """Return the target (label as a sign or an index, or in regression the model's own prediction) and the margin that a refit
+    should reach, for every ``every``-th support vector of the model in ``source``: two arrays, float64 [n]. ``merged`` is the new
+    model that they are for.
 
     A label is a sign, or with several outputs an index. In regression, the target is the model's prediction, and the margin is 0.
     """

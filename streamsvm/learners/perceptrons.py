@@ -133,8 +133,9 @@ _DAMAGE_PER_MISTAKE = 15.0 / 32.0  # the total damage may be at most this times 
 
 @compiled
 def _forget_oldest(block: np.ndarray) -> None:
-    """Remove the oldest support vector of a Forgetron, after multiplying all coefficients by the largest factor, at most 1, that
-    keeps its mistake bound. ``block`` is the learner's memory (uint8), which is changed in place.
+    """Remove the oldest support vector of a Forgetron. Before, multiply all coefficients by the largest factor, at most 1, with
+    which the algorithm's bound on the number of mistakes holds. ``block`` is the learner's memory (uint8), which is changed in
+    place.
     """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, _FORGETRON_STATE)
     n = v.header[0]["n_support"]

@@ -179,7 +179,8 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     def merge_with(self, *others: BoundedScaler) -> list[Units]:
         """Merge ``others``, scalers that have learned different rows, into this scaler, so that it has the statistics of all
-        their values.
+        their values. Returns a dict for each scaler (this one first): the factor and the shift that convert its scaled values to
+        those of the merged scaler, by feature name.
 
         Parameters
         ----------
@@ -424,7 +425,7 @@ class BoundedTargetScaler(RegressorWrapper):
 
     def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
         """Merge ``others``, trained models with the same parameters, into this model, so that it approximates one model that has
-        learned the rows of all of them.
+        learned the rows of all of them. ``units`` are conversions of features, as in `BSGDClassifier.merge_with`.
 
         Parameters
         ----------
@@ -447,9 +448,9 @@ class BoundedTargetScaler(RegressorWrapper):
 
 @compiled
 def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Update the statistics of features with the n ``values`` of one row, and return how many of these were clipped to ``bound``
-    standard deviations. ``columns`` are the indices of the features in ``moments`` and ``first`` (their first values). Return -1
-    and learn nothing if a value is not a finite float32 number.
+    """Update the running mean and variance of features with the n ``values`` of one row, and return how many of these were
+    clipped to ``bound`` standard deviations. ``columns`` are the indices of the features in ``moments`` and ``first`` (their
+    first values). Return -1 and learn nothing if a value is not a finite float32 number.
     """
     for i in range(n):
         if not abs(values[i]) <= LARGEST_FLOAT32:
@@ -500,9 +501,9 @@ def _scale_targets(
 
 @compiled
 def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Update the statistics of features with the rows of ``matrix`` [n, d], finite numbers, and return how many values were
-    clipped to ``bound`` standard deviations. ``columns`` [d] are the indices of the features in ``moments`` and ``first`` (their
-    first values).
+    """Update the running mean and variance of features with the rows of ``matrix`` [n, d], finite numbers, and return how many
+    values were clipped to ``bound`` standard deviations. ``columns`` [d] are the indices of the features in ``moments`` and
+    ``first`` (their first values).
     """
     bounded = 0
     for i in range(len(matrix)):

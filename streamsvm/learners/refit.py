@@ -89,8 +89,8 @@ class FeatureBasis(NamedTuple):
 
 
 def make_basis(model: Any) -> SupportVectorBasis | FeatureBasis:
-    """Return the functions whose linear combination is the decision function of ``model``: the kernel values of its support
-    vectors, or for a linear model the features.
+    """Return an object for the functions whose linear combination is the decision function of ``model``: the kernel values of its
+    support vectors (`SupportVectorBasis`), or the features of a linear model (`FeatureBasis`).
     """
     if hasattr(model, "support_vectors"):
         return SupportVectorBasis(model, model.support_vectors.astype(np.float64), model.coefficients, model.intercept)
@@ -113,9 +113,9 @@ _N_MEASURES = 4  # sums of weights, losses, errors and absolute decision values;
 def compute_residuals(
     F: np.ndarray, targets: np.ndarray, margins: np.ndarray, is_regression: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the residuals of the decision values ``F``, float64 [n, outputs]: their differences from the ``targets`` (in
-    regression) or from the ``margins`` that labels should have. Also return a mask of the residuals that contribute to the loss,
-    bool [n, outputs].
+    """Return the residuals of the decision values ``F`` [n, outputs], float64: their differences from the ``targets`` [n] (in
+    regression), or from the ``margins`` [n] that the labels in ``targets`` should have. Also return a mask of the residuals that
+    contribute to the loss, bool [n, outputs].
 
     Parameters
     ----------
@@ -192,8 +192,8 @@ class NormalEquations(NamedTuple):
 
     @classmethod
     def from_rows(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Compute the normal equations of a Newton step for the rows ``X`` with labels or targets ``y`` and weights ``w``, at the
-        current coefficients of ``model``.
+        """Return the normal equations of a Newton step for the rows ``X`` with labels or targets ``y`` and weights ``w``, at the
+        current coefficients of ``model``. Those of several parts of the data can be added.
 
         This takes O(n B (d + B)), and O(B d) for a row outside its margin; memory is O(outputs B^2), for any n. For a linear
         model, B is d, or d + 1 with an intercept.
@@ -205,12 +205,12 @@ class NormalEquations(NamedTuple):
 
     @classmethod
     def zeros(cls, model: Any) -> Self:
-        """Return normal equations for ``model`` with all sums 0, to which rows can be added."""
+        """Return the normal equations of ``model`` for no rows: arrays of zeros, to which rows can be added."""
         outputs, n = make_basis(model).coefficients.shape
         return cls(np.zeros((outputs, n, n)), np.zeros((outputs, n)))
 
     def add(self, equations: Self) -> None:
-        """Add ``equations``, the sums of other rows, to these normal equations."""
+        """Add ``equations``, the normal equations of other rows, to these, in place."""
         self.A[:] += equations.A
         self.g[:] += equations.g
 
@@ -253,8 +253,8 @@ class LineSearch(NamedTuple):
 
     @classmethod
     def from_rows(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the weighted sums of the losses of the rows ``X`` (with labels or targets ``y`` and weights ``w``) after four
-        multiples of ``step``, a change of the coefficients of ``model`` [outputs, B]. O(n B d).
+        """Return the line search of the rows ``X`` with labels or targets ``y`` and weights ``w``: the weighted sums of their
+        losses after four multiples of ``step``, a change of the coefficients of ``model`` [outputs, B]. O(n B d).
         """
         search = cls.zeros()
         for K, F, targets, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
@@ -265,11 +265,11 @@ class LineSearch(NamedTuple):
 
     @classmethod
     def zeros(cls) -> Self:
-        """Return a line search with all sums 0, to which the sums of rows can be added."""
+        """Return a line search over no rows: sums of 0, to which the sums of rows can be added."""
         return cls(np.zeros((len(_STEP_SIZES), _N_MEASURES + len(_FACTORS))))
 
     def add(self, search: Self) -> None:
-        """Add the sums of another line search ``search``, over other rows with the same step, to this one."""
+        """Add the sums of ``search``, a line search over other rows with the same step, to this one, in place."""
         self.sums[:] += search.sums
 
 
@@ -305,8 +305,8 @@ def _measure_outputs(F: np.ndarray, targets: np.ndarray, weights: np.ndarray, is
 
 
 def take_step(model: Any, step: np.ndarray, search: LineSearch, ridge: float = RIDGE) -> float:
-    """Add the best multiple of the Newton step ``step`` [outputs, B] to the coefficients of ``model``, by the losses in
-    ``search``, and calibrate its probabilities. Returns the multiple, from 0 to 1.
+    """Add the best multiple (0 to 1) of the Newton step ``step`` [outputs, B] to the coefficients of ``model``, by the losses in
+    the line search ``search`` and the penalty with the factor ``ridge``, and calibrate its probabilities. Returns the multiple.
 
     Parameters
     ----------

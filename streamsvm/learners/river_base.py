@@ -27,8 +27,8 @@ class RiverEstimator(base.Estimator):
         super().__setattr__(name, value)
 
     def mutate(self, new_attrs: dict[str, Any]) -> None:
-        """Change attributes of this model in place, as river's protocol has it, but raise a ValueError for parameters: they
-        cannot change after construction, because the memory of the model is laid out for them.
+        """Change attributes of this model in place, as in river's protocol. Raise a ValueError for parameters: they cannot change
+        after construction, because the memory of the model is laid out for them.
 
         To get a model with other parameters, use `clone`. A subclass can list names in ``_mutable_attributes``; river's
         ``mutate`` changes those.
@@ -53,8 +53,8 @@ class RiverEstimator(base.Estimator):
         super().mutate(new_attrs)
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """Return a new, untrained model with the same parameters, or with ``include_attributes`` a deep copy that includes the
-        learned state.
+        """Return a new, untrained model with the same parameters, except for those in ``new_params`` (a dict of name to value);
+        or with ``include_attributes`` a deep copy that includes the learned state.
 
         Parameters
         ----------

@@ -71,8 +71,9 @@ class ScalingEstimator(OnlineEstimator):
         probability: bool | Literal["all"],
         weights: np.ndarray | None = None,
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None] | None:
-        """Predict each of the rows ``X`` before it is learned with its label or target in ``y``, in one compiled call. Returns
-        the predictions and probabilities, or None if the rows must be processed one by one.
+        """Predict each of the rows ``X`` before it is learned with its label or target in ``y``, in one compiled call. ``names``
+        are the column names, and ``probability`` asks for probabilities, too. Returns the predictions and probabilities, or None
+        if the rows must be processed one by one.
 
         The result is the same as with `predict_one` and `learn_one` row by row. It is meant for loops over streams: it only
         accepts rows without new features or labels, and returns None for others, which need the two methods.

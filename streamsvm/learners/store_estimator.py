@@ -116,7 +116,7 @@ class StoreEstimator(RiverEstimator):
     # The store --------------------------------------------------------------------------------------------------------------
 
     def _make_store(self, outputs: int, columns: int) -> Any:
-        """Return a new memory for this kind of model (a store), with room for ``outputs`` decision values and ``columns``
+        """Return a new, empty memory (store) for this kind of model, with room for ``outputs`` decision values and ``columns``
         features.
         """
         raise NotImplementedError

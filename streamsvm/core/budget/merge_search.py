@@ -71,9 +71,9 @@ def make_golden_section(objective: Any) -> Any:
 
 @compiled
 def _compute_merged_coefficient(problem: tuple[float], q: float, h: float) -> float:
-    """Return the coefficient of the support vector that a merge of two others at position ``h`` gives, divided by the sum |a| +
-    |b| of their coefficients. ``problem`` has the relative length |b| / (|a| + |b|), and ``q`` is gamma times their squared
-    distance.
+    """Return the coefficient of the support vector that replaces two merged ones with coefficients a and b, divided by |a| + |b|.
+    ``h`` is its position on the line between them (1 at that of b), ``problem`` has the share |b| / (|a| + |b|), and ``q`` is
+    gamma times their squared distance.
     """
     m = problem[0]
     return m * math.exp(-((1.0 - h) ** 2) * q) + (1.0 - m) * math.exp(-(h**2) * q)
@@ -104,9 +104,10 @@ def _compute_relative_lengths(a: float, b: float) -> tuple[float, float]:
 
 @compiled
 def _compute_degradation_at(m: float, one_minus_m: float, q: float, h: float) -> float:
-    """Return the weight degradation (squared change of the model) by a merge of two support vectors at position ``h``, divided by
-    the square of the smaller coefficient. ``m`` and ``one_minus_m`` are the shares of the larger and the smaller coefficient in
-    |a| + |b|, and ``q`` is gamma times their squared distance.
+    """Return by how much a merge of two support vectors changes the model (squared distance of the decision functions), divided
+    by the square of the smaller coefficient. ``h`` is the position of the merged vector on the line between them (1 at the larger
+    coefficient), ``m`` and ``one_minus_m`` are the shares of the coefficients in |a| + |b|, and ``q`` is gamma times their
+    squared distance.
     """
     ratio = m / one_minus_m
     return compute_degradation_compiled(1.0, ratio**2, ratio, q, h)
@@ -116,9 +117,9 @@ def _compute_degradation_at(m: float, one_minus_m: float, q: float, h: float) ->
 def _compute_scaled_distances(
     coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> int:
-    """Write u^2 with u = q / (1 + q) and q = ``gamma`` times ``distances`` (squared, to the support vector with the index
-    ``first``) into ``out`` for each of ``n`` support vectors, and return the index of the minimum. It is infinite for the first
-    one itself, and where the sign of the coefficient is not ``sign``.
+    """Write a scaled squared distance, u^2 with u = q / (1 + q), from the support vector at index ``first`` to each of ``n``
+    others into ``out``, where q is ``gamma`` times the squared ``distances``. It is infinite for that vector itself, and for
+    coefficients without the given ``sign``. Return the index of the minimum.
     """
     one = np.float32(1.0)
     for k in range(n):
@@ -206,9 +207,9 @@ def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) ->
 
 @compiled
 def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the index (slot) of the support vector whose merge with that at index ``first`` changes a model with one decision
-    value least; the oldest one in a tie, and -1 if no other coefficient has the same sign. ``block`` is the learner's memory
-    (uint8), ``search`` the number of the method, ``tables`` are from `load_tables`.
+    """Return the index (slot) of the support vector to merge with the one at index ``first``: the one whose merge changes a model
+    with one decision value least; the oldest one in a tie, and -1 if no other coefficient has the same sign. ``block`` is the
+    learner's memory (uint8), ``search`` the number of the method, ``tables`` are from `load_tables`.
 
     ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H` or `LOOKUP_WD`. The squared distances to the first vector must be in
     ``kernel_rows[3]``. Weight degradations, divided by its squared coefficient, are written into ``degradations``.
@@ -240,9 +241,9 @@ _N_COMPUTED = 8  # the degradation of this many candidates, the best by the esti
 
 @compiled
 def _compute_merged_norm(problem: tuple[float, float, float], q: float, h: float) -> float:
-    """Return the squared length of the coefficient vector that a merge at position ``h`` gives for several decision values.
-    ``problem`` has |a|^2, |b|^2 and a.b of the two coefficient vectors, and ``q`` is gamma times the squared distance. The best
-    position maximises it.
+    """Return the squared length of the coefficient vector of the support vector that replaces two merged ones, in a model with
+    several decision values. ``h`` is its position on the line between them, ``problem`` has |a|^2, |b|^2 and a.b of their
+    coefficient vectors, and ``q`` is gamma times their squared distance. The best position maximises it.
     """
     a, b, ab = problem
     k_a, k_b = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q)
@@ -312,9 +313,9 @@ def _compute_products(coefficients: np.ndarray, n_outputs: int, first: int, n: i
 def _estimate_degradations(
     a: np.float32, lengths: np.ndarray, products: np.ndarray, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> None:
-    """Write an estimate of the weight degradation (squared change of the model) by a merge with each of ``n`` candidates into
-    ``out``, float32 [n]. ``a`` and ``lengths`` are the squared lengths of their coefficient vectors, ``products`` their dot
-    products, ``distances`` the squared distances. It is infinite for candidates with a product of at most 0.
+    """Write an estimate of the change of the model by a merge with each of ``n`` candidates into ``out``, float32 [n]. ``a`` and
+    ``lengths`` are the squared lengths of their coefficient vectors, ``products`` their dot products, ``distances`` the squared
+    distances. It is infinite for candidates with a product of at most 0.
 
     It is the limit for small q, 2 q |a|^2 |b|^2 (1 - cos^2) / |a + b|^2, plus u^2 |a|^2 as for a single output, but at most
     |a|^2, the degradation of a removal.
@@ -363,9 +364,9 @@ def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, indices: np.n
 
 @compiled
 def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the index (slot) of the support vector whose merge with that at index ``first`` changes a model with several
-    decision values least; the oldest one in a tie, and -1 without a suitable one. ``block`` is the learner's memory (uint8),
-    ``search`` the number of the method, ``tables`` are from `load_tables`.
+    """Return the index (slot) of the support vector to merge with the one at index ``first``: the one whose merge changes a model
+    with several decision values least; the oldest one in a tie, and -1 without a suitable one. ``block`` is the learner's memory
+    (uint8), ``search`` the number of the method, ``tables`` are from `load_tables`.
 
     Suitable are vectors whose coefficients have a positive product with those of the first one. `LOOKUP_WD` ranks them by an
     estimate and computes the degradation of the best few, O(n outputs); other searches compute all.
@@ -402,9 +403,9 @@ def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, firs
 
 @compiled
 def _compute_shared_degradation(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
-    """Return the weight degradation (squared change of the model, summed over several decision values) by a merge of two support
-    vectors at the best position that the method ``search`` finds. ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their
-    coefficient vectors, and ``q`` is gamma times their squared distance.
+    """Return by how much a merge of two support vectors, at the best position that the method ``search`` finds, changes a model
+    with several decision values (sum of squared distances of the decision functions). ``a``, ``b`` and ``ab`` are |a|^2, |b|^2
+    and a.b of their coefficient vectors, and ``q`` is gamma times their squared distance.
     """
     b, ab = np.float64(b), np.float64(ab)
     return compute_degradation_compiled(a, b, ab, q, find_shared_position(search, tables, a, b, ab, q))

@@ -39,9 +39,9 @@ _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the best position h in [1/2, 1] for each merge of two support vectors, by vectorised golden section searches: the
-    one that maximises the merged coefficient. ``m`` and ``q`` are float64 arrays that broadcast: the share of the larger
-    coefficient in |a| + |b|, in [1/2, 1], and gamma times the squared distance.
+    """Return the position h of the vector that replaces two merged support vectors, in [1/2, 1] on the line between them, with
+    the largest coefficient, by golden section searches. ``m`` and ``q`` are float64 arrays that broadcast: the share of the
+    larger coefficient in |a| + |b|, in [1/2, 1], and gamma times their squared distance.
 
     Each of the 48 iterations reduces the interval by a factor of 0.618, to 5e-11.
 
@@ -67,9 +67,9 @@ def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def compute_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
-    """Return the weight degradation (squared change of the model) by a merge of two support vectors at position ``h``, for
-    numbers or arrays. ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their coefficients, or of coefficient vectors for
-    several outputs; ``q`` is gamma times their squared distance.
+    """Return by how much a merge of two support vectors changes the model (squared distance of the decision functions). ``h`` is
+    the position of the merged vector on the line between them; ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their
+    coefficients, or of coefficient vectors for several outputs; ``q`` is gamma times their squared distance. All can be arrays.
 
     ``expm1`` avoids the cancellation of the textbook formula ``a + b - |a_z|^2 + 2 ab kappa`` for small q.
     """
@@ -87,9 +87,9 @@ compute_degradation_compiled: Callable[..., float] = compiled(compute_degradatio
 
 @compiled
 def interpolate_table(table: np.ndarray, m: float, q: float) -> float:
-    """Interpolate ``table`` [GRID, GRID], one of those from `load_tables`, bilinearly: at the share ``m`` in [1/2, 1] of the
-    larger coefficient in |a| + |b|, and at u = q / (1 + q), where ``q`` is gamma times the squared distance of two support
-    vectors.
+    """Return the value of ``table`` [GRID, GRID], one of those from `load_tables`, by bilinear interpolation: at the share ``m``
+    in [1/2, 1] of the larger coefficient in |a| + |b|, and at u = q / (1 + q), where ``q`` is gamma times the squared distance of
+    two support vectors.
     """
     x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
     # Clip the indices, so that invalid numbers cannot read outside of the table.
