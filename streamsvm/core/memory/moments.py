@@ -104,11 +104,11 @@ def convert_moments(
 
 @compiled
 def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float) -> bool:
-    """Update the running mean and variance of a feature with a finite ``value``. After 32 values, one that deviates from the mean
-    by more than ``bound`` standard deviations is clipped to that distance. Returns whether it was clipped.
+    """Update the running statistics ``moments`` of a feature (count, mean, sum of squared deviations) with a finite ``value``.
+    ``first`` has its first 32 values, sorted. After these, a value that deviates from the mean by more than ``bound`` standard
+    deviations is clipped to that distance. Returns whether it was clipped.
 
-    ``moments``, float64 [3 or more], are the number of values, their mean, and the sum of squared deviations; ``first``, float64
-    or float32 [N_FIRST], are the first values, sorted.
+    ``moments`` are float64 [3 or more], ``first`` float64 or float32 [N_FIRST].
     """
     count = int(moments[0])
     if count < N_FIRST:
@@ -125,9 +125,9 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
 
 @compiled
 def learn_stream_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
-    """Update the running mean and variance of a feature in a stream with a finite ``value``. They describe about the last
-    ``horizon`` values, and are reset if the feature moves permanently to another level. Outliers beyond ``bound`` standard
-    deviations are clipped.
+    """Update the running statistics ``moments`` of a feature in a stream (count, mean, ...) with a finite ``value``. They
+    describe about the last ``horizon`` values, and are reset if the feature moves permanently to another level. Outliers beyond
+    ``bound`` standard deviations are clipped. ``levels`` is True for targets, whose level may also be constant.
 
     Consecutive outliers are stored. If a value within the bound comes next, they are learned, but clipped. If `N_FIRST` of them
     come (8 for a target), all above the mean or all below it, they are a new level, and the moments are reset to these values.
