@@ -1,4 +1,4 @@
-"""C for a Cortex-M4 with a floating-point unit: its size by arm-none-eabi-gcc, stack and instructions under qemu-system-arm."""
+"""Measures C code on a Cortex-M4 with a floating-point unit: size by arm-none-eabi-gcc, stack and instructions in an emulator."""
 
 from __future__ import annotations
 
@@ -15,61 +15,68 @@ from streamsvm.edge.program import Program
 from streamsvm.export.c import write_c
 from streamsvm.export.c.learning import write_learning_c
 
-__all__ = ["OnDevice", "of_learner", "of_program", "of_source"]
+__all__ = ["DeviceNeeds", "measure_learner", "measure_program", "measure_source"]
 
 M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-Os", "-ffunction-sections", "-fdata-sections")
 _C, _CPP = ("-std=gnu11",), ("-x", "c++", "-std=gnu++11", "-fno-exceptions", "-fno-rtti")
-_TURNS = 20  # through the rows, at least: one instruction in 40 is seen
-_SECONDS = 600  # of a compiler: whole models are one function in some sources
+_ROUNDS = 20  # passes over the rows: the timer counts one instruction in 40, so that a single pass is too short
+_TIMEOUT_SECONDS = 600  # of a compiler: some sources have an entire model in one function, which takes long
 
 
-class OnDevice(NamedTuple):
-    """What a model needs there, with all that it calls of libraries. None where a tool is missing."""
+class DeviceNeeds(NamedTuple):
+    """The resources that a model needs on the device, with the library functions that it calls. None where a tool is missing."""
 
     flash: int | None
-    """Bytes of code and constants, and of what variables begin with."""
+    """Bytes of code, constants and initial values of variables."""
     ram: int | None
     """Bytes of variables."""
     stack: int | None
-    """Bytes of the stack that calls have touched."""
+    """Bytes of the stack that were written to."""
     instructions: int | None
-    """Of a prediction, or of a row that is predicted and learned, on average."""
+    """Mean number of instructions of a prediction, or of predicting and learning a row."""
 
 
-def of_program(program: Program, X: np.ndarray) -> OnDevice:
-    """What the program needs, predicting the rows X, float32 [n, features], in turn."""
+def measure_program(program: Program, X: np.ndarray) -> DeviceNeeds:
+    """Return the needs of an exported program that predicts the rows X, float32 [n, features], one by one."""
     with tempfile.TemporaryDirectory() as folder:
         files = write_c(program, folder)
-        return of_source(Path(folder), [files.source], "int model_predict(const float *x);", "sink += model_predict(rows[i]);", X)
+        return measure_source(
+            Path(folder), [files.source], "int model_predict(const float *x);", "sink += model_predict(rows[i]);", X
+        )
 
 
-def of_learner(model: BSGDClassifier | BSCAClassifier, X: np.ndarray, y: np.ndarray) -> OnDevice:
-    """What the learner needs, predicting and then learning the rows X with labels 0 and 1, in turn."""
+def measure_learner(model: BSGDClassifier | BSCAClassifier, X: np.ndarray, y: np.ndarray) -> DeviceNeeds:
+    """Return the needs of a learner that predicts and then learns the rows X with labels y (0 or 1), one by one."""
     with tempfile.TemporaryDirectory() as folder:
         files = write_learning_c(model, folder)
         labels = f"static const int labels[ROWS] = {{{', '.join(str(int(label)) for label in y)}}};\n"
-        declared = f'#include "{files.header.name}"\n{labels}'
-        work = "sink += model_learn_predict(rows[i]); model_learn(rows[i], labels[i]);"
-        work += " if (sink < 0) model_learn_restore(model_learn_state(), 0);"  # never, but both are linked
-        return of_source(Path(folder), [files.source], declared, work, X)
+        declarations = f'#include "{files.header.name}"\n{labels}'
+        row_code = "sink += model_learn_predict(rows[i]); model_learn(rows[i], labels[i]);"
+        row_code += " if (sink < 0) model_learn_restore(model_learn_state(), 0);"  # never called, but linked
+        return measure_source(Path(folder), [files.source], declarations, row_code, X)
 
 
-def of_source(folder: Path, sources: list[Path], declared: str, work: str, X: np.ndarray, *flags: str) -> OnDevice:
-    """What the sources in a folder need, C or C++ by their names, to do the work with each of the rows X in turn."""
+def measure_source(
+    folder: Path, sources: list[Path], declarations: str, row_code: str, X: np.ndarray, *flags: str
+) -> DeviceNeeds:
+    """Return the needs of C or C++ sources in a folder (by their file extensions) that run a piece of C code for each row of X.
+
+    Sizes are those of the linked program, minus those of a program that does nothing. ``row_code`` has the row as ``rows[i]``.
+    """
     if shutil.which("arm-none-eabi-gcc") is None:
-        return OnDevice(None, None, None, None)
+        return DeviceNeeds(None, None, None, None)
     objects = []
     for source in sources:
         language = _CPP if source.suffix == ".cpp" else _C
-        _run(folder, "arm-none-eabi-gcc", *M4, *language, "-I.", *flags, "-c", source.name, "-o", f"{source.stem}.o")
+        run_command(folder, "arm-none-eabi-gcc", *M4, *language, "-I.", *flags, "-c", source.name, "-o", f"{source.stem}.o")
         objects.append(f"{source.stem}.o")
     numbers = ", ".join(f"{{{', '.join(f'{value:.9g}' for value in row)}}}" for row in X.tolist())
-    constants = f"#define ROWS {len(X)}\n#define TURNS {_TURNS}\nstatic const float rows[ROWS][{X.shape[1]}] = {{{numbers}}};\n"
+    constants = f"#define ROWS {len(X)}\n#define TURNS {_ROUNDS}\nstatic const float rows[ROWS][{X.shape[1]}] = {{{numbers}}};\n"
     (folder / "board.ld").write_text(_LAYOUT)
     sizes = []
-    for name, each in (("empty", "sink += (int)rows[i][0];"), ("board", work)):
-        (folder / f"{name}.c").write_text(f"{constants}{declared}\n{_MAIN.replace('@WORK', each)}")
-        given = (
+    for name, statements in (("empty", "sink += (int)rows[i][0];"), ("board", row_code)):
+        (folder / f"{name}.c").write_text(f"{constants}{declarations}\n{_MAIN.replace('@WORK', statements)}")
+        arguments = (
             *_C,
             f"{name}.c",
             *objects,
@@ -81,20 +88,20 @@ def of_source(folder: Path, sources: list[Path], declared: str, work: str, X: np
             "-lm",
             "-lc",
         )
-        _run(folder, "arm-none-eabi-gcc", *M4, *given, "-lgcc")
-        sizes.append(list(map(int, _run(folder, "arm-none-eabi-size", f"{name}.elf").splitlines()[1].split()[:3])))
+        run_command(folder, "arm-none-eabi-gcc", *M4, *arguments, "-lgcc")
+        sizes.append(list(map(int, run_command(folder, "arm-none-eabi-size", f"{name}.elf").splitlines()[1].split()[:3])))
     text, data, bss = (board - empty for empty, board in zip(*sizes, strict=True))
     if shutil.which("qemu-system-arm") is None:
-        return OnDevice(text + data, data + bss, None, None)
-    ticks, stack = (int(said, 16) for said in _run(folder, *_BOARD, "-kernel", "board.elf").split())
-    return OnDevice(text + data, data + bss, stack, round(40 * ticks / (_TURNS * len(X))))
+        return DeviceNeeds(text + data, data + bss, None, None)
+    ticks, stack = (int(word, 16) for word in run_command(folder, *_BOARD, "-kernel", "board.elf").split())
+    return DeviceNeeds(text + data, data + bss, stack, round(40 * ticks / (_ROUNDS * len(X))))
 
 
-def _run(folder: Path, *command: str) -> str:
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=_SECONDS).stdout
+def run_command(folder: Path, *command: str) -> str:
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
 
 
-# An instruction takes a nanosecond there, and the timer counts at 25 MHz: one in 40 instructions.
+# The emulator takes a nanosecond for an instruction, and its timer counts at 25 MHz: once in 40 instructions.
 _BOARD = ["qemu-system-arm", "-M", "mps2-an386", "-icount", "shift=0", "-nographic", "-monitor", "none", "-serial", "none"]
 _BOARD += ["-chardev", "stdio,id=said", "-semihosting-config", "enable=on,target=native,chardev=said"]
 _LAYOUT = """

@@ -1,7 +1,7 @@
-"""Learners of other libraries as peers of the suite: of CapyMOA, which is Java, of Vowpal Wabbit, and LightGBM, fitted anew.
+"""Learners of CapyMOA (in Java), Vowpal Wabbit and LightGBM (refitted at intervals), with river's interface, for ``streams.py``.
 
-``pip install -e '.[benchmark]'`` installs all; CapyMOA needs Java 17, too. They take the same rows as all others, as dicts, and
-turn each into what their library takes; that is in their time. No library is imported before a model needs it.
+``pip install -e '.[benchmark]'`` installs all; CapyMOA also needs Java 17. They take rows as dicts, like all learners of the
+suite, and convert each for their library; their times include that. A library is imported when a model first needs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from river import base, neighbors
 
 Row = dict[Any, float]
 
-#: What a word of ``--learners`` stands for. Ensembles have ten trees, as river's; all else is at the library's defaults.
+#: Learners of each group in ``--learners``. Ensembles have ten trees, as in river; the rest has the library's defaults.
 PEERS = {
     "capymoa": [
         "AdaptiveRandomForestClassifier(ensemble_size=10)",
@@ -35,7 +35,7 @@ PEERS = {
     ],
     "vw": ["OAA", "OAA(q='::')"],
 }
-#: Those that take hundreds or thousands of microseconds a row, each as large as its authors have it.
+#: Learners that take hundreds or thousands of microseconds a row, with the sizes that their authors use.
 HEAVY = [
     "AdaptiveRandomForestClassifier(ensemble_size=100)",
     "StreamingRandomPatches(ensemble_size=100)",
@@ -44,39 +44,39 @@ HEAVY = [
     "WindowKNN",
     "RefittedLightGBM",
 ]
-#: The flags that CapyMOA starts Java with, and one that leaves Ctrl-C to Python: an interrupted suite saves what it has.
+#: CapyMOA's default flags of Java, and -Xrs, which leaves Ctrl-C to Python: an interrupted suite saves its results.
 JAVA_FLAGS = "-Xmx8g -Xss10M -Xrs"
 
 
-def versions() -> dict[str, str]:
-    """The versions of the packages that are installed."""
+def list_versions() -> dict[str, str]:
+    """Return the versions of the optional packages that are installed."""
     return {package: version(package) for package in ("capymoa", "lightgbm", "vowpalwabbit") if find_spec(package)}
 
 
-def _need(package: str) -> None:
+def _require_package(package: str) -> None:
     """Raise ValueError if a package is missing."""
     if find_spec(package) is None:
         raise ValueError(f"{package} is missing: pip install -e '.[benchmark]'")
 
 
 class _Peer(base.Classifier, ABC):
-    """A classifier that knows labels by their numbers, which they get in the order in which they are learned.
+    """Base class of classifiers that need class indices: labels are numbered in the order of their first rows.
 
     Parameters
     ----------
     max_classes
-        How many labels the stream has.
+        Number of labels of the stream.
     seed
-        Of the learner.
+        Random seed.
     parameters
-        What else the library's learner takes.
+        Further parameters of the library's learner.
     """
 
     def __init__(self, max_classes: int = 2, seed: int = 0, **parameters: Any) -> None:
         self.max_classes = max_classes
         self.seed = seed
         self.parameters = parameters
-        self._numbers: dict[Any, int] = {}
+        self._codes: dict[Any, int] = {}
         self._labels: list[Any] = []
 
     @property
@@ -84,21 +84,21 @@ class _Peer(base.Classifier, ABC):
         return True
 
     @abstractmethod
-    def _learn(self, x: Row, number: int) -> None:
-        """Learn a row, whose label has this number."""
+    def _learn_row(self, x: Row, number: int) -> None:
+        """Learn a row with the class index ``number``."""
 
     def learn_one(self, x: Row, y: Any) -> None:
-        if y not in self._numbers:
-            self._numbers[y] = len(self._labels)
+        if y not in self._codes:
+            self._codes[y] = len(self._labels)
             self._labels.append(y)
-        self._learn(x, self._numbers[y])
+        self._learn_row(x, self._codes[y])
 
-    def _label(self, number: int) -> Any:
-        """None of a number that no label has yet."""
+    def _decode_label(self, number: int) -> Any:
+        """Return the label of a class index; None if no label has it yet."""
         return self._labels[number] if number < len(self._labels) else None
 
-    def _of_labels(self, values: Any) -> dict[Any, float]:
-        """Probabilities by number as probabilities by label."""
+    def _name_probabilities(self, values: Any) -> dict[Any, float]:
+        """Return probabilities, listed by class index, as a dict by label."""
         return dict(zip(self._labels, map(float, values), strict=False))
 
 
@@ -106,9 +106,9 @@ class _Peer(base.Classifier, ABC):
 
 
 class _CapyMOA(ABC):
-    """The learner of CapyMOA with the name of this class.
+    """Wraps the learner of CapyMOA that has the same name as this class.
 
-    Its schema needs the names of the features, so it is made at the first row.
+    CapyMOA's schema needs the names of the features, so the learner is created with the first row.
     """
 
     seed: int
@@ -116,17 +116,17 @@ class _CapyMOA(ABC):
     _model: Any = None
 
     @staticmethod
-    def _need_java() -> None:
-        _need("capymoa")
+    def _require_java() -> None:
+        _require_package("capymoa")
         home = os.environ.get("JAVA_HOME")
         if shutil.which("java", path=str(Path(home, "bin")) if home else None) is None:
             raise ValueError(f"CapyMOA needs Java 17, and {f'JAVA_HOME, {home},' if home else 'the PATH'} has no java")
 
     @abstractmethod
     def _targets(self) -> list[str]:
-        """The labels of the schema; none of numbers."""
+        """Return the labels of the schema; an empty list for regression."""
 
-    def _make(self, features: list[Any]) -> None:
+    def _make_model(self, features: list[Any]) -> None:
         os.environ.setdefault("CAPYMOA_JVM_ARGS", JAVA_FLAGS)
         from capymoa import classifier, regressor  # noqa: PLC0415 - optional; it starts Java
         from capymoa.core import Instance, LabeledInstance, RegressionInstance  # noqa: PLC0415
@@ -141,34 +141,34 @@ class _CapyMOA(ABC):
         self._instance = Instance.from_array
         self._learned = (LabeledInstance if labels else RegressionInstance).from_array
 
-    def _values(self, x: Row) -> np.ndarray:
+    def _to_array(self, x: Row) -> np.ndarray:
         if self._model is None:
-            self._make(list(x))
+            self._make_model(list(x))
         return np.array([x[name] for name in self._features], float)
 
-    def _train(self, x: Row, target: float) -> None:
-        """Learn a row, whose target is a number or a label's number."""
-        values = self._values(x)
+    def _train_row(self, x: Row, target: float) -> None:
+        """Learn a row with a target of regression, or a class index."""
+        values = self._to_array(x)
         self._model.train(self._learned(self._schema, values, target))
 
-    def _ask(self, x: Row) -> Any:
-        """A row as CapyMOA's learners predict it."""
-        values = self._values(x)
+    def _make_instance(self, x: Row) -> Any:
+        """Return a row as an instance for CapyMOA's ``predict``."""
+        values = self._to_array(x)
         return self._instance(self._schema, values)
 
     def forget(self) -> int:
-        """Forget the model; the bytes of Java's memory that this frees."""
+        """Delete the model, and return the bytes of Java's heap that this frees."""
         from java.lang import System  # noqa: PLC0415 - Java runs by now
         from java.lang.management import ManagementFactory, MemoryType  # noqa: PLC0415
 
         def used() -> int:
-            for _ in range(4):  # of four collections, Java leaves no dead object in one
+            for _ in range(4):  # a single collection may leave dead objects
                 gc.collect()
                 System.gc()
             pools = ManagementFactory.getMemoryPoolMXBeans()
             return sum(int(pool.getCollectionUsage().getUsed()) for pool in pools if pool.getType() == MemoryType.HEAP)
 
-        used()  # which loads what it needs itself
+        used()  # its first call loads classes of Java
         before = used()
         self._model = None
         return before - used()
@@ -179,26 +179,26 @@ class _CapyMOAClassifier(_CapyMOA, _Peer):
 
     def __init__(self, max_classes: int = 2, seed: int = 0, **parameters: Any) -> None:
         super().__init__(max_classes, seed, **parameters)
-        self._need_java()
-        self._asked: Row | None = None  # the row that was predicted just now, and its votes
+        self._require_java()
+        self._predicted_row: Row | None = None  # the last predicted row, and its votes
         self._votes: Any = None
 
     def _targets(self) -> list[str]:
         return [str(number) for number in range(self.max_classes)]
 
-    def _learn(self, x: Row, number: int) -> None:
-        self._train(x, number)
-        self._asked = None
+    def _learn_row(self, x: Row, number: int) -> None:
+        self._train_row(x, number)
+        self._predicted_row = None
 
     def predict_one(self, x: Row) -> Any:
-        row = self._ask(x)
-        self._asked, self._votes = x, self._model.predict_proba(row)
-        return None if self._votes is None else self._label(int(self._votes.argmax()))
+        row = self._make_instance(x)
+        self._predicted_row, self._votes = x, self._model.predict_proba(row)
+        return None if self._votes is None else self._decode_label(int(self._votes.argmax()))
 
     def predict_proba_one(self, x: Row) -> dict[Any, float]:
-        if x is not self._asked:
+        if x is not self._predicted_row:
             self.predict_one(x)
-        return {} if self._votes is None else self._of_labels(self._votes)
+        return {} if self._votes is None else self._name_probabilities(self._votes)
 
 
 class _CapyMOARegressor(_CapyMOA, base.Regressor):
@@ -207,13 +207,13 @@ class _CapyMOARegressor(_CapyMOA, base.Regressor):
     Parameters
     ----------
     seed
-        Of the learner.
+        Random seed.
     parameters
-        What else the library's learner takes.
+        Further parameters of the library's learner.
     """
 
     def __init__(self, seed: int = 0, **parameters: Any) -> None:
-        self._need_java()
+        self._require_java()
         self.seed = seed
         self.parameters = parameters
 
@@ -221,10 +221,10 @@ class _CapyMOARegressor(_CapyMOA, base.Regressor):
         return []
 
     def learn_one(self, x: Row, y: float) -> None:
-        self._train(x, y)
+        self._train_row(x, y)
 
     def predict_one(self, x: Row) -> float:
-        row = self._ask(x)
+        row = self._make_instance(x)
         return float(self._model.predict(row))
 
 
@@ -257,7 +257,7 @@ class AdaptiveRandomForestRegressor(_CapyMOARegressor):
 
 
 class SOKNL(_CapyMOARegressor):
-    """Nearest leaves of an adaptive random forest, as many as serve best (Sun et al. 2022)."""
+    """Self-optimising k nearest leaves of an adaptive random forest (Sun et al. 2022)."""
 
 
 class KNNRegressor(_CapyMOARegressor):
@@ -285,19 +285,19 @@ CAPYMOA = (
 
 
 class OAA(_Peer):
-    """Vowpal Wabbit's linear learners, one against all: ``vw --oaa K``, with further options of its command line.
+    """Vowpal Wabbit's linear one-against-all classifier, ``vw --oaa K``. ``parameters`` are options of its command line.
 
-    It has probabilities with ``probabilities=True, loss_function="logistic"``.
+    It predicts probabilities with ``probabilities=True, loss_function="logistic"``.
     """
 
     def __init__(self, max_classes: int = 2, seed: int = 0, **parameters: Any) -> None:
         super().__init__(max_classes, seed, **parameters)
-        _need("vowpalwabbit")
+        _require_package("vowpalwabbit")
         from vowpalwabbit import Workspace  # noqa: PLC0415 - optional
 
         self._model = Workspace(oaa=max_classes, random_seed=seed, quiet=True, **parameters)
 
-    def _learn(self, x: Row, number: int) -> None:
+    def _learn_row(self, x: Row, number: int) -> None:
         example = self._model.example({"f": x})
         example.set_label_string(str(number + 1))
         self._model.learn(example)
@@ -305,22 +305,22 @@ class OAA(_Peer):
 
     def _predict(self, x: Row) -> Any:
         example = self._model.example({"f": x})
-        found = self._model.predict(example)
+        prediction = self._model.predict(example)
         self._model.finish_example(example)
-        return found
+        return prediction
 
     def predict_one(self, x: Row) -> Any:
-        found = self._predict(x)
-        return self._label(int(np.argmax(found)) if isinstance(found, list) else found - 1)
+        prediction = self._predict(x)
+        return self._decode_label(int(np.argmax(prediction)) if isinstance(prediction, list) else prediction - 1)
 
     def predict_proba_one(self, x: Row) -> dict[Any, float]:
         if not self.parameters.get("probabilities"):
             raise NotImplementedError("vw --oaa without --probabilities")
-        return self._of_labels(self._predict(x))
+        return self._name_probabilities(self._predict(x))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its weights, in float32."""
+        """Bytes of its float32 weights."""
         return 4 * self._model.num_weights() * self._model.get_stride()
 
 
@@ -335,7 +335,7 @@ class WindowKNN(neighbors.KNNClassifier):
     Parameters
     ----------
     window
-        How many these are.
+        Number of rows.
     """
 
     def __init__(self, window: int = 5_000) -> None:
@@ -344,32 +344,32 @@ class WindowKNN(neighbors.KNNClassifier):
 
 
 class RefittedLightGBM(_Peer):
-    """LightGBM with its defaults, fitted anew to all rows so far, every so many rows: what batch learning would do.
+    """LightGBM with its defaults, refitted to all rows so far at intervals: an example of batch learning on a stream.
 
     Parameters
     ----------
     max_classes, seed
-        As of all peers.
+        As in all peers.
     every
-        Rows between two fits.
+        Number of rows between two fits.
     """
 
     def __init__(self, max_classes: int = 2, seed: int = 0, every: int = 1_000) -> None:
         super().__init__(max_classes, seed)
-        _need("lightgbm")
+        _require_package("lightgbm")
         self.every = every
         self._rows: list[list[float]] = []
         self._y: list[int] = []
         self._features: list[Any] = []
         self._model: Any = None
-        self._asked: Row | None = None
+        self._predicted_row: Row | None = None
         self._shares: Any = None
 
-    def _learn(self, x: Row, number: int) -> None:
+    def _learn_row(self, x: Row, number: int) -> None:
         self._features = self._features or list(x)
         self._rows.append([x[name] for name in self._features])
         self._y.append(number)
-        self._asked = None
+        self._predicted_row = None
         if len(self._y) % self.every == 0 and len(set(self._y)) > 1:
             from lightgbm import LGBMClassifier  # noqa: PLC0415 - optional
 
@@ -378,18 +378,18 @@ class RefittedLightGBM(_Peer):
     def predict_proba_one(self, x: Row) -> dict[Any, float]:
         if self._model is None:
             return {}
-        if x is not self._asked:
+        if x is not self._predicted_row:
             row = np.array([[x[name] for name in self._features]])
             shares = np.atleast_1d(self._model.booster_.predict(row)[0])
-            self._asked, self._shares = x, shares if len(shares) > 1 else np.array([1.0 - shares[0], shares[0]])
+            self._predicted_row, self._shares = x, shares if len(shares) > 1 else np.array([1.0 - shares[0], shares[0]])
         return {self._labels[number]: float(p) for number, p in zip(self._model.classes_, self._shares, strict=True)}
 
     def predict_one(self, x: Row) -> Any:
         shares = self.predict_proba_one(x)
-        return max(shares, key=shares.__getitem__) if shares else self._label(0)
+        return max(shares, key=shares.__getitem__) if shares else self._decode_label(0)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the model as text, and of all rows."""
+        """Bytes of the model, saved as text, and of all rows."""
         text = 0 if self._model is None else len(self._model.booster_.model_to_string())
         return text + 8 * len(self._rows) * (len(self._features) + 1)

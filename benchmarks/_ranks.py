@@ -1,4 +1,4 @@
-"""Mean ranks of learners over streams, with Nemenyi's critical difference.
+"""Computes mean ranks of learners over streams, with Nemenyi's critical difference, and plots the results of a suite.
 
 Demsar (2006), Statistical comparisons of classifiers over multiple data sets.
 """
@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-FEWEST = 5  # rows of a point of a reliability plot
+MIN_POINT_ROWS = 5  # a reliability plot leaves out bins with fewer rows
 
 
-def mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Mean rank of each learner, 1 the best; equal values share their ranks.
+def compute_mean_ranks(values: np.ndarray) -> np.ndarray:
+    """Return the mean rank of each learner, float64 [learners]; 1 is the best, and ties get the mean of their ranks.
 
     Parameters
     ----------
     values
-        float64 [streams, learners], the larger the better; -inf where a learner failed.
+        float64 [streams, learners], larger is better; -inf where a learner failed.
     """
     below = (values[:, :, np.newaxis] < values[:, np.newaxis, :]).sum(axis=2)
     equal = (values[:, :, np.newaxis] == values[:, np.newaxis, :]).sum(axis=2)
     return (below + 0.5 * (equal + 1)).mean(axis=0)
 
 
-def critical_difference(n_learners: int, n_streams: int, level: float = 0.05) -> float | None:
-    """By how much two mean ranks must differ by Nemenyi's test; None where scipy is missing."""
+def compute_critical_difference(n_learners: int, n_streams: int, level: float = 0.05) -> float | None:
+    """Return the smallest significant difference of two mean ranks in Nemenyi's test; None if scipy is missing."""
     try:
         from scipy.stats import studentized_range  # noqa: PLC0415 - optional
     except ImportError:
@@ -36,8 +36,8 @@ def critical_difference(n_learners: int, n_streams: int, level: float = 0.05) ->
     return quantile * math.sqrt(n_learners * (n_learners + 1) / (6.0 * n_streams))
 
 
-def friedman(values: np.ndarray) -> float | None:
-    """Probability of ranks as different as these if all learners were alike; None where scipy is missing or they are too few."""
+def compute_friedman_p(values: np.ndarray) -> float | None:
+    """Return the p value of Friedman's test that all learners are equally good; None without scipy, or with too few values."""
     if values.shape[0] < 2 or values.shape[1] < 3:
         return None
     try:
@@ -48,19 +48,19 @@ def friedman(values: np.ndarray) -> float | None:
     return float(friedmanchisquare(*lowest.T).pvalue)
 
 
-def plot(curves: dict[str, dict[str, list[float]]], block: int, label: str, folder: Any) -> None:
-    """A plot over time for each stream, one line a learner.
+def plot_curves(curves: dict[str, dict[str, list[float]]], block: int, label: str, folder: Any) -> None:
+    """Save a plot of a metric over time for each stream, with one line for each learner.
 
     Parameters
     ----------
     curves
-        Stream to learner to the means of its blocks.
+        For each stream and learner, the means of its blocks of rows.
     block
-        Rows of a block.
+        Number of rows in a block.
     label
-        What the values are.
+        Name of the metric.
     folder
-        A `Path`; it is made.
+        A `Path`; it is created if it is missing.
     """
     import matplotlib  # noqa: PLC0415 - optional
 
@@ -68,9 +68,9 @@ def plot(curves: dict[str, dict[str, list[float]]], block: int, label: str, fold
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, of in curves.items():
+    for name, learners in curves.items():
         figure, axes = plt.subplots(figsize=(10, 5), layout="constrained")
-        for learner, means in of.items():
+        for learner, means in learners.items():
             axes.plot([(i + 1) * block for i in range(len(means))], means, label=learner, linewidth=1.2)
         axes.set(title=name, xlabel="row", ylabel=f"{label} in {block} rows")
         axes.grid(alpha=0.3)
@@ -80,16 +80,16 @@ def plot(curves: dict[str, dict[str, list[float]]], block: int, label: str, fold
 
 
 def plot_reliability(points: dict[str, dict[str, Any]], folder: Any) -> None:
-    """A reliability plot for each stream: one panel a class (of two classes the second alone), one line a learner.
+    """Save a reliability plot for each stream: a panel for each class (only the second one of two), a line for each learner.
 
-    A point is a bin of rows: how probable a learner called the class, and how frequent it was. On the diagonal the two agree.
+    A point is a bin of rows: the predicted probability of the class, and its frequency. They are equal on the diagonal.
 
     Parameters
     ----------
     points
-        Stream to learner to class to its bins: ``rows``, ``probability``, ``frequency``. Streams without any are left out.
+        For each stream, learner and class, its bins: ``rows``, ``probability``, ``frequency``. Streams without bins are left out.
     folder
-        A `Path`; it is made.
+        A `Path`; it is created if it is missing.
     """
     import matplotlib  # noqa: PLC0415 - optional
 
@@ -97,8 +97,8 @@ def plot_reliability(points: dict[str, dict[str, Any]], folder: Any) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, of in points.items():
-        labels = sorted({label for classes in of.values() for label in classes})
+    for name, learners in points.items():
+        labels = sorted({label for classes in learners.values() for label in classes})
         labels = labels[1:] if len(labels) == 2 else labels
         if not labels:
             continue
@@ -117,15 +117,15 @@ def plot_reliability(points: dict[str, dict[str, Any]], folder: Any) -> None:
             axes.set_visible(False)
         for axes, label in zip(grid.flat, labels, strict=False):
             axes.plot([0, 1], [0, 1], color="gray", linewidth=0.8, linestyle=":")
-            for learner, classes in of.items():
+            for learner, classes in learners.items():
                 if (bins := classes.get(label)) is None:
                     axes.plot([], [], label=learner)
                     continue
                 rows, x, y = (np.array(bins[name]) for name in ("rows", "probability", "frequency"))
-                held = rows >= FEWEST
-                line = axes.plot(x[held], y[held], label=learner, linewidth=1.2)
-                sizes = 4.0 + 60.0 * rows[held] / rows.sum()
-                axes.scatter(x[held], y[held], s=sizes, color=line[0].get_color(), alpha=0.7)
+                is_shown = rows >= MIN_POINT_ROWS
+                line = axes.plot(x[is_shown], y[is_shown], label=learner, linewidth=1.2)
+                sizes = 4.0 + 60.0 * rows[is_shown] / rows.sum()
+                axes.scatter(x[is_shown], y[is_shown], s=sizes, color=line[0].get_color(), alpha=0.7)
             axes.set(
                 title=label, xlabel="probability", ylabel="frequency", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal"
             )

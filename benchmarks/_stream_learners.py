@@ -1,4 +1,4 @@
-"""The learners of the suite: all of ours, found by looking, and river's and other peers, each with its defaults."""
+"""The learners of the suite ``streams.py``: all of this package, and peers of river and other libraries, with their defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from river import (
 
 from streamsvm import learners
 
-RIVER = (
+RIVER_CLASSES = (
     dummy.NoChangeClassifier,
     dummy.PriorClassifier,
     naive_bayes.GaussianNB,
@@ -44,8 +44,8 @@ RIVER = (
     neighbors.KNNRegressor,
     forest.ARFRegressor,
 )
-#: Those that take long for a row come last.
-SLOW = (
+#: Classes that take long for a row; they run last, in this order.
+SLOW_LEARNERS = (
     "AdaptiveRandomForestClassifier",
     "AdaptiveRandomForestRegressor",
     "SOKNL",
@@ -61,8 +61,8 @@ SLOW = (
     "ARFRegressor",
     "SRPClassifier",
 )
-#: Those that take targets of any scale; all other regressors get standardised ones.
-ANY_SCALE = (
+#: Regressors that accept targets of any scale; all others get standardised targets.
+ANY_TARGET_SCALE = (
     learners.SVMRegressor,
     dummy.StatisticRegressor,
     tree.HoeffdingAdaptiveTreeRegressor,
@@ -73,7 +73,7 @@ ANY_SCALE = (
 
 @dataclass(frozen=True)
 class Learner:
-    """A learner: its name, its class, the parameters that are not at their defaults, and its library."""
+    """A learner: its name, its class, the parameters that differ from the defaults, and its library."""
 
     name: str
     kind: Callable[..., Any]
@@ -81,25 +81,25 @@ class Learner:
     library: str
 
     @property
-    def compiles(self) -> bool:
-        """Whether its first rows compile what it needs, or load it."""
+    def needs_warm_up(self) -> bool:
+        """Whether its first rows compile or load code, so that they must not be timed."""
         return self.library != "river"
 
     @property
     def regression(self) -> bool:
-        """Whether it predicts numbers."""
+        """Whether it is a regressor."""
         return inspect.isclass(self.kind) and issubclass(self.kind, base.Regressor)
 
     @property
-    def order(self) -> int:
-        """Where it comes in a run: the quick ones first, and of the slow ones the slowest last."""
+    def run_order(self) -> int:
+        """Its position in a run, as a sort key: 0 for quick learners, then the slow ones as `SLOW_LEARNERS` lists them."""
         name = getattr(self.kind, "__name__", "")
-        return 1 + SLOW.index(name) if name in SLOW else 0
+        return 1 + SLOW_LEARNERS.index(name) if name in SLOW_LEARNERS else 0
 
     def make(self, seed: int, n_classes: int) -> Any:
-        """A model: with a seed where it takes one, and for as many classes as the stream has.
+        """Return a new model, with the seed if it has that parameter, for a stream with ``n_classes`` labels.
 
-        More than two are ``max_classes`` where that is a parameter; a classifier of two is put under one against the rest.
+        For more than two labels, it gets ``max_classes`` if it has that parameter; binary classifiers become one-vs-rest.
         """
         valid = inspect.signature(self.kind).parameters
         parameters = dict(self.parameters)
@@ -111,56 +111,58 @@ class Learner:
             parameters = {"statistic": stats.Mean()}
         model = self.kind(**parameters)
         if self.regression:
-            return model if self.kind in ANY_SCALE else preprocessing.TargetStandardScaler(model)
+            return model if self.kind in ANY_TARGET_SCALE else preprocessing.TargetStandardScaler(model)
         return multiclass.OneVsRestClassifier(model) if n_classes > 2 and not model._multiclass else model
 
 
-def _kinds() -> dict[str, tuple[Any, str]]:
-    # The package's list of learners; tests hold that it names every one.
-    ours = {name: getattr(learners, name) for name in sorted(learners.__all__)}
-    found: dict[str, tuple[Any, str]] = {
-        name: (kind, "streamsvm") for name, kind in ours.items() if issubclass(kind, base.Classifier | base.Regressor)
+def _list_classes() -> dict[str, tuple[Any, str]]:
+    # Tests check that `learners.__all__` is complete.
+    own_classes = {name: getattr(learners, name) for name in sorted(learners.__all__)}
+    classes: dict[str, tuple[Any, str]] = {
+        name: (kind, "streamsvm") for name, kind in own_classes.items() if issubclass(kind, base.Classifier | base.Regressor)
     }
-    peers = {"river": (*RIVER, WindowKNN), "CapyMOA": CAPYMOA, "VW": VW, "LightGBM": (RefittedLightGBM,)}
-    for library, kinds in peers.items():
-        for kind in kinds:
+    peers = {"river": (*RIVER_CLASSES, WindowKNN), "CapyMOA": CAPYMOA, "VW": VW, "LightGBM": (RefittedLightGBM,)}
+    for library, library_classes in peers.items():
+        for kind in library_classes:
             name = kind.__name__
-            found[f"{library}.{name}" if name in found else name] = kind, library
-    return found
+            classes[f"{library}.{name}" if name in classes else name] = kind, library
+    return classes
 
 
-def select(texts: list[str]) -> list[Learner]:
-    """The learners of the words: ``all`` (``ours`` and ``river``), ``fast``, ``peers`` (``capymoa`` and ``vw``), ``heavy``,
-    or a name.
+def select_learners(texts: list[str]) -> list[Learner]:
+    """Return the learners that the words of ``--learners`` select, quick ones first.
 
-    A name may have parameters: ``Name(parameter=literal)``.
+    Words: ``all`` (``ours`` and ``river``), ``fast``, ``peers`` (``capymoa`` and ``vw``), ``heavy``, or the name of a class, with
+    or without parameters: ``Name(parameter=literal)``.
 
     Raises
     ------
     ValueError
-        A word is none of these, the learner refuses its parameters, or its library is missing.
+        If a word is unknown, the learner does not accept its parameters, or its library is missing.
     """
-    kinds = _kinds()
-    ours, rivers = ([name for name, (_, of) in kinds.items() if of == library] for library in ("streamsvm", "river"))
-    rivers.remove("WindowKNN")  # which is heavy
+    kinds = _list_classes()
+    own_names, river_names = (
+        [name for name, (_, of_library) in kinds.items() if of_library == library] for library in ("streamsvm", "river")
+    )
+    river_names.remove("WindowKNN")  # it is in the group heavy
     groups = {
-        "all": [*ours, *rivers],
-        "ours": ours,
-        "river": rivers,
-        "fast": [name for name in (*ours, *rivers) if name not in SLOW],
+        "all": [*own_names, *river_names],
+        "ours": own_names,
+        "river": river_names,
+        "fast": [name for name in (*own_names, *river_names) if name not in SLOW_LEARNERS],
         "peers": [name for names in PEERS.values() for name in names],
         **PEERS,
         "heavy": HEAVY,
     }
-    found: dict[str, Learner] = {}
+    learners: dict[str, Learner] = {}
     for text in texts:
         for word in groups.get(text, [text]):
-            learner = _learner(word, kinds)
-            found[learner.name] = learner
-    return sorted(found.values(), key=lambda learner: learner.order)
+            learner = _make_learner(word, kinds)
+            learners[learner.name] = learner
+    return sorted(learners.values(), key=lambda learner: learner.run_order)
 
 
-def _learner(text: str, kinds: dict[str, tuple[Any, str]]) -> Learner:
+def _make_learner(text: str, kinds: dict[str, tuple[Any, str]]) -> Learner:
     parameters: dict[str, Any] = {}
     name = text
     try:
@@ -172,14 +174,14 @@ def _learner(text: str, kinds: dict[str, tuple[Any, str]]) -> Learner:
         pass
     if name not in kinds:
         words = "all, ours, river, fast, peers, capymoa, vw, heavy, Name or Name(parameter=value)"
-        raise ValueError(f"no learner {text!r}: give {words} of {', '.join(kinds)}")
+        raise ValueError(f"unknown learner {text!r}: use {words}, with a name of {', '.join(kinds)}")
     kind, library = kinds[name]
-    shown = (
+    description = (
         kind.__name__
         if not parameters
         else f"{kind.__name__}({', '.join(f'{key}={value!r}' for key, value in parameters.items())})"
     )
-    learner = Learner(shown if library == "streamsvm" else f"{library} {shown}", kind, parameters, library)
+    learner = Learner(description if library == "streamsvm" else f"{library} {description}", kind, parameters, library)
     try:
         learner.make(0, 2)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -187,16 +189,16 @@ def _learner(text: str, kinds: dict[str, tuple[Any, str]]) -> Learner:
     return learner
 
 
-def memory_of(model: Any) -> int:
-    """Bytes of a model: of ours the block and its names, of river's all objects that it reaches, of CapyMOA's what Java frees.
+def measure_memory(model: Any) -> int:
+    """Return the bytes of a model: its ``nbytes`` if it has them, the memory that Java frees for CapyMOA, else river's estimate.
 
-    A model of CapyMOA is of no use after that.
+    A model of CapyMOA cannot be used afterwards.
     """
     for inner in (getattr(model, "regressor", None), model):
         if hasattr(inner, "forget"):
             return int(inner.forget())
         if hasattr(inner, "nbytes"):
             return int(inner.nbytes)
-    if isinstance(model, multiclass.OneVsRestClassifier) and all(hasattr(of, "nbytes") for of in model.classifiers.values()):
-        return sum(int(of.nbytes) for of in model.classifiers.values())
+    if isinstance(model, multiclass.OneVsRestClassifier) and all(hasattr(part, "nbytes") for part in model.classifiers.values()):
+        return sum(int(part.nbytes) for part in model.classifiers.values())
     return int(model._raw_memory_usage)

@@ -1,8 +1,8 @@
-"""Tables 2 and 3 of Glasmachers and Qaadan (2018): what the four merge searches score, cost and decide.
+"""Repeats tables 2 and 3 of Glasmachers and Qaadan (2018): accuracy, time and decisions of the four merge searches.
 
 Table 2: test accuracy after 20 passes, beside the paper's. Table 3: training time that lookup saves over golden section search,
-how often a row leads to a merge, how often a search decides as the precise one does, and by which factor the squared weight
-degradation of its merges exceeds the least possible.
+how often a row leads to a merge, how often a search chooses the same partner as the precise one, and the ratio of the squared
+weight degradation of its merges to the minimum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import PAPER, accuracies, argument_parser, load, progress, show, summary, write
+from common import PAPER, compute_accuracies, load_split, make_parser, print_table, report_progress, summarise, write_results
 from numba import njit
 
 from streamsvm import BSGDClassifier, Merge
@@ -27,11 +27,11 @@ from streamsvm.core.memory.slots import compute_slot_kernels
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.learners.bsgd import step
 
-learn_one = step.learn_one  # of the rule, for compiled code
+learn_one = step.learn_one  # the compiled function of the rule
 PARTS = ("accuracy", "time", "decisions")
-TIMED = ("gss", "lookup-h", "lookup-wd")
-AS_GOOD = 1e-4  # relative excess of the weight degradation below which two decisions are one as good as the other
-TARGET = -0.3  # points by which the mean may fall short of the paper's
+TIMED_SEARCHES = ("gss", "lookup-h", "lookup-wd")
+TIE_TOLERANCE = 1e-4  # two decisions are equally good below this relative difference of their weight degradations
+MIN_DIFFERENCE = -0.3  # least difference of the mean accuracy to the paper's, in points
 
 # Table 2: mean and deviation of 5 runs; the searches in the order of SEARCHES.
 PAPER_ACCURACY = {
@@ -61,22 +61,28 @@ PAPER_TABLE_3 = {
 PAPER_EXACT = {"skin": 99.96, "ijcnn1": 98.77, "a9a": 84.82, "w7a": 98.81, "phishing": 97.55}
 
 
-def classifier(name: str, rows: int, features: int, budget: int, search: str) -> BSGDClassifier:
-    """The library's defaults, but for what the paper sets."""
+def make_classifier(name: str, rows: int, features: int, budget: int, search: str) -> BSGDClassifier:
+    """Return a classifier with the paper's parameters for a data set, and the library's defaults for the others."""
     setting = PAPER[name]
     return BSGDClassifier(
-        budget, gamma=setting.gamma, l2=setting.l2(rows), maintenance=Merge(search), scaling=None, max_features=features, seed=0
+        budget,
+        gamma=setting.gamma,
+        l2=setting.compute_l2(rows),
+        maintenance=Merge(search),
+        scaling=None,
+        max_features=features,
+        seed=0,
     )
 
 
-def train(job: dict[str, Any], data: Path | None) -> dict[str, Any]:
-    """One run: so many passes, shuffled each; seconds are those inside ``learn_many``."""
-    split = load(job["set"], data)
-    model = classifier(job["set"], *split.X.shape, job["budget"], job["search"])
+def train_job(job: dict[str, Any], data: Path | None) -> dict[str, Any]:
+    """Train and test one classifier; each pass has a new order of rows. The seconds are those of ``learn_many`` alone."""
+    split = load_split(job["set"], data)
+    model = make_classifier(job["set"], *split.X.shape, job["budget"], job["search"])
     rng = np.random.default_rng(job["seed"])
     seconds = 0.0
     for _ in range(job["passes"]):
-        X, y = split.shuffled(rng)
+        X, y = split.shuffle_rows(rng)
         start = time.perf_counter()
         model.learn_many(X, y)
         seconds += time.perf_counter() - start
@@ -84,7 +90,7 @@ def train(job: dict[str, Any], data: Path | None) -> dict[str, Any]:
         **job,
         "seconds": seconds,
         "merging_frequency": model.n_merges / model.n_learned,
-        **accuracies(model, split.X_test, split.y_test),
+        **compute_accuracies(model, split.X_test, split.y_test),
     }
 
 
@@ -96,41 +102,41 @@ def measure_accuracy(args: argparse.Namespace) -> list[dict[str, Any]]:
         {"set": name, "budget": budget, "search": search, "seed": seed, "passes": args.passes}
         for search in args.searches
         for name in args.sets
-        for budget in budgets(args, name)
+        for budget in list_budgets(args, name)
         for seed in range(args.seeds)
     ]
     runs: list[dict[str, Any]] = []
     with multiprocessing.Pool(args.processes) as pool:
-        waiting = [pool.apply_async(train, (job, args.data)) for job in jobs]
+        waiting = [pool.apply_async(train_job, (job, args.data)) for job in jobs]
         for job in waiting:
             run = job.get()
             runs.append(run)
-            write(args.out, {"accuracy": runs})  # what there is, should the rest be too long to wait for
-            progress(f"accuracy {len(runs)}/{len(jobs)}: {label(run)} {run['auto']:.2f} % {run['seconds']:.1f} s")
+            write_results(args.out, {"accuracy": runs})  # so that an interrupted run leaves its results so far
+            report_progress(f"accuracy {len(runs)}/{len(jobs)}: {describe_run(run)} {run['auto']:.2f} % {run['seconds']:.1f} s")
     return runs
 
 
-def exact_accuracies(args: argparse.Namespace) -> dict[str, float]:
-    """Of LIBSVM with the same parameters on the same split: it says how much of a difference is the split's."""
-    found = {}
+def fit_exact(args: argparse.Namespace) -> dict[str, float]:
+    """Return the test accuracies of LIBSVM with the same parameters and split, to show the effect of the split."""
+    accuracies = {}
     for name in set(args.exact) & set(args.sets):
         from sklearn.svm import SVC  # noqa: PLC0415 - an extra
 
-        split, setting = load(name, args.data), PAPER[name]
+        split, setting = load_split(name, args.data), PAPER[name]
         exact = SVC(C=setting.C, gamma=setting.gamma, cache_size=1000).fit(split.X, split.y)
-        found[name] = 100.0 * float(exact.score(split.X_test, split.y_test))
-        progress(f"exact SVM: {name} {found[name]:.2f} %")
-    return found
+        accuracies[name] = 100.0 * float(exact.score(split.X_test, split.y_test))
+        report_progress(f"exact SVM: {name} {accuracies[name]:.2f} %")
+    return accuracies
 
 
 def show_accuracy(args: argparse.Namespace, runs: list[dict[str, Any]], exact: dict[str, float]) -> None:
     rows = []
     for (name, budget), paper in PAPER_ACCURACY.items():
         for search, (mean, std) in zip(SEARCHES, paper, strict=True):
-            chosen = of(runs, name, budget, search)
+            chosen = select_runs(runs, name, budget, search)
             if not chosen:
                 continue
-            ours, last = (summary([run[output] for run in chosen]) for output in ("auto", "last"))
+            ours, last = (summarise([run[output] for run in chosen]) for output in ("auto", "last"))
             difference = ours["mean"] - mean
             rows.append(
                 (
@@ -141,22 +147,22 @@ def show_accuracy(args: argparse.Namespace, runs: list[dict[str, Any]], exact: d
                     f"{ours['mean']:.2f} ± {ours['std']:.2f}",
                     f"{mean:.2f} ± {std:.2f}",
                     f"{difference:+.2f}",
-                    "yes" if difference >= TARGET else "NO",
+                    "yes" if difference >= MIN_DIFFERENCE else "NO",
                     f"{last['mean']:.2f} ± {last['std']:.2f}",
                     f"{exact[name]:.2f}" if name in exact else "-",
                     f"{PAPER_EXACT[name]:.2f}",
                 )
             )
-    columns = ("set", "B", "search", "runs", "accuracy %", "paper %", "difference", f">= {TARGET}", "last iterate %")
+    columns = ("set", "B", "search", "runs", "accuracy %", "paper %", "difference", f">= {MIN_DIFFERENCE}", "last iterate %")
     title = f"Table 2: test accuracy after {args.passes} passes"
-    show(title, (*columns, "exact SVM, this split", "paper's exact SVM"), rows)
+    print_table(title, (*columns, "exact SVM, this split", "paper's exact SVM"), rows)
 
 
-def of(runs: list[dict[str, Any]], name: str, budget: int, search: str) -> list[dict[str, Any]]:
+def select_runs(runs: list[dict[str, Any]], name: str, budget: int, search: str) -> list[dict[str, Any]]:
     return [run for run in runs if (run["set"], run["budget"], run["search"]) == (name, budget, search)]
 
 
-def label(run: dict[str, Any]) -> str:
+def describe_run(run: dict[str, Any]) -> str:
     return f"{run['set']} B={run['budget']} {run['search']}"
 
 
@@ -167,16 +173,16 @@ def measure_time(args: argparse.Namespace) -> list[dict[str, Any]]:
     runs = []
     searches = [search for search in args.searches if search != "gss-precise"]
     for name in args.sets:
-        for budget in budgets(args, name):
+        for budget in list_budgets(args, name):
             for repeat in range(-1, args.repeats):  # a short run before the first, which loads or compiles
                 for search in searches:  # in turn, so that a busy moment of the machine meets all of them
                     passes = args.time_passes if repeat >= 0 else 1
-                    run = train(
+                    run = train_job(
                         {"set": name, "budget": budget, "search": search, "seed": max(repeat, 0), "passes": passes}, args.data
                     )
                     if repeat >= 0:
                         runs.append(run)
-                        progress(f"time: {label(run)} {run['seconds']:.2f} s")
+                        report_progress(f"time: {describe_run(run)} {run['seconds']:.2f} s")
     return runs
 
 
@@ -184,36 +190,41 @@ def show_time(args: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
     rows = []
     for name in args.sets:
         published = PAPER_TABLE_3[name]
-        for budget in budgets(args, name):
-            chosen = {search: of(runs, name, budget, search) for search in SEARCHES}
-            seconds = {search: summary([run["seconds"] for run in found]) for search, found in chosen.items() if found}
-            frequency = [run["merging_frequency"] for found in chosen.values() for run in found]
+        for budget in list_budgets(args, name):
+            chosen = {search: select_runs(runs, name, budget, search) for search in SEARCHES}
+            seconds = {
+                search: summarise([run["seconds"] for run in search_runs])
+                for search, search_runs in chosen.items()
+                if search_runs
+            }
+            frequency = [run["merging_frequency"] for search_runs in chosen.values() for run in search_runs]
             times = [
-                " ".join(f"{seconds[s][key]:.2f}" for key in ("min", "median", "max")) if s in seconds else "-" for s in TIMED
+                " ".join(f"{seconds[s][key]:.2f}" for key in ("min", "median", "max")) if s in seconds else "-"
+                for s in TIMED_SEARCHES
             ]
             saved = [
                 f"{100.0 * (1.0 - seconds[s]['median'] / seconds['gss']['median']):.1f}" if {s, "gss"} <= seconds.keys() else "-"
-                for s in TIMED[1:]
+                for s in TIMED_SEARCHES[1:]
             ]
-            which = PAPER[name].budgets.index(budget) if budget in PAPER[name].budgets else None
-            paper = published[which] if which is not None else ("-", "-")
-            merges = (f"{100.0 * np.mean(frequency):.1f}", published[2] if which == 0 else "-")
+            budget_index = PAPER[name].budgets.index(budget) if budget in PAPER[name].budgets else None
+            paper = published[budget_index] if budget_index is not None else ("-", "-")
+            merges = (f"{100.0 * np.mean(frequency):.1f}", published[2] if budget_index == 0 else "-")
             rows.append((name, budget, *times, saved[0], paper[0], saved[1], paper[1], *merges))
-    columns = ("set", "B", *(f"{s} s" for s in TIMED), "h saves %", "paper", "wd saves %", "paper", "merges %", "paper")
-    show(f"Table 3, training time: {args.time_passes} passes, min median max of {args.repeats}", columns, rows)
+    columns = ("set", "B", *(f"{s} s" for s in TIMED_SEARCHES), "h saves %", "paper", "wd saves %", "paper", "merges %", "paper")
+    print_table(f"Table 3, training time: {args.time_passes} passes, min median max of {args.repeats}", columns, rows)
 
 
 @njit
-def first_and_distances(block: np.ndarray) -> int:
-    """The support vector that would be merged, and the squared distances of all to it, into ``kernel_rows[3]``."""
+def find_first(block: np.ndarray) -> int:
+    """Return the support vector to merge, and write the squared distances of all others to it into ``kernel_rows[3]``."""
     first = find_smallest_coefficient(block)
     compute_slot_kernels(block, first)
     return first
 
 
 @njit
-def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tuple[int, float]:
-    """A search's partner and the squared weight degradation of that merge at the position that the search finds."""
+def find_merge(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tuple[int, float]:
+    """Return the partner that a search chooses (-1: none), and the squared weight degradation of that merge."""
     v = views(block)
     h = v.header[0]
     coefficients, distances = v.coefficients[0], v.kernel_rows[3]
@@ -227,7 +238,7 @@ def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tu
 
 
 @njit
-def watch(
+def watch_pass(
     block: np.ndarray,
     tables: np.ndarray,
     X: np.ndarray,
@@ -235,12 +246,13 @@ def watch(
     every: int,
     partners: np.ndarray,
     losses: np.ndarray,
-    at: int,
+    n_sampled: int,
 ) -> tuple[int, int]:
-    """A pass that stops at merge events: each search decides on the same store, that of the model's strategy merges.
+    """Learn rows, and at every ``every``-th merge event record the decision of each search; lookup-wd makes the merges.
 
-    The row that is one too many is let in by a budget raised for the moment (the store has the room). Partners int64 [room, 4]
-    and losses float64 [room, 4] are filled from row ``at`` with every so manyeth event. Returns the next row and the events.
+    To stop at merge events, the budget is raised by one while a row is learned (the store has a spare slot). Decisions are
+    written to ``partners`` int64 [n, 4] and ``losses`` float64 [n, 4] from row ``n_sampled`` on. Returns the new ``n_sampled``
+    and the number of all events.
     """
     v = views(block)
     h = v.header[0]
@@ -252,32 +264,32 @@ def watch(
         h["budget"] = budget
         if h["n_support"] > budget:
             events += 1
-            if events % every == 0 and at < len(partners):
-                first = first_and_distances(block)
+            if events % every == 0 and n_sampled < len(partners):
+                first = find_first(block)
                 for search in range(4):
-                    partners[at, search], losses[at, search] = decide(block, tables, first, search)
-                at += 1
+                    partners[n_sampled, search], losses[n_sampled, search] = find_merge(block, tables, first, search)
+                n_sampled += 1
             merge_smallest(block, np.uint64(0))
-    return at, events
+    return n_sampled, events
 
 
 def measure_decisions(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Along a run of lookup-wd, on a sample of its merge events."""
-    found = []
+    """Compare the decisions of all searches on a sample of the merge events of lookup-wd, for each set and budget."""
+    results = []
     for name in args.sets:
-        split = load(name, args.data)
-        for budget in budgets(args, name):
-            model = classifier(name, *split.X.shape, budget, "lookup-wd")
+        split = load_split(name, args.data)
+        for budget in list_budgets(args, name):
+            model = make_classifier(name, *split.X.shape, budget, "lookup-wd")
             rng = np.random.default_rng(0)
-            X, y = split.shuffled(rng)
-            model.learn_many(X[:1], y[:1])  # gives the features their columns
+            X, y = split.shuffle_rows(rng)
+            model.learn_many(X[:1], y[:1])  # assigns the columns of features
             set_strategy(model._store, Merge("lookup-wd"), False)
             partners, losses = np.zeros((args.events, 4), np.int64), np.ones((args.events, 4))
-            at = events = rows = 0
+            n_sampled = events = rows = 0
             for _ in range(args.decision_passes):
-                X, y = split.shuffled(rng)
-                progress(f"decisions: {name} B={budget}, {at} events so far")
-                at, more = watch(
+                X, y = split.shuffle_rows(rng)
+                report_progress(f"decisions: {name} B={budget}, {n_sampled} events so far")
+                n_sampled, n_events = watch_pass(
                     model._block,
                     load_tables(),
                     X,
@@ -285,39 +297,39 @@ def measure_decisions(args: argparse.Namespace) -> list[dict[str, Any]]:
                     args.event_every,
                     partners,
                     losses,
-                    at,
+                    n_sampled,
                 )
-                events, rows = events + more, rows + len(y)
-            partners, losses = partners[:at], losses[:at]
-            real = (partners >= 0).all(axis=1)
-            partners, losses = partners[real], losses[real]
+                events, rows = events + n_events, rows + len(y)
+            partners, losses = partners[:n_sampled], losses[:n_sampled]
+            has_partner = (partners >= 0).all(axis=1)
+            partners, losses = partners[has_partner], losses[has_partner]
             best = losses[:, GSS_PRECISE]
-            # Twins merge at no loss: every search finds them, and there is no factor.
+            # Merges of equal vectors lose nothing: every search finds them, and the ratio is undefined.
             factors = losses[best > 1e-300] / best[best > 1e-300, None]
             result: dict[str, Any] = {"set": name, "budget": budget, "events": len(partners), "all_events": events, "rows": rows}
             for search in SEARCHES:
                 code = SEARCHES[search]
                 result[search] = {
                     "equal_to_precise": float((partners[:, code] == partners[:, GSS_PRECISE]).mean()) if len(partners) else 1.0,
-                    "as_good": float((losses[:, code] <= best * (1.0 + AS_GOOD) + 1e-300).mean()) if len(partners) else 1.0,
+                    "as_good": float((losses[:, code] <= best * (1.0 + TIE_TOLERANCE) + 1e-300).mean()) if len(partners) else 1.0,
                     "factor": float(factors[:, code].mean()) if len(factors) else 1.0,
                     "largest_factor": float(factors[:, code].max()) if len(factors) else 1.0,
                 }
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 def show_decisions(args: argparse.Namespace, decisions: list[dict[str, Any]]) -> None:
     rows = []
-    for d in decisions:
-        *_, equal, factor_gss, factor_wd = PAPER_TABLE_3[d["set"]]
-        wd, h, gss = d["lookup-wd"], d["lookup-h"], d["gss"]
+    for result in decisions:
+        *_, equal, factor_gss, factor_wd = PAPER_TABLE_3[result["set"]]
+        wd, h, gss = result["lookup-wd"], result["lookup-h"], result["gss"]
         rows.append(
             (
-                d["set"],
-                d["budget"],
-                d["events"],
-                *(f"{100.0 * of['equal_to_precise']:.2f}" for of in (wd, h, gss)),
+                result["set"],
+                result["budget"],
+                result["events"],
+                *(f"{100.0 * decision['equal_to_precise']:.2f}" for decision in (wd, h, gss)),
                 equal,
                 f"{100.0 * wd['as_good']:.2f}",
                 f"{wd['factor']:.6f}",
@@ -333,35 +345,35 @@ def show_decisions(args: argparse.Namespace, decisions: list[dict[str, Any]]) ->
     title = (
         f"Table 3, decisions equal to gss-precise, factor over its weight degradation: {args.decision_passes} passes of lookup-wd"
     )
-    show(title, columns, rows)
+    print_table(title, columns, rows)
 
 
-def budgets(args: argparse.Namespace, name: str) -> tuple[int, ...]:
-    """The paper's budgets of a set, or those asked for."""
+def list_budgets(args: argparse.Namespace, name: str) -> tuple[int, ...]:
+    """Return the budgets of ``--budgets``, or the paper's budgets of a set."""
     return tuple(args.budgets or PAPER[name].budgets)
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "bsgd_merging")
+    parser = make_parser(__doc__, "bsgd_merging")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--sets", nargs="+", choices=PAPER, default=list(PAPER))
     parser.add_argument("--searches", nargs="+", choices=SEARCHES, default=list(SEARCHES))
-    parser.add_argument("--budgets", nargs="+", type=int, help="instead of the paper's")
-    parser.add_argument("--seeds", type=int, default=5, help="runs of table 2")
-    parser.add_argument("--passes", type=int, default=20, help="of table 2")
+    parser.add_argument("--budgets", nargs="+", type=int, help="budgets in place of the paper's")
+    parser.add_argument("--seeds", type=int, default=5, help="runs for table 2")
+    parser.add_argument("--passes", type=int, default=20, help="passes for table 2")
     parser.add_argument(
         "--exact", nargs="*", choices=PAPER, default=["phishing"], help="sets to fit an exact SVM to (skin is slow)"
     )
-    parser.add_argument("--processes", type=int, default=2, help="of table 2; times are measured in one")
-    parser.add_argument("--time-passes", type=int, default=20, help="of table 3's times")
-    parser.add_argument("--repeats", type=int, default=3, help="of table 3's times")
-    parser.add_argument("--decision-passes", type=int, default=5, help="of table 3's decisions")
-    parser.add_argument("--event-every", type=int, default=20, help="merge events to each that is looked at")
-    parser.add_argument("--events", type=int, default=100_000, help="merge events to look at, at most")
+    parser.add_argument("--processes", type=int, default=2, help="processes for table 2; times are measured in one")
+    parser.add_argument("--time-passes", type=int, default=20, help="passes for the times of table 3")
+    parser.add_argument("--repeats", type=int, default=3, help="runs for the times of table 3")
+    parser.add_argument("--decision-passes", type=int, default=5, help="passes for the decisions of table 3")
+    parser.add_argument("--event-every", type=int, default=20, help="compare the searches at one merge event of this many")
+    parser.add_argument("--events", type=int, default=100_000, help="maximum number of compared merge events")
     args = parser.parse_args()
     results: dict[str, Any] = {}
     if "accuracy" in args.parts:
-        results["accuracy"], results["exact"] = measure_accuracy(args), exact_accuracies(args)
+        results["accuracy"], results["exact"] = measure_accuracy(args), fit_exact(args)
         show_accuracy(args, results["accuracy"], results["exact"])
     if "time" in args.parts:
         results["time"] = measure_time(args)
@@ -369,7 +381,7 @@ def main() -> None:
     if "decisions" in args.parts:
         results["decisions"] = measure_decisions(args)
         show_decisions(args, results["decisions"])
-    write(args.out, results)
+    write_results(args.out, results)
 
 
 if __name__ == "__main__":

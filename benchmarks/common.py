@@ -1,4 +1,4 @@
-"""What the benchmarks share: data sets and their splits, the papers' settings, timing, tables, JSON."""
+"""Helpers of the benchmarks: data sets and their splits, the papers' settings, command-line options, tables, JSON."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
 
-#: Every data set: the file that holds it. ``X`` float32 [n, d] and ``y`` in {-1, 1}, and ``X_test``, ``y_test`` where there is
-#: an official test file. The last four are regressions: ``y`` holds their targets. Before them a sparse one, as the parts of two
-#: CSR matrices. letter, chess and krkopt have many labels: ``y`` holds codes from 0.
+#: The file of each data set. It has ``X`` float32 [n, d] and ``y`` in {-1, 1}, and ``X_test``, ``y_test`` if the set has an
+#: official test file. reuters is sparse: the arrays of two CSR matrices. The four sets after it are for regression: ``y`` has
+#: their targets. letter, chess and krkopt have many labels: ``y`` has codes from 0.
 FILES = {
     "a9a": "a9a.npz",
     "ijcnn1": "ijcnn1.npz",
@@ -43,7 +43,7 @@ FILES = {
     "kin40k": "kin40k.npz",
 }
 
-_SPLIT_SEED = 1234  # of the 75/25 splits of sets without an official test file
+_SPLIT_SEED = 1234  # for 75/25 splits of sets without an official test file
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Setting:
     gamma: float
     budgets: tuple[int, int]
 
-    def l2(self, rows: int) -> float:
-        """The papers' lambda."""
+    def compute_l2(self, rows: int) -> float:
+        """Return the regularisation parameter of the papers (lambda) for a number of rows."""
         return 1.0 / (rows * self.C)
 
 
@@ -70,21 +70,21 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to learn, X float32 [n, d] and y bool [n], and rows to test on."""
+    """Training rows X float32 [n, d] with labels y bool [n], and test rows."""
 
     X: np.ndarray
     y: np.ndarray
     X_test: np.ndarray
     y_test: np.ndarray
 
-    def shuffled(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The rows to learn, in another order."""
+    def shuffle_rows(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return the training rows and labels in a random order."""
         order = rng.permutation(len(self.y))
         return self.X[order], self.y[order]
 
 
-def argument_parser(doc: str | None, name: str) -> argparse.ArgumentParser:
-    """A parser with the options that every benchmark has."""
+def make_parser(doc: str | None, name: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of every benchmark. ``name`` is the default name of its JSON file."""
     parser = argparse.ArgumentParser(
         description=(doc or "").split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -96,7 +96,7 @@ def argument_parser(doc: str | None, name: str) -> argparse.ArgumentParser:
 
 
 def load_file(name: str, folder: Path | None) -> dict[str, np.ndarray]:
-    """The arrays of a data set as its file has them; ends the program with what is missing."""
+    """Return the arrays in the file of a data set; exit with a message if the folder or the file is missing."""
     if folder is None:
         sys.exit(
             "no data: name the folder with --data DIR or in the environment variable STREAMSVM_DATA (see benchmarks/README.md)"
@@ -108,33 +108,33 @@ def load_file(name: str, folder: Path | None) -> dict[str, np.ndarray]:
         return {key: file[key] for key in file.files}
 
 
-def load(name: str, folder: Path | None) -> Split:
-    """A data set, split: by its official test file where there is one, else 75/25 with a fixed seed."""
+def load_split(name: str, folder: Path | None) -> Split:
+    """Return a data set with its official split, or a 75/25 split with a fixed seed; exit with a message if it is missing."""
     arrays = load_file(name, folder)
     X, y = np.ascontiguousarray(arrays["X"], np.float32), arrays["y"] > 0
     if "X_test" in arrays:
         return Split(X, y, np.ascontiguousarray(arrays["X_test"], np.float32), arrays["y_test"] > 0)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(y))
-    learn, test = np.split(order, [len(y) * 3 // 4])
-    return Split(X[learn], y[learn], X[test], y[test])
+    train, test = np.split(order, [len(y) * 3 // 4])
+    return Split(X[train], y[train], X[test], y[test])
 
 
-def accuracies(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """Percent right of what the model predicts by default ("auto"), of its last iterate and of its average."""
+def compute_accuracies(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Return the accuracy (percent) of the model's default predictions ("auto"), its last iterate and its average iterate."""
     return {
         output: 100.0 * float(((model.decision_function_many(X, output=output) > 0.0) == y).mean())
         for output in ("auto", "last", "average")
     }
 
 
-def dict_rows(X: np.ndarray) -> list[dict[str, float]]:
-    """Rows as river wants them."""
+def to_dict_rows(X: np.ndarray) -> list[dict[str, float]]:
+    """Return the rows of X as dicts, as river takes them; the features are f0, f1, ..."""
     names = [f"f{j}" for j in range(X.shape[1])]
     return [dict(zip(names, row, strict=True)) for row in X.tolist()]
 
 
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """Min, median, max, mean and standard deviation."""
+def summarise(values: Sequence[float]) -> dict[str, float]:
+    """Return minimum, median, maximum, mean and standard deviation of values, and their number."""
     return {
         "min": min(values),
         "median": statistics.median(values),
@@ -145,8 +145,8 @@ def summary(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def resident_bytes() -> int:
-    """Resident memory of this process (Linux; elsewhere its peak so far)."""
+def read_resident_bytes() -> int:
+    """Return the bytes of resident memory of this process (on Linux; elsewhere its peak so far)."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -155,8 +155,8 @@ def resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+def describe_machine() -> dict[str, Any]:
+    """Return a description of this machine and the versions of its packages."""
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -172,8 +172,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print one table; numbers and dashes to the right."""
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; all columns but the first are aligned to the right."""
     table = Table(title=title, title_justify="left", title_style="bold")
     rows = [[str(cell) for cell in row] for row in rows]
     for j, name in enumerate(columns):
@@ -181,17 +181,17 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -
     for row in rows:
         table.add_row(*row)
     console = Console()
-    if not console.is_terminal:  # a file has no width to wrap at
+    if not console.is_terminal:  # do not wrap lines in a file
         console = Console(width=400)
     console.print(table)
 
 
-def write(path: Path, results: dict[str, Any]) -> None:
-    """Write the results and the machine as one JSON file."""
+def write_results(path: Path, results: dict[str, Any]) -> None:
+    """Write results and a description of the machine to a JSON file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")
+    path.write_text(json.dumps({"machine": describe_machine(), **results}, indent=1) + "\n")
 
 
-def progress(text: str) -> None:
-    """Say on standard error how far it is."""
+def report_progress(text: str) -> None:
+    """Print a line of progress to standard error."""
     print(text, file=sys.stderr, flush=True)

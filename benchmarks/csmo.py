@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import PAPER, argument_parser, load, load_file, progress, show, summary, write
+from common import PAPER, load_file, load_split, make_parser, print_table, report_progress, summarise, write_results
 from scipy import sparse
 from sklearn.svm import SVC, SVR
 
@@ -61,7 +61,7 @@ CASES = [
 ]
 
 
-def regression(name: str, unit: float, folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
+def load_regression(name: str, unit: float, folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
     """Features scaled to [-1, 1], and targets over their unit."""
     arrays = load_file(name, folder)
     X, y = arrays["X"].astype(float), arrays["y"].astype(float) / unit
@@ -85,9 +85,9 @@ def rows_of(case: Case, args: argparse.Namespace) -> tuple[Any, np.ndarray, Any,
         X, y, X_test, y_test = text(args.data)
         return X, y, X_test, y_test, 1.0
     if not case.unit:
-        split = load(case.name, args.data)
+        split = load_split(case.name, args.data)
         return split.X.astype(float), split.y, split.X_test.astype(float), split.y_test, PAPER[case.name].gamma
-    X, y = regression(case.name, case.unit, args.data)
+    X, y = load_regression(case.name, case.unit, args.data)
     return X, y, X, y, 1.0 / X.shape[1]
 
 
@@ -115,7 +115,7 @@ def quality(model: Any, case: Case, X: Any, y: np.ndarray, gamma: float) -> tupl
     return float(objective), float((gradient + fall)[down].max() - (gradient + rise)[up].min())
 
 
-def timed(model: Any, X: Any, y: np.ndarray) -> float:
+def time_fit(model: Any, X: Any, y: np.ndarray) -> float:
     start = time.process_time()
     model.fit(X, y)
     return time.process_time() - start
@@ -147,7 +147,7 @@ def speed(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
     """Fits in turn."""
     results: dict[str, Any] = {}
     results["cold"] = first_fits()
-    timed(CSMOClassifier(), np.eye(4), np.arange(4) > 1)  # compiled from here on
+    time_fit(CSMOClassifier(), np.eye(4), np.arange(4) > 1)  # compiled from here on
     for case in cases:
         X, y, X_test, y_test, gamma = rows_of(case, args)
         own = {"C": case.C, "gamma": gamma, "tol": TOL, "cache_size": 200}
@@ -156,17 +156,17 @@ def speed(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
         forms = {"sparse": X} if sparse.issparse(X) else {"dense": X}
         if "dense" in forms and (X == 0.0).mean() > 0.5:
             forms["sparse"] = sparse.csr_array(X)
-        tried = {form: timed(peer, rows, y) for form, rows in forms.items()}
+        tried = {form: time_fit(peer, rows, y) for form, rows in forms.items()}
         form = min(tried, key=lambda name: tried[name])
         seconds: dict[str, list[float]] = {"ours": [], "theirs": [tried[form]]}
         for repeat in range(args.repeats):
-            seconds["ours"].append(timed(ours, X, y))
+            seconds["ours"].append(time_fit(ours, X, y))
             if repeat:
-                seconds["theirs"].append(timed(peer, forms[form], y))
+                seconds["theirs"].append(time_fit(peer, forms[form], y))
         found = {name: quality(model, case, X, y, gamma) for name, model in (("ours", ours), ("theirs", peer))}
         results[case.label] = {
             "form": form,
-            "seconds": {name: summary(values) for name, values in seconds.items()},
+            "seconds": {name: summarise(values) for name, values in seconds.items()},
             "ratio": statistics.median(seconds["theirs"]) / statistics.median(seconds["ours"]),
             "least": case.least,
             "regression": bool(case.unit),
@@ -177,7 +177,7 @@ def speed(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
             "iterations": {"ours": int(np.sum(ours.n_iter_)), "theirs": int(np.sum(peer.n_iter_))},
             "support vectors": {"ours": len(ours.support_), "theirs": len(peer.support_)},
         }
-        progress(f"speed: {case.label} {results[case.label]['ratio']:.1f} times")
+        report_progress(f"speed: {case.label} {results[case.label]['ratio']:.1f} times")
     return results
 
 
@@ -200,7 +200,7 @@ def show_speed(results: dict[str, Any]) -> None:
             f"{r['score']['ours']:.2f} / {r['score']['theirs']:.2f}",
             f"{r['iterations']['ours']:,} / {r['iterations']['theirs']:,}",
         ))  # fmt: skip
-    show(
+    print_table(
         "CSMO beside scikit-learn: CPU seconds (min median max), ours / theirs",
         ("set", "CSMO", "SVC, SVR", "times", "enough", "objective lower by", "gap", "accuracy or R2, %", "iterations"),
         rows,
@@ -223,16 +223,16 @@ def iterations(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
         for conjugate in (True, False):
             own = {"C": case.C, "gamma": gamma, "tol": TOL, "cache_size": 200, "conjugate": conjugate}
             model = CSMORegressor(epsilon=EPSILON, **own) if case.unit else CSMOClassifier(**own)
-            seconds = timed(model, X, y)
+            seconds = time_fit(model, X, y)
             found["CSMO" if conjugate else "SMO"] = {"iterations": int(np.sum(model.n_iter_)), "seconds": seconds}
         ratio = found["CSMO"]["iterations"] / found["SMO"]["iterations"]
         results[case.label] = {**found, "ratio": ratio, "most": case.iterations}
-        progress(f"iterations: {case.label} {ratio:.3f}")
+        report_progress(f"iterations: {case.label} {ratio:.3f}")
     return results
 
 
 def show_iterations(results: dict[str, Any]) -> None:
-    show(
+    print_table(
         "Iterations of CSMO and SMO, shrinking on",
         ("set", "CSMO", "SMO", "CSMO / SMO", "asked", "enough", "CPU seconds, CSMO / SMO"),
         [
@@ -254,7 +254,7 @@ PARTS = {"speed": (speed, show_speed), "iterations": (iterations, show_iteration
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "csmo")
+    parser = make_parser(__doc__, "csmo")
     parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
     parser.add_argument("--sets", default="", help="comma-separated names of data sets; empty: all")
     parser.add_argument("--repeats", type=int, default=3)
@@ -265,7 +265,7 @@ def main() -> None:
         measure, tell = PARTS[part]
         results[part] = measure(cases, args)
         tell(results[part])
-        write(args.out, results)
+        write_results(args.out, results)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, load_file, progress, show, write
-from csmo import EPSILON, TOL, regression, timed
+from common import load_file, make_parser, print_table, report_progress, write_results
+from csmo import EPSILON, TOL, load_regression, time_fit
 from scipy import sparse
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.svm import SVC, SVR
@@ -54,7 +54,7 @@ class Data:
     def rows(self, folder: Path | None, count: int) -> tuple[np.ndarray, np.ndarray]:
         """A random sample of the rows, the same in every run."""
         if self.unit:
-            X, y = regression(self.name, self.unit, folder)
+            X, y = load_regression(self.name, self.unit, folder)
         else:
             arrays = load_file(self.name, folder)
             X, y = arrays["X"].astype(float), arrays["y"] > 0
@@ -72,11 +72,11 @@ SETS = [
 
 def least(models: dict[str, Any], X: Any, y: np.ndarray, repeats: int) -> dict[str, float]:
     """CPU seconds of each model's fit, in turn; the least of ``repeats`` where fits are short."""
-    seconds = {name: timed(model, X, y) for name, model in models.items()}
+    seconds = {name: time_fit(model, X, y) for name, model in models.items()}
     if min(seconds.values()) < SHORT:
         for _ in range(repeats - 1):
             for name, model in models.items():
-                seconds[name] = min(seconds[name], timed(model, X, y))
+                seconds[name] = min(seconds[name], time_fit(model, X, y))
     return seconds
 
 
@@ -84,7 +84,7 @@ def quicker_form(peer: Any, X: np.ndarray, y: np.ndarray) -> str:
     """How the peer is given its rows."""
     if (X == 0.0).mean() <= 0.5:
         return "dense"
-    return "dense" if timed(peer, X, y) < timed(peer, sparse.csr_array(X), y) else "sparse"
+    return "dense" if time_fit(peer, X, y) < time_fit(peer, sparse.csr_array(X), y) else "sparse"
 
 
 def measure(data: Data, args: argparse.Namespace) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def measure(data: Data, args: argparse.Namespace) -> dict[str, Any]:
     unit = 1.0 / X.shape[1] if data.unit else 1.0
     kind, peer = (CSMORegressor, SVR) if data.unit else (CSMOClassifier, SVC)
     own = {"tol": TOL, **({"epsilon": EPSILON} if data.unit else {})}
-    timed(kind(**own), X, y)  # compiled from here on
+    time_fit(kind(**own), X, y)  # compiled from here on
     form = quicker_form(peer(**own), X, y)
     convert = sparse.csr_array if form == "sparse" else np.asarray
     shape = len(data.costs), len(data.gamma)
@@ -159,7 +159,7 @@ def show_totals(results: dict[str, Any], args: argparse.Namespace) -> None:
                 f"{peer:.1f} ({found['form']})" if cache == PEER_CACHE else "",
                 f"{peer / seconds[1]:.1f}" if cache == PEER_CACHE else "",
             ))  # fmt: skip
-    show(
+    print_table(
         f"Totals of {args.folds} folds over the grid (classification 6 C x 6 gamma, regression 5 x 5 at epsilon {EPSILON:g}), on "
         f"up to {args.rows:,} random rows a set; SVC and SVR at {PEER_CACHE:g} MB only",
         (
@@ -195,7 +195,7 @@ def show_each_cost(results: dict[str, Any], args: argparse.Namespace) -> None:
                 *(f"{steps[C]:.2f} / {seconds[C]:.2f}" if C in steps else "" for C in largest),
                 ", ".join(f"<= {most:g} at {C:g}: {'yes' if seconds[C] <= most else 'NO'}" for C, most in asked),
             ))  # fmt: skip
-    show(
+    print_table(
         f"CSMO over SMO at each C, steps / seconds: totals of {args.folds} folds and all gammas, "
         f"on up to {args.rows:,} random rows a set",
         ("set", "MB", *(f"C = {C:g}" for C in largest), "asked, seconds"),
@@ -224,7 +224,7 @@ def show_best(results: dict[str, Any], args: argparse.Namespace) -> None:
             f"{max(np.abs(values - scores[1]).max() for values in scores):.3f}",
             "yes" if len(set(chosen)) == 1 else "NO",
         ))  # fmt: skip
-    show(
+    print_table(
         f"What is selected of up to {args.rows:,} random rows a set: accuracy or R2 in %, means of {args.folds} folds",
         ("set", "C, gamma (CSMO)", "SMO", "CSMO", "SVC, SVR", "largest difference over the grid", "same choice"),
         rows,
@@ -259,11 +259,11 @@ def draw(results: dict[str, Any], args: argparse.Namespace) -> None:
         path = args.out.with_name(f"{args.out.stem}_{kind}.png")
         figure.savefig(path, dpi=100)
         plt.close(figure)
-        progress(f"drawn: {path}")
+        report_progress(f"drawn: {path}")
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "csmo_grid")
+    parser = make_parser(__doc__, "csmo_grid")
     parser.add_argument("--sets", default="", help="comma-separated names of data sets; empty: all")
     parser.add_argument("--rows", type=int, default=3000, help="of the random sample of each set, at most")
     parser.add_argument("--folds", type=int, default=5)
@@ -274,8 +274,8 @@ def main() -> None:
         if not args.sets or data.name in args.sets.split(","):
             begin = time.process_time()
             results[data.name] = measure(data, args)
-            progress(f"{data.name}: {time.process_time() - begin:.0f} s")
-            write(args.out, {"scikit-learn": version("scikit-learn"), "folds": args.folds, "sets": results})
+            report_progress(f"{data.name}: {time.process_time() - begin:.0f} s")
+            write_results(args.out, {"scikit-learn": version("scikit-learn"), "folds": args.folds, "sets": results})
     for present in (show_totals, show_each_cost, show_best, draw):
         present(results, args)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from common import argument_parser, load_file, progress, show, write
+from common import load_file, make_parser, print_table, report_progress, write_results
 
 from streamsvm.batch import CSMOClassifier
 
@@ -42,7 +42,7 @@ def median(call: Callable[..., object], *args: object) -> float:
 
 
 def main() -> None:
-    args = argument_parser(__doc__, "csmo_predictions").parse_args()
+    args = make_parser(__doc__, "csmo_predictions").parse_args()
     results, table = {}, []
     for name in SETS:
         arrays = load_file(name, args.data)
@@ -63,10 +63,10 @@ def main() -> None:
             results[f"{name}, C = {C:g}"] = {**found, "support vectors": len(S)}
             shown = [f"{theirs:.3f}", *(f"{own:.3f} ({own / theirs:.2f})" for own in ours), wrong, f"{off:.0e}"]
             table.append([f"{name}, C = {C:g}", f"{len(S):,}", *shown])
-            progress(f"{name}, C = {C:g}: {found}")
-            write(args.out, {"sets": results})
+            report_progress(f"{name}, C = {C:g}: {found}")
+            write_results(args.out, {"sets": results})
     columns = ["", "support vectors", "numpy", "decision_function", "predict", "other labels", "off by"]
-    show("CPU seconds of predictions (times numpy's)", columns, table)
+    print_table("CPU seconds of predictions (times numpy's)", columns, table)
 
 
 if __name__ == "__main__":

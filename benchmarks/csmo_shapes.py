@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, load_file, progress, show, summary, write
-from csmo import timed
+from common import load_file, make_parser, print_table, report_progress, summarise, write_results
+from csmo import time_fit
 from scipy import sparse
 from sklearn.svm import SVC
 
@@ -27,7 +27,7 @@ Rows = tuple[np.ndarray, np.ndarray]
 TOL, COSTS = 1e-3, (1.0, 32.0)
 
 
-def standardised(X: np.ndarray) -> np.ndarray:
+def standardise(X: np.ndarray) -> np.ndarray:
     """Columns with mean 0 and deviation 1, outliers clipped."""
     X = X.astype(float)
     low, high = np.percentile(X, (0.2, 99.8), axis=0)
@@ -43,7 +43,7 @@ def real(name: str, rows: int, positive: Callable[[np.ndarray], np.ndarray] = la
         arrays = load_file(name, folder)
         some = np.random.default_rng(0).permutation(len(arrays["y"]))[:rows]
         X, y = arrays["X"][some], arrays["y"][some]
-        return (X.astype(float) if name == "w7a" else standardised(X)), positive(y)
+        return (X.astype(float) if name == "w7a" else standardise(X)), positive(y)
 
     return make
 
@@ -63,7 +63,7 @@ def integers(_: Path | None) -> Rows:
     X = rng.integers(0, 5, (15_000, 6)).astype(float)
     X[:, 0] = rng.integers(0, 3, len(X))
     f = X[:, 0] * X[:, 1] - X[:, 2] - 0.5 * X[:, 3] + 0.3 * X[:, 4] * X[:, 5] - 2.0
-    return standardised(X), rng.random(len(X)) < 1.0 / (1.0 + np.exp(-f))
+    return standardise(X), rng.random(len(X)) < 1.0 / (1.0 + np.exp(-f))
 
 
 def rare(_: Path | None) -> Rows:
@@ -71,7 +71,7 @@ def rare(_: Path | None) -> Rows:
     y, X = rng.random(n) < 1.0 / 21.0, rng.normal(size=(n, d))
     centres = 0.9 * rng.normal(size=(4, d))
     X[y] = 0.8 * X[y] + centres[rng.integers(0, 4, y.sum())]
-    return standardised(X), y
+    return standardise(X), y
 
 
 def noisy(_: Path | None) -> Rows:
@@ -86,14 +86,14 @@ def bananas(_: Path | None) -> Rows:
     angle, y = np.pi * rng.random(n), rng.random(n) < 0.45
     X = 2.0 * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.6 * rng.normal(size=(n, 2))
     X[y] = [1.5, 0.6] - X[y]
-    return standardised(X), y
+    return standardise(X), y
 
 
 def wide(_: Path | None) -> Rows:
     rng, n, d = np.random.default_rng(6), 8000, 60
     A, Z = rng.normal(size=(8, d)), rng.normal(size=(n, 8))
     X = Z @ A + 1.5 * rng.normal(size=(n, d))
-    return standardised(X), (np.sin(1.5 * Z[:, 0]) + Z[:, 1] * Z[:, 2] > 0.0) ^ (rng.random(n) < 0.05)
+    return standardise(X), (np.sin(1.5 * Z[:, 0]) + Z[:, 1] * Z[:, 2] > 0.0) ^ (rng.random(n) < 0.05)
 
 
 def words(_: Path | None) -> Rows:
@@ -149,7 +149,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         peers["intelex"] = IntelSVC
     except ImportError:
         pass
-    timed(CSMOClassifier(), np.eye(4), np.arange(4) > 1)
+    time_fit(CSMOClassifier(), np.eye(4), np.arange(4) > 1)
     results: dict[str, Any] = {}
     for name in args.sets:
         make, gamma = SETS[name]
@@ -165,28 +165,28 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             rows: dict[str, Any] = dict.fromkeys(models, X)
             if zeros > 0.9:  # no peer is quicker with these as an array
                 rows = {model: X if model == "ours" else sparse.csr_array(X) for model in models}
-            elif zeros > 0.5 and timed(models["SVC"], sparse.csr_array(X), y) < timed(models["SVC"], X, y):
+            elif zeros > 0.5 and time_fit(models["SVC"], sparse.csr_array(X), y) < time_fit(models["SVC"], X, y):
                 rows["SVC"] = sparse.csr_array(X)
             models["ours"].fit(X, y)  # compiled
             seconds: dict[str, list[float]] = {model: [] for model in models}
             for _ in range(args.repeats):
                 for model, fitted in models.items():
-                    seconds[model].append(timed(fitted, rows[model], y))
+                    seconds[model].append(time_fit(fitted, rows[model], y))
             results[f"{name}, C = {C:g}"] = {
-                "seconds": {model: summary(values) for model, values in seconds.items()},
+                "seconds": {model: summarise(values) for model, values in seconds.items()},
                 "ratio": {peer: statistics.median(seconds[peer]) / statistics.median(seconds["ours"]) for peer in peers},
                 "objective": {model: objective(fitted, X, gamma) for model, fitted in models.items()},
                 "gap": models["ours"].gap_,
                 "rows": list(X.shape),
                 "support vectors": len(models["ours"].support_),
             }
-            progress(f"{name}, C = {C:g}: {results[f'{name}, C = {C:g}']['ratio']}")
-            write(args.out, {"scikit-learn": version("scikit-learn"), "sets": results})
+            report_progress(f"{name}, C = {C:g}: {results[f'{name}, C = {C:g}']['ratio']}")
+            write_results(args.out, {"scikit-learn": version("scikit-learn"), "sets": results})
     return results
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "csmo_shapes")
+    parser = make_parser(__doc__, "csmo_shapes")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, help="of each set, at random; by default, all")
@@ -205,7 +205,7 @@ def main() -> None:
             f"{found['gap']:.1e}",
             f"{found['support vectors']:,}",
         ))  # fmt: skip
-    show(
+    print_table(
         "CSMO beside SVC and others: CPU seconds, and how many times CSMO's",
         ("set", "rows", "CSMO: min, median, max", *peers, "objective lower by", "gap", "support vectors"),
         table,

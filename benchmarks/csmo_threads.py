@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, load_file, progress, show, write
-from csmo_shapes import standardised
-from full_fits import mixture
+from common import load_file, make_parser, print_table, report_progress, write_results
+from csmo_shapes import standardise
+from full_fits import draw_mixture
 
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.threads import Workers
@@ -36,7 +36,7 @@ def smooth(_: Path | None) -> tuple[np.ndarray, np.ndarray, float]:
     rng, n = np.random.default_rng(1), 59_535
     Z, A = rng.normal(size=(n, 4)), rng.normal(size=(4, 8))
     X, f = Z @ A + 0.4 * rng.normal(size=(n, 8)), 1.5 * Z[:, 0] + 0.8 * Z[:, 1] * Z[:, 2] - 0.6 * Z[:, 3] ** 2
-    return standardised(X), f + 0.3 * rng.normal(size=n) > 0.6, 0.125
+    return standardise(X), f + 0.3 * rng.normal(size=n) > 0.6, 0.125
 
 
 def names_and_numbers(_: Path | None) -> tuple[np.ndarray, np.ndarray, float]:
@@ -46,14 +46,14 @@ def names_and_numbers(_: Path | None) -> tuple[np.ndarray, np.ndarray, float]:
     soil = np.minimum(rng.geometric(0.08, n) - 1, 39)
     f = np.sin(2.0 * c[:, 0]) + 0.5 * c[:, 1] * c[:, 2] + 0.7 * rng.normal(size=40)[soil] + 0.5 * rng.normal(size=4)[area]
     X = np.concatenate([c, np.eye(4)[area], np.eye(40)[soil]], axis=1)
-    return standardised(X), f + 0.4 * rng.normal(size=n) > 0.0, 1.0 / 54.0
+    return standardise(X), f + 0.4 * rng.normal(size=n) > 0.0, 1.0 / 54.0
 
 
 SETS: dict[str, Callable[[Path | None], tuple[np.ndarray, np.ndarray, float]]] = {
     "w7a": web,
     "smooth": smooth,
     "names and numbers": names_and_numbers,
-    "mixture": lambda _: (*mixture(60_000), 0.5),
+    "mixture": lambda _: (*draw_mixture(60_000), 0.5),
 }
 
 
@@ -98,7 +98,7 @@ def by_the_clock(X: np.ndarray, y: np.ndarray, C: float, gamma: float) -> dict[s
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "csmo_threads")
+    parser = make_parser(__doc__, "csmo_threads")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--rows", type=int, help="of each set, at most; by default, all")
     parser.add_argument("--repeats", type=int, default=3)
@@ -112,8 +112,8 @@ def main() -> None:
             runs = [critical_paths(X, y, C, gamma) | by_the_clock(X, y, C, gamma) for _ in range(args.repeats)]
             label = f"{name}, {X.shape[0]:,} x {X.shape[1]}, C = {C:g}"
             results[label] = {key: min(run[key] for run in runs) for key in runs[0]}
-            progress(f"{label}: {results[label]}")
-            write(args.out, {"sets": results})
+            report_progress(f"{label}: {results[label]}")
+            write_results(args.out, {"sets": results})
     rows = [
         [
             label,
@@ -124,7 +124,7 @@ def main() -> None:
         for label, found in results.items()
     ]
     columns = ["", "seconds on one thread", *(f"times as fast on {threads}" for threads in THREADS), "by the clock: 1 / 2"]
-    show("Exact fits on several threads, by their critical path", columns, rows)
+    print_table("Exact fits on several threads, by their critical path", columns, rows)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import PAPER, Split, argument_parser, load, progress, show, summary, write
+from common import PAPER, Split, load_split, make_parser, print_table, report_progress, summarise, write_results
 
 from streamsvm import BSCAClassifier
 from streamsvm.batch import CSMOClassifier
@@ -58,7 +58,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     CSMOClassifier().fit(X, X[:, 0] > 0.0).to_budget(5, X)  # compiled before any time is taken
     for name in args.sets:
         setting = SETS[name]
-        split = load(setting.data, args.data)
+        split = load_split(setting.data, args.data)
         order = np.random.default_rng(0).permutation(len(split.y))[: setting.rows]
         X, y = split.X[order], split.y[order]
         if setting.standardize:
@@ -95,14 +95,14 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             found["search seconds"] = time.process_time() - start
             found["budget"], found["at the budget"] = learner.budget, accuracy(learner, split)
         results[name] = found
-        progress(f"{name}: {found['exact']:.2f} %, distilled {np.mean(found['distilled']):.2f} %")
+        report_progress(f"{name}: {found['exact']:.2f} %, distilled {np.mean(found['distilled']):.2f} %")
     return results
 
 
 def present(results: dict[str, Any]) -> None:
     rows = []
     for name, found in results.items():
-        of = {key: summary(found[key]) for key in KEYS}
+        of = {key: summarise(found[key]) for key in KEYS}
         lost = [of[key]["mean"] - found["exact"] for key in ("distilled", "without rows")]
         rows.append(
             (
@@ -116,7 +116,7 @@ def present(results: dict[str, Any]) -> None:
                 *(f"{of[key]['mean']:.2f} ± {of[key]['std']:.2f}" for key in ("before", "first", "after", "one pass")),
             )
         )
-    show(
+    print_table(
         f"Exact, and what {BUDGET} support vectors add to its test accuracy, %: is it >= -{WITHIN}?",
         (
             "set",
@@ -147,7 +147,7 @@ def present_search(results: dict[str, Any]) -> None:
         )
         for name, found in results.items()
     ]
-    show(
+    print_table(
         f"Support vectors that cost {WITHIN} points on rows held out, and what they add to the test accuracy, %",
         ("set", "vectors", "enough", "distilled", "s"),
         rows,
@@ -155,7 +155,7 @@ def present_search(results: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "distillation")
+    parser = make_parser(__doc__, "distillation")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=tuple(SETS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument(
@@ -163,7 +163,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     results = measure(args)
-    write(args.out, {"distillation": results})
+    write_results(args.out, {"distillation": results})
     present(results)
     if args.search:
         present_search(results)

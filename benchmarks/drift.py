@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, dict_rows, load_file, progress, show, write
+from common import load_file, make_parser, print_table, report_progress, to_dict_rows, write_results
 from river import drift, ensemble, forest
 from river.datasets import synth
 
@@ -57,7 +57,7 @@ def data(name: str, folder: Path, rows: slice, shuffled: bool = True, seed: int 
     arrays = load_file(name, folder)
     order = np.random.default_rng(seed).permutation(len(arrays["y"])) if shuffled else np.arange(len(arrays["y"]))
     order = order[rows]
-    return list(zip(dict_rows(arrays["X"][order]), (arrays["y"][order] > 0).tolist(), strict=True))
+    return list(zip(to_dict_rows(arrays["X"][order]), (arrays["y"][order] > 0).tolist(), strict=True))
 
 
 def flipped(rows: Pairs, parts: int) -> Pairs:
@@ -140,12 +140,14 @@ def recoveries(out: Path) -> None:
     results: dict[str, dict[str, Any]] = {}
     for name, concept in CHANGING.items():
         results[name] = {learner: recovery(make, concept) for learner, make in RECOVERING.items()}
-        progress(f"{name}: {results[name]}")
+        report_progress(f"{name}: {results[name]}")
     for what, form in (("level", ".1f"), ("rows", ".0f"), ("errors", ".0f")):
         table = [[name, *(format(found[learner][what], form) for learner in RECOVERING)] for name, found in results.items()]
         means = (statistics.fmean(found[learner][what] for found in results.values()) for learner in RECOVERING)
-        show(f"After a change: {what}", ["stream", *RECOVERING], [*table, ["mean", *(format(mean, form) for mean in means)]])
-    write(out, {"recovery": results})
+        print_table(
+            f"After a change: {what}", ["stream", *RECOVERING], [*table, ["mean", *(format(mean, form) for mean in means)]]
+        )
+    write_results(out, {"recovery": results})
 
 
 class Watched:
@@ -202,7 +204,7 @@ def accuracy(watched: Watched, rows: Pairs) -> float:
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "drift")
+    parser = make_parser(__doc__, "drift")
     parser.add_argument("--learners", nargs="*", choices=LEARNERS, default=list(LEARNERS))
     parser.add_argument("--detectors", nargs="*", choices=DETECTORS, default=list(DETECTORS))
     parser.add_argument("--reactions", nargs="*", choices=REACTIONS, default=list(REACTIONS))
@@ -221,7 +223,7 @@ def main() -> None:
                 gain = accuracy(watched, rows) - base
                 found = {"base": base, "gain": gain, "drifts": watched.drifts, "replaced": watched.replaced}
                 results[" | ".join((half, learner, name, detector, reaction))] = found
-            progress(f"{half}: {name}, {learner}: {base:.2f} %")
+            report_progress(f"{half}: {name}, {learner}: {base:.2f} %")
     for half, kind in itertools.product("AB", ("auto", "budgeted")):
         table = []
         for detector, reaction in itertools.product(options.detectors, options.reactions):
@@ -236,8 +238,10 @@ def main() -> None:
                 ends = (f"{value:+.2f}" for value in (statistics.fmean(gains), min(gains), max(gains)))
                 table.append([f"{detector}, {reaction}", *ends, len(gains), *counts])
         if table:
-            show(f"Half {half}, {kind}", ["detector, reaction", "mean", "worst", "best", "runs", "drifts", "replaced"], table)
-    write(options.out, {"results": results})
+            print_table(
+                f"Half {half}, {kind}", ["detector, reaction", "mean", "worst", "best", "runs", "drifts", "replaced"], table
+            )
+    write_results(options.out, {"results": results})
 
 
 if __name__ == "__main__":

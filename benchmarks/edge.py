@@ -20,8 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _cortex_m4 import of_learner, of_program
-from common import PAPER, RESULTS, Split, argument_parser, dict_rows, load, progress, show, summary, write
+from _cortex_m4 import measure_learner, measure_program
+from common import (
+    PAPER,
+    RESULTS,
+    Split,
+    load_split,
+    make_parser,
+    print_table,
+    report_progress,
+    summarise,
+    to_dict_rows,
+    write_results,
+)
 from sklearn.datasets import load_digits
 
 from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
@@ -41,25 +52,25 @@ BITS, BUDGETS = (32, 16, 8), (100, 500)
 SIZES = (1000, 2000, 3500, 5000, 10_000, 20_000)  # bytes of tables
 
 
-def split_of(name: str, folder: Path | None) -> Split:
+def load_device_split(name: str, folder: Path | None) -> Split:
     if name == "magic04":  # whose features have several units
-        split = load(name, folder)
+        split = load_split(name, folder)
         mean, deviation = split.X.mean(axis=0), split.X.std(axis=0)
         return Split((split.X - mean) / deviation, split.y, (split.X_test - mean) / deviation, split.y_test)
     if name != "digits":
-        return load(name, folder)
+        return load_split(name, folder)
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     X, y = np.ascontiguousarray(X[order], np.float32), y[order]
     return Split(X[:1200], y[:1200], X[1200:], y[1200:])
 
 
-def model_of(name: str, split: Split, budget: int) -> BSCAClassifier:
+def train_model(name: str, split: Split, budget: int) -> BSCAClassifier:
     gamma = PAPER[name].gamma if name in PAPER else {"digits": 0.001, "magic04": 0.1}[name]
     own: dict[str, Any] = {"magic04": {}, "digits": {"C": 10.0, "max_classes": 10}}
     given: dict[str, Any] = {"C": PAPER[name].C} if name in PAPER else own[name]
     model = BSCAClassifier(budget, gamma=gamma, scaling=None, max_features=split.X.shape[1], seed=0, **given)
-    model.learn_many(*split.shuffled(np.random.default_rng(0)))
+    model.learn_many(*split.shuffle_rows(np.random.default_rng(0)))
     return model
 
 
@@ -67,7 +78,7 @@ def model_of(name: str, split: Split, budget: int) -> BSCAClassifier:
 
 
 def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
-    model = model_of(name, split, budget)
+    model = train_model(name, split, budget)
     program, rows = make_program(model), []
     right = 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean())
     for bits in BITS:
@@ -79,7 +90,7 @@ def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
                 "vectors": model.n_support,
                 "bits": bits,
                 "tables": compiled.table_bytes,
-                **of_program(made, split.X_test[:20])._asdict(),
+                **measure_program(made, split.X_test[:20])._asdict(),
                 "accuracy": 100.0 * float((compiled.predict_many(split.X_test) == split.y_test).mean()),
                 "model": right,
             }
@@ -89,15 +100,15 @@ def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
 
 def by_size(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
     """Accuracy against bytes: of a model of many vectors that is made smaller, with rows and without."""
-    model = model_of(name, split, budget)
-    program, learned = make_program(model), split.shuffled(np.random.default_rng(1))[0][:5000]
+    model = train_model(name, split, budget)
+    program, learned = make_program(model), split.shuffle_rows(np.random.default_rng(1))[0][:5000]
     rows = []
     for size in SIZES:
         begin = time.perf_counter()
         try:
             made, blind = reduce_program(program, size, learned, bits=8), reduce_program(program, size, bits=8)
         except ExportError as error:  # not even one vector
-            progress(f"{name}: {error}")
+            report_progress(f"{name}: {error}")
             continue
         seconds = (time.perf_counter() - begin) / 2
         right = [100.0 * float((CModel(r.program).predict_many(split.X_test) == split.y_test).mean()) for r in (made, blind)]
@@ -121,7 +132,7 @@ def of_default(split: Split) -> list[dict[str, Any]]:
     """Bytes and accuracy of the default model, as it is and made smaller, and of a learner of 100 vectors."""
     programs = {}
     for model in (SVMClassifier(seed=0), BSCAClassifier(100, seed=0)):
-        model.learn_many(*split.shuffled(np.random.default_rng(0)))
+        model.learn_many(*split.shuffle_rows(np.random.default_rng(0)))
         programs[type(model).__name__] = make_program(model)
     default, small = programs.values()
     made = {
@@ -145,9 +156,9 @@ def learning(split: Split) -> list[dict[str, Any]]:
     rows = []
     for kind in (BSGDClassifier, BSCAClassifier):
         model = kind(100, gamma=PAPER["ijcnn1"].gamma, scaling=None, seed=0)
-        model.learn_many(*split.shuffled(np.random.default_rng(0)))
+        model.learn_many(*split.shuffle_rows(np.random.default_rng(0)))
         some = split.y_test[:40] == max(model.labels)
-        rows.append({"learner": kind.__name__, **of_learner(model, split.X_test[:40], some)._asdict()})
+        rows.append({"learner": kind.__name__, **measure_learner(model, split.X_test[:40], some)._asdict()})
     return rows
 
 
@@ -166,9 +177,9 @@ def microseconds(work: Callable[[], Any], rows: int, repeats: int) -> list[float
 
 
 def speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float]]:
-    model = model_of("ijcnn1", split, budget)
+    model = train_model("ijcnn1", split, budget)
     program, X = make_program(model), split.X_test[:1000]
-    predictor, dicts = Predictor(program), dict_rows(X)
+    predictor, dicts = Predictor(program), to_dict_rows(X)
     renamed = [dict(zip(predictor.columns, row, strict=True)) for row in X.tolist()]
     ways: dict[str, tuple[Callable[[], Any], int]] = {}
     for bits in BITS:
@@ -189,7 +200,7 @@ def speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float
     for _ in range(repeats):  # in turn, so that a busy moment meets all
         for name, (work, rows) in ways.items():
             times[name] += microseconds(work, rows, 1)
-    return {name: summary(some) for name, some in times.items()}
+    return {name: summarise(some) for name, some in times.items()}
 
 
 def _onnx(program: Program) -> Any:
@@ -210,48 +221,50 @@ def _onnx(program: Program) -> Any:
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "edge")
+    parser = make_parser(__doc__, "edge")
     parser.add_argument("--sets", nargs="*", default=["ijcnn1", "a9a", "digits"])
     parser.add_argument("--repeats", type=int, default=15, help="of times")
     parser.add_argument("--plot", type=Path, default=RESULTS / "edge.png", help="file of the plot of accuracy against bytes")
     args: argparse.Namespace = parser.parse_args()
     results: dict[str, Any] = {"bits": [], "sizes": []}
     for name in args.sets:
-        split = split_of(name, args.data)
+        split = load_device_split(name, args.data)
         for budget in BUDGETS:
-            progress(f"{name}, {budget} vectors")
+            report_progress(f"{name}, {budget} vectors")
             results["bits"] += by_bits(name, split, budget)
-        progress(f"{name}, made smaller")
+        report_progress(f"{name}, made smaller")
         results["sizes"] += by_size(name, split, BUDGETS[-1])
-    progress("the default model")
-    results["default"] = of_default(load("magic04", args.data))
-    progress("learners on a device")
-    results["learners"] = learning(load("ijcnn1", args.data))
-    progress("times")
-    results["times"] = {str(budget): speeds(load("ijcnn1", args.data), budget, args.repeats) for budget in BUDGETS}
+    report_progress("the default model")
+    results["default"] = of_default(load_split("magic04", args.data))
+    report_progress("learners on a device")
+    results["learners"] = learning(load_split("ijcnn1", args.data))
+    report_progress("times")
+    results["times"] = {str(budget): speeds(load_split("ijcnn1", args.data), budget, args.repeats) for budget in BUDGETS}
     _show(results)
-    write(args.out, results)
+    write_results(args.out, results)
     _plot(results, args.plot)
 
 
 def _show(results: dict[str, Any]) -> None:
     names = ["data", "vectors", "bits", "tables", "flash", "stack", "instructions", "accuracy", "model"]
     cells = [[_text(row[name]) for name in names] for row in results["bits"]]
-    show("By bits of a vector's number: bytes, instructions (a Cortex-M4), accuracy in C and of the model", names, cells)
+    print_table("By bits of a vector's number: bytes, instructions (a Cortex-M4), accuracy in C and of the model", names, cells)
     names = ["model", "table_bytes", "stack_bytes", "fits_16_bits", "accuracy"]
-    show(
+    print_table(
         "The default model on magic04: bytes, accuracy",
         names,
         [[_text(row[name]) for name in names] for row in results["default"]],
     )
     names = ["learner", "flash", "ram", "stack", "instructions"]
     cells = [[_text(row[name]) for name in names] for row in results["learners"]]
-    show("Learners of 100 vectors of 22 features on a Cortex-M4: bytes; instructions to predict and learn a row", names, cells)
+    print_table(
+        "Learners of 100 vectors of 22 features on a Cortex-M4: bytes; instructions to predict and learn a row", names, cells
+    )
     names = ["data", "bytes", "tables", "vectors", "same", "accuracy", "without rows", "model", "seconds"]
-    show("Made smaller, 8 bits: bytes allowed", names, [[_text(row[name]) for name in names] for row in results["sizes"]])
+    print_table("Made smaller, 8 bits: bytes allowed", names, [[_text(row[name]) for name in names] for row in results["sizes"]])
     for budget, times in results["times"].items():
         cells = [[name, *(f"{some[key]:.2f}" for key in ("min", "median", "max"))] for name, some in times.items()]
-        show(f"Microseconds a prediction, {budget} vectors of 22 features", ["", "min", "median", "max"], cells)
+        print_table(f"Microseconds a prediction, {budget} vectors of 22 features", ["", "min", "median", "max"], cells)
 
 
 def _plot(results: dict[str, Any], path: Path) -> None:

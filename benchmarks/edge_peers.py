@@ -21,13 +21,13 @@ from typing import Any
 import m2cgen
 import micromlgen
 import numpy as np
-from _cortex_m4 import of_source
-from common import Split, argument_parser, progress, show, write
+from _cortex_m4 import measure_source
+from common import Split, make_parser, print_table, report_progress, write_results
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from edge import model_of, split_of
+from edge import load_device_split, train_model
 from streamsvm.export.c import write_c
 from streamsvm.export.convert import make_program
 
@@ -59,7 +59,7 @@ void answers(const float *x, int features, long n, int *out)
 
 def ours(name: str, split: Split, folder: Path) -> Iterator[tuple[str, np.ndarray, list[Path]]]:
     for budget in BUDGETS:
-        model = model_of(name, split, budget)
+        model = train_model(name, split, budget)
         program = make_program(model)
         for bits in BITS:
             files = write_c(program, folder, bits=bits)
@@ -152,12 +152,12 @@ def accuracy(folder: Path, sources: list[Path], labels: np.ndarray, X: np.ndarra
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "edge_peers")
+    parser = make_parser(__doc__, "edge_peers")
     parser.add_argument("--sets", nargs="*", choices=list(GAMMAS), default=list(GAMMAS))
     args = parser.parse_args()
     results = []
     for name in args.sets:
-        split = split_of(name, args.data)
+        split = load_device_split(name, args.data)
         order = np.random.default_rng(0).permutation(len(split.y_test))[:TEST_ROWS]
         X, y = split.X_test[order], split.y_test[order]
         for each in (ours, trees, networks, machines):
@@ -165,7 +165,7 @@ def main() -> None:
                 folder = Path(place)
                 for what, labels, sources in each(name, split, folder):
                     right = accuracy(folder, sources, labels, X, y)
-                    needs = of_source(
+                    needs = measure_source(
                         folder,
                         sources,
                         "int answer(const float *x);",
@@ -174,14 +174,14 @@ def main() -> None:
                         f"-I{emlearn.includedir}",
                     )
                     results.append({"data": name, "model": what, **needs._asdict(), "accuracy": right})
-                    progress(f"{name}: {results[-1]}")
+                    report_progress(f"{name}: {results[-1]}")
     names = ["data", "model", "flash", "ram", "stack", "instructions", "accuracy"]
     cells = [
         [f"{v:.1f}" if isinstance(v := row[k], float) else f"{v:,}" if isinstance(v, int) else v or "-" for k in names]
         for row in results
     ]
-    show("On a Cortex-M4: bytes, instructions of a prediction, % of held-out rows", names, cells)
-    write(args.out, {"models": results})
+    print_table("On a Cortex-M4: bytes, instructions of a prediction, % of held-out rows", names, cells)
+    write_results(args.out, {"models": results})
 
 
 if __name__ == "__main__":

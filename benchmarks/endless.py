@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, progress, resident_bytes, show, write
+from common import make_parser, print_table, read_resident_bytes, report_progress, write_results
 from river import linear_model
 
 from streamsvm import BSGDClassifier
@@ -35,7 +35,7 @@ def many_rows(samples: list[tuple[int, int]], n: int) -> Any:
         angle = 2.0 * np.pi * start / n
         y = np.cos(angle) * X[:, 0] + np.sin(angle) * X[:, 1] * X[:, 2] > 0.0
         model.learn_many(X, y)
-        samples.append((start + len(X), resident_bytes()))
+        samples.append((start + len(X), read_resident_bytes()))
     return model
 
 
@@ -51,7 +51,7 @@ def many_names(samples: list[tuple[int, int]], n: int, model: Any) -> Any:
         model.predict_one(x)
         model.learn_one(x, a * b > 0.0)
         if (i + 1) % every == 0:
-            samples.append((i + 1, resident_bytes()))
+            samples.append((i + 1, read_resident_bytes()))
     return model
 
 
@@ -95,7 +95,7 @@ def plot(results: list[dict[str, Any]], labels: dict[str, str], path: Path) -> N
 
 
 def main() -> None:
-    parser: argparse.ArgumentParser = argument_parser(__doc__, "endless")
+    parser: argparse.ArgumentParser = make_parser(__doc__, "endless")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--names", type=int, default=1_000_000)
     parser.add_argument(
@@ -112,7 +112,7 @@ def main() -> None:
     for name in args.scenarios:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             results.append(pool.apply(scenario, (name, args.rows, args.names)))
-        progress(f"{labels[name]}: {results[-1]['seconds']:.1f} s")
+        report_progress(f"{labels[name]}: {results[-1]['seconds']:.1f} s")
     rows = [
         (
             labels[r["scenario"]],
@@ -125,10 +125,10 @@ def main() -> None:
         for r in results
     ]
     columns = ("stream", "us a row", "nbytes, MB", "resident after warm-up, MB", "most after that, MB", "verdict")
-    show("Resident memory", columns, rows)
-    write(args.out, {"scenarios": results})
+    print_table("Resident memory", columns, rows)
+    write_results(args.out, {"scenarios": results})
     plot(results, labels, args.out.with_suffix(".png"))
-    progress(f"plot: {args.out.with_suffix('.png').name}")
+    report_progress(f"plot: {args.out.with_suffix('.png').name}")
 
 
 if __name__ == "__main__":

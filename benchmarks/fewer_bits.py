@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from common import argument_parser, load_file, progress, show, write
+from common import load_file, make_parser, print_table, report_progress, write_results
 from sklearn.preprocessing import StandardScaler
 
 from streamsvm import (
@@ -74,7 +74,7 @@ def measured(title: str, kinds: dict[str, Any], sets: list[str], args: argparse.
     results = []
     for learner, kind in kinds.items():
         for name in sets:
-            progress(f"{learner}, {name}")
+            report_progress(f"{learner}, {name}")
             program, X = program_after(kind, name, args)
             row: dict[str, Any] = {"learner": learner, "data": name, "rows": len(X)}
             for bits in BITS:
@@ -90,7 +90,7 @@ def measured(title: str, kinds: dict[str, Any], sets: list[str], args: argparse.
         shown = [text for some in figures for text in (_text(median(some)), _text(max(some)))]
         cells.append([learner, *shown, *map(_text, figures[-1])])
     names = [f"{bits} bits: {what}" for bits in BITS for what in ("median", "worst")]
-    show(title, ["learner", *names, *(f"{name}, 8 bits" for name in sets)], cells)
+    print_table(title, ["learner", *names, *(f"{name}, 8 bits" for name in sets)], cells)
     return results
 
 
@@ -107,7 +107,7 @@ def _text(figure: float) -> str:
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "fewer_bits")
+    parser = make_parser(__doc__, "fewer_bits")
     parser.add_argument("--rows", type=int, default=5000, help="to compare on; a third of a set at most")
     parser.add_argument("--sets", nargs="*", default=[*LABELLED, *NUMBERS])
     parser.add_argument("--learners", nargs="*", default=[*CLASSIFIERS, *REGRESSORS])
@@ -120,7 +120,7 @@ def main() -> None:
         asked = {name: kind for name, kind in kinds.items() if name in args.learners}
         if chosen := [name for name in sets if name in args.sets]:
             results[title] = measured(title, asked, chosen, args)
-    write(args.out, results)
+    write_results(args.out, results)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import argument_parser, progress, show, write
+from common import make_parser, print_table, report_progress, write_results
 
 #: A stream's learners learn a row and predict one; solvers fit 300 rows.
 USE = """
@@ -63,7 +63,7 @@ def measured(words: list[str], cache: str, folder: Path) -> tuple[float, float]:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argument_parser(__doc__, "first_use")
+    parser = make_parser(__doc__, "first_use")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some estimators, river or learn")
     parser.add_argument("--python", default=sys.executable, help="the Python of the environment to measure")
     arguments = parser.parse_args()
@@ -82,15 +82,15 @@ def main() -> None:
         )
         commands = {"river": [python, "-c", RIVER], "learn": [python, "-m", "streamsvm", "learn", str(table), "--label", "y"]}
         for name in arguments.only or names:
-            progress(name)
+            report_progress(name)
             command = commands.get(name, [python, "-c", USE, name])
             with tempfile.TemporaryDirectory() as cache:
                 first, again = measured(command, cache, Path(folder)), measured(command, cache, Path(folder))
             figures[name] = {"cpu": first[0], "seconds": first[1], "cpu_again": again[0], "seconds_again": again[1]}
             rows.append((name, *(f"{figure:.2f}" for figure in (*first, *again))))
     status = printed(STATUS)
-    show(f"first use ({status})", ["use", "CPU s", "s", "CPU s again", "s again"], rows)
-    write(arguments.out, {"status": status, "uses": figures})
+    print_table(f"first use ({status})", ["use", "CPU s", "s", "CPU s again", "s again"], rows)
+    write_results(arguments.out, {"status": status, "uses": figures})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import RESULTS, argument_parser, load, progress, show, write
+from common import RESULTS, load_split, make_parser, print_table, report_progress, write_results
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
@@ -32,7 +32,7 @@ N_TEST = 20_000
 WIDTHS = {"a9a": 2.0**-7, "ijcnn1": 2.0, "magic04": None, "eeg_eye": None}  # gamma; None: standardised, one over the features
 
 
-def mixture(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def draw_mixture(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows of 40 Gaussians in 8 dimensions with a class each, 5 % of the labels flipped."""
     rng = np.random.default_rng(seed)
     centres, classes = rng.normal(size=(40, 8)) * 0.75, rng.random(40) < 0.5
@@ -72,13 +72,13 @@ if importlib.util.find_spec("daal4py") is not None:
     METHODS["scikit-learn-intelex SVC"] = _intelex
 
 
-def data(name: str, n: int, folder: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+def load_data(name: str, n: int, folder: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
     """Rows and labels, then those for tests, and gamma."""
     if name == "mixture":
-        X, y = mixture(n + N_TEST)
+        X, y = draw_mixture(n + N_TEST)
         return X[:n], y[:n], X[n:], y[n:], 0.5
-    split = load(name, folder)
-    X, y = split.shuffled(np.random.default_rng(0))
+    split = load_split(name, folder)
+    X, y = split.shuffle_rows(np.random.default_rng(0))
     X, X_test, gamma = X.astype(float)[:n], split.X_test.astype(float), WIDTHS[name]
     if gamma is None:
         mean, deviation = X.mean(axis=0), X.std(axis=0)
@@ -90,7 +90,7 @@ def data(name: str, n: int, folder: Path | None) -> tuple[np.ndarray, np.ndarray
 def one_fit(args: argparse.Namespace) -> dict[str, float]:
     """Time and accuracy of one method; in a process of its own, so that memory is that of this fit."""
     method, name, n, C = json.loads(args.one)
-    X, y, X_test, y_test, gamma = data(name, n, args.data)
+    X, y, X_test, y_test, gamma = load_data(name, n, args.data)
     n = len(X)
 
     def fit(some: np.ndarray) -> Any:
@@ -126,12 +126,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 command += [] if args.data is None else ["--data", str(args.data)]
                 done = subprocess.run(command, capture_output=True, text=True, timeout=20 * args.patience, check=False)
                 if done.returncode:
-                    progress(f"{method} on {name}: {done.stderr.strip().splitlines()[-1]}")
+                    report_progress(f"{method} on {name}: {done.stderr.strip().splitlines()[-1]}")
                     continue
                 found = json.loads(done.stdout)
                 label = f"{name}, {n:,} rows" if name == "mixture" else f"{name}, C = {C:g}"
                 results.setdefault(label, {})[method] = found
-                progress(f"{label}, {method}: {found['accuracy']:.2f} %, {found['seconds']:.2f} s")
+                report_progress(f"{label}, {method}: {found['accuracy']:.2f} %, {found['seconds']:.2f} s")
                 if found["seconds"] > args.patience:
                     slow.add(method)
     return results
@@ -146,7 +146,7 @@ def show_results(results: dict[str, Any]) -> None:
             best = max(best, found["accuracy"])
             cells = f"{found['seconds']:.2f}", f"{found['accuracy']:.2f}", f"{found['us a prediction']:.1f}"
             rows.append((method, *cells, "yes" if front else ""))
-        show(label, ["method", "s", "accuracy %", "us a prediction", "none is quicker and as accurate"], rows)
+        print_table(label, ["method", "s", "accuracy %", "us a prediction", "none is quicker and as accurate"], rows)
 
 
 def plot(results: dict[str, Any], folder: Path) -> None:
@@ -168,7 +168,7 @@ def plot(results: dict[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "full_fits")
+    parser = make_parser(__doc__, "full_fits")
     parser.add_argument("--sets", nargs="+", choices=["mixture", *WIDTHS], default=["mixture", *WIDTHS])
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="rows of the mixture")
     parser.add_argument("--C", nargs="+", type=float, default=[1.0, 10.0], help="on data files")
@@ -183,7 +183,7 @@ def main() -> None:
     results = measure(args)
     show_results(results)
     plot(results, args.plots)
-    write(args.out, {"full fits": results})
+    write_results(args.out, {"full fits": results})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, load, load_file, progress, show, summary, write
+from common import load_file, load_split, make_parser, print_table, report_progress, summarise, write_results
 
 from streamsvm.batch import CSMOClassifier, HSSADMMClassifier
 from streamsvm.batch.hss import HSSMatrix
@@ -63,7 +63,7 @@ def rows_of(case: Case, folder: Path | None) -> tuple[np.ndarray, np.ndarray, np
         X, y = arrays["X"].astype(float), arrays["y"] > 0
         learn, test = np.split(np.random.default_rng(1234).permutation(len(y)), [len(y) * 7 // 10])
         return X[learn], y[learn], X[test], y[test]
-    split = load(case.name, folder)
+    split = load_split(case.name, folder)
     return split.X.astype(float), split.y, split.X_test.astype(float), split.y_test
 
 
@@ -118,7 +118,7 @@ def compression(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
                 times["solve"].append(time.process_time() - start)
             Y = statistics.median(times["Y"])
             results[case.name][str(tolerance)] = {
-                **{name: summary(values) for name, values in times.items()},
+                **{name: summarise(values) for name, values in times.items()},
                 "share": (statistics.median(times["compress"]) + statistics.median(times["factorize"])) / Y,
                 "solve share": statistics.median(times["solve"]) / Y,
                 "error": float(np.linalg.norm(K @ V - KV) / np.linalg.norm(KV)),
@@ -128,7 +128,7 @@ def compression(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
                 "asked": case.asked,
             }
             found = results[case.name][str(tolerance)]
-            progress(f"compression: {case.name} at {tolerance:g}: e = {found['error']:.4f}, {found['share']:.3f} Y")
+            report_progress(f"compression: {case.name} at {tolerance:g}: e = {found['error']:.4f}, {found['share']:.3f} Y")
     return results
 
 
@@ -145,7 +145,7 @@ def show_compression(results: dict[str, Any]) -> None:
                 f"{r['Y']['median']:.2f}", f"{r['share']:.3f}", asked, f"{r['solve share']:.4f}", r["largest rank"],
                 f"{r['bytes'] / 1e6:.0f}",
             ))  # fmt: skip
-    show(
+    print_table(
         "Compression: CPU seconds (min median max), and in Y",
         ("set", "rel_tol", "e", "estimate", "compress", "factorize", "Y, s", "both / Y", "enough", "solve / Y", "rank", "MB"),
         rows,
@@ -179,7 +179,7 @@ def accuracy(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
             "accuracy": [100.0 * m.score(X_test, y_test) for m in exact],
         }
         results[case.name] = {**found, "paper": case.paper}
-        progress(f"accuracy: {case.name}")
+        report_progress(f"accuracy: {case.name}")
     return results
 
 
@@ -195,7 +195,7 @@ def show_accuracy(results: dict[str, Any]) -> None:
                 " ".join(f"{error:.2f}" for error in part.get("value errors", ())),
                 {"exact": f"{r['paper'][1]:.2f} (LIBSVM)", "paper's setting": f"{r['paper'][0]:.2f}"}.get(label, ""),
             ))  # fmt: skip
-    show(
+    print_table(
         "Accuracy in % (and points above the exact machine's) at each C; CPU seconds for all three",
         ("set", "", *(f"C = {C:g}" for C in CS), "seconds", "iterations", "e", "value errors", "the paper's best"),
         rows,
@@ -247,7 +247,7 @@ def growth(_: list[Case], args: argparse.Namespace) -> dict[str, Any]:
             [sys.executable, "-W", "ignore", "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
         )
         results[str(n)] = json.loads(done.stdout)
-        progress(f"growth: {n:,} rows")
+        report_progress(f"growth: {n:,} rows")
     return {"error": args.error, "sizes": results}
 
 
@@ -274,7 +274,7 @@ def exponents(results: dict[str, Any]) -> dict[str, float]:
 
 
 def show_growth(results: dict[str, Any]) -> None:
-    show(
+    print_table(
         "A mixture of 50 Gaussians in 8 dimensions, h = 1: compression and factorisation",
         ("rows", "rel_tol", "CPU s", "solve, s", "MB", "peak MB", "e, estimated", "rank"),
         [
@@ -283,7 +283,7 @@ def show_growth(results: dict[str, Any]) -> None:
             for pair in results["sizes"].values() for r in pair
         ],
     )  # fmt: skip
-    show(
+    print_table(
         f"The same at e = {results['error']:g}, between the two",
         ("rows", "CPU s", "MB"),
         [(f"{r['n']:,}", f"{r['seconds']:.1f}", f"{r['bytes'] / 1e6:,.0f}") for r in at_the_error(results)],
@@ -322,11 +322,11 @@ def plot(results: dict[str, Any], path: Path) -> None:
             axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
-    progress(f"drawn: {path}")
+    report_progress(f"drawn: {path}")
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "hss_admm")
+    parser = make_parser(__doc__, "hss_admm")
     parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
     parser.add_argument("--sets", default="", help="comma-separated names of data sets; empty: all")
     parser.add_argument("--repeats", type=int, default=3)
@@ -339,7 +339,7 @@ def main() -> None:
         measure, tell = PARTS[part]
         results[part] = measure(cases, args)
         tell(results[part])
-        write(args.out, results)
+        write_results(args.out, results)
     plot(results, args.out.with_suffix(".png"))
 
 

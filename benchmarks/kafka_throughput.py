@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from common import argument_parser, load_file, progress, show, summary, write
+from common import load_file, make_parser, print_table, report_progress, summarise, write_results
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from river import linear_model, metrics, preprocessing
 
@@ -110,7 +110,7 @@ def learned(bootstrap: str, topic: str, codec: Any, model: Any, client: str = "k
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argument_parser(__doc__, "kafka_throughput")
+    parser = make_parser(__doc__, "kafka_throughput")
     parser.add_argument("--bootstrap", help="host:port of a broker")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="rows of the table, by parts of their names, beside those that are bare")
@@ -133,7 +133,7 @@ def main() -> None:
         json_codec, float32, arrow = JSONCodec("y"), Float32Codec(FEATURES), ArrowCodec("y")
         topics: dict[str, tuple[str, Any]] = {"json": (new_topic(), json_codec), "float32": (new_topic(), float32)}
         topics["arrow"] = (new_topic(), arrow)
-        progress("publishing")
+        report_progress("publishing")
         publish(dicts, bootstrap, topics["arrow"][0], arrow, rows_per_message=1000)
         publish(dicts, bootstrap, topics["json"][0], json_codec)
         publish(packed, bootstrap, topics["float32"][0], float32)
@@ -190,7 +190,7 @@ def main() -> None:
         seconds: dict[str, list[np.ndarray]] = {name: [] for name in runs}
         for repeat in range(options.repeats + 1):
             for name, run in runs.items():
-                progress(f"{repeat}: {name}")
+                report_progress(f"{repeat}: {name}")
                 found = run()
                 if repeat:
                     seconds[name].append(1e6 * found / ROWS)
@@ -198,12 +198,12 @@ def main() -> None:
     for name, values in seconds.items():
         peers = seconds.get(f"{name.partition(',')[0]}, bare", values)
         for clock, number in (("clock", 0), ("CPU", 1)):
-            facts, peer = (summary([float(each[number]) for each in found]) for found in (values, peers))
+            facts, peer = (summarise([float(each[number]) for each in found]) for found in (values, peers))
             results[f"{name}, {clock}"] = facts | {"over bare": facts["median"] / peer["median"]}
             figures = (f"{facts[key]:.2f}" for key in ("min", "median", "max"))
             table.append((name, clock, *figures, f"{facts['median'] / peer['median']:.2f}"))
-    show("Microseconds a row of a topic", ("", "", "min", "median", "max", "over bare"), table)
-    write(options.out, results)
+    print_table("Microseconds a row of a topic", ("", "", "min", "median", "max", "over bare"), table)
+    write_results(options.out, results)
 
 
 if __name__ == "__main__":

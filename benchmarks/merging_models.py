@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import numpy as np
-from common import PAPER, Split, argument_parser, load, progress, show, summary, write
+from common import PAPER, Split, load_split, make_parser, print_table, report_progress, summarise, write_results
 
 from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.learners.preprocessing import BoundedScaler
@@ -32,13 +32,13 @@ def new_model(learner: str, settings: str, name: str, split: Split) -> Any:
         return LEARNERS[learner](BUDGET, max_features=features, seed=0)
     if settings == "scaler":
         return BoundedScaler() | LEARNERS[learner](BUDGET, scaling=None, max_features=features, seed=0)
-    strength = {"l2": paper.l2(len(split.y))} if learner == "BSGD" else {"C": paper.C}
+    strength = {"l2": paper.compute_l2(len(split.y))} if learner == "BSGD" else {"C": paper.C}
     return LEARNERS[learner](BUDGET, gamma=paper.gamma, scaling=None, max_features=features, seed=0, **strength)
 
 
 def measure(learner: str, settings: str, name: str, split: Split, seed: int, parts: list[int]) -> dict[str, dict[str, float]]:
     """Test accuracies of one pass, and for each number of parts of the part models (mean) and of the merged one."""
-    X, y = split.shuffled(np.random.default_rng(seed))
+    X, y = split.shuffle_rows(np.random.default_rng(seed))
 
     def learned(rows: slice) -> Any:
         model = new_model(learner, settings, name, split)
@@ -73,7 +73,7 @@ def measure(learner: str, settings: str, name: str, split: Split, seed: int, par
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "merging_models")
+    parser = make_parser(__doc__, "merging_models")
     parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
     parser.add_argument("--parts", nargs="*", type=int, default=[2, 4, 8, 16, 32, 64])
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
@@ -82,12 +82,12 @@ def main() -> None:
     results: dict[str, Any] = {}
     rows = []
     for name in args.sets:
-        split = load(name, args.data)
+        split = load_split(name, args.data)
         for settings in args.settings:
             for learner in LEARNERS:
                 runs = [measure(learner, settings, name, split, seed, args.parts) for seed in range(args.shuffles)]
                 key = f"{name}, {learner}, {settings}"
-                of = {n: {what: summary([run[n][what] for run in runs]) for what in runs[0][n]} for n in runs[0]}
+                of = {n: {what: summarise([run[n][what] for run in runs]) for what in runs[0][n]} for n in runs[0]}
                 results[key] = of
                 losses = [f"{of[str(n)]['loss']['mean']:+.2f}" for n in args.parts]
                 eight = of.get("8")
@@ -96,12 +96,14 @@ def main() -> None:
                 alone = "-" if eight is None else f"{eight['alone']['mean']:.2f}"
                 slowest = f"{max(each['seconds']['median'] for each in of.values()):.1f}"
                 rows.append((key, f"{first['whole']['mean']:.2f}", alone, *losses, slowest, verdict))
-                progress(str(rows[-1]))
-    write(args.out, {"results": results})
+                report_progress(str(rows[-1]))
+    write_results(args.out, {"results": results})
     title = (
         f"B = {BUDGET}, {args.shuffles} shuffles: test accuracy %; of n parts: that of the merged model minus that of one pass"
     )
-    show(title, ("set, learner, settings", "one pass", "of 1/8", *(f"n = {n}" for n in args.parts), "s", "8 within .5"), rows)
+    print_table(
+        title, ("set, learner, settings", "one pass", "of 1/8", *(f"n = {n}" for n in args.parts), "s", "8 within .5"), rows
+    )
 
 
 if __name__ == "__main__":

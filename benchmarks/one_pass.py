@@ -10,7 +10,19 @@ import argparse
 from typing import Any
 
 import numpy as np
-from common import PAPER, Split, accuracies, argument_parser, dict_rows, load, load_file, progress, show, summary, write
+from common import (
+    PAPER,
+    Split,
+    compute_accuracies,
+    load_file,
+    load_split,
+    make_parser,
+    print_table,
+    report_progress,
+    summarise,
+    to_dict_rows,
+    write_results,
+)
 from river import linear_model, preprocessing
 
 from streamsvm import BSGDClassifier
@@ -25,29 +37,31 @@ def one_pass(name: str, split: Split, seed: int, shift: float = 0.0, factor: flo
     """Test accuracies after one pass over the rows, shuffled; features moved and scaled, gamma adjusted."""
     setting = PAPER[name]
     n, features = split.X.shape
-    X, y = split.shuffled(np.random.default_rng(seed))
-    model = BSGDClassifier(BUDGET, gamma=setting.gamma / factor**2, scaling=None, l2=setting.l2(n), max_features=features, seed=0)
+    X, y = split.shuffle_rows(np.random.default_rng(seed))
+    model = BSGDClassifier(
+        BUDGET, gamma=setting.gamma / factor**2, scaling=None, l2=setting.compute_l2(n), max_features=features, seed=0
+    )
     moved, scale = np.float32(shift), np.float32(factor)
     model.learn_many(X * scale + moved, y)
-    return accuracies(model, split.X_test * scale + moved, split.y_test)
+    return compute_accuracies(model, split.X_test * scale + moved, split.y_test)
 
 
 def shuffles(args: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name in args.sets:
-        split = load(name, args.data)
+        split = load_split(name, args.data)
         still: list[float] = []  # each shuffle is compared with itself
         for label, shift, factor in ((name, 0.0, 1.0), (f"{name} + 1000", 1000.0, 1.0), (f"{name} * 1000", 0.0, 1000.0)):
             moved = label != name
             runs = [one_pass(name, split, seed, shift, factor) for seed in range(max(args.shuffles, args.moved_shuffles))]
             shown = runs if moved else runs[: args.shuffles]
-            results[label] = {output: summary([run[output] for run in shown]) for output in shown[0]}
+            results[label] = {output: summarise([run[output] for run in shown]) for output in shown[0]}
             if moved:
-                changes = summary([run["auto"] - before for run, before in zip(runs, still, strict=True)])
+                changes = summarise([run["auto"] - before for run, before in zip(runs, still, strict=True)])
                 results[label]["change"] = {**changes, "standard error": changes["std"] / len(runs) ** 0.5}
             else:
                 still = [run["auto"] for run in runs]
-            progress(f"{label}: {results[label]['auto']['mean']:.2f} %")
+            report_progress(f"{label}: {results[label]['auto']['mean']:.2f} %")
     return results
 
 
@@ -70,13 +84,13 @@ def show_shuffles(args: argparse.Namespace, results: dict[str, Any]) -> None:
         rows.append((label, *cells, verdict))
     counts = f"{args.shuffles} shuffles ({max(args.shuffles, args.moved_shuffles)} where features are moved)"
     title = f"One pass, B = {BUDGET}, {counts}: test accuracy %, mean ± std / min"
-    show(title, ("set", "default", "last iterate", "average", "met"), rows)
+    print_table(title, ("set", "default", "last iterate", "average", "met"), rows)
 
 
 def drifting(args: argparse.Namespace) -> dict[str, Any]:
     """Prequential accuracy on elec2, standardised as it comes; whole stream and first 20,000 rows."""
     arrays = load_file("elec2", args.data)
-    rows, labels = dict_rows(arrays["X"]), (arrays["y"] > 0).tolist()
+    rows, labels = to_dict_rows(arrays["X"]), (arrays["y"] > 0).tolist()
     repeated = np.array(labels[1:]) == np.array(labels[:-1])
     results: dict[str, Any] = {"predict the last label": rates(np.concatenate(([not labels[0]], repeated)))}
     river_models = {
@@ -92,7 +106,7 @@ def drifting(args: argparse.Namespace) -> dict[str, Any]:
             right[i] = bool(model.predict_one(z)) == y
             model.learn_one(z, y)
         results[name] = rates(right)
-        progress(f"elec2, {name}: {results[name]['all']:.2f} %")
+        report_progress(f"elec2, {name}: {results[name]['all']:.2f} %")
     for schedule in args.schedules:
         for l2 in args.l2:
             scaler = preprocessing.StandardScaler()
@@ -112,7 +126,7 @@ def drifting(args: argparse.Namespace) -> dict[str, Any]:
                 ours.learn_one(z, y)
             name = f"BSGDClassifier {schedule}, l2 = {l2:g}"
             results[name] = {output: rates(right) for output, right in outputs.items()}
-            progress(f"elec2, {name}: {results[name]['auto']['all']:.2f} %")
+            report_progress(f"elec2, {name}: {results[name]['auto']['all']:.2f} %")
     return results
 
 
@@ -127,11 +141,11 @@ def show_drifting(results: dict[str, Any]) -> None:
         cells = [f"{rate['all']:.2f} / {rate['first 20,000']:.2f}" for rate in outputs]
         rows.append((name, *cells, *["-"] * (3 - len(cells))))
     title = f"elec2 in file order, prequential accuracy %, whole stream / first 20,000 rows; B = {BUDGET}"
-    show(title, ("", "default", "last iterate", "average"), rows)
+    print_table(title, ("", "default", "last iterate", "average"), rows)
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "one_pass")
+    parser = make_parser(__doc__, "one_pass")
     parser.add_argument("--sets", nargs="*", choices=PAPER, default=list(PAPER))
     parser.add_argument("--shuffles", type=int, default=10)
     parser.add_argument("--moved-shuffles", type=int, default=40, help="of the sets whose features are moved or scaled")
@@ -147,7 +161,7 @@ def main() -> None:
         show_shuffles(args, results["shuffles"])
     if "elec2" in results:
         show_drifting(results["elec2"])
-    write(args.out, results)
+    write_results(args.out, results)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import PAPER, Split, accuracies, argument_parser, load, progress, show, summary, write
+from common import (
+    PAPER,
+    Split,
+    compute_accuracies,
+    load_split,
+    make_parser,
+    print_table,
+    report_progress,
+    summarise,
+    write_results,
+)
 from river import datasets, linear_model, multiclass, preprocessing, tree
 
 from streamsvm import BSCAClassifier, BSGDClassifier
@@ -34,14 +44,14 @@ def _fixed(setting: Any, features: int) -> dict[str, Any]:
 #: chosen once, for both sets. Those that remove no support vector are averaged; the table has their last iterates too.
 METHODS: dict[str, Callable[[str, int, dict[str, Any], int], Any]] = {
     "Perceptron": lambda _, n, fixed, __: KernelPerceptron(n, averaging=2000, **fixed),
-    "OGD": lambda name, n, fixed, _: KernelOGD(n, averaging=2000, eta0=0.5, l2=PAPER[name].l2(n), **fixed),
+    "OGD": lambda name, n, fixed, _: KernelOGD(n, averaging=2000, eta0=0.5, l2=PAPER[name].compute_l2(n), **fixed),
     "RBP": lambda _, __, fixed, seed: RBP(BUDGET, seed=seed, **fixed),
     "Forgetron": lambda _, __, fixed, ___: Forgetron(BUDGET, **fixed),
     "Projectron": lambda _, __, fixed, ___: Projectron(BUDGET, averaging=2000, eta=0.05, **fixed),
     "Projectron++": lambda _, __, fixed, ___: ProjectronPP(BUDGET, averaging=2000, eta=0.05, **fixed),
     "BPA-S": lambda _, __, fixed, ___: BPAS(BUDGET, C=0.5, **fixed),
     "BOGD": lambda _, __, fixed, seed: BOGD(BUDGET, eta0=0.1, l2=0.01, seed=seed, **fixed),
-    "BSGD": lambda name, n, fixed, _: BSGDClassifier(BUDGET, l2=PAPER[name].l2(n), max_classes=2, **fixed),
+    "BSGD": lambda name, n, fixed, _: BSGDClassifier(BUDGET, l2=PAPER[name].compute_l2(n), max_classes=2, **fixed),
     "FOGD": lambda name, _, fixed, seed: FOGD(FREQUENCIES[name], eta0=0.5, seed=seed, **fixed),
     "NOGD": lambda _, __, fixed, ___: NOGD(BUDGET, eta0=0.1, **fixed),
     "BSCA, the paper's": lambda name, _, fixed, __: BSCAClassifier(
@@ -100,16 +110,16 @@ TARGETS = {
 
 def one_pass(model: Any, split: Split, seed: int) -> dict[str, float]:
     """One pass over the rows, shuffled; what is timed is inside ``learn_many``."""
-    X, y = split.shuffled(np.random.default_rng(seed))
+    X, y = split.shuffle_rows(np.random.default_rng(seed))
     start = time.perf_counter()
     model.learn_many(X, y)
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "us": 1e6 * seconds / len(y), **accuracies(model, split.X_test, split.y_test)}
+    return {"seconds": seconds, "us": 1e6 * seconds / len(y), **compute_accuracies(model, split.X_test, split.y_test)}
 
 
 def run_method(job: tuple[str, str, int, Path | None]) -> dict[str, Any]:
     name, method, seed, data = job
-    split = load(name, data)
+    split = load_split(name, data)
     model = METHODS[method](name, len(split.y), _fixed(PAPER[name], split.X.shape[1]), seed)
     return {"set": name, "method": method, "seed": seed, **one_pass(model, split, seed)}
 
@@ -122,8 +132,8 @@ def measure_table(args: argparse.Namespace) -> list[dict[str, Any]]:
     with multiprocessing.Pool(args.processes) as pool:
         for i, run in enumerate(pool.imap(run_method, jobs)):
             runs.append(run)
-            write(args.out, {"table": runs})  # what there is, should the rest be too long to wait for
-            progress(f"table {i + 1}/{len(jobs)}: {run['set']} {run['method']} {run['auto']:.2f} % {run['seconds']:.1f} s")
+            write_results(args.out, {"table": runs})  # what there is, should the rest be too long to wait for
+            report_progress(f"table {i + 1}/{len(jobs)}: {run['set']} {run['method']} {run['auto']:.2f} % {run['seconds']:.1f} s")
     return runs
 
 
@@ -133,7 +143,7 @@ def show_table(runs: list[dict[str, Any]]) -> None:
         for method, expected in paper.items():
             chosen = [run for run in runs if (run["set"], run["method"]) == (name, method)]
             if chosen:
-                ours, last, seconds = (summary([run[field] for run in chosen]) for field in ("auto", "last", "seconds"))
+                ours, last, seconds = (summarise([run[field] for run in chosen]) for field in ("auto", "last", "seconds"))
                 rows.append(
                     (
                         name,
@@ -147,7 +157,7 @@ def show_table(runs: list[dict[str, Any]]) -> None:
                         "yes" if ours["mean"] >= expected - MARGIN else "NO",
                     )
                 )
-    show(
+    print_table(
         "One pass, B = 500: table 2 of Qaadan et al. (2019)",
         (
             "set",
@@ -170,19 +180,19 @@ def measure_bsca(args: argparse.Namespace) -> dict[str, Any]:
     for model in (BSCAClassifier(2, max_classes=2), BSCAClassifier(2, max_classes=2, replay=2), BSGDClassifier(2, max_classes=2)):
         model.learn_many(np.eye(4, dtype=np.float32), [0, 1, 0, 1])  # compiled before any time is taken
     for name, C in OWN_C.items():
-        split = load(name, args.data)
+        split = load_split(name, args.data)
         fixed = {**_fixed(PAPER[name], split.X.shape[1]), "max_classes": 2, "seed": 0}
         found: dict[str, list[dict[str, float]]] = {"own C": [], "default": [], "BSGD": [], "replay": []}
         for seed in range(args.seeds):
             found["own C"].append(one_pass(BSCAClassifier(BUDGET, C=C, **fixed), split, seed))
             found["default"].append(one_pass(BSCAClassifier(BUDGET, **fixed), split, seed) if C != 1.0 else found["own C"][-1])
             found["replay"].append(one_pass(BSCAClassifier(BUDGET, C=REPLAY_C[name], **REPLAY, **fixed), split, seed))
-            found["BSGD"].append(one_pass(BSGDClassifier(BUDGET, l2=PAPER[name].l2(len(split.y)), **fixed), split, seed))
+            found["BSGD"].append(one_pass(BSGDClassifier(BUDGET, l2=PAPER[name].compute_l2(len(split.y)), **fixed), split, seed))
         results[name] = {
             "C": C,
-            **{key: {field: summary([run[field] for run in runs]) for field in runs[0]} for key, runs in found.items()},
+            **{key: {field: summarise([run[field] for run in runs]) for field in runs[0]} for key, runs in found.items()},
         }
-        progress(f"bsca: {name} {results[name]['own C']['auto']['mean']:.2f} %")
+        report_progress(f"bsca: {name} {results[name]['own C']['auto']['mean']:.2f} %")
     return results
 
 
@@ -208,7 +218,7 @@ def show_bsca(results: dict[str, Any]) -> None:
                 f"{ratio:.2f}x {'yes' if ratio <= times else 'NO'} (<= {times})",
             )
         )
-    show(
+    print_table(
         "BSCA after one pass, B = 500, the paper's gamma: test accuracy %, mean ± std",
         (
             "set",
@@ -256,7 +266,7 @@ def measure_classes(args: argparse.Namespace) -> dict[str, Any]:
                 model.learn_one(x, y)
             us = 1e6 * (time.perf_counter() - start) / len(rows)
             results.setdefault(name, {})[label] = {"accuracy": 100.0 * right / len(rows), "us": us}
-            progress(f"classes: {name}, {label} {100.0 * right / len(rows):.2f} %")
+            report_progress(f"classes: {name}, {label} {100.0 * right / len(rows):.2f} %")
     rng = np.random.default_rng(0)
     place = rng.integers(40, size=30_000)  # 40 clouds of rows with 22 features, 20 of each of two classes or 4 of each of ten
     X = (rng.normal(size=(40, 22))[place] * 1.2 + rng.normal(size=(30_000, 22))).astype(np.float32)
@@ -269,7 +279,7 @@ def measure_classes(args: argparse.Namespace) -> dict[str, Any]:
             start = time.perf_counter()
             model.learn_many(X[10_000:], place[10_000:] % classes)
             seconds.append(1e6 * (time.perf_counter() - start) / 20_000)
-        costs[str(classes)] = {"us": summary(seconds), "bytes": model.nbytes}
+        costs[str(classes)] = {"us": summarise(seconds), "bytes": model.nbytes}
     return {"streams": results, "costs": costs}
 
 
@@ -287,10 +297,10 @@ def show_classes(results: dict[str, Any]) -> None:
         for name, learners in results["streams"].items()
         for label, found in learners.items()
     ]
-    show("Several classes, prequential, B = 500", ("stream", "model", "accuracy %", "us a row"), rows)
+    print_table("Several classes, prequential, B = 500", ("stream", "model", "accuracy %", "us a row"), rows)
     costs = results["costs"]
     two, ten = costs["2"], costs["10"]
-    show(
+    print_table(
         "Ten classes over two, B = 500, 22 features",
         ("", "two", "ten", "ratio"),
         [
@@ -320,12 +330,12 @@ def measure_inverse(_: argparse.Namespace) -> dict[str, float]:
             K = np.exp(-0.5 * ((S[:, None] - S[None]) ** 2).sum(axis=2))
             inverse = model._store.views.gram[: len(S), : len(S)]
             found[f"{block * 10_000:,}"] = float(np.abs(K @ inverse - np.eye(len(S))).max())
-            progress(f"inverse: {block * 10_000:,} rows {found[f'{block * 10_000:,}']:.1e}")
+            report_progress(f"inverse: {block * 10_000:,} rows {found[f'{block * 10_000:,}']:.1e}")
     return found
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "online_family")
+    parser = make_parser(__doc__, "online_family")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="of the table")
     parser.add_argument("--seeds", type=int, default=10, help="orders of the rows")
@@ -343,8 +353,8 @@ def main() -> None:
         show_classes(results["classes"])
     if "inverse" in args.parts:
         results["inverse"] = measure_inverse(args)
-        show("Projectron: residual of its inverse", ("rows", "largest |K K^-1 - I|"), list(results["inverse"].items()))
-    write(args.out, results)
+        print_table("Projectron: residual of its inverse", ("rows", "largest |K K^-1 - I|"), list(results["inverse"].items()))
+    write_results(args.out, results)
 
 
 if __name__ == "__main__":

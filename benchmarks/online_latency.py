@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from common import PAPER, Split, argument_parser, dict_rows, load, progress, show, summary, write
+from common import PAPER, Split, load_split, make_parser, print_table, report_progress, summarise, to_dict_rows, write_results
 from river import feature_extraction, linear_model, tree
 
 from streamsvm import BSGDClassifier
@@ -53,7 +53,7 @@ Row = tuple[dict[str, float], bool]
 def model_of(split: Split) -> BSGDClassifier:
     setting = PAPER["ijcnn1"]
     n, features = split.X.shape
-    return BSGDClassifier(BUDGET, gamma=setting.gamma, scaling=None, l2=setting.l2(n), max_features=features, seed=0)
+    return BSGDClassifier(BUDGET, gamma=setting.gamma, scaling=None, l2=setting.compute_l2(n), max_features=features, seed=0)
 
 
 # One row at a time ----------------------------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ def predict_and_learn(model: Any, rows: list[Row]) -> float:
     return (time.process_time() - start) / len(rows) * 1e6
 
 
-def against_river(split: Split, repeats: int) -> dict[str, dict[str, float]]:
-    rows: list[Row] = list(zip(dict_rows(split.X), split.y.tolist(), strict=True))
+def compare_with_river(split: Split, repeats: int) -> dict[str, dict[str, float]]:
+    rows: list[Row] = list(zip(to_dict_rows(split.X), split.y.tolist(), strict=True))
     ours = model_of(split)
     ours.learn_many(dict_frame(rows), split.y)
     if ours.n_support != BUDGET:
@@ -87,13 +87,13 @@ def against_river(split: Split, repeats: int) -> dict[str, dict[str, float]]:
     times: dict[str, list[float]] = {name: [] for name in models}
     for name, (model, n) in models.items():
         predict_and_learn(model, rows[: min(n, 2_000)])
-        progress(f"warm: {name}")
+        report_progress(f"warm: {name}")
     for repeat in range(repeats):
         for name, (model, n) in models.items():
             first = repeat * n % (len(rows) - n)
             times[name].append(predict_and_learn(model, rows[first : first + n]))
-        progress(f"one row at a time: {repeat + 1}/{repeats}")
-    return {name: summary(values) for name, values in times.items()}
+        report_progress(f"one row at a time: {repeat + 1}/{repeats}")
+    return {name: summarise(values) for name, values in times.items()}
 
 
 def dict_frame(rows: list[Row]) -> Any:
@@ -167,10 +167,10 @@ def against_numpy(split: Split, repeats: int, n: int = 10_000) -> dict[str, Any]
             for x in X[: n // 5]:
                 margin(x)
             times[name].append((time.perf_counter() - start) / (n // 5) * 1e6)
-        progress(f"many rows: {repeat + 1}/{repeats}")
+        report_progress(f"many rows: {repeat + 1}/{repeats}")
     learn = times.pop("learn_many")
-    ways_summary = {name: summary(values) for name, values in times.items()}
-    return {"learn_many": summary(learn), "numpy": ways_summary}
+    ways_summary = {name: summarise(values) for name, values in times.items()}
+    return {"learn_many": summarise(learn), "numpy": ways_summary}
 
 
 # Start-up and memory ----------------------------------------------------------------------
@@ -189,8 +189,8 @@ def start_up(repeats: int) -> dict[str, Any]:
                 )
                 result = {"whole process": time.perf_counter() - start, **json.loads(output.stdout)}
                 found["cold" if run == 0 else "warm"].append(result)
-                progress(f"start-up: {'cold' if run == 0 else 'warm'} {result['import to first prediction']:.2f} s")
-    return {kind: {key: summary([run[key] for run in runs]) for key in runs[0]} for kind, runs in found.items()}
+                report_progress(f"start-up: {'cold' if run == 0 else 'warm'} {result['import to first prediction']:.2f} s")
+    return {kind: {key: summarise([run[key] for run in runs]) for key in runs[0]} for kind, runs in found.items()}
 
 
 def spread(values: dict[str, float], digits: int = 2) -> tuple[str, str, str]:
@@ -216,14 +216,14 @@ def report(results: dict[str, Any]) -> None:
         best = min(values["median"] for values in many["numpy"].values())
         rows.append(("  the best of these", "", f"{best:.2f}", "", f"{best / ours:.2f}x"))
     if rows:
-        show("Microseconds a row", ("", "min", "median", "max", "over ours"), rows)
+        print_table("Microseconds a row", ("", "min", "median", "max", "over ours"), rows)
     if "start_up" in results:
         rows = []
         for kind, laps in results["start_up"].items():
             for name, values in laps.items():
                 if name not in ("resident", "interpreter", "nbytes"):
                     rows.append((f"{kind}: {name}", *spread(values)))
-        show("Start-up, seconds (cold: nothing compiled yet)", ("", "min", "median", "max"), rows)
+        print_table("Start-up, seconds (cold: nothing compiled yet)", ("", "min", "median", "max"), rows)
         warm = results["start_up"]["warm"]
         rows = [
             (f"model, nbytes (B = {BUDGET}, 256 features)", f"{warm['nbytes']['median'] / 1e6:.2f}"),
@@ -232,11 +232,11 @@ def report(results: dict[str, Any]) -> None:
             ("the same, all compiled in this process", f"{results['start_up']['cold']['resident']['median'] / 1e6:.1f}"),
             (f"model, nbytes (B = {BUDGET}, 22 features)", f"{BSGDClassifier(BUDGET, max_features=22).nbytes / 1e6:.3f}"),
         ]
-        show("Memory, MB", ("", "MB"), rows)
+        print_table("Memory, MB", ("", "MB"), rows)
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "online_latency")
+    parser = make_parser(__doc__, "online_latency")
     parser.add_argument(
         "--parts", nargs="+", choices=("one_row", "many_rows", "start_up"), default=["one_row", "many_rows", "start_up"]
     )
@@ -244,15 +244,15 @@ def main() -> None:
     args: argparse.Namespace = parser.parse_args()
     results: dict[str, Any] = {}
     if {"one_row", "many_rows"} & set(args.parts):
-        split = load("ijcnn1", args.data)
+        split = load_split("ijcnn1", args.data)
     if "one_row" in args.parts:
-        results["one_row"] = against_river(split, args.repeats)
+        results["one_row"] = compare_with_river(split, args.repeats)
     if "many_rows" in args.parts:
         results["many_rows"] = against_numpy(split, args.repeats)
     if "start_up" in args.parts:
         results["start_up"] = start_up(args.repeats)
     report(results)
-    write(args.out, results)
+    write_results(args.out, results)
 
 
 if __name__ == "__main__":

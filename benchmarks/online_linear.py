@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, load_file, progress, show, summary, write
+from common import load_file, make_parser, print_table, report_progress, summarise, write_results
 from river import linear_model
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
@@ -85,8 +85,8 @@ def one_set(name: str, args: argparse.Namespace) -> dict[str, Any]:
     for title, make in MODELS.items():
         learned(make(), rows[:50])  # compiles
         runs = [learned(make(), rows) for _ in range(args.repeats)]
-        found["models"][title] = {"accuracy": runs[0][0], "microseconds": summary([of[1] for of in runs])}
-        progress(f"{name}: {title}")
+        found["models"][title] = {"accuracy": runs[0][0], "microseconds": summarise([of[1] for of in runs])}
+        report_progress(f"{name}: {title}")
     fitted = OutOfCoreLinearSVC(max_iter=200).fit(X[:half], y[:half])
     found["second half"] = {
         "fitted": 100.0 * fitted.score(X[half:], y[half:]),
@@ -109,22 +109,22 @@ def print_sets(results: dict[str, Any]) -> None:
             cells += [f"{of['accuracy']:.2f}", f"{of['microseconds']['median']:.1f}"]
         rows.append((title, *cells))
     columns = [text for name in sets for text in (f"{name} ({results[name]['features of a row']:.0f} a row)", "us")]
-    show("Percent right, and microseconds to predict and learn a row", ("model", *columns), rows)
+    print_table("Percent right, and microseconds to predict and learn a row", ("model", *columns), rows)
     kinds = list(next(iter(results.values()))["second half"])
     rows = [(name, *(f"{results[name]['second half'][kind]:.2f}" for kind in kinds)) for name in sets]
-    show("Percent right of the second half, by a machine fitted to the first", ("set", *kinds), rows)
+    print_table("Percent right of the second half, by a machine fitted to the first", ("set", *kinds), rows)
 
 
 def main() -> None:
     """Run it."""
-    parser = argument_parser(__doc__, "online_linear")
+    parser = make_parser(__doc__, "online_linear")
     parser.add_argument("--sets", default=",".join(SETS), help="comma-separated names of data sets")
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     results = {name: one_set(name, args) for name in args.sets.split(",")}
     print_sets(results)
-    write(args.out, {"sets": results})
+    write_results(args.out, {"sets": results})
 
 
 if __name__ == "__main__":

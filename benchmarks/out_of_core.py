@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, load_file, progress, resident_bytes, show, summary, write
+from common import load_file, make_parser, print_table, read_resident_bytes, report_progress, summarise, write_results
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from sklearn.exceptions import ConvergenceWarning
@@ -59,7 +59,7 @@ def timed(work: Callable[[], Any], repeats: int) -> tuple[Any, dict[str, float]]
         start = time.process_time()
         found = work()
         seconds.append(time.process_time() - start)
-    return found, summary(seconds)
+    return found, summarise(seconds)
 
 
 def objective(model: Any, X: Any, y: np.ndarray, C: float) -> float:
@@ -108,7 +108,7 @@ def one_set(name: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]
             "passes": own.n_iter_,
             "history": [one._asdict() for one in own.history_],
         }
-        progress(f"{name}, C = {C:g}")
+        report_progress(f"{name}, C = {C:g}")
     hardest, one = timed(lambda: own_model.set_params(C=float(GRID[-1])).fit_file(blocks), args.repeats)
     _, path = timed(lambda: own_model.fit_file_path(blocks, GRID.tolist()), args.repeats)
     found["grid"] = {"one": one, "path": path, "passes of one": hardest.n_iter_}
@@ -137,7 +137,7 @@ def write_large(path: Path, rows: int) -> None:
             X = sparse.csr_array((values.ravel(), indices.ravel(), np.arange(0, n * VALUES + 1, VALUES)), (n, FEATURES))
             writer.add(X, (X @ weights + 0.3 * rng.normal(size=n) > 0.0).astype(float))
             if begin % (20 * CHUNK) == 0:
-                progress(f"large: {begin + n:,} rows written")
+                report_progress(f"large: {begin + n:,} rows written")
 
 
 def large_fit(path: str, limit: float) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def large_fit(path: str, limit: float) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     OutOfCoreLinearSVC(memory_limit=2**20).fit(sparse.csr_array(rng.random((50, 5)) < 0.5, dtype=float), np.arange(50) % 2)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = resident_bytes()
+    before = read_resident_bytes()
     start, wall = time.process_time(), time.perf_counter()
     model = OutOfCoreLinearSVC(memory_limit=limit).fit_file(path)
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -196,7 +196,7 @@ def large(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"rows": args.rows, "bytes": path.stat().st_size, "written": time.process_time() - start, "fits": {}}
     for share in SHARES:
         found["fits"][str(share)] = _apart(f"large_fit({str(path)!r}, {found['bytes'] / share})")
-        progress(f"large: limit of 1/{share}")
+        report_progress(f"large: limit of 1/{share}")
     found["LinearSVC"] = _apart(f"large_fit_in_memory({str(path)!r})")
     return found
 
@@ -235,7 +235,7 @@ def print_sets(results: dict[str, Any]) -> None:
             )
         one, path = (r["grid"][key]["median"] for key in ("one", "path"))
         grids.append((name, f"{one:.3f}", f"{path:.3f}", f"{path / one:.2f}"))
-    show(
+    print_table(
         "Hinge loss, CPU seconds; the limit of memory is a tenth of the rows. LinearSVC and SGD learn in memory",
         (
             *(
@@ -251,7 +251,7 @@ def print_sets(results: dict[str, Any]) -> None:
         ),
         rows,
     )
-    show(f"{len(GRID)} values of C from 0.01 to 10 beside C = 10 alone", ("set", "one", "ten", "ten / one"), grids)
+    print_table(f"{len(GRID)} values of C from 0.01 to 10 beside C = 10 alone", ("set", "one", "ten", "ten / one"), grids)
 
 
 def print_large(results: dict[str, Any]) -> None:
@@ -275,7 +275,7 @@ def print_large(results: dict[str, Any]) -> None:
     theirs = results["LinearSVC"]
     in_memory = ("LinearSVC", "", f"{theirs['peak'] / 2**20:.0f} MB", "", f"{theirs['seconds']:.0f}", *6 * [""])
     rows.append(in_memory)
-    show(
+    print_table(
         f"{results['rows']:,} rows, {results['bytes'] / 2**30:.2f} GB",
         (
             "limit",
@@ -326,7 +326,7 @@ def plot(path: Path, results: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run it."""
-    parser = argument_parser(__doc__, "out_of_core")
+    parser = make_parser(__doc__, "out_of_core")
     parser.add_argument("--sets", default=",".join(SETS), help="comma-separated names of data sets")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the large set; 0: without it")
@@ -342,7 +342,7 @@ def main() -> None:
         if args.rows:
             results["large"] = large(args, Path(folder))
             print_large(results["large"])
-    write(args.out, results)
+    write_results(args.out, results)
     if results["sets"]:
         plot(args.out, results)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import argument_parser, progress, show, write
+from common import make_parser, print_table, report_progress, write_results
 from river import base
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
@@ -236,7 +236,7 @@ def measured(case: Case, rows: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "parity")
+    parser = make_parser(__doc__, "parity")
     parser.add_argument("--rows", type=int, default=5000, help="to learn, and others to predict")
     names = list(dict.fromkeys(case.name for case in cases()))
     parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names, help="of learners and machines")
@@ -245,18 +245,18 @@ def main() -> None:
     for case in cases():
         if case.name in args.models:
             results.append(measured(case, args.rows))
-            progress(_name(results[-1]))
+            report_progress(_name(results[-1]))
     _show(results)
-    write(args.out, {"models": results})
+    write_results(args.out, {"models": results})
 
 
 def _show(results: list[dict[str, Any]]) -> None:
     names = list(forms())
     cells = [[_name(row), *(_cell(row["forms"].get(name)) for name in names)] for row in results]
-    show("Labels that differ, and the largest difference of a decision value, in deviations of these", ["", *names], cells)
+    print_table("Labels that differ, and the largest difference of a decision value, in deviations of these", ["", *names], cells)
     heads = ["", "models", "labels", "of one model", "value: median", "largest", "of", "probability"]
     title = "By form: labels that differ, of all models and of the worst; the largest differences over all rows of a model"
-    show(title, heads, [_of_form(name, results) for name in names if any(name in row["forms"] for row in results)])
+    print_table(title, heads, [_of_form(name, results) for name in names if any(name in row["forms"] for row in results)])
     for reason in sorted({reason for row in results for reason in row["refused"].values()}):
         print(f"{'; '.join(_name(row) for row in results if reason in row['refused'].values())}: {reason}")
 

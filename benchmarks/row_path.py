@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from get_common_state import argument_parser, dict_rows, progress, show, summary, write
+from common import make_parser, print_table, report_progress, summarise, to_dict_rows, write_results
 from numba import njit
 
 from streamsvm import BSGDClassifier
@@ -173,7 +173,7 @@ def microseconds(run: Callable[..., object], *args: Any) -> float:
 def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
     """Microseconds a row of each loop, in each of the repeats; and the share of rows that become support vectors."""
     X, labels = draw(0)
-    rows = list(zip(dict_rows(X), labels.tolist(), strict=True))
+    rows = list(zip(to_dict_rows(X), labels.tolist(), strict=True))
     model, merges = BSGDClassifier(BUDGET, scaling=None, max_features=FEATURES, seed=0), 0
     for i, (x, y) in enumerate(rows):
         model.learn_one(x, y)
@@ -197,7 +197,7 @@ def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
         times["merges a step"] = (models["_observe_and_step"].n_merges - merges) / (3 * CHUNK)
         if repeat:  # the first time compiles
             found.append(times)
-        progress(f"{repeat}/{repeats}")
+        report_progress(f"{repeat}/{repeats}")
     return found, share
 
 
@@ -247,11 +247,11 @@ PLACES = {
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "row_path")
+    parser = make_parser(__doc__, "row_path")
     parser.add_argument("--repeats", type=int, default=25)
     args = parser.parse_args()
     found, share = measure(args.repeats)
-    loops = {name: summary([times[name] for times in found]) for name in found[0]}
+    loops = {name: summarise([times[name] for times in found]) for name in found[0]}
     least, usual = (parts_of({name: values[kind] for name, values in loops.items()}) for kind in ("min", "median"))
     rows: list[tuple[object, ...]] = []
     for call in ("predict_one", "learn_one"):
@@ -259,13 +259,15 @@ def main() -> None:
             place, work = PLACES.get(part, ("", ""))
             name = f"  {part}" if part else call
             rows.append((name, place, work, f"{least[call][part]:.2f}", f"{value:.2f}"))
-    show(
+    print_table(
         f"Microseconds a row: BSGDClassifier({BUDGET}), full, unscaled, {FEATURES} features; each row is predicted, then learned",
         ("", "in streamsvm/", "", "by the least times", "by the medians"),
         rows,
     )
     print(f"{100.0 * share:.1f} % of the rows become support vectors, at {usual['event']['']:.2f} us each with the merge.")
-    write(args.out, {"budget": BUDGET, "features": FEATURES, "share": share, "least": least, "medians": usual, "loops": loops})
+    write_results(
+        args.out, {"budget": BUDGET, "features": FEATURES, "share": share, "least": least, "medians": usual, "loops": loops}
+    )
 
 
 if __name__ == "__main__":

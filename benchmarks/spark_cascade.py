@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import PAPER, argument_parser, load, progress, show, write
+from common import PAPER, load_split, make_parser, print_table, report_progress, write_results
 from pyspark.sql import DataFrame, SparkSession
 from sklearn.exceptions import ConvergenceWarning
-from spark_common import session, write_parquet
+from spark_common import start_session, write_parquet
 
 from streamsvm.batch import CSMOClassifier
 from streamsvm_spark import CascadeSVC
@@ -112,7 +112,7 @@ def measure(case: Case, spark: SparkSession, folder: Path, args: argparse.Namesp
     if case.rows:
         X, y = mixture(case.rows)
     else:
-        split = load(case.name, args.data)
+        split = load_split(case.name, args.data)
         X, y = split.X, split.y
     order = np.argsort(y, kind="stable") if args.sorted else np.random.default_rng(0).permutation(len(y))
     X, y = X[order], y[order]
@@ -147,7 +147,7 @@ def measure(case: Case, spark: SparkSession, folder: Path, args: argparse.Namesp
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "spark_cascade")
+    parser = make_parser(__doc__, "spark_cascade")
     parser.add_argument("--sets", nargs="*", choices=sorted({case.name for case in CASES}))
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--cores", type=int, default=2)
@@ -160,7 +160,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         # Each file is a partition.
-        spark = session(Path(folder), args.cores, driver_memory="3g", sql_files_openCostInBytes=str(2**27))
+        spark = start_session(Path(folder), args.cores, driver_memory="3g", sql_files_openCostInBytes=str(2**27))
         rng = np.random.default_rng(0)
         X = rng.normal(size=(400, 3)).astype(np.float32)
         CascadeSVC().fit(framed(spark, Path(folder, "few"), X, X[:, 0] * X[:, 1] > 0.0, args.partitions))
@@ -171,11 +171,13 @@ def main() -> None:
             found = measure(case, spark, Path(folder, str(number)), args)
             label = f"{case.name} {found['rows']:,}, {case.C:g}, {case.gamma:.3g}"
             results[label] = found
-            progress(f"{label}: {found['seconds']}")
-            write(args.out, {"partitions": args.partitions, "cores": args.cores, "sorted": args.sorted, "results": results})
+            report_progress(f"{label}: {found['seconds']}")
+            write_results(
+                args.out, {"partitions": args.partitions, "cores": args.cores, "sorted": args.sorted, "results": results}
+            )
         spark.stop()
     mega = 2**20
-    show(
+    print_table(
         f"{args.partitions} partitions on {args.cores} cores, rows {'sorted by class' if args.sorted else 'shuffled'}",
         COLUMNS,
         [

@@ -15,7 +15,7 @@ from pyarrow import parquet
 FEATURES = 20  # of made-up rows
 
 
-def session(folder: Path, cores: int, **options: str) -> Any:
+def start_session(folder: Path, cores: int, **options: str) -> Any:
     """A session of Spark on this machine; options have names such as ``driver_memory``."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - some parts of the benchmarks need none
 
@@ -35,7 +35,7 @@ def session(folder: Path, cores: int, **options: str) -> Any:
     return spark
 
 
-def random_rows(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_rows(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """X float32 [n, 20], and labels by a function that is not linear, bool [n]."""
     X = rng.normal(size=(rows, FEATURES)).astype(np.float32)
     return X, X[:, 0] * X[:, 1] + 0.5 * X[:, 2] > 0

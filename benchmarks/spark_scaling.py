@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from common import Split, argument_parser, load, progress, show, write
+from common import Split, load_split, make_parser, print_table, report_progress, write_results
 from pyarrow import parquet
-from spark_common import FEATURES, random_rows, session, write_parquet
+from spark_common import FEATURES, draw_rows, start_session, write_parquet
 
 from streamsvm import BSCAClassifier
 from streamsvm.files.model_file import serialize_parts
@@ -72,7 +72,7 @@ class Parts(NamedTuple):
 
 def accuracy_by_parts(split: Split, budget: int, parts: tuple[int, ...], seed: int) -> dict[str, dict[str, float]]:
     """Test accuracies of one and two rounds for numbers of parts; seconds of the merge, and bytes that go to the driver."""
-    X, y = split.shuffled(np.random.default_rng(seed))
+    X, y = split.shuffle_rows(np.random.default_rng(seed))
     found = {}
     for n in parts:
         each = Parts.of(X, y, n, budget)
@@ -99,18 +99,20 @@ def run_accuracy(args: Any) -> dict[str, Any]:
     results: dict[str, Any] = {}
     Parts.of(np.eye(4, dtype=np.float32), np.arange(4) % 2 > 0, 2, 2).merged()  # compiled
     for name in args.sets:
-        split = load(name, args.data)
+        split = load_split(name, args.data)
         runs = [accuracy_by_parts(split, args.budget, tuple(args.parts), seed) for seed in range(args.shuffles)]
         results[name] = {
             n: {key: float(np.mean([run[n][key] for run in runs])) for key in runs[0][n]} | {"runs": [run[n] for run in runs]}
             for n in runs[0]
         }
-        progress(f"{name}: {results[name]}")
+        report_progress(f"{name}: {results[name]}")
     of_one = {name: results[name].get("1", {}).get("one", np.nan) for name in results}
     for rounds in ("one", "two"):
         rows = [(n, *(f"{results[name][n][rounds] - of_one[name]:+.2f}" for name in results)) for n in map(str, args.parts)]
         first = ("one pass", *(f"{of_one[name]:.2f}" for name in results))
-        show(f"Test accuracy after {rounds} round(s), less that of one pass over all rows", ("parts", *results), [first, *rows])
+        print_table(
+            f"Test accuracy after {rounds} round(s), less that of one pass over all rows", ("parts", *results), [first, *rows]
+        )
     rows = [
         (
             n,
@@ -120,7 +122,7 @@ def run_accuracy(args: Any) -> dict[str, Any]:
         )
         for n in map(str, args.parts)
     ]
-    show("Of the set that needs most", ("parts", "merge, s", "models, MiB", "sums of a second round, MiB"), rows)
+    print_table("Of the set that needs most", ("parts", "merge, s", "models, MiB", "sums of a second round, MiB"), rows)
     return results
 
 
@@ -129,19 +131,19 @@ def run_weights(args: Any) -> dict[str, Any]:
     found: dict[str, dict[str, float]] = {}
     kept = merging._ROW_WEIGHT
     for name in args.sets:
-        split = load(name, args.data)
+        split = load_split(name, args.data)
         runs: dict[str, list[float]] = {}
         for seed in range(args.shuffles):
-            X, y = split.shuffled(np.random.default_rng(seed))
+            X, y = split.shuffle_rows(np.random.default_rng(seed))
             for n in (2, 8, 64):
                 each = Parts.of(X, y, n, args.budget)
                 for weight in WEIGHTS:
                     merging._ROW_WEIGHT = weight
                     runs.setdefault(f"{weight:g}", []).append(accuracy_of(each.merged(), split))
         found[name] = {weight: float(np.mean(values)) for weight, values in runs.items()}
-        progress(f"{name}: {found[name]}")
+        report_progress(f"{name}: {found[name]}")
     merging._ROW_WEIGHT = kept
-    show(
+    print_table(
         "Test accuracy by the weight of a row in the merge, mean of 2, 8 and 64 parts",
         ("weight", *found),
         [(weight, *(f"{found[name][weight]:.2f}" for name in found)) for weight in next(iter(found.values()))],
@@ -152,7 +154,7 @@ def run_weights(args: Any) -> dict[str, Any]:
         chosen = max(means, key=lambda weight: float(means[weight]))
         others = [found[name][chosen] - max(found[name].values()) for name in used_on]
         rows.append((", ".join(chosen_on), chosen, f"{np.mean(others):+.2f}", f"{min(others):+.2f}"))
-    show("Chosen on half of the sets", ("on", "weight", "the others, from their best: mean", "worst"), rows)
+    print_table("Chosen on half of the sets", ("on", "weight", "the others, from their best: mean", "worst"), rows)
     return found
 
 
@@ -160,7 +162,7 @@ def write_rows(folder: Path, rows: int) -> None:
     """Write made-up rows to Parquet files."""
     rng, each = np.random.default_rng(0), rows // FILES
     for i in range(FILES):
-        groups = (random_rows(rng, min(250_000, each - start)) for start in range(0, each, 250_000))
+        groups = (draw_rows(rng, min(250_000, each - start)) for start in range(0, each, 250_000))
         write_parquet(folder / f"{i:04d}.parquet", groups)
 
 
@@ -215,13 +217,13 @@ def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
 
     from streamsvm_spark import BudgetedSVMClassifier  # noqa: PLC0415
 
-    X_test, y_test = random_rows(np.random.default_rng(1), 100_000)
+    X_test, y_test = draw_rows(np.random.default_rng(1), 100_000)
     y_test = y_test.astype(np.float64)
     found: dict[str, Any] = {}
 
     def note(name: str, seconds: float, accuracy: float, memory: dict[str, float]) -> None:
         found[name] = {"seconds": seconds, "rows_per_second": args.rows / seconds, "accuracy": 100.0 * accuracy, **memory}
-        progress(f"{name}: {found[name]}")
+        report_progress(f"{name}: {found[name]}")
 
     BSCAClassifier(10, max_features=FEATURES).learn_many(X_test[:10], y_test[:10])  # compiled
     alone = BSCAClassifier(args.budget, max_features=FEATURES, seed=0)
@@ -258,7 +260,7 @@ def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
             (name, f"{of['seconds']:.1f}", f"{of['rows_per_second']:,.0f}", f"{times:.2f}", f"{of['accuracy']:.2f}", *memory)
         )
     columns = ("fit", "s", "rows/s", "of one core", "accuracy %", "driver, MiB", "Java, MiB", "workers, MiB")
-    show(f"{args.rows:,} rows of {FEATURES} features in Parquet, B = {args.budget}, local[{args.cores}]", columns, rows)
+    print_table(f"{args.rows:,} rows of {FEATURES} features in Parquet, B = {args.budget}, local[{args.cores}]", columns, rows)
     return found
 
 
@@ -296,10 +298,10 @@ def run_score(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
             began = time.perf_counter()
             scored.write.format("noop").mode("overwrite").save()
             found[name] = args.rows / (time.perf_counter() - began)
-        progress(f"{name}: {found[name]:,.0f} rows/s")
+        report_progress(f"{name}: {found[name]:,.0f} rows/s")
     base = rate * args.cores
     rows = [(name, f"{value:,.0f}", f"{100.0 * value / base:.0f} %") for name, value in found.items()]
-    show(f"Scores of {args.rows:,} rows, B = {args.budget}, local[{args.cores}]", ("", "rows/s", "of predict_many"), rows)
+    print_table(f"Scores of {args.rows:,} rows, B = {args.budget}, local[{args.cores}]", ("", "rows/s", "of predict_many"), rows)
     return found
 
 
@@ -324,13 +326,15 @@ def run_paper(args: Any, results: dict[str, Any]) -> dict[str, Any]:
         seconds = (f"{x:,.1f}" for x in (learn, send, merge, total))
         rows.append((f"{cores:,}", f"{n:.0e}", *seconds, f"{n / total:.1e}", f"{second:,.1f}"))
     columns = ("cores", "rows", "learn, s", "to the driver, s", "merge, s", "together, s", "rows/s", "a second round, s")
-    show(f"Reckoned: 10^7 rows a core at {rate:,.0f} rows/s, {per_model * 1e3:.1f} ms to merge a model, 1 Gbit/s", columns, rows)
+    print_table(
+        f"Reckoned: 10^7 rows a core at {rate:,.0f} rows/s, {per_model * 1e3:.1f} ms to merge a model, 1 Gbit/s", columns, rows
+    )
     return found
 
 
 def main() -> None:
     """Run what is asked for, print tables and write JSON."""
-    parser = argument_parser(__doc__, "spark_scaling")
+    parser = make_parser(__doc__, "spark_scaling")
     parts = ("accuracy", "weights", "fit", "score")
     parser.add_argument("--only", nargs="*", choices=parts, default=list(parts))
     parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
@@ -350,7 +354,7 @@ def main() -> None:
             folder = Path(name, "rows")
             folder.mkdir()
             write_rows(folder, args.rows)
-            spark = session(Path(name), args.cores, driver_memory="4g", sql_shuffle_partitions="4")
+            spark = start_session(Path(name), args.cores, driver_memory="4g", sql_shuffle_partitions="4")
             if "fit" in args.only:
                 results["fit"] = run_fit(args, folder, spark)
             if "score" in args.only:
@@ -358,7 +362,7 @@ def main() -> None:
             spark.stop()
     if {"accuracy", "fit"} <= set(args.only):  # which the reckoning needs
         results["paper"] = run_paper(args, results)
-    write(args.out, {"results": results})
+    write_results(args.out, {"results": results})
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import argument_parser, progress, resident_bytes, show, write
+from common import make_parser, print_table, read_resident_bytes, report_progress, write_results
 from pyarrow import parquet
-from spark_common import FEATURES, random_rows, session, write_parquet
+from spark_common import FEATURES, draw_rows, start_session, write_parquet
 
 from streamsvm import BSCAClassifier
 from streamsvm_spark import StreamLearner
@@ -28,7 +28,7 @@ def write_rows(folder: Path, rows: int, files: int) -> None:
     rng = np.random.default_rng(0)
     for i in range(files):
         path = folder / f"{i:04d}.parquet"
-        write_parquet(path, [random_rows(rng, rows // files)])
+        write_parquet(path, [draw_rows(rng, rows // files)])
         os.utime(path, (i + 1, i + 1))
 
 
@@ -62,7 +62,7 @@ def run(args: Any, folder: Path) -> dict[str, Any]:
     BSCAClassifier(args.budget, seed=0).learn_many(np.zeros((2, 1), np.float32), [0, 1])  # compiled
     seconds = alone(args.budget, rows)
     found: dict[str, Any] = {"alone": {"seconds": seconds, "rows_per_second": args.rows / seconds}}
-    spark = session(folder, 2, sql_shuffle_partitions="2")
+    spark = start_session(folder, 2, sql_shuffle_partitions="2")
     java = Path(f"/proc/{java_of(os.getpid())}/statm")
     page, mega, batches = os.sysconf("SC_PAGE_SIZE"), 2**20, []
     stream = spark.readStream.schema("features array<float>, label double")
@@ -73,11 +73,11 @@ def run(args: Any, folder: Path) -> dict[str, Any]:
         writer.trigger(availableNow=True).start().awaitTermination()
 
     def note(at: Any) -> None:
-        memory = {"python": resident_bytes() / mega, "java": int(java.read_text().split()[1]) * page / mega}
+        memory = {"python": read_resident_bytes() / mega, "java": int(java.read_text().split()[1]) * page / mega}
         batches.append({"rows": at.rows, "seconds": time.perf_counter() - began, **memory})
-        progress(str(batches[-1]))
+        report_progress(str(batches[-1]))
 
-    found["python_before"] = resident_bytes() / mega
+    found["python_before"] = read_resident_bytes() / mega
     began = time.perf_counter()
     with StreamLearner(BSCAClassifier(args.budget, seed=0), folder / "model", on_progress=note) as learner:
         query(learner)
@@ -94,7 +94,7 @@ def run(args: Any, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Run the query, print its table and write JSON."""
-    parser = argument_parser(__doc__, "spark_stream")
+    parser = make_parser(__doc__, "spark_stream")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--files", type=int, default=10, help="in all; a micro-batch has an equal number of them")
@@ -104,13 +104,13 @@ def main() -> None:
         found = run(args, Path(name))
     columns = ("rows", "seconds", f"Python, MiB (first {found['python_before']:.0f})", "Java, MiB")
     rows = [(f"{of['rows']:,}", f"{of['seconds']:.1f}", f"{of['python']:.0f}", f"{of['java']:.0f}") for of in found["batches"]]
-    show(f"A query of {args.batches} micro-batches, B = {args.budget}", columns, rows)
+    print_table(f"A query of {args.batches} micro-batches, B = {args.budget}", columns, rows)
     rows = [(name, f"{found[name]['seconds']:.1f}", f"{found[name]['rows_per_second']:,.0f}") for name in ("alone", "query")]
-    show("All rows, by learn_many alone and by the query", ("", "seconds", "rows/s"), rows)
+    print_table("All rows, by learn_many alone and by the query", ("", "seconds", "rows/s"), rows)
     again = found["again"]
     print(f"Accuracy {100 * found['query']['accuracy']:.2f} %. Started anew, the learner has {again['rows']:,} rows after")
     print(f"{again['seconds']:.3f} s, and the query finds nothing new in {again['query_seconds']:.1f} s.")
-    write(args.out, {"results": found})
+    write_results(args.out, {"results": found})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Every learner with its defaults on every stream, prequentially: accuracy, probabilities, time, memory, mean ranks.
+"""Runs every learner with its defaults on every stream, prequentially: accuracy, probabilities, time, memory, mean ranks.
 
-Ours are found by looking; river's are those that one would compare with, and so are the peers of ``_peers.py``, which must be
-asked for. The same scaler stands before all of them. Each run of a learner, a stream and a seed is written to the JSON file when
-it is done, and not run again: an interrupted suite goes on, and ``--again`` repeats what has changed. Run it on one core:
+It runs all learners of this package and the usual ones of river; the peers of ``_peers.py`` run only if ``--learners`` names
+them. The same scaler precedes all learners. Each run of a learner, a stream and a seed is saved in the JSON file, and not
+repeated: an interrupted suite resumes. ``--again`` repeats runs whose code has changed. Run it on one core:
 ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/streams.py``.
 """
 
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _peers import versions
-from _prequential import BLOCK, run
-from _ranks import critical_difference, friedman, mean_ranks, plot, plot_reliability
-from _stream_learners import Learner, select
-from _streams import GROUPS, SCALERS, STREAMS, rows_of
-from common import argument_parser, progress, show, write
+from _peers import list_versions
+from _prequential import BLOCK, run_learner
+from _ranks import compute_critical_difference, compute_friedman_p, compute_mean_ranks, plot_curves, plot_reliability
+from _stream_learners import Learner, select_learners
+from _streams import GROUPS, SCALERS, STREAMS, make_rows
+from common import make_parser, print_table, report_progress, write_results
 
-SAVE_EVERY = 10.0  # seconds
-#: Digits of the metrics.
+SAVE_SECONDS = 10.0  # between two writes of the JSON file
+#: Digits after the decimal point of each metric.
 DIGITS = {
     "accuracy": 2,
     "kappa": 1,
@@ -44,10 +44,16 @@ DIGITS = {
     "slowest": 0,
     "bytes": 0,
 }
-OF_LABELS = ("kappa", "kappa_temporal", "log_loss", "ece", "recovery")
-COSTS = ("microseconds", "p99", "slowest", "bytes")
-HEADS = {"kappa_temporal": "kappa t", "class_ece": "class ece", "log_loss": "log loss", "microseconds": "us", "bytes": "most kB"}
-PLOTTED = 6  # learners of a plot
+CLASSIFICATION_METRICS = ("kappa", "kappa_temporal", "log_loss", "ece", "recovery")
+COST_METRICS = ("microseconds", "p99", "slowest", "bytes")
+HEADINGS = {
+    "kappa_temporal": "kappa t",
+    "class_ece": "class ece",
+    "log_loss": "log loss",
+    "microseconds": "us",
+    "bytes": "most kB",
+}
+MAX_PLOTTED_LEARNERS = 6  # the best ones of each stream
 
 Runs = dict[str, dict[str, Any]]
 
@@ -66,20 +72,20 @@ class Task:
 
     @property
     def key(self) -> str:
-        """Its name in the JSON file: whatever changes the result is in it, but for the code."""
+        """Its key in the JSON file, with all settings that influence the result."""
         rows = "all" if self.count is None else self.count
         scale = f"scaler {self.scaler}{', other units' if self.units else ''}"
         return f"{self.learner.name} | {self.stream} | seed {self.seed} | {rows} rows | {scale}"
 
     def run(self) -> dict[str, Any]:
-        """Its metrics."""
+        """Run the learner, and return its metrics."""
         stream = STREAMS[self.stream]
-        rows = rows_of(self.stream, self.seed, self.count, self.data, self.scaler, self.units)
-        return run(self.learner, rows, self.seed, stream.regression, stream.changes)
+        rows = make_rows(self.stream, self.seed, self.count, self.data, self.scaler, self.units)
+        return run_learner(self.learner, rows, self.seed, stream.regression, stream.changes)
 
 
-def tasks_of(args: argparse.Namespace, learners: list[Learner]) -> list[Task]:
-    """All that was asked for, stream by stream; slow learners come last."""
+def list_tasks(args: argparse.Namespace, learners: list[Learner]) -> list[Task]:
+    """Return a task for each selected learner, stream and seed, in the order of streams; slow learners come last."""
     tasks = [
         Task(learner, name, seed, STREAMS[name].count(args.rows, args.whole), args.scaler, args.units, args.data)
         for name in args.streams
@@ -87,11 +93,11 @@ def tasks_of(args: argparse.Namespace, learners: list[Learner]) -> list[Task]:
         for learner in learners
         if learner.regression == STREAMS[name].regression
     ]
-    return sorted(tasks, key=lambda task: task.learner.order)
+    return sorted(tasks, key=lambda task: task.learner.run_order)
 
 
-def results_of(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any]]]:
-    """Run tasks, several at a time if asked for; their results as they come."""
+def run_tasks(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any]]]:
+    """Run tasks in ``jobs`` processes, and yield each with its metrics when it is done."""
     if jobs == 1:
         yield from ((task, task.run()) for task in tasks)
         return
@@ -99,181 +105,185 @@ def results_of(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, A
         futures = {pool.submit(task.run): task for task in tasks}
         try:
             yield from ((futures[future], future.result()) for future in as_completed(futures))
-        finally:  # an interrupted suite does not start the rest
+        finally:  # so that an interrupted suite does not start further tasks
             pool.shutdown(cancel_futures=True)
 
 
-def read(path: Path) -> Runs:
-    """The runs of an earlier suite."""
+def read_runs(path: Path) -> Runs:
+    """Return the runs in the JSON file of an earlier suite; empty if there is no file."""
     if not path.is_file():
         return {}
     try:
-        found: Runs = json.loads(path.read_text())["runs"]
+        runs: Runs = json.loads(path.read_text())["runs"]
     except (ValueError, KeyError):
-        sys.exit(f"{path} is no file of this suite: name another with --out")
-    return found
+        sys.exit(f"{path} was not written by this suite: name another file with --out")
+    return runs
 
 
-def save(path: Path, runs: Runs) -> None:
-    """Write all runs; a suite that is killed here leaves the former file."""
+def save_runs(path: Path, runs: Runs) -> None:
+    """Write all runs to the JSON file atomically."""
     part = path.with_suffix(".part")
-    write(part, {"peers": versions(), "runs": runs})
+    write_results(part, {"peers": list_versions(), "runs": runs})
     part.replace(path)
 
 
 def run_all(tasks: list[Task], runs: Runs, args: argparse.Namespace) -> None:
-    """Run what has not been run yet."""
+    """Run the tasks whose results are not in ``runs`` (all tasks with ``--again``), and add and save the results."""
     missing = [task for task in tasks if args.again or task.key not in runs]
     saved = time.monotonic()
     try:
-        for i, (task, result) in enumerate(results_of(missing, args.jobs), 1):
+        for i, (task, result) in enumerate(run_tasks(missing, args.jobs), 1):
             runs[task.key] = {"learner": task.learner.name, "stream": task.stream, "seed": task.seed, **result}
             metric = "mae" if STREAMS[task.stream].regression else "accuracy"
             text = result.get("error") or f"{metric} {result[metric]:.3f}, {result['microseconds']:.1f} us"
-            progress(f"{i}/{len(missing)} {task.stream} {task.seed}, {task.learner.name}: {text}")
-            if time.monotonic() - saved > SAVE_EVERY:
-                save(args.out, runs)
+            report_progress(f"{i}/{len(missing)} {task.stream} {task.seed}, {task.learner.name}: {text}")
+            if time.monotonic() - saved > SAVE_SECONDS:
+                save_runs(args.out, runs)
                 saved = time.monotonic()
     finally:
         if missing:
-            save(args.out, runs)
+            save_runs(args.out, runs)
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 
 class Suite:
-    """The runs that were asked for, by learner and stream, as means over seeds."""
+    """The results of the selected tasks, classification or regression, by learner and stream; tables have means over seeds."""
 
     def __init__(self, tasks: Iterable[Task], runs: Runs, regression: bool) -> None:
-        self.of: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        self.results: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.regression = regression
         for task in tasks:
             if task.key in runs and STREAMS[task.stream].regression == regression:
-                self.of.setdefault(task.learner.name, {}).setdefault(task.stream, []).append(runs[task.key])
-        self.streams = [name for name in STREAMS if any(name in streams for streams in self.of.values())]
+                self.results.setdefault(task.learner.name, {}).setdefault(task.stream, []).append(runs[task.key])
+        self.streams = [name for name in STREAMS if any(name in streams for streams in self.results.values())]
         self.score = "mae" if regression else "accuracy"
-        # Learners that have not met every stream have no rank.
-        self.ranked = [learner for learner, streams in self.of.items() if set(streams) == set(self.streams)]
+        # Only learners that have run on every stream can be ranked.
+        self.ranked = [learner for learner, streams in self.results.items() if set(streams) == set(self.streams)]
         sign = -1.0 if regression else 1.0
-        values = [[self.value(learner, name, self.score) for learner in self.ranked] for name in self.streams]
+        values = [[self.compute_mean(learner, name, self.score) for learner in self.ranked] for name in self.streams]
         scores = sign * np.array([[-sign * np.inf if value is None else value for value in row] for row in values])
         self.scores = scores.reshape(len(self.streams), len(self.ranked))
-        self.ranks = self.ranks_on(self.streams)
-        self.order = sorted(self.of, key=lambda learner: (self.ranks.get(learner, np.inf), learner))
+        self.ranks = self.compute_ranks(self.streams)
+        self.order = sorted(self.results, key=lambda learner: (self.ranks.get(learner, np.inf), learner))
 
-    def ranks_on(self, streams: list[str]) -> dict[str, float]:
-        """Mean ranks over some of the streams."""
+    def compute_ranks(self, streams: list[str]) -> dict[str, float]:
+        """Return the mean rank of each learner over some of the streams."""
         rows = [i for i, name in enumerate(self.streams) if name in streams]
-        return dict(zip(self.ranked, mean_ranks(self.scores[rows]).tolist(), strict=True)) if rows and self.ranked else {}
+        return dict(zip(self.ranked, compute_mean_ranks(self.scores[rows]).tolist(), strict=True)) if rows and self.ranked else {}
 
-    def half(self, half: str) -> list[str]:
-        """The streams of half A or B."""
+    def list_half(self, half: str) -> list[str]:
+        """Return the names of the streams in half A or B."""
         return [name for name in self.streams if STREAMS[name].half == half]
 
-    def value(self, learner: str, stream: str, metric: str) -> float | None:
-        """A metric's mean over the seeds; None if a run failed or has no such metric."""
-        found = [result.get(metric) for result in self.of[learner].get(stream, [])]
-        return None if not found or None in found else float(np.mean(found))
+    def compute_mean(self, learner: str, stream: str, metric: str) -> float | None:
+        """Return the mean of a metric over the seeds; None if a run failed or lacks the metric."""
+        values = [result.get(metric) for result in self.results[learner].get(stream, [])]
+        return None if not values or None in values else float(np.mean(values))
 
-    def over_streams(self, learner: str, metric: str) -> str:
-        """A metric over the streams that the learner has it for: the mean, or what says more."""
-        values = [self.value(learner, stream, metric) for stream in self.streams]
-        known = [value for value in values if value is not None]
-        if not known:
+    def format_over_streams(self, learner: str, metric: str) -> str:
+        """Format the mean of a metric over the streams that have it; the maximum of costs, the median of kappa_temporal."""
+        values = [self.compute_mean(learner, stream, metric) for stream in self.streams]
+        valid_values = [value for value in values if value is not None]
+        if not valid_values:
             return "-"
         if metric == "bytes":
-            return f"{max(known) / 1e3:.0f}"
+            return f"{max(valid_values) / 1e3:.0f}"
         if metric == "slowest":
-            return f"{max(known):.0f}"
-        # Where labels come in long runs, kappa_temporal is thousands below zero, and a mean is that of one stream.
-        return f"{np.median(known) if metric == 'kappa_temporal' else np.mean(known):.{DIGITS[metric]}f}"
+            return f"{max(valid_values):.0f}"
+        # On streams with long runs of equal labels, kappa_temporal is far below zero, and would dominate a mean.
+        return f"{np.median(valid_values) if metric == 'kappa_temporal' else np.mean(valid_values):.{DIGITS[metric]}f}"
 
-    def cell(self, learner: str, stream: str, metric: str) -> str:
-        """A value of a table, with the standard deviation over the seeds."""
-        value = self.value(learner, stream, metric)
+    def format_cell(self, learner: str, stream: str, metric: str) -> str:
+        """Format the mean of a metric on a stream, with the standard deviation over the seeds."""
+        value = self.compute_mean(learner, stream, metric)
         if value is not None:
-            runs, digits = self.of[learner][stream], DIGITS[metric]
-            spread = statistics.stdev(result[metric] for result in runs) if len(runs) > 1 and metric not in COSTS else None
+            runs, digits = self.results[learner][stream], DIGITS[metric]
+            spread = statistics.stdev(result[metric] for result in runs) if len(runs) > 1 and metric not in COST_METRICS else None
             return f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
-        return "failed" if any("error" in result for result in self.of[learner].get(stream, [])) else "-"
+        return "failed" if any("error" in result for result in self.results[learner].get(stream, [])) else "-"
 
-    def errors(self) -> list[tuple[str, str, str]]:
-        """Which runs failed, and how."""
+    def list_errors(self) -> list[tuple[str, str, str]]:
+        """Return learner, stream and error message of each failed run."""
         return [
             (learner, stream, str(result["error"]))
-            for learner, streams in self.of.items()
+            for learner, streams in self.results.items()
             for stream, results in streams.items()
             for result in results
             if "error" in result
         ]
 
-    def summary(self) -> dict[str, Any]:
-        """Mean ranks, as the JSON file has them."""
+    def make_summary(self) -> dict[str, Any]:
+        """Return mean ranks and the tests of their differences."""
         n_streams, n_learners = self.scores.shape
         enough = n_learners > 1 and n_streams > 0
         return {
             "streams": self.streams,
             "mean ranks": {learner: self.ranks[learner] for learner in self.order if learner in self.ranks},
-            "critical difference": critical_difference(n_learners, n_streams) if enough else None,
-            "friedman p": friedman(self.scores),
+            "critical difference": compute_critical_difference(n_learners, n_streams) if enough else None,
+            "friedman p": compute_friedman_p(self.scores),
         }
 
 
 def print_suite(suite: Suite, metrics: list[str]) -> None:
-    """One line a learner, and tables for each stream."""
-    if not suite.of:
+    """Print a table with a line for each learner, and for each metric a table by stream."""
+    if not suite.results:
         return
-    found = suite.summary()
-    difference, p = found["critical difference"], found["friedman p"]
-    columns = [suite.score, *(("r2",) if suite.regression else OF_LABELS), *COSTS]
+    summary = suite.make_summary()
+    difference, friedman_p = summary["critical difference"], summary["friedman p"]
+    columns = [suite.score, *(("r2",) if suite.regression else CLASSIFICATION_METRICS), *COST_METRICS]
     kind = "Regression" if suite.regression else "Classification"
     title = f"{kind}: mean ranks of {len(suite.ranked)} learners over {len(suite.streams)} streams and its halves; means"
     if difference is not None:
         title += f". Critical difference of ranks (Nemenyi, 5 %): {difference:.2f}"
-    if p is not None:
-        title += f", Friedman p = {p:.1g}"
+    if friedman_p is not None:
+        title += f", Friedman p = {friedman_p:.1g}"
     rows = []
-    ranks = [suite.ranks, suite.ranks_on(suite.half("A")), suite.ranks_on(suite.half("B"))]
+    ranks = [suite.ranks, suite.compute_ranks(suite.list_half("A")), suite.compute_ranks(suite.list_half("B"))]
     for learner in suite.order:
-        failed = sum("error" in result for results in suite.of[learner].values() for result in results)
-        cells = [f"{of[learner]:.2f}" if learner in of else "-" for of in ranks]
-        rows.append((learner, *cells, *(suite.over_streams(learner, metric) for metric in columns), failed or ""))
-    names = [HEADS.get(name, name) for name in columns]
-    show(title, ("learner", "rank", "A", "B", *names, "failed"), rows)
+        failed = sum("error" in result for results in suite.results[learner].values() for result in results)
+        cells = [f"{ranks_by_learner[learner]:.2f}" if learner in ranks_by_learner else "-" for ranks_by_learner in ranks]
+        rows.append((learner, *cells, *(suite.format_over_streams(learner, metric) for metric in columns), failed or ""))
+    names = [HEADINGS.get(name, name) for name in columns]
+    print_table(title, ("learner", "rank", "A", "B", *names, "failed"), rows)
     for metric in metrics:
         for half in ("A", "B"):
-            streams = suite.half(half)
-            if all(suite.value(learner, stream, metric) is None for learner in suite.of for stream in streams):
+            streams = suite.list_half(half)
+            if all(suite.compute_mean(learner, stream, metric) is None for learner in suite.results for stream in streams):
                 continue
-            cells = [(learner, *(suite.cell(learner, stream, metric) for stream in streams)) for learner in suite.order]
-            show(f"{metric}, half {half}", ("learner", *streams), cells)
-    if failures := suite.errors():
-        show("Failed: on which stream, at which row", ("learner", "stream", "error"), failures)
+            cells = [(learner, *(suite.format_cell(learner, stream, metric) for stream in streams)) for learner in suite.order]
+            print_table(f"{metric}, half {half}", ("learner", *streams), cells)
+    if failures := suite.list_errors():
+        print_table("Failed: on which stream, at which row", ("learner", "stream", "error"), failures)
 
 
 def plot_suite(suite: Suite, folder: Path) -> None:
-    """Plots over time of the best of each stream, and of what predicts the last label, and their reliability; the first seed."""
+    """Save plots for the first seed: the best learners of each stream and the no-change classifier over time, and reliability."""
     curves: dict[str, dict[str, list[float]]] = {}
     points: dict[str, dict[str, Any]] = {}
     for stream in suite.streams:
-        values = {learner: suite.value(learner, stream, suite.score) for learner in suite.of}
-        known = {learner: value for learner, value in values.items() if value is not None}
-        best = sorted(known, key=lambda learner: known[learner], reverse=not suite.regression)[:PLOTTED]
-        shown = [*best, *(name for name in ("river NoChangeClassifier",) if name in known and name not in best)]
-        curves[stream] = {f"{learner} {known[learner]:.2f}": suite.of[learner][stream][0]["over_time"] for learner in shown}
-        first = {learner: suite.of[learner][stream][0] for learner in best}
+        values = {learner: suite.compute_mean(learner, stream, suite.score) for learner in suite.results}
+        valid_scores = {learner: value for learner, value in values.items() if value is not None}
+        best = sorted(valid_scores, key=lambda learner: valid_scores[learner], reverse=not suite.regression)[
+            :MAX_PLOTTED_LEARNERS
+        ]
+        plotted = [*best, *(name for name in ("river NoChangeClassifier",) if name in valid_scores and name not in best)]
+        curves[stream] = {
+            f"{learner} {valid_scores[learner]:.2f}": suite.results[learner][stream][0]["over_time"] for learner in plotted
+        }
+        first = {learner: suite.results[learner][stream][0] for learner in best}
         points[stream] = {learner: run["reliability"] for learner, run in first.items() if "reliability" in run}
     try:
-        plot(curves, BLOCK, suite.score, folder)
+        plot_curves(curves, BLOCK, suite.score, folder)
         plot_reliability(points, folder)
     except ImportError:
         sys.exit("plots need matplotlib: pip install matplotlib")
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argument_parser(__doc__, "streams")
+def parse_arguments() -> argparse.Namespace:
+    """Parse and check the command line."""
+    parser = make_parser(__doc__, "streams")
     parser.add_argument(
         "--learners",
         nargs="+",
@@ -283,16 +293,18 @@ def arguments() -> argparse.Namespace:
     words = [*GROUPS, *STREAMS]
     parser.add_argument("--streams", nargs="+", choices=words, default=["all"], metavar="NAME", help=", ".join(words))
     parser.add_argument("--half", choices=("A", "B"), help="only the streams of this half")
-    parser.add_argument("--rows", type=int, help="of each stream; else 10,000, or 12,000 of a generator with drift")
+    parser.add_argument("--rows", type=int, help="rows of each stream; default: 10,000, or 12,000 of a generator with drift")
     parser.add_argument("--whole", action="store_true", help="all rows of data files")
     parser.add_argument("--seeds", type=int, default=5, help="shuffles, or seeds of generators; streams in order have one")
     parser.add_argument(
         "--scaler", choices=SCALERS, default="standard", help="before every learner: river's, the library's, none"
     )
-    parser.add_argument("--units", action="store_true", help="each feature times a random factor of 1e-3 to 1e3, and shifted")
+    parser.add_argument(
+        "--units", action="store_true", help="multiply each feature by a random factor of 1e-3 to 1e3, and shift it"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--again", action="store_true", help="run what was asked for even if the JSON file has it")
-    parser.add_argument("--show", action="store_true", help="run nothing: tables of what the JSON file has")
+    parser.add_argument("--again", action="store_true", help="repeat runs that are in the JSON file")
+    parser.add_argument("--show", action="store_true", help="only print tables of the runs in the JSON file")
     parser.add_argument(
         "--metrics", nargs="*", choices=DIGITS, default=["accuracy", "log_loss", "mae", "microseconds"], help="tables by stream"
     )
@@ -305,27 +317,27 @@ def arguments() -> argparse.Namespace:
     asked = {name for word in args.streams for name in GROUPS.get(word, [word])}
     args.streams = [name for name in STREAMS if name in asked and args.half in (None, STREAMS[name].half)]
     if not args.streams:
-        parser.error(f"none of these streams is in half {args.half}")
+        parser.error(f"no selected stream is in half {args.half}")
     return args
 
 
 def main() -> None:
-    """Run it."""
-    args = arguments()
+    """Run the suite, print its tables and save its plots."""
+    args = parse_arguments()
     try:
-        learners = select(args.learners)
+        learners = select_learners(args.learners)
     except ValueError as error:
         sys.exit(str(error))
-    tasks, runs = tasks_of(args, learners), read(args.out)
+    tasks, runs = list_tasks(args, learners), read_runs(args.out)
     if not args.show:
         try:
             run_all(tasks, runs, args)
         except KeyboardInterrupt:
-            sys.exit(f"interrupted; the same command goes on from {args.out}")
+            sys.exit(f"interrupted; run the same command again to resume from {args.out}")
     for regression in (False, True):
         suite = Suite(tasks, runs, regression)
         print_suite(suite, args.metrics)
-        if args.plots and suite.of:
+        if args.plots and suite.results:
             plot_suite(suite, args.plots)
 
 

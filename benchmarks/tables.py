@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import _peers
 import numpy as np
-from _prequential import WARM_UP, clock_cost
-from _stream_learners import memory_of
-from common import argument_parser, progress, show, summary, write
+from _prequential import WARM_UP, measure_clock_cost
+from _stream_learners import measure_memory
+from common import make_parser, print_table, report_progress, summarise, write_results
 from river import base, compose, linear_model, preprocessing, stats
 from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
@@ -172,15 +172,15 @@ def linear(make: Callable[[], Any], table: Table) -> Any:
 class Nominal:
     """Lets a learner of CapyMOA know which columns are names, by ``codes`` of `Table`."""
 
-    def _make(self, features: list[str]) -> None:
-        super()._make(features)  # which starts Java
+    def _make_model(self, features: list[str]) -> None:
+        super()._make_model(features)  # which starts Java
         categories = {name: [str(code) for code in of.values()] for name, of in self.codes.items()}
         categories |= {"target": labels} if (labels := self._targets()) else {}
         self._schema = import_module("capymoa.stream").Schema.from_custom([*features, "target"], "target", categories)
         self._model = type(self._model)(schema=self._schema, random_seed=self.seed, **self.parameters)
 
-    def _values(self, x: Row) -> np.ndarray:
-        return super()._values({name: self.codes[name][of] if name in self.codes else of for name, of in x.items()})
+    def _to_array(self, x: Row) -> np.ndarray:
+        return super()._to_array({name: self.codes[name][of] if name in self.codes else of for name, of in x.items()})
 
 
 def ensemble(size: int, kind: type, table: Table) -> Any:
@@ -191,7 +191,7 @@ def ensemble(size: int, kind: type, table: Table) -> Any:
 
 def row_by_row(build: Callable[[Any, Table], Any], make: Any, table: Table) -> Run:
     """Predict each row, then learn it. Before, another model learns some rows, for what is compiled or loaded."""
-    model, ys, cost = build(make, table), table.y.tolist(), 2.0 * clock_cost()
+    model, ys, cost = build(make, table), table.y.tolist(), 2.0 * measure_clock_cost()
     for x, y in zip(table.rows[:WARM_UP], ys, strict=False):
         model.predict_one(x)
         model.learn_one(x, y)
@@ -207,7 +207,7 @@ def row_by_row(build: Callable[[Any, Table], Any], make: Any, table: Table) -> R
         model.learn_one(x, y)
         spent += _now() - began - cost
     last = last_of(model)  # whose weights river does not count
-    size, features = (None, len(last.weights)) if hasattr(last, "weights") else (memory_of(last), None)
+    size, features = (None, len(last.weights)) if hasattr(last, "weights") else (measure_memory(last), None)
     return Run(np.array(predicted), None if table.regression else np.array(chances), spent / 1e3 / len(ys), size, features)
 
 
@@ -249,7 +249,7 @@ def measure(contender: str, table: Table, repeats: int) -> dict[str, Any]:
     _, run, *models = CONTENDERS[contender]
     with warnings.catch_warnings(action="ignore"):  # of targets, and of numpy in river's models: the figures say it
         runs = [run(models[table.regression], table) for _ in range(repeats)]
-    times, (predicted, probability, _, size, features) = summary([run.microseconds for run in runs]), runs[0]
+    times, (predicted, probability, _, size, features) = summarise([run.microseconds for run in runs]), runs[0]
     result = {"microseconds": times, "bytes": size, "features": features}
     if table.regression:
         kinds = {"rmse": root_mean_squared_error, "mae": mean_absolute_error, "r2": r2_score}
@@ -270,7 +270,7 @@ def cells(result: dict[str, Any], digits: dict[str, int]) -> list[str]:
 
 def main() -> None:
     """Measure, print a table of each data file, and write JSON."""
-    parser = argument_parser(__doc__, "tables")
+    parser = make_parser(__doc__, "tables")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="these contenders")
     parser.add_argument("--rows", type=int, help="the first rows of each table; else all")
@@ -284,12 +284,12 @@ def main() -> None:
     for contender in args.only:
         package = CONTENDERS[contender][0]
         try:
-            _peers.FIMTDD() if package == "capymoa" else _peers._need(package)  # CapyMOA needs Java, too
+            _peers.FIMTDD() if package == "capymoa" else _peers._require_package(package)  # CapyMOA needs Java, too
         except ValueError as error:
-            progress(f"{contender} is left out: {error}")
+            report_progress(f"{contender} is left out: {error}")
         else:
             able.append(contender)
-    peers = _peers.versions() | ({"lightgbm": metadata.version("lightgbm")} if "lightgbm" in able else {})
+    peers = _peers.list_versions() | ({"lightgbm": metadata.version("lightgbm")} if "lightgbm" in able else {})
     results: dict[str, Any] = {}
     for name in args.tables:
         table = read(name, args.data, args.rows)
@@ -297,10 +297,10 @@ def main() -> None:
         results[name] = {"rows": len(table.y), "contenders": found}
         for contender in [each for each in able if CONTENDERS[each][2 + table.regression]]:
             found[contender] = measure(contender, table, args.repeats)
-            progress(f"{name}, {contender}: {', '.join(cells(found[contender], digits))}")
-            write(args.out, {"peers": peers, "repeats": args.repeats, "tables": results})
+            report_progress(f"{name}, {contender}: {', '.join(cells(found[contender], digits))}")
+            write_results(args.out, {"peers": peers, "repeats": args.repeats, "tables": results})
         columns = ["contender", *(metric.replace("_", " ") for metric in digits), "us, min", "median", "max", "kB", "features"]
-        show(f"{name}, {len(table.y):,} rows", columns, [[each, *cells(of, digits)] for each, of in found.items()])
+        print_table(f"{name}, {len(table.y):,} rows", columns, [[each, *cells(of, digits)] for each, of in found.items()])
 
 
 if __name__ == "__main__":
