@@ -54,7 +54,7 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def check_one_of(name: str, value: object, choices: Any) -> None:
-    """Raise ValueError with the parameter's name if its value is not among the choices."""
+    """Raise ValueError if ``value`` is not one of ``choices``. The message names the parameter ``name`` and lists the choices."""
     if value not in tuple(choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {short_repr(value)}")
 
@@ -62,9 +62,8 @@ def check_one_of(name: str, value: object, choices: Any) -> None:
 def check_number(
     name: str, value: object, low: float, *, inclusive: bool = False, high: float = math.inf, integer: bool = False
 ) -> None:
-    """Raise ValueError with the parameter's name if its value is not a finite number in a range.
-
-    The range begins at ``low``, with it if ``inclusive``, and ends at ``high``, with it.
+    """Raise ValueError if ``value`` is not a finite number (an int if ``integer``) above ``low`` and at most ``high``; with
+    ``inclusive``, ``low`` itself is valid, too. The message names the parameter ``name``. Booleans are invalid.
     """
     number = to_python_scalar(value)
     if (
@@ -79,13 +78,15 @@ def check_number(
 
 
 def _check_boolean(name: str, value: object) -> None:
-    """Raise ValueError with the parameter's name if its value is not a boolean."""
+    """Raise ValueError if ``value`` is neither True nor False. The message names the parameter ``name``."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, not {short_repr(value)}")
 
 
 def check_decay(eta0: float, l2: float) -> None:
-    """Raise ValueError unless ``1 - eta0 * l2``, with which a step multiplies the model, is above 0."""
+    """Raise ValueError if the learning rate ``eta0`` times the regularisation ``l2`` is 1 or more: each step of gradient descent
+    multiplies the model by ``1 - eta0 * l2``, which must stay above 0.
+    """
     if eta0 * l2 >= 1.0:
         raise ValueError(f"eta0 * l2 must be below 1, or a step shrinks the model to 0: {eta0!r} * {l2!r}")
 
@@ -101,10 +102,11 @@ def parameter(
     boolean: bool = False,
     kw_only: Any = dataclasses.MISSING,
 ) -> Any:
-    """Return a dataclass field whose value `check_parameters` checks: a number in a range, one of the choices, or a boolean.
+    """Return a dataclass field for a hyperparameter, with a check that `check_parameters` runs: its value must be a number of at
+    least ``least`` (or above ``above``) and at most ``high``, or one of ``choices``, or a boolean. ``default`` is the field's
+    default.
 
-    The range begins at ``least``, or just above ``above``, and ends at ``high``. ``default`` is a keyword, because type checkers
-    require it.
+    ``default`` is a keyword, because type checkers require it.
     """
     check: Any = functools.partial(check_one_of, choices=choices)
     if boolean:
@@ -116,25 +118,27 @@ def parameter(
 
 
 def check_parameters(estimator: Any) -> None:
-    """Raise ValueError with the name of the first `parameter` field of a dataclass whose value is invalid."""
+    """Check all fields of a dataclass instance ``estimator`` that were declared by `parameter`. Raises ValueError with the name
+    of the first field whose value is invalid.
+    """
     for field in dataclasses.fields(estimator):
         if "check" in field.metadata:
             field.metadata["check"](field.name, getattr(estimator, field.name))
 
 
 def validate_weight(w: float) -> float:
-    """Return a row's weight as a float. Raises ValueError unless it is a number from 0 to `LARGEST_WEIGHT`."""
+    """Return the sample weight ``w`` of a row as a float. Raises ValueError unless it is a number from 0 to 1e9."""
     check_number("w", w, 0.0, inclusive=True, high=LARGEST_WEIGHT)
     return float(w)
 
 
 def to_python_scalar(value: Any) -> Any:
-    """Convert a numpy scalar to a Python object; other values are returned unchanged."""
+    """Convert a numpy scalar to the equal Python object (int, float, str, ...); return any other value unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def validate_target(y: float) -> float:
-    """Return a row's target as a float. Raises ValueError unless it is a number from -1e30 to 1e30."""
+    """Return the regression target ``y`` of a row as a float. Raises ValueError unless it is a number from -1e30 to 1e30."""
     number = to_python_scalar(y)
     if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
         raise ValueError(f"target {short_repr(y)} is not a finite number: do not learn rows without one")
@@ -142,14 +146,17 @@ def validate_target(y: float) -> float:
 
 
 def make_random_state(seed: int | None) -> int:
-    """Return the initial state of a learner's random numbers, 64 bits, from its seed; None draws it randomly."""
+    """Return the 64-bit initial state of a learner's random number generator, made from the integer ``seed``, or drawn from the
+    operating system for None. Raises ValueError for any other seed.
+    """
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
         raise ValueError(f"seed must be an integer or None, not {short_repr(seed)}")
     return secrets.randbits(64) if seed is None else int(seed) % 2**64
 
 
 def validate_count(name: str, value: object) -> int:
-    """Return a saved count. Raises ValueError with its name unless it is an int from 0 to 2**63 - 1.
+    """Return ``value``, a count read from a saved file, if it is an int from 0 to 2**63 - 1. Otherwise, raise ValueError with its
+    ``name``.
 
     >>> validate_count("rows", 3)
     3
@@ -164,7 +171,7 @@ def validate_count(name: str, value: object) -> int:
 
 
 def validate_mapping(name: str, value: object) -> dict[str, Any]:
-    """Return a saved mapping. Raises ValueError with its name unless it is a dict.
+    """Return ``value``, an entry read from a saved file, if it is a dict. Otherwise, raise ValueError with its ``name``.
 
     >>> validate_mapping("position", [1])
     Traceback (most recent call last):
@@ -181,10 +188,11 @@ PLAIN_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None), date
 
 
 def to_plain(value: Any) -> Any:
-    """Convert a label or name to a plain Python value that equals it and can be saved in a file.
+    """Convert a class label or feature name to an equal value of a plain Python type (str, int, float, date, tuple, ...), which
+    can be saved in a file. Raises ValueError for other types.
 
     Supported are numpy scalars, pandas dates, decimal numbers, enumerations of texts or numbers, subclasses of plain types, and
-    tuples and frozen sets of these. Raises ValueError for other values.
+    tuples and frozen sets of these.
 
     >>> [to_plain(value) for value in (np.str_("a"), Decimal("2.50"), (np.int64(1), True))]
     ['a', 2.5, (1, True)]
@@ -218,5 +226,5 @@ def to_plain(value: Any) -> Any:
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """Return the number if it is finite, and None for NaN and infinity, which JSON does not have."""
+    """Return ``value`` if it is a finite number; None for None, NaN and infinity, which JSON cannot represent."""
     return value if value is not None and math.isfinite(value) else None

@@ -18,7 +18,8 @@ _MERGED_SECTIONS = ("Parameters", "Attributes", "Raises", "Warns")  # they also 
 
 
 def complete_docstring(cls: type[_Class]) -> type[_Class]:
-    """Complete the docstring of a class with the descriptions in its base classes, when it is first read (a class decorator).
+    """Class decorator: return the class with a docstring that also contains the descriptions of parameters and attributes from
+    its base classes and from the texts below its fields. They are collected when the docstring is first read.
 
     Constructor parameters are described by the text below their field, in the class or its nearest base. Attributes are the
     public properties. The sections Parameters, Attributes, Raises and Warns also contain the items in the docstrings of all
@@ -47,7 +48,9 @@ class _Docstring(str):
 
 
 def _assemble_docstring(cls: type) -> str:
-    """Return the docstring of a class with the sections merged from its bases in this package and in its own."""
+    """Return the complete numpydoc docstring of a class: its own text, and the sections Parameters, Attributes, Raises and Warns
+    with the items of all base classes. Bases of other packages are left out.
+    """
     opening, own_sections = _split_docstring(cls)
     merged: dict[str, dict[str, str]] = {section: {} for section in _MERGED_SECTIONS}
     for base in reversed(cls.__mro__):
@@ -72,14 +75,18 @@ def _assemble_docstring(cls: type) -> str:
 
 
 def _split_docstring(cls: type) -> tuple[str, dict[str, str]]:
-    """Return the text of a class's own docstring before the first section, and the text of each section by its heading."""
+    """Split a class's own numpydoc docstring: return the text before the first section, and the text of each section by its
+    heading (such as ``Parameters``). Both are empty without a docstring.
+    """
     opening, *rest = _HEADING.split(inspect.cleandoc(str(vars(cls).get("__doc__") or "")))
     return opening.rstrip(), {heading: text.rstrip() for heading, text in zip(rest[::2], rest[1::2], strict=True)}
 
 
 @cache
 def _read_field_items(module: str) -> dict[str, dict[str, str]]:
-    """Return docstring items of all fields with a text below them, by class and field name, from a module's source."""
+    """Return the string literals below the fields of each class of a module, as numpydoc items, by class name and field name.
+    They are read from the source of the imported ``module``; empty if the source is not available.
+    """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError, SyntaxError):  # the source is not available
@@ -97,5 +104,5 @@ def _read_field_items(module: str) -> dict[str, dict[str, str]]:
 
 
 def _format_item(name: str, text: str) -> str:
-    """Return a numpydoc item: the name, and the indented text below it."""
+    """Return a numpydoc item: ``name`` on the first line, and ``text`` indented by four spaces below it."""
     return f"{name}\n{textwrap.indent(text.rstrip(), '    ')}"

@@ -61,13 +61,17 @@ class Explanation:
     """Values of the row, by feature or column."""
 
     def rescale(self, mean: float, deviation: float) -> Explanation:
-        """Return the explanation in another unit of the target: all values times ``deviation``, predictions plus ``mean``."""
+        """Convert this explanation of a prediction to another unit of the target: multiply contributions by ``deviation``, and
+        convert the predictions to ``mean + deviation * value``. Returns a new explanation.
+        """
         parts = {name: deviation * size for name, size in self.contributions.items()}
         decision, typical = (mean + deviation * value for value in (self.decision, self.typical))
         return Explanation(decision, decision, typical, parts, deviation * self.remainder, self.values)
 
     def with_values(self, row: Mapping[Any, Any]) -> Explanation:
-        """Return the explanation with the values of another row that has the same names, before it was transformed."""
+        """Return a copy of this explanation that shows the feature values of ``row`` (the row before it was transformed).
+        Features that ``row`` does not contain keep their value.
+        """
         return replace(self, values={name: row.get(name, value) for name, value in self.values.items()})
 
     def __str__(self) -> str:
@@ -79,9 +83,10 @@ class Explanation:
         return "\n".join([*lines, f"  {self.remainder:+10.4f}  several together"])
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw a bar for each of the 12 largest contributions into ``axes``, and return the axes.
+        """Draw this explanation as a bar chart with the 12 largest contributions of features into the matplotlib ``axes`` (None:
+        pyplot's current ones), and return the axes.
 
-        The default are pyplot's current axes. This needs matplotlib (extra ``plot``).
+        This needs matplotlib (extra ``plot``).
         """
         axes = get_axes(axes)
         values = {name: self.values.get(name) for name in self.contributions}
@@ -132,7 +137,7 @@ class Examples:
     """``"rows"`` or ``"support vectors"``."""
 
     def map_examples(self, function: Callable[[Example], Example]) -> Examples:
-        """Return a copy with a function applied to each example."""
+        """Return a copy of this collection of similar rows, with ``function`` applied to each `Example`."""
         return replace(self, nearest={label: list(map(function, examples)) for label, examples in self.nearest.items()})
 
     def __str__(self) -> str:
@@ -148,7 +153,7 @@ class Examples:
 
 
 def compute_distances(row: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the Euclidean distances between a row and m rows, float64 [m]."""
+    """Return the Euclidean distances, float64 [m], between ``row`` [features] and each row of ``rows`` [m, features]."""
     return np.sqrt(np.square(np.asarray(rows, np.float64) - row).sum(1))
 
 
@@ -161,9 +166,9 @@ def find_nearest_examples(
     n: int,
     kind: str,
 ) -> Examples:
-    """Return the n nearest of rows [m, features] for each label, or in total if ``labels`` is empty, by their ``distances``.
-
-    ``targets`` are the labels or targets of the rows, and ``kind`` is the `Examples.kind` of the result.
+    """Return the ``n`` stored rows with the smallest ``distances``, nearest first, for each label in ``labels``, or in total if
+    that is empty. ``rows`` are [m, features] with feature ``names`` and ``targets``; ``kind`` is ``"rows"`` or ``"support
+    vectors"``.
     """
     order = np.argsort(distances, kind="stable").tolist()
     nearest: dict[Any, list[Example]] = {label: [] for label in labels or [None]}
@@ -176,7 +181,7 @@ def find_nearest_examples(
 
 
 def _format_value(name: Hashable, value: Any) -> str:
-    """Return a text such as ``name = 1.5`` for a feature."""
+    """Return the text ``name = value`` for a feature, such as ``age = 41``, shortened if it is long; "missing" for None."""
     text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else shorten(str(value), MAX_NAME_CHARACTERS)
     return f"{shorten(str(name), MAX_NAME_CHARACTERS)} = {text}"
 
@@ -184,8 +189,9 @@ def _format_value(name: Hashable, value: Any) -> str:
 def compute_contributions(
     decide: Callable[[np.ndarray], np.ndarray], row: np.ndarray, typical: np.ndarray, groups: np.ndarray, n_groups: int
 ) -> tuple[float, float, np.ndarray]:
-    """Return the decision value of a row, that of the typical row, and the contribution of each feature group, float64
-    [n_groups].
+    """Split the difference of a decision between ``row`` and a ``typical`` row into contributions of feature groups. Returns
+    (decision value of the row, that of the typical row, contributions float64 [n_groups]). ``decide`` maps rows [m, features] to
+    decision values [m], and ``groups`` int64 [features] numbers the group of each feature.
 
     ``groups`` contains the group number of each feature, int64 [features]. ``decide`` is called once, with two rows for each
     group where the row differs from the typical row, and two more.
@@ -213,7 +219,9 @@ def make_explanation(
     groups: Mapping[Hashable, Hashable],
     values: Mapping[Hashable, Any],
 ) -> Explanation:
-    """Explain the decision for a row [features]: compute contributions and sort them.
+    """Return the `Explanation` of a ``prediction`` for ``row`` float64 [features]: the contribution of each feature, or of each
+    table column that ``groups`` maps features to, relative to the ``typical`` row, from the largest to the smallest. ``decide``
+    maps rows to decision values; ``values`` are shown beside the names.
 
     ``groups`` maps feature names to the name of their group, such as a column; other features are their own group.
     """
@@ -231,7 +239,9 @@ COLOR_FOR, COLOR_AGAINST = "#2166ac", "#b2182b"
 
 
 def get_axes(axes: Axes | None) -> Axes:
-    """Return the axes to draw on; in place of None, the current ones of pyplot."""
+    """Return the matplotlib ``axes`` to draw on; if None, pyplot's current axes. Raises an ImportError with the pip command to
+    use if matplotlib is missing.
+    """
     if axes is not None:
         return axes
     try:
@@ -242,13 +252,15 @@ def get_axes(axes: Axes | None) -> Axes:
 
 
 def to_plot_text(text: Any) -> str:
-    """Return a text as one short line with escaped dollar signs, so that matplotlib does not read a formula."""
+    """Convert ``text`` to one short line for a matplotlib plot. Dollar signs are escaped, since they would begin a formula."""
     text = " ".join(str(text).split())
     return (text if len(text) <= MAX_NAME_CHARACTERS else f"{text[: MAX_NAME_CHARACTERS - 3]}...").replace("$", r"\$")
 
 
 def draw_bars(axes: Axes, names: Sequence[Any], sizes: Sequence[float], max_bars: int) -> None:
-    """Draw horizontal bars for the first ``max_bars`` names from top to bottom, and one for the sum of the others."""
+    """Draw a horizontal bar chart into the matplotlib ``axes``: a bar of length ``sizes[i]`` with the label ``names[i]`` for the
+    first ``max_bars`` items, from top to bottom, and one for the sum of the remaining items.
+    """
     texts, values = [to_plot_text(name) for name in names[:max_bars]], list(sizes[:max_bars])
     if len(names) > max_bars:
         texts.append(f"{len(names) - max_bars:,} others")

@@ -14,12 +14,12 @@ from streamsvm.core.sparse import Matrix, convert_pandas, convert_scipy, find_sp
 
 
 def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], Any]:
-    """Convert a frame or array of features. Return a matrix [n, features], the feature names, and a narwhals frame or None.
+    """Convert ``X`` (a data frame, a 2-D numpy array or a scipy sparse matrix of numbers) to a matrix. Returns (matrix [n,
+    features] of this ``dtype``, feature names, the narwhals frame or None for arrays). Raises ValueError if X has another type or
+    a column that is not numeric.
 
-    X is an eager frame that narwhals supports, a 2-D numpy array of numbers, or a scipy sparse matrix or array; the features of
-    arrays are named 0, 1, ... The matrix is sparse for scipy matrices, and for pandas frames with sparse columns. The frame, None
-    for arrays, is the argument of `to_series` and `to_frame` for results. Raises ValueError if X has another type, is masked, or
-    has a column that is not numeric.
+    The features of arrays are named 0, 1, ... The matrix is sparse for scipy matrices, and for pandas frames with sparse columns.
+    The frame is the argument of `to_series` and `to_frame` for results. A masked array is invalid, too.
     """
     frame = None
     if is_scipy_sparse(X):
@@ -52,10 +52,10 @@ def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
 
 
 def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], Any]:
-    """Return the names and values of the columns of a frame, and the narwhals frame for results.
+    """Split a data frame of any library into columns: return (column names, column values, the frame as a narwhals frame).
+    Columns of numbers and booleans are numpy arrays with NaN for missing values, all others are lists.
 
-    Columns of numbers and booleans are arrays, with NaN for missing values; others are lists of objects. Raises ValueError if X
-    is not a frame.
+    Raises ValueError if X is not a frame.
     """
     try:
         frame = dataframe.into_frame(X)
@@ -72,7 +72,7 @@ def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], An
 
 
 def to_list(values: Any) -> list[Any]:
-    """Convert a series, an array or another sequence to a list of Python objects."""
+    """Convert a series of any data frame library, a numpy array or another sequence to a list of Python objects."""
     for method in ("tolist", "to_list", "to_pylist"):
         if hasattr(values, method):
             return list(getattr(values, method)())
@@ -80,12 +80,16 @@ def to_list(values: Any) -> list[Any]:
 
 
 def to_series(values: np.ndarray, like: Any) -> Any:
-    """Convert values [n] to a series of the same library as the frame ``like`` from `to_matrix`; None for no conversion."""
+    """Convert ``values`` [n] to a series (column) of the same library (pandas, polars, ...) as the narwhals frame ``like``.
+    Without a frame (None), return them unchanged.
+    """
     return values if like is None else dataframe.to_native_series(values, name=None, like=like)
 
 
 def to_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
-    """Convert values [n, names] to a frame of the same library as ``like`` from `to_matrix`; None for no conversion."""
+    """Convert ``values`` [n, columns] to a data frame with column ``names``, of the same library (pandas, polars, ...) as the
+    narwhals frame ``like``. Without a frame (None), return them unchanged.
+    """
     return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
 
 
@@ -106,23 +110,29 @@ class Batch(NamedTuple):
     """Number of rows in the call, dropped ones included."""
 
     def scale_weights(self, factors: np.ndarray) -> Batch:
-        """Return the batch with weights multiplied by ``factors``, float64 [n], but without rows whose weight becomes 0."""
+        """Return a copy of this batch of rows whose sample weights are multiplied by ``factors``, float64 [n]. Rows whose weight
+        becomes 0 are left out.
+        """
         weights = np.minimum(self.weights * factors, LARGEST_WEIGHT)
         indices, batch = np.flatnonzero(weights), self._replace(weights=weights)
         return batch if len(indices) == len(weights) else batch.select_rows(indices)
 
     def select_rows(self, indices: np.ndarray) -> Batch:
-        """Return a batch with the rows at ``indices``, int64 [m]."""
+        """Return a copy of this batch that contains only the rows at the positions ``indices``, int64 [m]."""
         y = [self.y[i] for i in indices.tolist()]
         return self._replace(matrix=self.matrix[indices], y=y, weights=self.weights[indices], numbers=self.numbers[indices])
 
     def raise_for_row(self, row: int, error: ValueError) -> NoReturn:
-        """Raise a ValueError with the message of an error about a row, and the row's position in the call."""
+        """Raise a ValueError about the row at position ``row`` of this batch: the message of ``error``, preceded by the row's
+        number in the user's call.
+        """
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 
 
 def make_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
-    """Create a batch from the arguments of ``learn_many``. Raises ValueError if X, the length of y, or w is invalid.
+    """Create a `Batch` of rows, labels and weights from the arguments of ``learn_many``: ``X`` (frame or array), ``y`` (sequence)
+    and ``w`` (a number or one for each row). Rows of weight 0 are left out. Raises ValueError if X, the length of y, or w is
+    invalid.
 
     The labels or targets themselves are not checked.
     """
@@ -136,7 +146,7 @@ def make_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
 
 
 def _list_labels(y: Any, n: int) -> list[Any]:
-    """Return labels or targets as a list. Raises ValueError unless y is a sequence of length n."""
+    """Convert the labels or targets ``y`` to a list. Raises ValueError unless y is a one-dimensional sequence of ``n`` items."""
     if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
         raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
     try:
@@ -149,7 +159,9 @@ def _list_labels(y: Any, n: int) -> list[Any]:
 
 
 def _check_weights(w: Any, n: int) -> np.ndarray:
-    """Return the weights of n rows, float64 [n], from a number or n numbers. Raises ValueError if they are invalid."""
+    """Return the sample weights of ``n`` rows, float64 [n], from one number for all rows or a sequence of n numbers. Raises
+    ValueError if a weight is negative, above 1e9 or not finite, or if their number is wrong.
+    """
     weights = np.asarray(w)
     if weights.dtype.kind not in "fiub":
         raise ValueError(f"w must be numbers, not {w!r}")

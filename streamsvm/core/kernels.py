@@ -35,7 +35,9 @@ class Kernel(NamedTuple):
 
 
 def make_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
-    """Create a `Kernel` from its name and parameters. Raises ValueError with the name of an invalid parameter."""
+    """Create a `Kernel` from its name (such as ``"rbf"``) and parameters, after checking them. Raises ValueError with the name of
+    an invalid parameter.
+    """
     check_one_of("kernel", kernel, KERNELS)
     check_number("gamma", gamma, 0.0, inclusive=True)
     check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
@@ -44,7 +46,9 @@ def make_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kern
 
 
 def check_learner_kernel(kernel: str, gamma: object, coef0: object) -> None:
-    """Raise ValueError with the name of an invalid kernel parameter of a learner, whose gamma may be ``"scale"``."""
+    """Check the kernel parameters of an online learner, whose gamma is a number or ``"scale"``. Raises ValueError with the name
+    of an invalid parameter.
+    """
     if isinstance(gamma, str):
         if gamma != "scale":
             raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
@@ -92,7 +96,8 @@ _EXPANSION_LIMIT = 512.0
 
 @compiled(inline=True)
 def exp2(x: np.float32) -> np.float32:
-    """Return 2^x for x up to about 0, at least 2^-126, by a polynomial that the compiler can vectorise in a loop.
+    """Return 2^x in float32 for ``x`` from -126 up to about 0 (smaller ones count as -126), by a polynomial that the compiler can
+    vectorise in a loop.
 
     The relative error is at most 2e-7.
     """
@@ -104,7 +109,9 @@ def exp2(x: np.float32) -> np.float32:
 
 
 def compute_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
-    """Write exp(-gamma * values[:n]) into ``out[:n]``, for finite values of at least 0, in their precision; see `exp2`."""
+    """Compute exp(-gamma * values[:n]) into ``out[:n]``, in float32 or float64 as ``values`` are. The values must be finite and
+    not negative. It is a fast approximation that the compiler can vectorise.
+    """
     if values.dtype == np.float32:
         exp2f(values, np.float32(-gamma * LOG2E), n, out)
     else:
@@ -120,7 +127,8 @@ def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-de
 
 @compiled(nogil=True, fastmath={"contract"})
 def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
-    """Write 2^(factor * values[:n]) into ``out[:n]`` in float32 as `exp2` does, but 0 for results below 2^-126.
+    """Compute 2^(factor * values[:n]) into ``out[:n]`` in float32; results below 2^-126 become 0. It is a polynomial that the
+    compiler can vectorise.
 
     Exported models compute 0, too, so that rows far from all support vectors get the same label everywhere.
     """
@@ -132,7 +140,8 @@ def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> No
 
 @compiled(nogil=True, fastmath={"contract"})
 def exp2d(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
-    """Write 2^(factor * values[:n]) into ``out[:n]`` in float64, at least 2^-1022, for exponents below 1023.
+    """Compute 2^(factor * values[:n]) into ``out[:n]`` in float64, for exponents below 1023; results are at least 2^-1022. It is
+    a polynomial that the compiler can vectorise.
 
     The relative error is at most 2e-15. ``values`` and ``out`` must not overlap, so that the loop is vectorised.
     """
@@ -148,7 +157,8 @@ def exp2d(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
 
 @compiled(fastmath={"contract"})
 def compute_cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray) -> None:
-    """Write cos(2 pi factor * values[:n]) into ``cos[:n]`` in float32, and replace ``values[:n]`` by the sines.
+    """Compute the cosines of 2 pi ``factor`` times the first n ``values`` into ``cos``, and replace these values by the sines,
+    all in float32.
 
     The absolute error is at most 5e-7, plus that of the product, 2 pi 2^-24 times its absolute value.
     """
@@ -162,7 +172,9 @@ def compute_cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.
 
 @compiled(fastmath=FAST)
 def add_squared_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
-    """Add the squared distances over the first ``used`` features between a row and n feature-major vectors to ``out``."""
+    """Add the squared Euclidean distances between ``row`` and n vectors to ``out[:n]``, over the first ``used`` features.
+    ``vectors`` float32 [features, n or more] is stored feature by feature.
+    """
     # Four features in one pass, so that the sums are loaded and stored a quarter as often.
     j = 0
     while j + 4 <= used:
@@ -184,7 +196,9 @@ def add_squared_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: 
 def _add_products(
     vectors: np.ndarray, row: np.ndarray, active: np.ndarray, n_active: int, factor: np.float32, n: int, out: np.ndarray
 ) -> None:
-    """Add factor * x.s for a row x and each of n vectors s to ``out``, over the row's n_active non-zero features."""
+    """Add ``factor`` times the dot product of ``row`` with each of n vectors to ``out[:n]``. ``vectors`` float32 [features, n or
+    more] is stored feature by feature; only the row's ``n_active`` non-zero features, listed in ``active``, are read.
+    """
     a = 0  # four features in one pass, as above
     while a + 4 <= n_active:
         j0, j1, j2, j3 = active[a], active[a + 1], active[a + 2], active[a + 3]
@@ -218,7 +232,9 @@ def compute_kernel_row(
     distances: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the kernel values between a row and the first ``n`` support vectors into ``out``, float32 [n or more].
+    """Compute the kernel values between ``row`` and the first ``n`` support vectors into ``out``, float32 [n or more].
+    ``kernel``, ``gamma``, ``coef0`` and ``degree`` define the kernel; ``vectors`` are stored feature by feature, ``norms`` are
+    their squared norms, and ``active`` lists the row's non-zero features.
 
     This costs O(n * n_active). The distances of the Gaussian kernel are computed by expansion over the non-zero features, or far
     from the origin, where this would cancel, from differences in O(n * used). Values of the polynomial kernel are clipped to
@@ -260,7 +276,9 @@ def compute_kernel_row(
 
 @compiled(inline=True)
 def compare_with_vectors(v: Any, row: int, n_active: int, norm: float, distances: np.ndarray, out: np.ndarray) -> None:
-    """Write the kernel values between ``rows[row]`` of an opened block ``v`` and all its vectors into ``out``.
+    """Compute the kernel values between row number ``row`` of a model's memory and all its support vectors into ``out``, float32.
+    ``v`` are the views of that memory (its arrays as attributes), ``n_active`` is the row's number of non-zero features, and
+    ``norm`` its squared norm; ``distances`` is scratch.
 
     This calls `compute_kernel_row`. ``n_active`` and ``norm`` are the results of `scan_row` for the row.
     """
@@ -286,12 +304,16 @@ def compare_with_vectors(v: Any, row: int, n_active: int, norm: float, distances
 
 @compiled(inline=True)
 def _compute_polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
-    """Return the polynomial kernel of a product, clipped to `LARGEST_KERNEL`, so that the model's numbers stay finite."""
+    """Return the polynomial kernel (gamma * product + coef0)^degree for a dot ``product`` of two rows, clipped to [-1e30, 1e30],
+    so that all numbers of a model stay finite.
+    """
     return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
 
 
 def compute_kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """Return the kernel values between the rows of X, float64 [n, d], and of S, float64 [m, d], as float64 [n, m]. O(n m d)."""
+    """Return the matrix of kernel values between the rows of X, float64 [n, d], and of S, float64 [m, d], as float64 [n, m].
+    ``kernel``, ``gamma``, ``coef0`` and ``degree`` define the kernel. O(n m d).
+    """
     if kernel == RBF:
         centre = S.mean(axis=0) if len(S) else 0.0  # rounding errors of distances are smallest near the mean
         X, S = X - centre, S - centre
@@ -308,7 +330,7 @@ def compute_kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, 
 
 @compiled(nogil=True, inline=True)
 def compute_kernel_value(kernel: Kernel, product: float) -> float:
-    """Return the kernel value of two rows from their dot product, for kernels other than the Gaussian one."""
+    """Return the kernel value of two rows from their dot ``product``, for all kernels other than the Gaussian one."""
     if kernel.kind == LINEAR:
         return product
     if kernel.kind == SIGMOID:
@@ -318,7 +340,7 @@ def compute_kernel_value(kernel: Kernel, product: float) -> float:
 
 @compiled(nogil=True, fastmath=FAST)
 def dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the dot product of a vector and the first entries of another one, in float64."""
+    """Return the dot product, in float64, of vector ``a`` with the first entries of ``b``, which may be longer."""
     total = 0.0
     for i in range(len(a)):
         total += a[i] * b[i]
@@ -327,9 +349,10 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
 
 @compiled(nogil=True)
 def convert_to_kernel_values(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
-    """Convert dot products [n, m] of rows to kernel values, in place.
+    """Convert a matrix of dot products [n, m] between two sets of rows to kernel values, in place. ``row_squares`` [n] and
+    ``column_squares`` [m] are the squared norms of the rows.
 
-    The Gaussian kernel needs the squared norms of both sets of rows, ``row_squares`` [n] and ``column_squares`` [m].
+    Only the Gaussian kernel needs the squared norms.
     """
     n, m = products.shape
     distances = np.empty(m, products.dtype)
@@ -345,7 +368,9 @@ def convert_to_kernel_values(products: np.ndarray, row_squares: np.ndarray, colu
 
 @compiled(inline=True)
 def compute_self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
-    """Return the kernel value k(x, x) of a row x with squared norm ``norm``."""
+    """Return the kernel value k(x, x) of a row x with itself, from its squared norm ``norm``. ``kernel``, ``gamma``, ``coef0``
+    and ``degree`` define the kernel.
+    """
     if kernel == RBF:
         return 1.0
     if kernel == LINEAR:

@@ -10,7 +10,9 @@ from rich.console import Console
 
 
 def iterate_with_progress(numbers: Iterable[int], title: str, verbose: bool) -> Iterable[int]:
-    """Iterate over numbers, and show a progress bar if ``verbose``."""
+    """Return an iterable over ``numbers`` that shows a progress bar with a ``title`` on standard error, if ``verbose`` is True
+    and standard error is a terminal.
+    """
     if not verbose:
         return numbers
     console = Console(stderr=True)
@@ -18,19 +20,25 @@ def iterate_with_progress(numbers: Iterable[int], title: str, verbose: bool) -> 
 
 
 def show_count(total: int, title: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
-    """Show a progress bar with a count up to ``total`` during the context, which is a thread-safe function to set the count."""
+    """Return a context manager that shows a progress bar, counting up to ``total``, if ``verbose``. Its value is a thread-safe
+    function that sets the present count.
+    """
     return _show_progress((progress.BarColumn(), progress.MofNCompleteColumn()), total, title, verbose)
 
 
 def show_bytes(total: int, title: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
-    """Show a progress bar with bytes up to ``total`` during the context, which is a function to set their number."""
+    """Return a context manager that shows a progress bar in bytes, up to ``total``, if ``verbose``. Its value is a function that
+    sets the present number of bytes.
+    """
     return _show_progress(
         (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn()), total, title, verbose
     )
 
 
 def show_rows(title: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
-    """Show the number of processed rows during the context, which is a function to set this number."""
+    """Return a context manager that shows the number of processed rows and the elapsed time, if ``verbose``. Its value is a
+    function that sets the present number of rows.
+    """
     return _show_progress((progress.TextColumn("{task.completed:,.0f} rows"), progress.TimeElapsedColumn()), None, title, verbose)
 
 
@@ -38,7 +46,9 @@ def show_rows(title: str, verbose: bool) -> AbstractContextManager[Callable[[int
 def _show_progress(
     columns: Iterable[progress.ProgressColumn], total: int | None, title: str, verbose: bool
 ) -> Iterator[Callable[[int], None]]:
-    """Show a progress display with these columns if ``verbose`` and standard error is a terminal."""
+    """Context manager: show a progress display with these rich ``columns`` while the body runs, if ``verbose`` is True and
+    standard error is a terminal. Its value is a function that sets the progress, up to ``total`` (None: unknown).
+    """
     console = Console(stderr=True) if verbose else None
     if console is None or not console.is_terminal:
         yield lambda _: None

@@ -23,7 +23,9 @@ _MAX_VARINT_BYTES = 10
 
 @compiled
 def _read_varint(data: Any, at: Any, limit: Any) -> Any:
-    """Decode the zigzag varint at a position. Return it and the next position; -1 if it is invalid or exceeds ``limit``."""
+    """Decode the zigzag varint (an integer of variable length) at position ``at`` of ``data`` uint8. Returns (value, position
+    after it); the position is -1 if the varint is longer than 64 bits or does not end before ``limit``.
+    """
     bits = np.uint64(0)
     for i in range(_MAX_VARINT_BYTES):
         if at >= limit:
@@ -40,7 +42,9 @@ def _read_varint(data: Any, at: Any, limit: Any) -> Any:
 
 @compiled
 def find_fields(data: Any, at: Any, columns: Any) -> Any:
-    """Parse records from position ``at`` to the end of ``data``, uint8. Write their fields into ``columns``, int64 [records, 7].
+    """Parse the records of a Kafka record batch in ``data`` uint8, from position ``at`` to its end: write the timestamp delta,
+    offset delta, positions and lengths of key and value, and number of headers of each record into ``columns``, int64 [records,
+    7]. Returns the total size of the records in bytes; -1 if they are invalid.
 
     A length of -1 is a null field. The headers of a record are not parsed. Returns the total size of the records, without the
     varints of their sizes; -1 if the data are invalid: a varint of more than 64 bits, a negative length other than -1, a field

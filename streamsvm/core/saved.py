@@ -37,11 +37,15 @@ class Resumable:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The saved attributes, by name without a leading underscore."""
+        """The values of this object's saved attributes, as a dict by name without a leading underscore, to be stored in a
+        checkpoint.
+        """
         return {name.lstrip("_"): _copy_to_saved(getattr(self, name)) for name in self._saved_attributes}
 
     def resume(self, state: Any) -> None:
-        """Set the attributes to a saved `state`. Raises ValueError if it is invalid; the object does not change then."""
+        """Restore this object's attributes from ``state``, a dict made by the property `state`. Raises ValueError, and changes
+        nothing, if a value is missing or invalid.
+        """
         cls = type(self).__name__
         if not isinstance(state, dict) or state.keys() != {name.lstrip("_") for name in self._saved_attributes}:
             raise ValueError(f"there is no saved {cls}")
@@ -56,7 +60,9 @@ class Resumable:
 
 
 def _copy_to_saved(value: Any) -> Any:
-    """Return a copy of an attribute for a checkpoint."""
+    """Return a copy of an attribute's value in the form that a checkpoint stores: the state of a nested `Resumable` object, an
+    array for a deque, and other values as they are.
+    """
     if isinstance(value, Resumable):
         return value.state
     if isinstance(value, deque):  # of floats or bools; as an array, because long lists are slow to write
@@ -65,7 +71,9 @@ def _copy_to_saved(value: Any) -> Any:
 
 
 def _check_saved(current: Any, saved: Any) -> Any:
-    """Return the value of an attribute from its saved value. Raises an error if it is not of the same kind as the current one."""
+    """Return a copy of ``saved``, a value from a checkpoint, if it can replace the attribute value ``current``: it must have the
+    same type (an array, the same shape and dtype), and a valid range. Otherwise, raise an error, mostly ValueError.
+    """
     if isinstance(current, Resumable):
         resumed = copy.deepcopy(current)
         resumed.resume(saved)

@@ -29,7 +29,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     """
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predict the label or target of each row.
+        """Predict the class label, or the regression target, of each row of X [n, features].
 
         Parameters
         ----------
@@ -51,22 +51,26 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         return self._predict_checked(self._check_rows(X))
 
     def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return the predicted labels or targets [n] of rows from `_check_rows`."""
+        """Return the predicted labels or targets [n] of rows X that `_check_rows` has validated and converted."""
         return self._predict_from_decisions(self._compute_decisions(X))
 
     def _check_rows(self, X: Any) -> Any:
-        """Return rows as a float64 array or CSR matrix. Raises an error if they are invalid, or the model is not fitted."""
+        """Validate the rows of X for a prediction, and return them as a float64 array or CSR matrix. Raises NotFittedError before
+        a fit, and ValueError if X has another number of features or a value that is not finite.
+        """
         check_is_fitted(self)
         if is_finite_array(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
             return X
         return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
 
     def _compute_decisions(self, X: Any) -> np.ndarray:
-        """Return the decision values, float64 [n, ...], of rows from `_check_rows`."""
+        """Return the decision values, float64 [n, ...], of rows X that `_check_rows` has validated. Subclasses implement this."""
         raise NotImplementedError
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
-        """Return the predicted labels or targets [n] from decision values of `_compute_decisions`."""
+        """Return the predicted labels or targets [n] for the decision values ``f`` float64 [n, ...] of n rows. Subclasses
+        implement this.
+        """
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -75,7 +79,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def save(self, path: str | Path) -> None:
-        """Save the fitted model to a file.
+        """Save this fitted model to the file at ``path``.
 
         `streamsvm.load` reads the file back, and `streamsvm.edge.load` predicts with it. See `streamsvm.save`.
         """
@@ -91,14 +95,16 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         super().__setstate__({name: with_shared_dtype(value) for name, value in state.items()})
 
     def _make_models(self, Cs: Iterable[float]) -> list[Self]:
-        """Return unfitted copies of this estimator, one for each value of C."""
+        """Return unfitted copies of this estimator, one for each value of the regularisation parameter C in ``Cs``. Raises
+        ValueError if it is empty or not a sequence.
+        """
         Cs = list(Cs) if np.iterable(Cs) else []
         if not Cs:
             raise ValueError("Cs must be numbers, at least one")
         return [clone(self).set_params(C=C) for C in Cs]
 
     def _copy_fit_to(self, models: Iterable[Self]) -> None:
-        """Copy the fitted attributes of this model to the others among ``models``."""
+        """Copy the fitted attributes of this model (not its parameters) to each of ``models``, except itself."""
         parameters = self.get_params(deep=False)
         fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
         for model in models:
@@ -107,7 +113,9 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _rollback_on_error(self) -> Iterator[None]:
-        """Restore all attributes if the body of the context raises an exception. An interrupt becomes a KeyboardInterrupt."""
+        """Context manager for a fit: if its body raises an exception, restore all attributes of this estimator to those before.
+        Ctrl-C that was disguised as another error by compiled code is raised as KeyboardInterrupt.
+        """
         expect_component(type(self))
         before = dict(self.__dict__)
         try:
@@ -124,7 +132,7 @@ class PathEstimator(SklearnEstimator):
     """The base class of estimators that share work between fits for several values of C."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model to all rows. If the fit fails, the model does not change.
+        """Fit this model to the rows X with labels or targets ``y``, and return it. If the fit fails, the model does not change.
 
         Parameters
         ----------
@@ -148,7 +156,8 @@ class PathEstimator(SklearnEstimator):
         return self._fit_models([self], X, y, sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit and return one model for each value of C in ``Cs``, above 0. The fits share work that does not depend on C.
+        """Fit one model for each value of the regularisation parameter C in ``Cs`` (above 0), and return the list of models. The
+        fits share work that does not depend on C.
 
         Rows, labels or targets, and weights are as in `fit`. This estimator itself does not change. An interrupt discards all
         models.
@@ -157,7 +166,9 @@ class PathEstimator(SklearnEstimator):
         return models[0]._fit_models(models, X, y, sample_weight)
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
-        """Fit each of the models with its own C, and return them. This estimator is the first one."""
+        """Fit each of ``models``, copies of this estimator with different values of C, to the rows X with targets ``y``, and
+        return them. Subclasses implement this; it is called on the first model.
+        """
         raise NotImplementedError
 
 
@@ -167,7 +178,8 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
     class_weight: dict[Any, float] | Literal["balanced"] | None
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values of rows, in units of the margin. X and the errors are as in `predict`.
+        """Return the decision value of each row of X [n, features], in units of the margin: [n] for two classes, and [n, classes]
+        for more. X and the errors are as in `predict`.
 
         Returns
         -------
@@ -178,7 +190,9 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         return self._compute_scores(self._compute_decisions(self._check_rows(X)))
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
-        """Return the values of `decision_function` from decision values of `_compute_decisions`."""
+        """Return the result of `decision_function` for the decision values ``f`` from `_compute_decisions`. By default, it is the
+        same array.
+        """
         return f
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
@@ -186,7 +200,8 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def _index_classes(self, y: Any, counted: np.ndarray) -> np.ndarray:
-        """Set ``classes_``, and return the class index of each row, int64 [n].
+        """Store the sorted distinct labels of ``y`` [n] as ``classes_``, and return the class index of each row, int64 [n].
+        ``counted`` is a mask of the rows with a weight above 0.
 
         Raises ValueError if there are fewer than two classes, one has no row among the ``counted`` ones, or y is not labels.
         """
@@ -206,7 +221,9 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         return labels
 
     def _compute_class_weights(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the weight of each class, float64 [classes], from ``class_weight`` and the rows' labels and weights."""
+        """Return the weight of each class, float64 [classes], as the parameter ``class_weight`` requests it. ``labels`` are the
+        rows' class indices, and ``weights`` their sample weights. Raises ValueError if the parameter is invalid.
+        """
         class_weight, classes = self.class_weight, self.classes_
         if class_weight is None:
             return np.ones(len(classes))
@@ -224,7 +241,9 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
 
 
 def is_finite_array(X: Any) -> bool:
-    """Return whether X is a non-empty array of finite numbers, float64 [n, d], so that it needs no slow `validate_data`."""
+    """Return whether X is a non-empty 2-D float64 array whose sum is finite, so that the slow check by scikit-learn's
+    ``validate_data`` can be skipped.
+    """
     if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2 or not X.size:
         return False
     with np.errstate(over="ignore", invalid="ignore"):
@@ -232,25 +251,31 @@ def is_finite_array(X: Any) -> bool:
 
 
 def with_shared_dtype(value: Any) -> Any:
-    """Return a value; arrays get numpy's shared dtype object, because a copy of it from a pickle would be pickled differently."""
+    """Return ``value``; if it is an array, as a view that uses numpy's own dtype object. An array from a pickle has a copy of
+    that object, and would be pickled to different bytes.
+    """
     return value.view(np.dtype(value.dtype.str)) if isinstance(value, np.ndarray) and value.dtype != object else value
 
 
 def check_targets(y: np.ndarray) -> None:
-    """Raise ValueError if targets, float64 [n], are so large or small that products of gradients exceed the range of float32."""
+    """Raise ValueError if the largest absolute target in ``y``, float64 [n], is not 0 and outside 1e-20 to 1e20: products of
+    gradients would overflow or vanish in float32.
+    """
     largest = np.abs(y).max()
     if not (largest == 0.0 or _SMALLEST_TARGET <= largest <= _LARGEST_TARGET):
         raise ValueError(f"y has values up to {largest:g}, out of {_SMALLEST_TARGET:g} to {_LARGEST_TARGET:g}: scale the targets")
 
 
 def draw_seed(random_state: Any) -> int:
-    """Return an integer seed for a parameter ``random_state`` of scikit-learn. Raises ValueError if it is invalid."""
+    """Return an integer seed for scikit-learn's parameter ``random_state`` (None, an int or a RandomState): the int itself, or a
+    random one. Raises ValueError if the parameter is invalid.
+    """
     generator = check_random_state(random_state)
     return int(random_state) if isinstance(random_state, int | np.integer) else int(generator.randint(2**31))
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Return whether an error is, or was caused by, a KeyboardInterrupt, which can become a SystemError after compiled code."""
+    """Return whether ``error`` is a KeyboardInterrupt, or the SystemError that compiled code raises in its place after Ctrl-C."""
     while isinstance(error, SystemError):
         error = error.__cause__
     return isinstance(error, KeyboardInterrupt)

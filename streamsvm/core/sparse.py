@@ -17,9 +17,10 @@ _MAX_DENSE_VALUES = 200_000  # in a dense slice of a sparse matrix
 
 
 def iter_slices(matrix: Matrix, used: int, rows: slice | None = None, max_rows: int | None = None) -> Iterator[slice]:
-    """Yield slices of at most ``max_rows`` rows. Slices of a sparse matrix are so short that their dense arrays are small.
+    """Yield consecutive slices of the rows of ``matrix``, each of at most ``max_rows`` rows. Slices of a sparse matrix are short
+    enough that a dense copy of each, with up to ``used`` columns, is small. ``rows`` limits the range of rows.
 
-    ``used`` is the number of model columns, to which `gather_columns` reduces the features. ``rows`` limits the range.
+    ``used`` is the number of model columns that `gather_columns` reduces the features to.
     """
     n, d = matrix.shape
     start, stop = (0, n) if rows is None else (rows.start, rows.stop)
@@ -34,9 +35,9 @@ def iter_slices(matrix: Matrix, used: int, rows: slice | None = None, max_rows: 
 
 
 def gather_columns(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows as a dense array of the model columns that occur in them, and the numbers of these columns, int64.
-
-    ``columns``, int64 [features], maps features to model columns, or to -1. Dense matrices are returned unchanged.
+    """Convert rows of a sparse ``matrix`` to a dense array with only the model's columns that occur in them. Returns (array [n,
+    m], indices int64 [m] of these columns); a dense matrix is returned unchanged. ``columns`` int64 [features] maps features to
+    the model's columns (-1: ignored).
     """
     if isinstance(matrix, np.ndarray):
         return matrix, columns
@@ -48,9 +49,10 @@ def gather_columns(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def scatter_columns(matrix: Matrix, columns: np.ndarray, used: int, dtype: Any) -> np.ndarray:
-    """Return rows as a new dense array [n, used], with each feature in its model column.
+    """Return the rows of ``matrix`` as a new dense array [n, used] in the model's column order: feature j is added to column
+    ``columns[j]``, and ignored if that is -1.
 
-    ``columns`` are as in `gather_columns`. Values in the same column are added, in the order of the features.
+    Values in the same column are added, in the order of the features.
     """
     out = np.zeros((matrix.shape[0], used), dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused later, with the feature's name
@@ -65,7 +67,7 @@ def scatter_columns(matrix: Matrix, columns: np.ndarray, used: int, dtype: Any) 
 
 
 def to_dense(matrix: Matrix) -> np.ndarray:
-    """Convert a matrix to a dense array [n, features]."""
+    """Return the rows of a sparse or dense ``matrix`` as a dense array [n, features]; a dense one is not copied."""
     return matrix if isinstance(matrix, np.ndarray) else np.asarray(matrix.toarray())
 
 
@@ -73,13 +75,15 @@ def to_dense(matrix: Matrix) -> np.ndarray:
 
 
 def is_scipy_sparse(X: Any) -> bool:
-    """Return whether X is a scipy sparse matrix or array."""
+    """Return whether X is a scipy sparse matrix or sparse array, without importing scipy.sparse."""
     scipy: Any = sys.modules.get("scipy.sparse")
     return scipy is not None and bool(scipy.issparse(X))
 
 
 def convert_scipy(X: Any, dtype: Any) -> Any:
-    """Convert a scipy sparse matrix to a CSR array. Raises ValueError if it is not 2-D, not of numbers, or corrupt."""
+    """Convert a scipy sparse matrix to a CSR array of this ``dtype`` without duplicate entries. Raises ValueError if it is not
+    2-D, not of numbers, corrupt, or has too many columns.
+    """
     from scipy import sparse  # noqa: PLC0415 - it is imported already
 
     if X.ndim != 2 or X.dtype.kind not in "fiub":
@@ -98,7 +102,7 @@ def convert_scipy(X: Any, dtype: Any) -> Any:
 
 
 def find_sparse_columns(X: Any) -> set[Any]:
-    """Return the names of the sparse numeric columns of a pandas frame; an empty set for other frames."""
+    """Return the names of those columns of a pandas frame that are sparse and numeric; an empty set for any other object."""
     pandas: Any = sys.modules.get("pandas")
     if pandas is None or not isinstance(X, pandas.DataFrame):
         return set()
@@ -106,7 +110,7 @@ def find_sparse_columns(X: Any) -> set[Any]:
 
 
 def convert_pandas(X: Any, dtype: Any) -> Any:
-    """Convert a pandas frame with sparse columns to a CSR array."""
+    """Convert a pandas frame of numbers, some of whose columns are sparse, to a scipy CSR array of this ``dtype``."""
     from scipy import sparse  # noqa: PLC0415
 
     row_indices, values = [np.empty(0, np.int64)], [np.empty(0)]

@@ -32,7 +32,9 @@ _LOWER = 32  # the bit that makes a letter a small one
 
 
 def _compute_power_of_five(q: int) -> tuple[int, int]:
-    """Return the first 128 bits of 5**q as two halves, rounded up for negative q where ties between floats are possible."""
+    """Return the first 128 bits of 5**q as (upper 64 bits, lower 64 bits), for parsing decimal numbers. For negative q, the bits
+    are those of the reciprocal, rounded up where a tie between two floats is possible.
+    """
     if q >= 0:
         bits = 5**q
         bits = bits << 128 - bits.bit_length() if bits.bit_length() <= 128 else bits >> bits.bit_length() - 128
@@ -46,7 +48,7 @@ _FIVES: np.ndarray = np.array([_compute_power_of_five(q) for q in range(-_MAX_PO
 
 @compiled(forceinline=True)
 def _multiply_words(a: Any, b: Any) -> Any:
-    """Return the upper and the lower 64 bits of the product of two 64-bit integers."""
+    """Return (upper 64 bits, lower 64 bits) of the product of the unsigned 64-bit integers ``a`` and ``b``."""
     a_high, a_low, b_high, b_low = a >> _HALF, a & _LOW, b >> _HALF, b & _LOW
     low, first_middle = a_low * b_low, a_high * b_low
     first_middle += low >> _HALF
@@ -56,7 +58,9 @@ def _multiply_words(a: Any, b: Any) -> Any:
 
 @compiled
 def _round_to_float_bits(w: Any, q: Any, fives: Any) -> Any:
-    """Return the bits of the float64 nearest to w * 10**q, for w > 0; ties go to even. 0 if this method cannot decide."""
+    """Return the bits, as uint64, of the float64 nearest to w * 10**q, for w > 0; ties go to even. Returns 0 if this fast method
+    cannot decide. ``fives`` uint64 [powers, 2] is a table of powers of five.
+    """
     shift = 0
     while w < np.uint64(1 << 63):
         w = w << _ONE
@@ -89,10 +93,11 @@ def _round_to_float_bits(w: Any, q: Any, fives: Any) -> Any:
 
 @compiled(forceinline=True)
 def parse_number(data: Any, at: Any, limit: Any) -> Any:
-    """Parse the number at a position. Return whether it is negative, whether it is an integer, w, q, and the next position.
+    """Parse the decimal number at position ``at`` of the text ``data`` uint8. Returns (is it negative, is it an integer, w, q,
+    position after it), where the absolute value is w * 10**q. The position is -1 if the number is invalid, has too many digits,
+    or ends after ``limit``.
 
-    The absolute value is w * 10**q. An integer has neither a decimal point nor an exponent. The position is -1 if the number is
-    invalid or has too many digits.
+    An integer has neither a decimal point nor an exponent.
     """
     zero, w = np.uint64(0), np.uint64(0)
     negative = at < limit and data[np.uint64(at)] == _MINUS
@@ -146,7 +151,8 @@ def parse_number(data: Any, at: Any, limit: Any) -> Any:
 
 @compiled(forceinline=True)
 def write_number(X: Any, bits: Any, i: Any, column: Any, negative: Any, w: Any, q: Any) -> Any:
-    """Write w * 10**q, or its negative, into ``X[i, column]``, and return whether it could be rounded exactly.
+    """Write the number w * 10**q, or its negative, into ``X[i, column]`` (float64); return False, and write nothing, if it cannot
+    be rounded exactly to the nearest float by this fast method.
 
     ``bits`` is a uint64 view of ``X``.
     """

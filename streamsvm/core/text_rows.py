@@ -25,7 +25,9 @@ _TRUE, _FALSE, _NULL = tuple(b"true"), tuple(b"false"), tuple(b"null")
 
 @compiled(forceinline=True)
 def _skip_blanks(data: Any, at: Any, limit: Any) -> Any:
-    """Return the position of the next character that is not a blank, tab or line break."""
+    """Return the first position from ``at`` on in the text ``data`` uint8 whose character is not a blank, tab or line break;
+    ``limit`` if all characters before ``limit`` are.
+    """
     while at < limit and (
         data[np.uint64(at)] == _SPACE
         or data[np.uint64(at)] == _NEWLINE
@@ -38,7 +40,9 @@ def _skip_blanks(data: Any, at: Any, limit: Any) -> Any:
 
 @compiled
 def _skip_text(data: Any, at: Any, limit: Any) -> Any:
-    """Return the position after the JSON string that begins with a quote at ``at``; -1 if it is invalid."""
+    """Return the position after the JSON string whose opening quote is at position ``at`` of ``data`` uint8; -1 if the string is
+    invalid or does not end before ``limit``.
+    """
     at += 1
     while at < limit and data[np.uint64(at)] != _QUOTE:
         if data[np.uint64(at)] == _BACKSLASH:
@@ -58,7 +62,7 @@ def _skip_text(data: Any, at: Any, limit: Any) -> Any:
 
 @compiled
 def _is_one_of(byte: Any, choices: Any) -> Any:
-    """Return whether a byte is among the choices."""
+    """Return whether ``byte`` equals one of the bytes in the tuple ``choices``."""
     for choice in choices:  # noqa: SIM110 - numba does not compile any() with a generator
         if byte == choice:
             return True
@@ -67,7 +71,9 @@ def _is_one_of(byte: Any, choices: Any) -> Any:
 
 @compiled
 def _skip_word(data: Any, at: Any, limit: Any, word: Any) -> Any:
-    """Return the position after ``word`` at ``at``; -1 if the text there is different."""
+    """Return the position after ``word`` (a tuple of bytes) if it is at position ``at`` of ``data`` uint8; -1 if another text is
+    there, or ``limit`` is reached.
+    """
     if limit - at < len(word):
         return -1
     for k in range(len(word)):
@@ -78,7 +84,9 @@ def _skip_word(data: Any, at: Any, limit: Any, word: Any) -> Any:
 
 @compiled
 def _skip_value(data: Any, at: Any, limit: Any) -> Any:
-    """Return the position after a JSON string, number, bool or null; -1 if it is invalid."""
+    """Return the position after the JSON string, number, bool or null at position ``at`` of ``data`` uint8; -1 if it is invalid,
+    an object or an array.
+    """
     if at >= limit:
         return -1
     first = data[np.uint64(at)]
@@ -109,7 +117,9 @@ def read_objects(
     integer_mask: Any,
     places: Any,
 ) -> Any:
-    """Parse JSON objects from row ``first`` on, up to the first that cannot be parsed; return its row and the number of a name.
+    """Parse JSON objects in ``data`` uint8 from row ``first`` on, until one is invalid or unusual; write their numbers into ``X``
+    float64 [rows, columns], and the positions of other values into ``places``. Returns (row of the first object that was not
+    parsed, or the number of rows; index of the name whose value is not a number, or -1).
 
     An object has a string, number, bool or null for some of the names, in any order. ``data`` is uint8, and object i is
     ``data[begins[i]:ends[i]]``. ``names``, uint8, are the names with their quotes, concatenated; each ends at ``stops``, int64
@@ -199,7 +209,9 @@ def read_objects(
 
 @compiled(forceinline=True)
 def _find_cell_text(data: Any, at: Any, limit: Any, delimiter: Any) -> Any:
-    """Return the start and stop of a cell's text, and the position after the cell; -1 if it contains unusual quotes."""
+    """Find the text of the delimited (CSV) cell that starts at position ``at`` of ``data`` uint8. Returns (start and stop of the
+    text without quotes, position after the cell); the last is -1 if quotes are within the text.
+    """
     if at < limit and data[np.uint64(at)] == _QUOTE:
         start = at + 1
         at = start
@@ -219,7 +231,9 @@ def _find_cell_text(data: Any, at: Any, limit: Any, delimiter: Any) -> Any:
 def read_cells(
     data: Any, begins: Any, ends: Any, first: Any, delimiter: Any, columns: Any, texts: Any, X: Any, bits: Any, places: Any
 ) -> Any:
-    """Parse delimited rows from row ``first`` on, up to the first that cannot be parsed; return its row and the number of a cell.
+    """Parse delimited (CSV) rows in ``data`` uint8 from row ``first`` on, until one is invalid or unusual; write their numbers
+    into ``X`` float64 [rows, columns], and the positions of other cells' texts into ``places``. Returns (row that was not parsed,
+    or the number of rows; index of the cell that was the reason, or -1).
 
     The ``delimiter`` must not be a blank. Cells can be quoted, and blanks before them are skipped. The number of a cell is
     written into column ``columns[cell]`` of ``X``, NaN if it is empty, and the range of its text in ``data`` into ``places[row,
@@ -271,7 +285,9 @@ def read_cells(
 
 @compiled
 def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: Any, bits: Any, labels: Any) -> Any:
-    """Parse LIBSVM rows, a label and index:value pairs, from row ``first`` on, up to one that cannot be parsed; return its row.
+    """Parse LIBSVM rows (a label and index:value pairs) in ``data`` uint8 from row ``first`` on, until one is invalid or unusual;
+    write the values into ``X`` float64 [rows, columns], and the positions of the label texts into ``labels``. Returns the row
+    that was not parsed, or the number of rows.
 
     The value of an index is written into column ``columns[index]`` of ``X``; missing ones are NaN. Rows with a comment, or with
     an index whose column is -1, are not parsed. A label can be any text, whose range in ``data`` is written into ``labels``,
@@ -312,12 +328,13 @@ LARGEST_INDEX = 2**31 - 2  # in `read_sparse`
 
 @compiled
 def read_sparse(data: Any, at: Any, rows: Any, first: Any, labels: Any, starts: Any, indices: Any, values: Any) -> Any:
-    """Parse lines of a numeric label and index:value pairs with ascending indices, up to the first that cannot be parsed.
+    """Parse LIBSVM lines (a numeric label and index:value pairs with ascending indices) in ``data`` uint8 from position ``at``
+    on, until a line is invalid or unusual, and append them to sparse arrays. Returns (number of rows, position of the line that
+    was not parsed or the end of the data).
 
-    Parsing begins at the position ``at`` of a line in ``data``, uint8, with ``rows`` rows before it. Comments and empty lines are
-    skipped. Returns the new number of rows, and the position of the line that cannot be parsed, or the end of the data. Writes
-    ``labels``, float64; ``indices`` minus ``first``, uint32; ``values``, float32, which must be finite; and the ``starts`` of
-    each row in these, uint32 [rows + 1].
+    There are ``rows`` rows before the first line. Comments and empty lines are skipped. Writes ``labels``, float64; ``indices``
+    minus ``first``, uint32; ``values``, float32, which must be finite; and the ``starts`` of each row in these, uint32 [rows +
+    1].
     """
     limit, cell = data.shape[0], np.empty((1, 1))
     bits = cell.view(np.uint64)

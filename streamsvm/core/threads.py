@@ -24,19 +24,23 @@ _users: set[object] = set()  # one for each active context of the process
 
 @functools.cache
 def _find_blas_libraries() -> list[Any]:
-    """Return controllers of the loaded BLAS libraries."""
+    """Return a threadpoolctl controller for each BLAS library that is loaded in this process."""
     return ThreadpoolController().select(user_api="blas").lib_controllers  # takes milliseconds
 
 
 def _set_blas_threads(counts: list[int]) -> None:
-    """Set the thread count of each BLAS library, except for those that had a single thread originally."""
+    """Set the number of threads of each loaded BLAS library to the number in ``counts``. Libraries that were single-threaded
+    originally are left out, because the call is slow.
+    """
     for library, count, original in zip(_find_blas_libraries(), counts, _original_counts, strict=True):
         if original != 1:  # the call takes as long as a fit of few rows
             library.set_num_threads(count)
 
 
 def _leave(user: object) -> None:
-    """Remove a context, and restore the BLAS thread counts if it was the last one. Repeated calls have no effect."""
+    """End one use of `limit_blas_threads`, identified by the object ``user``; after the last one, restore the original thread
+    counts of the BLAS libraries. Repeated calls have no effect.
+    """
     with _lock:
         if len(_users) == 1 and user in _users:
             _set_blas_threads(_original_counts)
@@ -45,7 +49,9 @@ def _leave(user: object) -> None:
 
 @contextmanager
 def limit_blas_threads() -> Iterator[None]:
-    """Limit BLAS to one thread during the context. The limit applies to the whole process, and ends with the last context."""
+    """Context manager: limit BLAS libraries to one thread in the whole process while its body runs. If several contexts are
+    active at once, the original thread counts are restored after the last one.
+    """
     user = object()
     try:
         with _lock:
@@ -64,7 +70,8 @@ def limit_blas_threads() -> Iterator[None]:
 
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
-    """Return the number of threads for a parameter ``n_jobs``: 1 for None, the number of processors for -1, one less for -2, ...
+    """Return the number of threads for scikit-learn's parameter ``n_jobs``: 1 for None, the number of processors for -1, one less
+    for -2, and so on, at least 1.
 
     Raises ValueError if it is 0 or not an integer.
     """
@@ -83,7 +90,7 @@ ForEach = Callable[[Callable[[int], None], Iterable[int]], None]
 
 
 def call_for_each(function: Callable[[T], Any], items: Iterable[T]) -> None:
-    """Call a function for each item, without threads."""
+    """Call ``function(item)`` for each of ``items``, one after the other in the current thread."""
     for item in items:
         function(item)
 
@@ -100,7 +107,7 @@ class Workers(AbstractContextManager["Workers"]):
             self._pool.shutdown(cancel_futures=True)
 
     def for_each(self, function: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
-        """Call a function for each item in the threads.
+        """Call ``function(item)`` for each of ``items`` in the threads of this pool, and wait for all calls.
 
         After the first exception, ``stop`` is set and no further calls begin. It is raised when the running calls have ended.
         """
@@ -126,7 +133,8 @@ _stop_events: ContextVar[tuple[threading.Event, ...]] = ContextVar("_stop_events
 
 @contextmanager
 def allow_stop(stop: threading.Event) -> Iterator[None]:
-    """Let `raise_if_stopped` cancel the computation in this context when ``stop`` is set, or when the main thread has ended.
+    """Context manager: make computations in its body cancellable. When the event ``stop`` is set, or the main thread has ended,
+    their calls of `raise_if_stopped` raise KeyboardInterrupt.
 
     Contexts can be nested; each event cancels. Threads to which work is delegated need a copy of the context. Without this, the
     interpreter would wait for the thread before it exits.
@@ -139,7 +147,9 @@ def allow_stop(stop: threading.Event) -> Iterator[None]:
 
 
 def raise_if_stopped() -> None:
-    """Raise KeyboardInterrupt, like Ctrl-C in the main thread, if the computation of this thread was cancelled (`allow_stop`)."""
+    """Raise KeyboardInterrupt if the computation in the current thread is to be cancelled: if an event of an enclosing
+    `allow_stop` is set, or the main thread has ended. Long computations call this now and then.
+    """
     events = _stop_events.get()
     if events and any(event.is_set() for event in events):
         raise KeyboardInterrupt

@@ -15,19 +15,21 @@ _Scale = Mapping[Any, tuple[float, float]]  # the location and spread of each fe
 
 
 def import_standard_scaler() -> type[preprocessing.StandardScaler]:
-    """Import and return river's class StandardScaler."""
+    """Import river's StandardScaler when it is first needed (the import takes a second), and return the class."""
     from river import preprocessing  # noqa: PLC0415 - takes a second, and few streams need it
 
     return preprocessing.StandardScaler
 
 
 def merge_transformers(transformer: Any, sources: Sequence[Any]) -> list[Units]:
-    """Merge other transformers into ``transformer``, as if it had learned the rows of all. Return unit conversions.
+    """Merge the fitted transformers ``sources`` into ``transformer``, in place, as if it had learned the rows of all. Returns,
+    for it and each source, the (factor, shift) of each feature that converts values transformed by the old one to values of the
+    merged one. Raises ValueError if they cannot be merged.
 
     The transformers are river's StandardScalers, or have their own method ``merge_with``, like `BoundedScaler` and
     `TableEncoder`. They must have the same class and parameters; the others do not change. The result has an entry for
     ``transformer`` and for each other one, which converts values that it has scaled to the units of the merged transformer.
-    Raises ValueError if they cannot be merged; all stay unchanged then.
+    After an error, all are unchanged.
 
     >>> from river import preprocessing
     >>> scalers = preprocessing.StandardScaler(), preprocessing.StandardScaler()
@@ -53,7 +55,9 @@ def merge_transformers(transformer: Any, sources: Sequence[Any]) -> list[Units]:
 
 
 def compute_unit_conversion(before: _Scale, after: _Scale) -> Units:
-    """Return the factors and shifts that convert values from one scale to another. Both map features to location and spread.
+    """Return, for each feature name, the (factor, shift) that converts values scaled by ``before`` to values scaled by ``after``.
+    Both map a feature name to its (location, spread): scaled = (value - location) / spread. The factor is 0 if the new spread is
+    0.
 
     >>> compute_unit_conversion({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
     {'a': (0.5, -0.5)}
@@ -66,12 +70,16 @@ def compute_unit_conversion(before: _Scale, after: _Scale) -> Units:
 
 
 def _get_scale(scaler: preprocessing.StandardScaler) -> _Scale:
-    """Return the mean and standard deviation of each feature; a deviation of 1 for a scaler without ``with_std``."""
+    """Return {feature name: (mean, standard deviation)} of a river StandardScaler; the deviation is 1 if it only centres
+    (``with_std=False``).
+    """
     return {name: (mean, math.sqrt(scaler.vars[name]) if scaler.with_std else 1.0) for name, mean in scaler.means.items()}
 
 
 def _pool_scalers(target: preprocessing.StandardScaler, sources: Iterable[preprocessing.StandardScaler]) -> list[Units]:
-    """Merge StandardScalers into ``target``; see `merge_transformers`."""
+    """Merge the river StandardScalers ``sources`` into ``target``, in place, by pooling their means and variances. Returns a unit
+    conversion for each scaler, as `merge_transformers` does. Raises ValueError if their parameters differ or they have a window.
+    """
     scalers = [target, *sources]
     parameters = {(scaler.with_std, scaler.window_size) for scaler in scalers}
     if len(parameters) > 1 or target.window_size is not None:

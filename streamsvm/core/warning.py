@@ -14,7 +14,9 @@ _collected: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("_co
 
 @contextmanager
 def collect_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
-    """Collect the arguments of `warn` in a list, the context, so that another thread can issue the warnings later."""
+    """Context manager: collect the warnings that `warn` is called with, and do not issue them. Its value is the list of (message,
+    category), which another thread can issue later.
+    """
     collected: list[tuple[str, type[Warning]]] = []
     token = _collected.set(collected)
     try:
@@ -24,7 +26,9 @@ def collect_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning with the location of the innermost frame outside the package, or collect it (`collect_warnings`)."""
+    """Issue a warning that points at the line of user code that called this package, not at a line inside it; within
+    `collect_warnings`, add it to the list instead.
+    """
     if (collected := _collected.get()) is not None:
         collected.append((message, category))
         return

@@ -33,8 +33,6 @@ def _scatter_row(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> 
     """Write a sparse row (``values`` at column indices ``columns``; those of repeated columns are added, column -1 is ignored)
     into the linear model's ``block``; return its number of non-zero features and its squared norm. The number is -1 if the norm
     is too large or not finite.
-
-    The number is -1 if the norm is too large or not finite, as in `scan_row`.
     """
     v = weight_views(block)
     n, is_sorted, previous = 0, True, -1
@@ -144,8 +142,6 @@ def compute_output(block: np.ndarray, columns: np.ndarray, values: np.ndarray, o
     """Return a linear model's decision value, or probability of the positive label, for a sparse row with ``values`` float32 [k]
     at column indices ``columns`` int64 [k]; NaN if the row is not finite or too large. The constant ``output_kind`` selects the
     value.
-
-    ``output_kind`` is one of the constants of `iterates`.
     """
     n = _scatter_row(block, columns, values)[0]
     return _compute_row_output(block, n, output_kind) if n >= 0 else np.nan
@@ -189,7 +185,7 @@ def learn_dense_row(block: np.ndarray, row: np.ndarray, norm: float, f: float, t
     """Update a linear model in an ensemble with a dense row: ``norm`` is its squared norm, ``f`` the present decision value by
     the last iterate, ``target`` -1, 1 or a regression target.
 
-    It is for ensembles: recent errors and probabilities are not updated, because experts do not need them.
+    Recent errors and probabilities are not updated, because experts of an ensemble do not need them.
     """
     v, c, s = weight_views(block), get_common_state(block), get_rule_state(block, STATE)
     used = v.header[0]["used"]

@@ -85,8 +85,6 @@ def compute_factors(
     """Compute the weights of n features in nearest-neighbour distances (row 0 of ``factors`` float32 [2, n or more]) and the caps
     of their differences (row 1). Weights grow with a feature's ``relevance``, at least ``min_weight``, and are multiplied by 1 -
     ``damping``, float64 [n or more], or [0] for no damping. ``units`` are the features' deviations.
-
-    Weights are at least ``min_weight``, multiplied by 1 - ``damping``, float64 [n or more], or [0] for no damping.
     """
     largest = 0.0
     for j in range(n if n_updates > MIN_UPDATES else 0):
@@ -126,8 +124,7 @@ def find_nearest(distances: np.ndarray, n: int, positions: np.ndarray, nearest_d
     values to ``nearest_distances``, in ascending order; return how many there are. Distances are compared as rounded to 1/1024;
     of equal ones, the one with the lower index comes first.
 
-    Distances are compared as rounded to 1/1024; of equal ones, the first comes first. Writes ``positions`` int64 [N_NEAREST] and
-    ``nearest_distances`` float64 [N_NEAREST], which are not rounded.
+    ``positions`` is int64 [N_NEAREST], and ``nearest_distances`` float64 [N_NEAREST], not rounded.
     """
     count, cutoff = 0, np.float32(np.inf)
     for start in range(0, n, _CHUNK_ROWS):
@@ -201,8 +198,8 @@ def _update_relevance(block: np.ndarray, target: float, weight: float, regressio
     """Update the running relevance of each feature with the current row (ReliefF): a feature is relevant if, among the row's
     nearest neighbours, it differs more where the target differs. ``block`` is the memory of the nearest-neighbour expert.
 
-    It is the covariance, among the nearest rows, of the capped difference in the feature and the difference in the target,
-    divided by the standard deviations of the feature and of the latter difference.
+    The relevance is the covariance, among the nearest rows, of the capped difference in the feature and the difference in the
+    target, divided by the standard deviations of the feature and of the latter difference.
     """
     v = neighbour_views(block)
     h = v.header[0]
@@ -272,9 +269,6 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
     """Predict the current row by a vote of its nearest stored rows: write the share of votes per class, scaled to [-1, 1], or the
     weighted mean target, to this expert's column of ``inputs`` in the ensemble's memory ``block``. ``store`` is the expert's own
     memory. Always returns 0.
-
-    In classification, each output's input is twice its label's share of the votes, less 1; in regression, the input is the mean
-    of the targets, weighted by the votes.
     """
     v, s = ensemble_views(block), neighbour_views(store)
     scaling, n_outputs = get_rule_state(block, STATE)["scaling"] != 0, v.header[0]["n_outputs"]
@@ -307,8 +301,8 @@ def update_neighbours(block: np.ndarray, store: np.ndarray, expert: int, target:
     """Let the nearest-neighbour expert of an ensemble learn the current row: update the weights of features, and store the row if
     it was mispredicted, or is one of ten others. ``store`` is the expert's memory, ``label`` the class index. Always returns 0.
 
-    It was mispredicted if the stacks or the nearest rows predict another label, or if the error of the stacks exceeds their mean
-    error in regression.
+    A row was mispredicted if the stacks or the nearest rows predict another label, or if the error of the stacks exceeds their
+    mean error in regression.
     """
     v = ensemble_views(block)
     if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:

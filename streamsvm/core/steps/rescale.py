@@ -157,7 +157,7 @@ def compute_current_units(
     """Return (location, spread), each float64 [used], that convert stored standardised vectors back to the features' own units:
     value * spread + location. They allow for features whose level has jumped since the scale was last replaced.
 
-    Vectors keep their distance, in deviations, from the new level of such a feature.
+    Vectors keep their distance, in deviations, from the new level of these features.
     """
     new_location, new_spread = location[:used].copy(), spread[:used].copy()
     for j in range(used):
