@@ -60,7 +60,8 @@ def to_budget(
     seed: int | None = 0,
     **parameters: Any,
 ) -> BudgetedEstimator:
-    """Distil a fitted kernel machine into a learner with a budget of support vectors, which predicts alike and can keep learning.
+    """Distil a fitted kernel machine into a learner that has at most ``budget`` support vectors, predicts alike and can keep
+    learning from a stream. Without a budget, the smallest one that keeps the ``loss`` is searched for.
 
     The first quarter of the budget are support vectors of the machine, far from each other and with large coefficients. Their
     coefficients are fitted to the machine's decision values on X by weighted least squares; rows near the decision boundary have
@@ -221,7 +222,9 @@ def to_budget(
 
 
 def _create_learner(learner: LearnerName, machine: Any, budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
-    """Create a learner with the kernel and the loss of a machine, and columns for its features and classes."""
+    """Create a river learner with at most ``budget`` support vectors that has the kernel, the loss and the number of features and
+    classes of the fitted ``machine``. ``learner`` names its algorithm, and ``parameters`` override the defaults.
+    """
     kernel, classification = machine._kernel, is_classifier(machine)
     defaults = {
         "kernel": next(name for name, code in KERNELS.items() if code == kernel.kind),
@@ -257,7 +260,9 @@ class _HoldOut(NamedTuple):
 
     @staticmethod
     def draw_split(machine: Any, X: Any, y: Any, max_loss: float, seed: int | None) -> _HoldOut:
-        """Hold out a random part of the rows of X, and of the labels if there are any."""
+        """Split the rows of X at random into rows to fit and at most a fixed number of held-out rows, on which the loss of
+        accuracy is measured. Raise a ValueError if X has too few rows. ``y`` are the true labels [n], if known.
+        """
         n_held_out = 0 if X is None else min(int(_HELD_OUT_SHARE * X.shape[0]), _MAX_HELD_OUT_ROWS)
         if n_held_out < _MIN_HELD_OUT_ROWS:
             n_needed = int(_MIN_HELD_OUT_ROWS / _HELD_OUT_SHARE)
@@ -271,7 +276,10 @@ class _HoldOut(NamedTuple):
         return _HoldOut(machine, np.sort(order[n_held_out:]), rows, machine._predict_checked(rows), labels, max_loss)
 
     def measure_loss(self, expansion: _Expansion) -> float:
-        """Return the loss of an expansion on the held-out rows in percent, as defined in `to_budget`."""
+        """Return the loss of a small kernel ``expansion`` on the held-out rows, in percent: for classifiers, the share of rows
+        with other labels than the machine (with true labels, the loss of accuracy); for regressors, the mean error relative to
+        the spread.
+        """
         problem = ReducedSet(self.machine._kernel, self.X, np.zeros((self.X.shape[0], 1)), np.ones(self.X.shape[0]))
         f = problem.compute_values(to_dense_rows(expansion.vectors), expansion.coefficients.T) + expansion.intercept
         if not is_classifier(self.machine):
@@ -285,13 +293,18 @@ class _HoldOut(NamedTuple):
 
 
 def _search_budget(distillation: _Distillation, hold_out: _HoldOut, passes: int) -> _Expansion:
-    """Return the expansion of approximately the smallest budget whose loss is at most ``hold_out.max_loss``."""
+    """Search for the smallest number of support vectors (budget) whose loss on the held-out rows is at most
+    ``hold_out.max_loss``, by doubling and bisection, and return the kernel expansion of that size. Raise a ValueError if there is
+    none.
+    """
     n_support, too_small, budget = len(distillation.coefficients), 0, _FIRST_BUDGET
     max_budget = min(_MAX_BUDGET_SHARE * n_support, _MAX_TRIED_BUDGET)
     best_loss = math.inf
 
     def fit_and_test(budget: int) -> tuple[bool, _Expansion]:
-        """Return whether the loss of an expansion with this budget is small enough, and the expansion."""
+        """Fit an expansion of ``budget`` support vectors; return whether its loss on the held-out rows is small enough, and the
+        expansion.
+        """
         nonlocal best_loss
         expansion = distillation.fit_expansion(budget, passes)
         loss = hold_out.measure_loss(expansion)
@@ -338,11 +351,15 @@ class _Distillation:
         self.intercept = intercepts[0]
 
     def can_copy_machine(self, budget: int) -> bool:
-        """Return whether the machine itself is an expansion of at most ``budget`` support vectors."""
+        """Return whether the machine can be used without an approximation: it has at most ``budget`` support vectors, and its
+        outputs are sums of kernel values, not votes.
+        """
         return len(self.coefficients) <= budget and self.machine._is_expansion and not self.is_voting
 
     def fit_expansion(self, budget: int, passes: int) -> _Expansion:
-        """Return an expansion of at most ``budget`` vectors; ``passes`` is that of `to_budget`."""
+        """Fit a kernel expansion of at most ``budget`` vectors that approximates the machine's decision function, and return it.
+        ``passes`` limits the passes over the rows that move the vectors; more passes are more accurate.
+        """
         machine, rng, intercept = self.machine, np.random.default_rng(self.seed), self.intercept
         if self.can_copy_machine(budget):
             return _Expansion(machine.support_vectors_, self.coefficients.T, intercept)
@@ -359,7 +376,9 @@ class _Distillation:
             return _Expansion(vectors, coefficients.T, intercept)
 
         def is_loss_negligible(values: np.ndarray) -> bool:
-            """Return whether these output values lose hardly any accuracy."""
+            """Return whether the outputs ``values`` [n, n_outputs], without intercepts, change so few labels of the machine that
+            the search can stop.
+            """
             return self._estimate_accuracy_loss(values + intercept, targets) < _NEGLIGIBLE_LOSS
 
         vectors = problem.move_vectors(vectors, passes, None if margins is None else is_loss_negligible)
@@ -367,7 +386,8 @@ class _Distillation:
         return _Expansion(vectors, problem.solve_coefficients(vectors.astype(np.float64)).T, intercept)
 
     def _draw_rows(self, budget: int, rng: np.random.Generator) -> Any:
-        """Draw the rows of the least squares fit: an array float32 [n, n_features], or a CSR matrix if an array were too large.
+        """Draw the rows on which the small expansion is fitted to the machine: random rows of X (without X, support vectors) and,
+        if these are few, points between them. Returns float32 [n, n_features], or a CSR matrix if that were too large.
 
         They come from X or the support vectors; if these are few, rows between them are added. Without X, at least half of the
         rows are interpolated, because support vectors alone say little about the regions far from the boundary.
@@ -386,7 +406,8 @@ class _Distillation:
         return np.concatenate([rows, interpolate_rows(rows, n_interpolated, rng)])
 
     def _compute_targets(self, rows: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the values that the outputs should have on rows, float64 [n, n_outputs], and the margins of a classifier [n].
+        """Return the machine's outputs for ``rows``, which the small expansion should reproduce, float64 [n, n_outputs], and for
+        a classifier the margins [n] of its decisions (None for a regressor).
 
         The margin is the difference between the largest value and the second largest, or the absolute value of one output.
         """
@@ -402,7 +423,9 @@ class _Distillation:
         return values, ascending[:, -1] - ascending[:, -2]
 
     def _choose_vectors(self, problem: ReducedSet, budget: int, rng: np.random.Generator) -> np.ndarray:
-        """Choose at most ``budget`` vectors, float64 [n_vectors, n_features]: support vectors, then rows with large residuals."""
+        """Choose at most ``budget`` vectors for the small expansion, float64 [n_vectors, n_features]: first support vectors of
+        the machine that are far from each other, then rows where the fit has large errors.
+        """
         S, sizes = self.machine.support_vectors_, [math.ceil(share * budget) for share in _SELECTION_STAGES]
         weights = np.abs(self.coefficients).max(axis=1)
         vectors = to_dense_rows(S[choose_vectors(self.machine._kernel, S, weights, sizes[0], rng)])
@@ -411,7 +434,8 @@ class _Distillation:
         return vectors
 
     def _estimate_accuracy_loss(self, values: np.ndarray, targets: np.ndarray) -> float:
-        """Estimate the loss of accuracy, in percentage points, of output values [n, n_outputs] in place of ``targets``.
+        """Estimate how much accuracy, in percentage points, a classifier loses if its outputs ``targets`` [n, n_outputs] are
+        replaced by the approximate outputs ``values`` of the same shape.
 
         Each row whose label changes costs its margin, at most 1: where the machine is unsure, its label is often wrong.
         """
@@ -424,5 +448,7 @@ class _Distillation:
 
 
 def _is_accurate_enough(f: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return a mask of the rows whose decision values in float32, [n, machines], have small enough errors for a fit."""
+    """Return a mask, bool [n], of the rows whose float32 decision values ``f`` [n, machines] have errors (``error``, same shape)
+    that are small enough for fitting an expansion to them.
+    """
     return (error <= _MAX_RELATIVE_ERROR * np.maximum(np.abs(f), 1.0)).all(axis=1)

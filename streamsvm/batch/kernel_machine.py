@@ -77,16 +77,21 @@ class KernelMachine(SklearnEstimator):
 
     @property
     def dual_coef_(self) -> Any:
-        """The coefficients of the support vectors, float64 [machines, n_support]."""
+        """The coefficients of the support vectors in the decision values, float64 [machines, n_support]. A regressor or two
+        classes have one machine, more classes several.
+        """
         return self._coefficients
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The intercept of each machine, float64 [machines]."""
+        """The intercept of each machine, float64 [machines], which is added to its kernel sums. A regressor or two classes have
+        one machine.
+        """
         return self._intercepts
 
     def to_budget(self, budget: int | None = None, X: Any = None, **parameters: Any) -> BudgetedEstimator:
-        """Return a budgeted learner that predicts like this machine and can continue learning on a stream.
+        """Distil this fitted machine into a learner with at most ``budget`` support vectors, which predicts alike and can
+        continue to learn from a stream. ``X`` are rows to fit it to; without them, it is fitted to the support vectors.
 
         ``budget`` is its number of support vectors; with ``loss=0.2`` in place of it, the smallest budget is searched for which
         changes at most about 0.2 % of the predictions. The parameters are those of `streamsvm.batch.to_budget`.
@@ -96,7 +101,9 @@ class KernelMachine(SklearnEstimator):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
-        """Raise a ValueError that names the parameter if one is out of range."""
+        """Raise a ValueError that names the parameter if a parameter of this estimator, or a value of C in ``Cs``, is out of its
+        range.
+        """
         check_parameters(self)
         for C in Cs:
             check_number("C", C, 0.0)
@@ -106,7 +113,9 @@ class KernelMachine(SklearnEstimator):
             check_number("gamma", self.gamma, 0.0, inclusive=True)
 
     def _prepare_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        """Check and return the rows, labels or targets, and weights of a fit; set ``_kernel``."""
+        """Check the rows X, the labels or targets y and the weights of a fit, and return them as `TrainingData`, which also lists
+        the rows of positive weight. Sets the kernel. Raise a ValueError if they are invalid or all weights are 0.
+        """
         X, y = self._check_training_rows(X, y)
         weights = self._check_weights(sample_weight, X)
         used_rows = np.flatnonzero(weights > 0.0)
@@ -118,15 +127,21 @@ class KernelMachine(SklearnEstimator):
         return self._add_targets(TrainingData(X, y, weights, used_rows))
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
-        """Return the training data with class indices and class weights, or with regression targets."""
+        """Return the training data with class indices and class weights for classifiers, or with float targets for regressors.
+        Other estimators return it unchanged.
+        """
         return training
 
     def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
-        """Check and return the weights of the rows, float64 [n], at least 0; None means 1 for each row."""
+        """Check the weights of the rows X, and return them as float64 [n], at least 0. ``sample_weight`` may be [n], one number,
+        or None for a weight of 1 in each row.
+        """
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     def _check_training_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Check and return the rows X, and their labels or targets y (None for outlier detectors)."""
+        """Check the rows X and their labels or targets y, and return both as arrays, X float64 or CSR. For outlier detectors, y
+        is ignored and None is returned for it.
+        """
         options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "accept_large_sparse": True}
         is_valid_y = type(y) is np.ndarray and y.dtype.kind in "biuf" and np.isfinite(y).all()
         if is_valid_y and is_finite_array(X) and y.shape == (len(X),):  # scikit-learn's checks take longer
@@ -138,7 +153,9 @@ class KernelMachine(SklearnEstimator):
         return validate_data(self, X, y, y_numeric=is_regressor(self), **options)
 
     def _make_kernel(self, X: Any, weights: np.ndarray) -> Kernel:
-        """Return the kernel for rows X with the given weights, which ``gamma="scale"`` depends on."""
+        """Return the kernel with its numeric parameters. ``gamma="scale"`` depends on the variance of the rows X, where rows
+        count by their weights.
+        """
         kind = self._kernels[str(self.kernel)]
         if kind == POLY and self.degree == 0:
             return Kernel(POLY, 0.0, 1.0, 1)  # equal to 1 everywhere; compiled code needs a degree of at least 1
@@ -147,11 +164,13 @@ class KernelMachine(SklearnEstimator):
 
     @property
     def _epsilon(self) -> float | None:
-        """Epsilon of the epsilon-insensitive loss; None for classifiers."""
+        """The epsilon of the regression loss (errors up to it cost nothing); None for classifiers."""
         return None
 
     def _set_solution(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:
-        """Set the fitted attributes, given the coefficients of all rows, float64 [machines, n], and the positions ``support``."""
+        """Set the fitted attributes: support vectors, intercepts and their coefficients. ``coefficients`` float64 [machines, n]
+        are those of all training rows X, ``support`` the positions of the support vectors among these.
+        """
         self.support_: np.ndarray = support.astype(np.int32)
         self._coefficients = np.ascontiguousarray(coefficients[:, self.support_])
         self._intercepts = np.asarray(intercepts, np.float64)
@@ -159,11 +178,11 @@ class KernelMachine(SklearnEstimator):
         self._prepare_predictor()
 
     def _take_support_vectors(self, X: Any) -> Any:
-        """Return the support vectors among the rows X."""
+        """Return the rows of X at the positions ``support_``, which are the support vectors."""
         return X[self.support_]
 
     def _prepare_predictor(self) -> None:
-        """Set ``_predictor``, which computes decision values from the support vectors."""
+        """Set ``_predictor``, the object that computes kernel sums of new rows with the support vectors."""
         self._predictor: Any = KernelSums(self.support_vectors_, self._coefficients, self._kernel)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -172,7 +191,8 @@ class KernelMachine(SklearnEstimator):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
-        """Return the machines' decision values, float64 [n, machines].
+        """Return the decision values of all machines for rows X, float64 [n, machines]. If ``find_settled`` is passed, a function
+        that marks rows whose prediction cannot change within an error bound, these rows may have faster float32 values.
 
         With ``find_settled``, rows may have float32 decision values if these settle the prediction. Predictions are then equal to
         those of exact decision values to the last bit, which depends on the other rows of the chunk.
@@ -181,7 +201,7 @@ class KernelMachine(SklearnEstimator):
         size, tolerances = self._predictor.choose_chunk_rows(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
 
         def decide_chunk(start: int) -> None:
-            """Write the decision values of the chunk that starts at a position."""
+            """Write the decision values of the chunk of rows that begins at row ``start``."""
             chunk, values = X[start : start + size], out[start : start + size]
             rough_sums = None if find_settled is None else self._predictor.compute_float32(chunk)
             if find_settled is not None and rough_sums is not None:
@@ -199,7 +219,9 @@ class KernelMachine(SklearnEstimator):
         return out
 
     def _run_chunks(self, decide_chunk: Callable[[int], None], starts: range) -> None:
-        """Call a function with the first position of each chunk, in ``n_jobs`` threads if the machine has this parameter."""
+        """Call ``decide_chunk`` with the first row of each chunk in ``starts``, in ``n_jobs`` threads if this estimator has that
+        parameter, otherwise one after the other.
+        """
         threads = min(resolve_n_jobs(getattr(self, "n_jobs", None)), len(starts))
         if threads > 1:
             with Workers(threads) as workers:
@@ -240,7 +262,9 @@ class KernelMachine(SklearnEstimator):
             self._prepare_predictor()
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        """Raise a ValueError if the arrays of a saved model do not match: compiled code does not check their sizes."""
+        """Raise a ValueError if the ``state`` of a saved model is corrupt: arrays have wrong types, shapes or values, or do not
+        match the number of ``machines``. Compiled code would not notice it.
+        """
         check_coefficients(state, machines)
         shape = state.get("shape_fit_", (1,))
         if not (isinstance(shape, tuple) and shape and all(type(size) is int for size in shape)):
@@ -254,7 +278,7 @@ class KernelMachine(SklearnEstimator):
             raise ValueError(_NO_FIT)
 
     def _count_machines(self, classes: int) -> int:
-        """Return the number of machines of a classifier with this number of classes."""
+        """Return the number of binary machines that a classifier with this number of ``classes`` has. Subclasses define it."""
         raise NotImplementedError
 
 
@@ -278,21 +302,29 @@ class KernelClassifier(SklearnClassifier):
     _uses_votes = False
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
-        """Return the training data with class indices and class weights; set ``classes_`` and ``class_weight_``."""
+        """Return the training data with a class index for each row, and with weights multiplied by the weight of the class. Sets
+        ``classes_`` and ``class_weight_``.
+        """
         labels = self._index_classes(training.y, training.used_rows)
         self.class_weight_: np.ndarray = self._compute_class_weights(labels, training.weights)
         return training._replace(labels=labels, weights=training.weights * self.class_weight_[labels])
 
     def _count_machines(self, classes: int) -> int:
-        """Return 1 for two classes, and otherwise the number of classes."""
+        """Return the number of binary machines for this number of classes: 1 for two classes, and otherwise one for each class
+        against all others.
+        """
         return 1 if classes == 2 else classes
 
     def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return the labels of checked rows, from float32 decision values if these settle them."""
+        """Return the predicted labels [n] of rows X that have been validated. Float32 decision values are used where they
+        determine the label with certainty.
+        """
         return self._predict_from_decisions(self._compute_decisions(X, self._find_settled))
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return a mask, bool [n], of the rows whose label is the same for all decision values within the errors."""
+        """Return a mask, bool [n], of the rows whose predicted label is certain: it is the same for all decision values within
+        ``f`` ± ``error``, both [n, machines].
+        """
         if f.shape[1] == 1:
             return is_sign_settled(f, error)
         best = f.argmax(axis=1)[:, np.newaxis]
@@ -301,15 +333,21 @@ class KernelClassifier(SklearnClassifier):
         return low[:, 0] > high.max(axis=1)
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
-        """Return the values of `decision_function`: [n] for two classes, otherwise [n, classes]."""
+        """Convert the machines' decision values ``f`` [n, machines] to the result of `decision_function`: [n] for two classes,
+        otherwise [n, classes].
+        """
         return f[:, 0] if len(self.classes_) == 2 else f
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
-        """Return one value for each of three or more classes, float64 [n, classes]: linear functions of the decision values."""
+        """Convert the machines' decision values ``f`` [n, machines] to one value for each of three or more classes, float64 [n,
+        classes], by a linear function. Here, each class has its own machine, so ``f`` is returned.
+        """
         return f
 
     def _compute_soft_votes(self, f: np.ndarray) -> np.ndarray:
-        """Return a continuous score of each class, float64 [n, classes], largest for the predicted class, if pairs vote."""
+        """Return a continuous score for each class, float64 [n, classes], from the decision values ``f`` of all pairs of classes.
+        It is largest for the predicted class. Only classifiers whose pairs of classes vote define it.
+        """
         raise NotImplementedError
 
 
@@ -321,23 +359,26 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
     """Largest error without a loss, in the units of y; at least 0. A larger epsilon gives fewer support vectors."""
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
-        """Return the training data with float64 targets; raise a ValueError if they are too large or too small."""
+        """Return the training data with its targets as float64 [n]. Raise a ValueError if a target is too large or too small for
+        the solver.
+        """
         targets = training.y.astype(np.float64)
         check_targets(targets)
         return training._replace(targets=targets)
 
     @property
     def _epsilon(self) -> float:
-        """Epsilon of the epsilon-insensitive loss."""
+        """The epsilon of the regression loss: errors up to it, in the units of y, cost nothing."""
         return float(self.epsilon)
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
-        """Return the predicted targets [n]."""
+        """Return the predicted targets [n] for decision values ``f`` [n, 1], which are the same numbers."""
         return f[:, 0]
 
 
 def predict_finite_rows(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the labels or values [n] that a fitted model predicts for finite rows float64 [n, features].
+    """Return the labels or targets [n] that a fitted model predicts for rows float64 [n, features], which must be finite. A
+    `KernelMachine` skips its validation of the rows, which saves time.
 
     Unlike ``predict``, a `KernelMachine` does not check the rows again: the check takes most of the time of a single row.
     """
@@ -345,19 +386,25 @@ def predict_finite_rows(model: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def compute_decision_values(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the decision values [n] or [n, classes] of a fitted classifier for finite rows, as in `predict_finite_rows`."""
+    """Return the decision values of a fitted classifier for rows float64 [n, features], which must be finite: [n] for two
+    classes, otherwise [n, classes]. A `KernelMachine` skips its validation of the rows.
+    """
     if isinstance(model, KernelMachine):
         return model._compute_scores(model._compute_decisions(rows))
     return model.decision_function(rows)
 
 
 def is_sign_settled(f: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return a mask, bool [n], of the rows whose decision values cannot change their sign within the errors."""
+    """Return a mask, bool [n], of the rows where the sign of all decision values ``f`` [n, machines] is certain: no value is
+    closer to 0 than its error bound in ``error`` [n, machines].
+    """
     return (np.abs(f) > error).all(axis=1)
 
 
 def _resolve_gamma(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
-    """Return the number that the parameter ``gamma`` means, as in scikit-learn's SVC, except that rows count by their weights."""
+    """Return the numeric value of the parameter ``gamma``, which may be a number, "auto" or "scale", for rows X. As in
+    scikit-learn's SVC, except that the variance for "scale" weighs the rows by ``weights``.
+    """
     if gamma == "auto":
         return 1.0 / X.shape[1]
     if gamma != "scale":
@@ -373,7 +420,9 @@ def _resolve_gamma(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
 
 
 def _check_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
-    """Return the kernel of a saved model; raise a ValueError if one of its numbers is out of range."""
+    """Return the kernel of a saved model, from its code ``kind`` and its parameters. Raise a ValueError if the code is not among
+    ``kernels``, or a parameter is out of range.
+    """
     try:
         check_one_of("kernel", kind, kernels.values())
         check_number("gamma", gamma, 0.0, inclusive=True)
@@ -386,26 +435,32 @@ def _check_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, coe
 
 
 def _count_saved_classes(classes: Any) -> int:
-    """Return the number of classes of a saved classifier; raise a ValueError unless there are two or more different labels."""
+    """Return the number of classes of a saved classifier, whose labels are ``classes``. Raise a ValueError unless these are an
+    array of two or more different labels.
+    """
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not len(set(classes.tolist())) == len(classes) >= 2:
         raise ValueError("the saved model is corrupt: its classes are not two or more different labels")
     return len(classes)
 
 
 def check_coefficients(state: dict[str, Any], machines: int) -> None:
-    """Raise a ValueError if saved coefficients or intercepts do not match the number of machines or support vectors."""
+    """Raise a ValueError if the coefficients or intercepts in the ``state`` of a saved model are not finite, or their shapes do
+    not match the number of ``machines`` and of support vectors.
+    """
     for name, shape in {"_coefficients": (machines, len(state["support_"])), "_intercepts": (machines,)}.items():
         if not has_type_and_shape(state[name], np.float64, shape) or not np.isfinite(state[name]).all():
             raise ValueError(_NO_FIT)
 
 
 def has_type_and_shape(value: Any, dtype: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether a value of a saved state is an array with this type and shape."""
+    """Return whether ``value``, a part of a saved model, is an array with this type and shape."""
     return isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == shape
 
 
 def _rebuild_csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:
-    """Return the CSR array or matrix that ``__getstate__`` took apart; raise a ValueError if the parts do not match."""
+    """Return the sparse matrix of a saved model, from the class name ``kind``, its shape and its three arrays (``indptr`` is
+    ``starts``). Raise a ValueError if they do not match each other.
+    """
     is_shape = type(shape) is tuple and len(shape) == 2 and all(type(n) is int and 0 <= n < 2**63 for n in shape)
     if kind not in _CSR_CLASSES or not is_shape:
         raise ValueError(_NO_CSR)
@@ -413,7 +468,9 @@ def _rebuild_csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) 
 
 
 def _check_csr_values(shape: tuple[int, int], values: Any, indices: Any, starts: Any) -> Any:
-    """Return the values of a CSR matrix; raise a ValueError if its indices are out of range."""
+    """Return the ``values`` of a CSR matrix with this shape. Raise a ValueError if its ``indices`` are out of range, or
+    ``starts`` (``indptr``) does not match the arrays.
+    """
     n, d = shape
     if (
         not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (values, indices, starts))

@@ -79,14 +79,18 @@ class KernelSums:
             self._weights = (sparse.csr_array(coefficients) if sparse.issparse(vectors) else coefficients) @ self._vectors
 
     def choose_chunk_rows(self, X: Any) -> int:
-        """Return the number of rows for which a method should be called at a time."""
+        """Return the number of rows that should be passed to `compute_exact` or `compute_float32` at a time, for rows like those
+        of X, so that intermediate results stay small.
+        """
         if sparse.issparse(X) and self._weights is None and self._stays_sparse:
             return _MAX_ROWS
         return int(np.clip(_CHUNK_VALUES // max(self._vectors.shape[1], 1), _MIN_ROWS, _MAX_ROWS))
 
     @np.errstate(over="ignore", invalid="ignore")  # huge rows have infinite distances
     def compute_exact(self, X: Any) -> np.ndarray:
-        """Return the sums for rows X [m, d], an array or CSR matrix, float64 [m, machines], up to about 1e-10 of sum_s |c_s|."""
+        """Return the kernel sums of rows X [m, d], an array or CSR matrix: for each machine, the kernel values with all support
+        vectors times its coefficients, float64 [m, machines], exact to about 1e-10 of the sum of |coefficients|.
+        """
         if self._weights is not None:
             return to_dense(X @ self._weights.T)
         out = np.zeros((X.shape[0], len(self._coefficients)))
@@ -97,7 +101,8 @@ class KernelSums:
 
     @np.errstate(over="ignore", invalid="ignore")
     def compute_float32(self, X: Any) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the sums for rows X computed in float32, and bounds of their errors, float64 [m, machines] each.
+        """Return the kernel sums of rows X [m, d] computed in float32, and bounds of their errors, float64 [m, machines] each.
+        Return None if float32 would save no time, or is too inaccurate for these support vectors.
 
         Bounds may be infinite. Returns None if float32 would save no time, or is not accurate enough for the support vectors.
         """
@@ -120,7 +125,9 @@ class KernelSums:
 
     @cached_property
     def _centres(self) -> dict[bool, Any]:
-        """The centres [d] of the sparse (True) and of the dense vectors (False), or None for 0; slower forms have no key."""
+        """The vectors [d] that are subtracted from rows and support vectors before products: by whether these are sparse (True)
+        or dense (False). A value of None means 0; a form that would be slow is missing.
+        """
         V, is_centred = self._vectors, self._kernel.kind == RBF
         n, is_dense = max(V.shape[0], 1), not sparse.issparse(V)
         size = float(n) * V.shape[1]
@@ -135,16 +142,17 @@ class KernelSums:
 
     @cached_property
     def _stays_sparse(self) -> bool:
-        """Whether sparse vectors stay sparse for exact sums."""
+        """Whether sparse support vectors stay sparse when `compute_exact` uses them; otherwise they become dense."""
         return sparse.issparse(self._vectors) and True in self._centres
 
     @cached_property
     def _exact_vectors(self) -> NormedRows:
-        """The float64 vectors for exact sums: sparse, or dense and centred."""
+        """The support vectors in float64 for `compute_exact`: sparse, or dense and minus their centre."""
         return NormedRows(self._vectors if self._stays_sparse else _center_rows(self._vectors, self._centres[False]))
 
     def _prepare_rows(self, X: Any) -> tuple[_TiledVectors, Float32Rows, np.ndarray] | None:
-        """Return the support vectors, and the rows X in the same form (sparse or dense) with their squared norms, for float32.
+        """Convert rows X for float32 sums: return the support vectors, the rows in the same form (both sparse or both dense), and
+        the squared norms of the rows, float64 [m]. Return None if float32 is too inaccurate for the support vectors.
 
         Returns None if float32 is not accurate enough for the support vectors.
         """
@@ -160,7 +168,9 @@ class KernelSums:
         return tiled and (tiled, *make_float32_rows(X if is_sparse else _center_rows(X, self._centres[False]), self._kernel))
 
     def _tile_vectors(self, is_sparse: bool) -> _TiledVectors | None:
-        """Return the support vectors and coefficients in float32, or None if that is not accurate enough."""
+        """Return the support vectors and coefficients in float32, split into tiles, in sparse or dense form. Return None if
+        float32 is too inaccurate for them.
+        """
         V, kernel = self._vectors, self._kernel
         if not (is_sparse and sparse.issparse(V)):
             V = _center_rows(V, self._centres[is_sparse])
@@ -189,7 +199,9 @@ class KernelSums:
         return _TiledVectors(make_right_side(right), max_squared_norm, steepness, tiles, has_coefficients)
 
     def _sum_tiles(self, tiled: _TiledVectors, left: Float32Rows, absolute_sums: np.ndarray) -> np.ndarray:
-        """Return the sums, float64 [machines, m]; write those of c k and of c k |s|^2 into ``absolute_sums`` [2, tiles, m]."""
+        """Return the float32 kernel sums, float64 [machines, m], of the rows ``left`` with the support vectors ``tiled``. Sums of
+        absolute values, which error bounds need, are written into ``absolute_sums`` [2, tiles, m].
+        """
         out, memory = np.zeros((len(self._coefficients), left.n_rows)), np.empty(ROWS * COLUMNS, np.float32)
         factor = np.float32(-self._kernel.gamma * LOG2E)
         for rows, first, distances in iter_product_tiles(left, tiled.vectors, 0, left.n_rows):
@@ -205,6 +217,6 @@ class KernelSums:
 
 
 def _center_rows(X: Any, centre: Any) -> np.ndarray:
-    """Return rows as a dense array, minus the centre [d]; None means 0."""
+    """Return the rows X as a dense array, minus the vector ``centre`` [d] unless it is omitted (None)."""
     X = to_dense(X)
     return X if centre is None else X - centre

@@ -23,7 +23,9 @@ _ROWS_FOR_BASE_SIZES, _MAX_SIZE_FACTOR = 50_000, 4.0
 
 
 def choose_forest_sizes(n: int, d: int) -> tuple[int, int]:
-    """Return the default maximum number of rows of a leaf, and the default rank, for n rows of d features."""
+    """Return the default number of rows of a leaf (at most) and the default rank (skeleton rows of a node) of the trees, for
+    ``n`` training rows of ``d`` features.
+    """
     leaf_size, rank = _SIZES if d <= _MAX_FEW_FEATURES else _SIZES_FOR_MANY_FEATURES
     factor = min(max(_ROWS_FOR_BASE_SIZES / n, 1.0), _MAX_SIZE_FACTOR)
     return int(factor * leaf_size), int(factor * rank)
@@ -44,7 +46,9 @@ class PathData(NamedTuple):
     unit_bounds: list[Bounds]  # for each machine the bounds at C = 1
 
     def expand_coefficients(self, b: Iterable[np.ndarray], C: float) -> np.ndarray:
-        """Return the coefficients of all rows for one C, float64 [machines, n], given those of the groups, ``b``."""
+        """Split the coefficients of groups of equal rows among all training rows, for the upper bound ``C``, and return them as
+        float64 [machines, n]. ``b`` yields the coefficients of the groups, one array for each machine.
+        """
         out = np.zeros((len(self.positives), len(self.training.weights)))
         for row, group_coefficients, positive in zip(out, b, self.positives, strict=True):
             row[self.training.used_rows] = self.groups.split_coefficients(group_coefficients, C * self.weights, positive)
@@ -68,7 +72,7 @@ class PathMachine(PathEstimator, KernelMachine):
 
     @property
     def _exact_class_name(self) -> str:
-        """The name of the exact estimator that warnings recommend."""
+        """The name of the exact estimator that warnings recommend: that for classifiers or that for regressors."""
         return "CSMOClassifier" if is_classifier(self) else "CSMORegressor"
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
@@ -76,7 +80,9 @@ class PathMachine(PathEstimator, KernelMachine):
         check_one_of("kernel", self.kernel, self._kernels)
 
     def _check_or_auto(self, name: str, least: float, **options: Any) -> None:
-        """Raise a ValueError unless the parameter is ``"auto"``, or a number that `check_number` accepts."""
+        """Raise a ValueError that names the parameter ``name`` unless its value is ``"auto"`` or a number of at least ``least``.
+        ``options``, such as ``integer``, are passed to `check_number`.
+        """
         value = getattr(self, name)
         if isinstance(value, str):
             check_one_of(name, value, ("auto",))
@@ -84,7 +90,9 @@ class PathMachine(PathEstimator, KernelMachine):
             check_number(name, value, least, inclusive=True, **options)
 
     def _prepare_path(self, Cs: Sequence[float], X: Any, y: Any, sample_weight: Any) -> PathData:
-        """Check the parameters and rows, and return the data that the fits for all ``Cs`` share."""
+        """Check the parameters, the rows X, the labels or targets y, and the weights, and return the data that the fits for all
+        values of C in ``Cs`` share, such as the groups of equal rows.
+        """
         self._check_parameters(Cs)
         training = self._prepare_training(X, y, sample_weight)
         used_rows, targets = training.used_rows, training.targets
@@ -98,7 +106,9 @@ class PathMachine(PathEstimator, KernelMachine):
 
     @staticmethod
     def _find_positive_rows(training: TrainingData) -> list[np.ndarray | None]:
-        """Return for each machine a mask of its positive class among the used rows, bool [m]; ``[None]`` for regression."""
+        """Return a mask for each machine that marks the rows of its positive class, bool [m], among the m rows of positive
+        weight. Return ``[None]`` for regression.
+        """
         if training.labels is None:
             return [None]
         labels = training.labels[training.used_rows]
@@ -106,7 +116,7 @@ class PathMachine(PathEstimator, KernelMachine):
         return [labels == k for k in range(1 if classes == 2 else 0, classes)]
 
     def _to_dense(self, X: Any) -> np.ndarray:
-        """Return X as a dense array; raise a ValueError if a sparse X is too large."""
+        """Return the rows X as a dense array. Raise a ValueError if X is sparse and has more than 10^9 values, zeros included."""
         if not sparse.issparse(X):
             return X
         if float(X.shape[0]) * X.shape[1] > MAX_DENSE_VALUES:

@@ -31,7 +31,9 @@ class Bounds(NamedTuple):
 
 
 def check_bounds(C: np.ndarray) -> None:
-    """Raise a ValueError if a bound, C times the weight of a row, is 0 or infinite."""
+    """Raise a ValueError if an upper bound in ``C``, float64 [n] (the parameter C times the weight of a row), is 0 or
+    infinite.
+    """
     if not (C.min() > 0.0 and C.max() < np.inf):
         raise ValueError("C times the rows' weights is 0 or infinite in float64: scale C, sample_weight or class_weight")
 
@@ -58,24 +60,27 @@ class RowGroups:
         return len(self.row_of_group)
 
     def take_rows(self) -> Any:
-        """Return one row of each group, [m, d]; a copy if X is dense. Each row of a sparse X is a group of its own."""
+        """Return one row of each of the m groups of equal rows, [m, d], as a copy if X is dense. In a sparse X, each row is a
+        group of its own.
+        """
         if not isinstance(self._X, np.ndarray):
             return self._X[self.row_of_group] if isinstance(self._X, PrecomputedRows) else self._X
         X = np.empty((len(self), self._X.shape[1]))
 
         def copy_rows(start: int) -> None:
-            """Copy one chunk of rows."""
+            """Copy the chunk of rows that begins at the group ``start``."""
             X[start : start + _COPIED_ROWS] = self._X[self.row_of_group[start : start + _COPIED_ROWS]]
 
         self.for_each(copy_rows, range(0, len(self), _COPIED_ROWS))
         return X
 
     def sum_values(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum of the rows' values, float64 [n], over each group, float64 [m]."""
+        """Return the sum of ``values`` float64 [n], one for each row, over the rows of each group, float64 [m]."""
         return np.bincount(self.group_of_row, values, len(self))
 
     def compute_bounds(self, C: np.ndarray, positive: np.ndarray | None = None) -> Bounds:
-        """Return the bounds of the groups' variables, given the bounds C of the rows, float64 [n], above 0.
+        """Return the lower and upper bounds and the kinks of the groups' dual variables, float64 [m] each, from the bounds ``C``
+        float64 [n] of the single rows. ``positive`` marks the rows of the positive class; None means regression.
 
         ``positive`` bool [n] marks the rows of the positive class. None means regression.
         """
@@ -86,7 +91,9 @@ class RowGroups:
         return Bounds(lower, upper, lower + upper)
 
     def split_coefficients(self, b: np.ndarray, C: np.ndarray, positive: np.ndarray | None = None) -> np.ndarray:
-        """Split the groups' coefficients ``b`` [m] among their rows, float64 [n]; C and ``positive`` as in `compute_bounds`."""
+        """Split the dual coefficient of each group of equal rows, ``b`` [m], among the rows of the group, and return the rows'
+        coefficients, float64 [n], within their bounds ``C`` [n]. ``positive`` is as in `compute_bounds`.
+        """
         if len(self) == len(C):  # all rows differ
             return b[self.group_of_row]
         labels, out = np.zeros(len(C), np.int64) if positive is None else positive.astype(np.int64), np.zeros(len(C))
@@ -108,7 +115,8 @@ def distribute_coefficients(
     upper: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Split each group's coefficient b among its rows, adding it to ``out`` float64 [n]: row by row, each up to its bound C.
+    """Split the dual coefficient of each group of equal rows, ``b`` [m], among its rows: each row in turn gets as much as its
+    bound ``C`` [n] allows. The results are added to ``out`` float64 [n]; ``group`` [n] is the group of each row.
 
     The fewest possible rows get a coefficient. In classification, rows of class ``second`` get positive coefficients, and rows of
     class ``first`` negative ones; if a group has rows of both classes, all rows of one class are at their bound. In regression,
@@ -134,7 +142,8 @@ def distribute_coefficients(
 
 
 def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach = call_for_each) -> np.ndarray:
-    """Return the group of equal rows to which each row of X belongs, int64 [n]; groups are numbered from 0.
+    """Find equal rows of X, and return the number of the group of equal rows that each row belongs to, int64 [n], counted from 0.
+    Rows must also agree in ``values`` float64 [n], if these are passed.
 
     X is an array float64 [n, d]; in any other form, each row is a group of its own. Rows are equal if all their bits are equal,
     and so are their ``values`` float64 [n], if given. The numbers do not depend on the order of the rows. Equal rows may end
@@ -149,7 +158,7 @@ def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach
     size = max(_HASHED_VALUES // max(X.shape[1], 1), 1)
 
     def add_hashes(start: int) -> None:
-        """Add the hashes of one chunk of rows."""
+        """Add the hashes of the chunk of rows that begins at row ``start``."""
         chunk = np.require(bits[start : start + size], requirements=["C", "W"])  # another layout would need another compilation
         _add_hashes(chunk, factors[:-1], hashes[start : start + size])
 
@@ -160,7 +169,7 @@ def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach
     repeated = np.flatnonzero(~is_new)
 
     def compare_rows(start: int) -> None:
-        """Mark rows that differ from the previous row with the same hash, in one chunk."""
+        """Mark rows that differ from the previous row with the same hash, in the chunk that begins at position ``start``."""
         chunk = repeated[start : start + size]
         rows, previous = order[chunk], order[chunk - 1]
         is_new[chunk] |= (bits[rows] != bits[previous]).any(axis=1)
@@ -175,13 +184,15 @@ def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach
 
 @functools.lru_cache(maxsize=8)
 def _make_hash_factors(n: int) -> np.ndarray:
-    """Return n random odd numbers, uint64; always the same ones."""
+    """Return n random odd numbers, uint64, as factors of the row hash. They are the same in each call."""
     return np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64) | np.uint64(1)
 
 
 @compiled(nogil=True)
 def _add_hashes(bits: np.ndarray, factors: np.ndarray, hashes: np.ndarray) -> None:
-    """Add the hash of each row of 64-bit words [n, d], their sum times ``factors`` [d], to ``hashes`` [n]."""
+    """Add a hash of each row of ``bits`` uint64 [n, d] to ``hashes`` uint64 [n]: the sum of its mixed words times ``factors``
+    [d].
+    """
     for i in range(len(bits)):
         total = hashes[i]
         for j in range(len(factors)):

@@ -36,12 +36,13 @@ _SHARPNESS = 5.0  # factor of the softmax: an output that is 1 above the others 
 
 
 def to_dense_rows(rows: Any) -> np.ndarray:
-    """Return rows, an array or CSR matrix [n, d], as a dense float64 array."""
+    """Return rows [n, d], an array or a sparse matrix, as a dense float64 array."""
     return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
 
 
 def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
-    """Choose at most ``budget`` rows of S that are far from each other in feature space, by k-means++; return their positions.
+    """Choose at most ``budget`` rows of S [m, d] that are far from each other in the kernel's feature space, by weighted
+    k-means++. Return their positions, intp, in the order of their choice.
 
     Each row of S, an array or CSR matrix float64 [m, d], is drawn with a probability proportional to its weight (0 or above)
     times the squared distance to the nearest chosen row. O(m budget d).
@@ -53,7 +54,9 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
     norms = np.ascontiguousarray((S.multiply(S) if sparse.issparse(S) else np.square(S)).sum(axis=1)).ravel()
 
     def convert_to_values(products: np.ndarray, norm: np.ndarray) -> np.ndarray:
-        """Convert inner products with a row of this squared norm to kernel values, in place."""
+        """Convert the inner products of all rows with one row to kernel values, in place. ``norm`` is the squared norm of that
+        row.
+        """
         convert_to_kernel_values(products[np.newaxis], norm, norms, kernel)
         return np.clip(products, -LARGEST_KERNEL, LARGEST_KERNEL, out=products)
 
@@ -84,7 +87,7 @@ class _FittedVectors(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Half the weighted sum of squared errors."""
+        """Half the weighted sum of squared errors of this expansion on all rows."""
         return 0.5 * float(np.square(self.errors, dtype=np.float64).sum())
 
 
@@ -104,21 +107,25 @@ class ReducedSet:
         self._cached_rows: dict[np.dtype[Any], list[np.ndarray]] = {}
 
     def solve_coefficients(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the least squares coefficients, float64 [m, outputs], of vectors float64 [m, d], with a small ridge.
+        """Return the coefficients, float64 [m, outputs], with which a kernel expansion of ``vectors`` float64 [m, d] fits the
+        targets best (weighted least squares with a small ridge).
 
         O(n m (m + d)), and memory for O(m^2) numbers.
         """
         return self._fit_coefficients(vectors, _RIDGE, np.dtype(np.float64)).coefficients
 
     def compute_values(self, vectors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Return the values of an expansion on the rows, without an intercept, float64 [n, outputs]. O(n m d)."""
+        """Return the values of the kernel expansion with these ``vectors`` [m, d] and ``coefficients`` [m, outputs] on all n
+        rows, float64 [n, outputs], without an intercept. O(n m d).
+        """
         values = np.empty((self.rows.shape[0], coefficients.shape[1]))
         for chunk, _, K in self._iter_chunks(vectors, self._choose_step_dtype(vectors)):
             values[chunk] = K @ coefficients
         return values
 
     def find_worst_rows(self, vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Return at most ``count`` rows, float64 [count, d], with large errors of the best expansion of the vectors [m, d].
+        """Return at most ``count`` rows, float64 [count, d], on which the best expansion of ``vectors`` [m, d] has large errors,
+        as candidates for further vectors. They are drawn at random.
 
         They are drawn by `choose_vectors`, weighted by their squared errors. From many rows, 10 (m + count) are sampled first:
         O(m^2 (m + d)).
@@ -133,7 +140,8 @@ class ReducedSet:
     def move_vectors(
         self, vectors: np.ndarray, passes: int, is_good_enough: Callable[[np.ndarray], bool] | None = None
     ) -> np.ndarray:
-        """Move vectors float64 [m, d] to reduce the squared errors of their best expansion; return the new vectors.
+        """Move the ``vectors`` float64 [m, d] of a kernel expansion to reduce its squared errors on the rows, and return the
+        moved vectors. ``passes`` limits the passes over the rows; ``is_good_enough`` can end the search early.
 
         The steps are those of Gauss and Newton, damped as by Levenberg and Marquardt, for the problem without the coefficients
         (variable projection). The equations of a step are solved by conjugate gradients, which takes seven passes over the rows.
@@ -169,7 +177,8 @@ class ReducedSet:
     def match_largest_output(
         self, vectors: np.ndarray, coefficients: np.ndarray, intercept: np.ndarray, passes: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Move vectors and coefficients so that the largest output is that of the targets; return both.
+        """Move vectors [m, d] and coefficients [m, outputs] of an expansion so that its largest output is that of the targets in
+        as many rows as possible, and return both. ``passes`` limits the passes over the rows.
 
         Targets with kinks, such as votes, cannot be approximated well everywhere by few vectors, but their largest output can.
         Uses L-BFGS on the cross entropy of the probabilities of targets and outputs: the softmax of five times their values.
@@ -187,14 +196,18 @@ class ReducedSet:
         target_probabilities = _compute_softmax(self.targets + intercept)
 
         def split_point(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            """Return the coefficients and the vectors that a point of the optimiser stands for."""
+            """Split a point of the optimiser, a flat vector of scaled variables, into the coefficients [m, outputs] and the
+            vectors [m, d].
+            """
             a = to_coefficients @ point[: m * outputs].reshape(m, outputs)
             if scale is None:
                 return a, vectors
             return a, np.clip(point[m * outputs :].reshape(vectors.shape) / scale, -LARGEST_FEATURE, LARGEST_FEATURE)
 
         def compute_loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-            """Return the cross entropy at a point of the optimiser, and its gradient."""
+            """Return the cross entropy between target and output probabilities at a point of the optimiser (a flat vector), and
+            its gradient of the same length.
+            """
             a, Z = split_point(point)
             total, a_gradient, sums = 0.0, np.zeros_like(a), np.zeros((m, Z.shape[1] + 1))
             rounded_a = a.astype(dtype)
@@ -219,22 +232,30 @@ class ReducedSet:
         return (Z, a) if np.isfinite(result.x).all() else (vectors, coefficients)
 
     def _can_move(self, vectors: np.ndarray) -> bool:
-        """Return whether vectors can be moved: the kernel is Gaussian, and they are not too many."""
+        """Return whether `move_vectors` can move these vectors: there are some, the kernel is Gaussian, and they have at most
+        1,000,000 values.
+        """
         return len(vectors) > 0 and self.kernel.kind == RBF and vectors.size <= _MAX_MOVED_VALUES
 
     def _choose_step_dtype(self, vectors: np.ndarray) -> np.dtype[Any]:
-        """Return the type of the kernel values for steps: float32 if that is accurate enough."""
+        """Return the type of kernel values for steps that move the vectors: float32 if that is accurate enough for the kernel's
+        gamma and these vectors, otherwise float64.
+        """
         norm = float(np.square(vectors - self._centre).sum(axis=1).max())
         return np.dtype(np.float32 if self.kernel.gamma * norm < _MAX_FLOAT32_EXPONENT else np.float64)
 
     @cached_property
     def _centre(self) -> np.ndarray:
-        """The mean of the rows, float64 [d], to which rows and vectors are relative; 0 unless the kernel is Gaussian."""
+        """The mean of the rows, float64 [d], which is subtracted from rows and vectors for accuracy; zeros unless the kernel is
+        Gaussian.
+        """
         rows = self.rows
         return np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel() if self.kernel.kind == RBF else np.zeros(rows.shape[1])
 
     def _iter_row_chunks(self, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
-        """Yield chunks of the centred rows, with a column of ones and one of squared norms. They are cached if they are few."""
+        """Yield the rows in chunks of the type ``dtype``, float [rows, d + 2]: minus the mean, followed by a column of ones and
+        one of squared norms. Chunks of small data are cached.
+        """
         (n, d), cached = self.rows.shape, self._cached_rows.get(dtype)
         if cached is not None:
             yield from cached
@@ -256,7 +277,8 @@ class ReducedSet:
     def _iter_chunks(
         self, vectors: np.ndarray, dtype: np.dtype[Any], cached: list[np.ndarray] | None = None
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Yield chunks of rows: their slice, the centred rows with a last column of ones, and their kernel values.
+        """Yield, for each chunk of rows, their slice, the rows minus the mean with a last column of ones, and their kernel values
+        with ``vectors``. The kernel values are taken from ``cached`` if it is not empty.
 
         The kernel values are the ``cached`` ones if there are any.
         """
@@ -278,14 +300,18 @@ class ReducedSet:
             start += len(X)
 
     def _iter_weighted_chunks(self, fit: _FittedVectors) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Yield the chunks of `_iter_chunks`, with kernel values times the square roots of the row weights."""
+        """Yield, for each chunk of rows, their slice, the rows minus the mean with a last column of ones, and their kernel values
+        with the vectors of ``fit``, times the square roots of the row weights.
+        """
         for chunk, X, K in self._iter_chunks(fit.vectors, fit.roots.dtype, fit.cached):
             if not fit.cached:
                 K *= fit.roots[chunk]
             yield chunk, X, K
 
     def _fit_coefficients(self, vectors: np.ndarray, ridge: float, dtype: np.dtype[Any]) -> _FittedVectors:
-        """Return the vectors with their least squares coefficients."""
+        """Fit the coefficients of a kernel expansion of ``vectors`` [m, d] to the targets by weighted least squares, with kernel
+        values of the type ``dtype`` and a relative ``ridge``. Return them with the errors.
+        """
         m, roots = len(vectors), np.sqrt(self.weights)[:, np.newaxis].astype(dtype)
         targets, products, c = roots * self.targets.astype(dtype), np.zeros((m, m)), np.zeros((m, self.targets.shape[1]))
         cached: list[np.ndarray] = []
@@ -303,12 +329,14 @@ class ReducedSet:
 
     @np.errstate(over="ignore", invalid="ignore")  # if no row is near a vector; then the expected gain is not positive
     def _compute_step(self, fit: _FittedVectors, damping: float) -> tuple[np.ndarray, float]:
-        """Return a damped Gauss-Newton step of the vectors, float64 [m, d], and its expected gain, by conjugate gradients."""
+        """Return a step that moves the vectors of ``fit`` to lower squared errors, float64 [m, d] (Gauss-Newton with the given
+        ``damping``, solved by conjugate gradients), and the decrease that it should achieve.
+        """
         dtype, factors = fit.roots.dtype, linalg.lu_factor(fit.products, check_finite=False)
         a, Z = fit.coefficients.astype(dtype), fit.vectors - self._centre
 
         def multiply_hessian(step: np.ndarray) -> np.ndarray:
-            """Return the Gauss-Newton matrix times a step."""
+            """Return the product of the Gauss-Newton matrix and a ``step`` of the vectors, [m, d]."""
             V = 2.0 * self.kernel.gamma * np.column_stack([step, -(Z * step).sum(axis=1)]).astype(dtype)
             changes, a_gradient = np.empty_like(fit.errors), np.zeros(a.shape)
             for chunk, X, K in self._iter_weighted_chunks(fit):
@@ -333,7 +361,8 @@ class ReducedSet:
         return step, 0.5 * float((step * (damping * curvature * step - gradient)).sum())
 
     def _compute_gradient(self, fit: _FittedVectors, errors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Return the gradient in the vectors, float64 [m, d], of half the sum of squared ``errors`` minus an expansion.
+        """Return the gradient, float64 [m, d], of half the sum of squared ``errors`` [n, outputs] with respect to the vectors of
+        ``fit``. The values of an expansion with other ``coefficients`` are subtracted from the errors first.
 
         The expansion has the same vectors, and its own ``coefficients``.
         """
@@ -344,11 +373,14 @@ class ReducedSet:
         return self._to_vector_gradient(fit.vectors, sums)
 
     def _to_vector_gradient(self, vectors: np.ndarray, sums: np.ndarray) -> np.ndarray:
-        """Convert sums of slopes times rows [m, d + 1] (last column: slopes alone) to the gradient in the vectors [m, d]."""
+        """Convert sums of slopes times rows, [m, d + 1] (the last column contains the slopes alone), to the gradient with respect
+        to the ``vectors`` [m, d].
+        """
         return np.asarray(2.0 * self.kernel.gamma * (sums[:, :-1] - (vectors - self._centre) * sums[:, -1:]))
 
     def _compute_curvature(self, fit: _FittedVectors) -> np.ndarray:
-        """Return the mean curvature of half the sum of squares in each vector, float64 [m, 1], plus a share of the overall mean.
+        """Return an estimate of the curvature of the squared error with respect to each vector of ``fit``, float64 [m, 1], always
+        above 0. It scales the steps.
 
         The mean is taken over the features, on the diagonal of the Gauss-Newton matrix.
         """
@@ -364,12 +396,14 @@ class ReducedSet:
 
 
 def _sum_slopes(K: np.ndarray, X: np.ndarray, a: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Return sums over the rows: the slopes (kernel values times ``errors`` times a) times X, [m, d + 1]."""
+    """Return, for each of the m vectors, the sum of its slopes (kernel values K [n, m] times ``errors`` [n, outputs] times
+    coefficients ``a``) times the rows X [n, d + 1], as an array [m, d + 1].
+    """
     return np.asarray(a * (K.T @ (errors * X)) if a.shape[1] == 1 else (errors @ a.T * K).T @ X)
 
 
 def _compute_softmax(values: np.ndarray) -> np.ndarray:
-    """Return the softmax of the values times `_SHARPNESS`, for each row."""
+    """Return the softmax of each row of ``values`` [n, outputs], multiplied by a constant that makes it sharper."""
     p = np.exp(_SHARPNESS * (values - values.max(axis=1, keepdims=True)))
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
@@ -378,7 +412,7 @@ _CANDIDATES = 10  # random rows; the nearest one is the partner of a row
 
 
 def interpolate_rows(X: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return n new rows, each between a random row of X and one that is near it. O(10 n d).
+    """Return ``n`` new rows [n, d], each a random point between a random row of X and one of its near neighbours. O(10 n d).
 
     One half are on the line between the two rows. In the other half, each feature is copied from one of the two rows, so that 0/1
     features stay 0 or 1.

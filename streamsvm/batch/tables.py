@@ -53,7 +53,8 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Infer the schema of a frame, and learn its rows.
+        """Infer the schema of the data frame X (types of its columns), create a model for it, and learn its rows with the labels
+        or targets y.
 
         Parameters
         ----------
@@ -88,7 +89,9 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _continue_learning(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Learn the rows of a frame in their order, in addition to the rows learned before."""
+        """Learn the rows of the data frame X in their order, in addition to those learned before, and return this estimator. The
+        first call fits it.
+        """
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight)  # the first call shuffles the rows if ``shuffle`` is True
         frame = self._check_frame(X)
@@ -97,7 +100,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predict the label or target of each row of a frame, [n].
+        """Predict the label or target of each row of the data frame X, as an array [n].
 
         Raises
         ------
@@ -110,7 +113,9 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         return self._to_predictions(to_list(self.model_.predict_many(frame.to_native())))
 
     def _check_frame(self, X: Any) -> Any:
-        """Return X as a narwhals frame; raise a ValueError if it lacks a column of the fitted frame."""
+        """Return the data frame X as a narwhals frame. Raise a ValueError if it lacks a column that the fitted frame had, or a
+        NotFittedError before the fit.
+        """
         check_is_fitted(self)
         names, _, frame = to_columns(X)
         if missing := [name for name in self.feature_names_in_ if name not in names]:
@@ -118,7 +123,9 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         return frame
 
     def _check_labels(self, y: Any, n: int) -> list[Any]:
-        """Return the labels or targets as a list; raise a ValueError if their number is wrong or one is missing."""
+        """Return the labels or targets y as a list. Raise a ValueError if there are not exactly ``n``, or one is missing (None or
+        NaN).
+        """
         labels = to_list(y) if np.ndim(y) == 1 or hasattr(y, "dtype") else list(y)
         if len(labels) != n:
             raise ValueError(f"X has {n:,} rows, and y {len(labels):,} labels")
@@ -127,14 +134,16 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         return labels
 
     def _check_weights(self, sample_weight: Any, n: int) -> np.ndarray | None:
-        """Return the weights as float64 [n], or None; raise a ValueError if their number is wrong."""
+        """Return the row weights as float64 [n], or None if no weights were passed. Raise a ValueError if their number is not
+        ``n``.
+        """
         weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
         if weights is not None and weights.shape != (n,):
             raise ValueError(f"X has {n:,} rows, and sample_weight the shape {weights.shape}")
         return weights
 
     def _to_predictions(self, values: list[Any]) -> np.ndarray:
-        """Convert the model's predictions to an array [n]."""
+        """Convert the predictions of the stream model, a list, to an array [n]. Subclasses define it."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -176,7 +185,9 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
     classes_: np.ndarray
 
     def _check_labels(self, y: Any, n: int) -> list[Any]:
-        """Return the labels as a list; raise a ValueError if they are invalid for a classifier."""
+        """Return the labels y as a list. Raise a ValueError if there are not exactly ``n``, one is missing, or they are
+        continuous numbers.
+        """
         labels = super()._check_labels(y, n)
         check_classification_targets(y)
         return labels
@@ -187,7 +198,8 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the rows of a frame in their order, in addition to the rows learned before.
+        """Learn the rows of the data frame X with labels y in their order, in addition to those learned before, and return this
+        classifier. The first call fits it.
 
         The parameters are as in `fit`. ``classes`` may list all classes, but is optional.
         """
@@ -198,7 +210,9 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Predict the probability of each class of ``classes_``, float64 [n, classes]; errors are as in `predict`."""
+        """Predict the probability of each class for the rows of the data frame X, float64 [n, classes], in the order of
+        ``classes_``. Errors are those of `predict`.
+        """
         names, columns, frame = to_columns(self._check_frame(X).to_native())
         table, class_indices = Table(tuple(names), columns), self._index_labels()
         probabilities = np.zeros((len(frame), len(self.classes_)))
@@ -209,12 +223,16 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         return probabilities
 
     def _to_predictions(self, values: list[Any]) -> np.ndarray:
-        """Convert the model's labels to those of ``classes_``, [n]."""
+        """Convert the labels that the stream model predicted, a list, to an array [n] of labels in ``classes_``, which may have
+        another type.
+        """
         class_indices = self._index_labels()
         return self.classes_[[class_indices[label] for label in values]]
 
     def _index_labels(self) -> dict[Any, int]:
-        """Return the index of each class by the model's label for it, which is text if the model reads numbers as text."""
+        """Return a dictionary from the stream model's form of each label (text, if the model reads numbers as text) to the index
+        of the class in ``classes_``.
+        """
         return {label: i for i, label in enumerate(self.model_.parse_labels(to_list(self.classes_)))}
 
 
@@ -236,9 +254,11 @@ class TableRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
     _regression = True
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn the rows of a frame in their order, in addition to the rows learned before; parameters are as in `fit`."""
+        """Learn the rows of the data frame X with targets y in their order, in addition to those learned before, and return this
+        regressor. Parameters are those of `fit`.
+        """
         return self._continue_learning(X, y, sample_weight)
 
     def _to_predictions(self, values: list[Any]) -> np.ndarray:
-        """Convert the model's predictions to float64 [n]."""
+        """Convert the predictions of the stream model, a list of numbers, to float64 [n]."""
         return np.asarray(values, np.float64)

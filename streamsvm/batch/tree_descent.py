@@ -27,7 +27,7 @@ from streamsvm.core.threads import raise_if_stopped
 
 @compiled(nogil=True, fastmath=FAST)
 def _add_product(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
-    """Add A x to y, for A float32 [m, k]."""
+    """Add the product of the matrix A float32 [m, k] and the vector x [k] to the vector y [m]."""
     for i in range(A.shape[0]):
         total = 0.0
         for j in range(A.shape[1]):
@@ -37,14 +37,14 @@ def _add_product(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(nogil=True, fastmath=FAST)
 def _add_row(row: np.ndarray, factor: float, y: np.ndarray) -> None:
-    """Add a multiple of ``row`` to y."""
+    """Add ``factor`` times the vector ``row`` to the vector y of the same length."""
     for j in range(len(row)):
         y[j] += factor * row[j]
 
 
 @compiled(nogil=True)
 def _add_transposed(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
-    """Add A' x to y, for A float32 [m, k]."""
+    """Add the product of the transposed matrix A float32 [m, k] and the vector x [m] to the vector y [k]."""
     for i in range(A.shape[0]):
         if x[i] != 0.0:
             _add_row(A[i], x[i], y)
@@ -52,13 +52,17 @@ def _add_transposed(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(nogil=True, inline=True)
 def _slice_node(M: CompositionalMatrix, vectors: np.ndarray, node: int) -> np.ndarray:
-    """Return the part of ``up`` or ``down`` that belongs to a node, as a view."""
+    """Return the elements of ``vectors``, which stores one short vector for each node of the tree, that belong to ``node``, as a
+    view. The matrix M contains their positions.
+    """
     return vectors[M.skeleton_starts[node] : M.skeleton_starts[node] + M.ranks[node]]
 
 
 @compiled(nogil=True)
 def _update_up(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray) -> None:
-    """Recompute ``up`` of an inner node from its children."""
+    """Recompute the upward vector of an inner ``node`` in ``up`` (the coefficients of its rows, collected at its skeleton rows)
+    from those of its two children. ``right`` are the numbers of the right children.
+    """
     rank, first, second = M.ranks[node], node + 1, right[node]
     if rank:
         middle = M.ranks[first]
@@ -71,7 +75,9 @@ def _update_up(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndar
 
 @compiled(nogil=True)
 def _update_down(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray, down: np.ndarray) -> None:
-    """Recompute ``down`` of a child of an inner node: of the left child, or of the right one if ``second``."""
+    """Recompute the downward vector of a child of an inner ``node`` in ``down`` (the kernel sums of its skeleton rows with all
+    rows outside it): of the left child, or of the right one if ``second``.
+    """
     a, b = node + 1, right[node]
     block = view_matrix(M.blocks, M.block_starts[node], M.ranks[a], M.ranks[b])
     to = _slice_node(M, down, b if second else a)
@@ -95,7 +101,9 @@ def compute_upward_sums(
     near: np.ndarray,
     up: np.ndarray,
 ) -> None:
-    """Compute ``near``, each row's kernel sums with the rows of its own leaf, and ``up`` of all nodes, from coefficients b."""
+    """Compute the kernel sums of each row with the rows of its own leaf (into ``near`` [n]) and the upward vectors of all nodes
+    (into ``up``), which collect coefficients at skeleton rows, from the dual coefficients ``b`` [n].
+    """
     for node in range(len(starts) - 1, -1, -1):
         if right[node] >= 0:
             _update_up(node, right, M, up)
@@ -109,7 +117,8 @@ def compute_upward_sums(
 
 @compiled(nogil=True)
 def add_skeleton_weights(right: np.ndarray, M: CompositionalMatrix, down: np.ndarray, weights: np.ndarray) -> None:
-    """Turn the coefficients b in ``weights`` float64 [n] into leaf weights, by adding those of each leaf's skeleton.
+    """Convert the dual coefficients in ``weights`` float64 [n] to prediction weights of the leaves, in place: the contribution of
+    all other leaves, contained in ``down``, is added to the skeleton rows of each leaf.
 
     The value at any point in a leaf is the sum of its kernel values with the leaf's rows times these weights. ``down`` must
     belong to the coefficients: a walk without steps computes it.
@@ -142,7 +151,9 @@ def walk_tree(
     min_curvature: float,
     passes: int,
 ) -> tuple[float, float, float]:
-    """Walk through the tree from left to right, with ``passes`` of coordinate steps over the rows of each leaf, perhaps 0.
+    """Visit all leaves of the tree from left to right, and make ``passes`` of dual coordinate descent over the rows of each leaf,
+    which change the coefficients ``b`` float64 [n] in place. Returns the duality gap, a quadratic term and the loss, all before
+    the steps.
 
     Updates the coefficients b float64 [n], and ``near`` and ``up`` (see `compute_upward_sums`), and writes ``down``. Returns
     three sums over all rows, computed before the steps of their leaf: the gap in Fenchel's inequality, b f for decision values f
@@ -220,7 +231,8 @@ class LossTerms(NamedTuple):
 
     @staticmethod
     def from_targets(targets: np.ndarray, epsilon: float | None, scale: float) -> LossTerms:
-        """Return the terms for regression targets, or without ``epsilon`` for classification.
+        """Return the data about targets and loss that the dual problems of a fit share: of a regression with this ``epsilon``, or
+        without one, of a classification. ``scale`` is the mean kernel value of a row with itself.
 
         The margin of regression is epsilon, or a tenth of the targets' standard deviation if that is larger.
         """
@@ -253,7 +265,8 @@ def descend_tree(
     max_iter: int,
     stop: threading.Event,
 ) -> TreeSolution:
-    """Solve a problem of n rows, in the order of a tree's leaves, by walks until the gap is at most ``tol``.
+    """Solve a dual problem with the approximate kernel matrix of a tree by coordinate descent, in walks over all leaves, until
+    the relative duality gap is at most ``tol`` or after ``max_iter`` walks. Return the solution.
 
     The descent starts from the coefficients of ``start``, clipped to the bounds, or from 0. Once ``stop`` is set, it ends after
     its next walk. An interrupt of the user after the first walk sets ``stop``.
@@ -274,14 +287,16 @@ def descend_tree(
     gap_ratio = 1.0  # of the true gap to that of the walk before it
 
     def run_walk(passes: int) -> tuple[float, float]:
-        """Return the gap before the steps, and the primal objective."""
+        """Walk over all leaves with ``passes`` of coordinate steps in each. Return the absolute duality gap before the steps
+        (with the cost of a sum of coefficients that is not 0), and the primal objective.
+        """
         gap, quadratic, cost = walk_tree(
             *nodes, matrix, loss.targets, loss.epsilon, *bounds, b, near, up, down, bias, _MIN_CURVATURE * loss.scale, passes
         )
         return gap + loss.margin * abs(float(b.sum())), 0.5 * quadratic + cost + constant
 
     def make_solution() -> TreeSolution:
-        """Return the current solution, with its true gap and its leaf weights."""
+        """Return the current solution, with its relative duality gap and the weights for predictions."""
         gap, objective = run_walk(0)
         relative_gap = float(gap / objective) if objective > 0.0 else 0.0
         weights = b.copy()

@@ -47,12 +47,14 @@ class CompositionalMatrix(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Bytes of all arrays of this compressed kernel matrix."""
         return int(sum(array.nbytes for array in self))
 
 
 def _compute_node_sizes(starts: np.ndarray, stops: np.ndarray, right: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
-    """Return the rank of each node, and the numbers of values in its block, its interpolation and its inverse, int64 [nodes]."""
+    """Return four int64 arrays [nodes] with sizes for each node of a tree: its rank (number of skeleton rows), and the numbers of
+    values of its kernel block, its interpolation matrix and its inverse.
+    """
     sizes, is_leaf, number = stops - starts, right < 0, np.arange(len(starts))
     ranks = np.minimum(sizes, rank)
     ranks[0] = 0
@@ -63,7 +65,9 @@ def _compute_node_sizes(starts: np.ndarray, stops: np.ndarray, right: np.ndarray
 
 
 def compose_matrix(X: np.ndarray, tree: PartitionTree, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
-    """Return the matrix for the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
+    """Compute an approximate kernel matrix (compositional kernel) of the rows X float64 [n, d], which are in the order of the
+    leaves of ``tree``. Each node has at most ``rank`` skeleton rows. O(n (m + r) (r + d)) for leaves of m rows and rank r.
+    """
     nodes = tree.starts, tree.stops, tree.right
     sizes = _compute_node_sizes(*nodes, rank)
     keys = np.random.default_rng(seed).permutation(len(X)).astype(np.float64)
@@ -87,7 +91,9 @@ def _fill_matrix(
     kernel: Kernel,
     M: CompositionalMatrix,
 ) -> None:
-    """Fill the arrays of a matrix, children before their parents. ``keys`` [n] are random and all different."""
+    """Compute the kernel blocks and interpolations of all nodes, and write them into the arrays of the matrix ``M``. ``starts``,
+    ``stops`` and ``right`` describe the tree; the random ``keys`` [n] determine the skeleton rows.
+    """
     for node in range(len(starts) - 1, -1, -1):
         rank, skeleton_start, is_leaf = M.ranks[node], M.skeleton_starts[node], right[node] < 0
         if is_leaf:
@@ -131,7 +137,7 @@ def _fill_matrix(
 
 @compiled(nogil=True)
 def _take_values(values: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return ``values[which]``; Numba compiles this loop faster than the indexing."""
+    """Return ``values[which]`` as a new array, for compiled callers: Numba compiles this loop faster than the indexing."""
     out = np.empty((len(which), *values.shape[1:]), values.dtype)
     for i in range(len(which)):
         out[i] = values[which[i]]
@@ -140,7 +146,7 @@ def _take_values(values: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 @compiled(nogil=True)
 def _store_matrix(values: np.ndarray, flat: np.ndarray, start: int) -> None:
-    """Store a matrix in a flat array, from position ``start`` on."""
+    """Copy a matrix, row by row, into the one-dimensional array ``flat``, from position ``start`` on."""
     m, k = values.shape
     for i in range(m):
         for j in range(k):
@@ -149,5 +155,7 @@ def _store_matrix(values: np.ndarray, flat: np.ndarray, start: int) -> None:
 
 @compiled(nogil=True, inline=True)
 def view_matrix(flat: np.ndarray, start: int, rows: int, columns: int) -> np.ndarray:
-    """Return the matrix [rows, columns] that is stored in a flat array from position ``start`` on, as a view."""
+    """Return the matrix [rows, columns] that is stored row by row in the one-dimensional array ``flat`` from position ``start``
+    on, as a view.
+    """
     return flat[start : start + rows * columns].reshape(rows, columns)

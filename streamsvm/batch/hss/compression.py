@@ -13,7 +13,9 @@ from streamsvm.core.warning import warn
 
 
 def multiply_compressed(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> np.ndarray:
-    """Return K~ V, float64 [n, k], for a V whose rows are in the tree's order. O(n (m + r) k)."""
+    """Multiply the compressed kernel matrix, which the ``nodes`` of the ``tree`` represent, by V float64 [n, k], whose rows are
+    in the tree's order. Return the product, float64 [n, k]. O(n (m + r) k) for leaves of m rows and rank r.
+    """
     out, upward = np.empty_like(V), list[np.ndarray]()  # P' V of each node: V summed up at its skeleton
     for number, node in enumerate(nodes):
         upward.append(node.interpolation.T @ tree.gather_rows(number, V, upward))
@@ -66,7 +68,8 @@ class ErrorEstimate:
         self.row_norm: float = float(np.sqrt(squares / len(self._rows)))
 
     def estimate_error(self, tree: ClusterTree, nodes: list[Node]) -> float:
-        """Return |(K - K~) V| / |K V| in the Frobenius norm, for the sampled rows and vectors, as an estimate of |K - K~| / |K|.
+        """Estimate the relative error of a compressed kernel matrix (``nodes`` of the ``tree``) in the Frobenius norm: compare
+        its products with random vectors to those of the exact matrix, for a sample of rows.
 
         Returns 0 if the difference is as small as rounding errors. O(n (m + r)).
         """
@@ -79,8 +82,8 @@ _MAX_DIRECTIONS = 16  # rows are projected to this number of random directions b
 
 
 def find_approximate_neighbors(X: np.ndarray, k: int, trees: int = 4, seed: int = 0) -> np.ndarray:
-    """Find about ``k`` nearest neighbours of each row of X float32 [n, d]; return their positions, int32 [n, k], with
-    repetitions.
+    """Find about ``k`` nearest neighbours of each row of X float32 [n, d], with random projection trees. Return their row
+    numbers, int32 [n, k]; a row may occur several times.
 
     Each tree contributes the k / trees nearest rows in the row's leaf; different trees separate different neighbours. A row is
     one of its own neighbours. Fewer columns are returned if n is small. O(trees n (d + log n) log n).
@@ -143,7 +146,8 @@ def compress_matrix(
     seed: int,
     verbose: bool,
 ) -> Compression:
-    """Compress a kernel matrix until its error is within the tolerance; return the attempt with the smallest error.
+    """Compress a kernel matrix, given by its ``blocks``, along the ``tree``, with increasing precision, until the estimated error
+    is within the tolerance (relative ``rel_tol`` or absolute ``abs_tol``). Return the attempt with the smallest error.
 
     The rows of ``blocks`` are in the order of the ``tree``. Without a tolerance (``rel_tol=None``), there is one attempt, where
     skeletons have ``max_rank`` rows unless rows are equal. Warns if the estimated error is more than half above the tolerance.

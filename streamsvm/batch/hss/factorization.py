@@ -45,11 +45,12 @@ class HSSFactorization:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the factors."""
+        """Bytes of all matrices of this factorisation."""
         return sum(array.nbytes for factor in self._factors for array in factor)
 
     def solve(self, B: np.ndarray, *, ordered: bool = False) -> np.ndarray:
-        """Solve (K~ + shift I) X = B, float64 [n] or [n, k]. O(n (m + r) k).
+        """Solve the linear equations (K~ + shift I) X = B with this factorisation of the compressed kernel matrix K~, and return
+        X, float64 [n] or [n, k] as B. O(n (m + r) k) for leaves of m rows and rank r.
 
         ``ordered`` tells whether the rows of B are in the matrix's ``order``, as X is then; this is faster. A B of another shape
         raises a ValueError.
@@ -58,7 +59,8 @@ class HSSFactorization:
 
 
 def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
-    """Factorise K~ + shift I; return the factors of all nodes, in the tree's ``order``, and the log-determinant.
+    """Factorise the compressed kernel matrix, which the ``nodes`` of the ``tree`` represent, plus ``shift`` times the identity.
+    Return the factors of the nodes, in ``order``, and the logarithm of the determinant.
 
     Raises a ValueError if the matrix is not positive definite in float64. O(n (m^2 + r^2)).
 
@@ -94,7 +96,9 @@ def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], 
 
 
 def _invert_with_logdet(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
-    """Return the inverse and the log-determinant of a positive definite A, whose upper triangle is read and overwritten."""
+    """Return the inverse and the logarithm of the determinant of a symmetric matrix A, whose upper triangle is read and
+    overwritten. Raise a ValueError, which names ``shift``, if A is not positive definite.
+    """
     if not len(A):
         return A, 0.0
     factor, info = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # LAPACK reads the transpose without a copy
@@ -108,21 +112,23 @@ def _invert_with_logdet(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]
 
 @compiled(nogil=True)
 def _mirror_triangle(A: np.ndarray) -> None:
-    """Copy the upper triangle of A to its lower one."""
+    """Make the square matrix A symmetric: copy its upper triangle to the lower one, in place."""
     for i in range(len(A)):
         for j in range(i):
             A[i, j] = A[j, i]
 
 
 def _reorder_matrix(A: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return ``A[order][:, order]``."""
+    """Return the square matrix A with its rows and columns in the new ``order``: ``A[order][:, order]``."""
     out = np.empty_like(A)
     gather_submatrix(A, order, order, out)
     return out
 
 
 def _solve_system(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
-    """Return X float64 [n, k] with (K~ + shift I) X = B, where the rows of both are in the tree's order. O(n (m + r) k)."""
+    """Solve the linear equations with the ``factors`` of a shifted compressed kernel matrix for the right-hand sides B float64
+    [n, k], whose rows are in the tree's order, as those of the result [n, k]. O(n (m + r) k).
+    """
     upward: list[np.ndarray] = []
     inner: list[np.ndarray] = []
     for number, factor in enumerate(factors):

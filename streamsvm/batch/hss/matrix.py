@@ -89,7 +89,8 @@ class HSSMatrix:
         seed: int | None = 0,
         verbose: bool = False,
     ) -> HSSMatrix:
-        """Compress the kernel matrix of the rows of X.
+        """Compress the kernel matrix of the rows of X to an `HSSMatrix`, which needs memory and time of O(n) instead of O(n^2)
+        for products and factorisations.
 
         Parameters
         ----------
@@ -147,23 +148,25 @@ class HSSMatrix:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the matrix, both n."""
+        """The shape (n, n) of the matrix."""
         n = len(self.order)
         return n, n
 
     @property
     def nbytes(self) -> int:
-        """Bytes of K~."""
+        """The bytes of the compressed matrix, together with its rows."""
         return self._blocks.X.nbytes + sum(array.nbytes for node in self._nodes for array in node)
 
     @property
     def largest_diagonal(self) -> float:
-        """The largest self-kernel."""
+        """The largest value on the diagonal of the matrix, which is the largest kernel value of a row with itself."""
         return float(max(self._nodes[leaf].block.diagonal().max() for leaf in self._tree.leaves))
 
     @property
     def ranks(self) -> np.ndarray:
-        """The smallest and the largest rank of each level, int64 [levels, 2], from the root's children down."""
+        """The smallest and the largest rank (number of skeleton rows) among the nodes of each level of the tree, int64 [levels,
+        2], from the root's children down.
+        """
         levels = self._tree.level[:-1]
         ranks = np.array([len(node.skeleton) for node in self._nodes[:-1]], np.int64)
         extremes = [[r.min(), r.max()] for r in (ranks[levels == level] for level in np.unique(levels))]
@@ -173,7 +176,8 @@ class HSSMatrix:
         return self.product(V)
 
     def product(self, V: np.ndarray, *, ordered: bool = False) -> np.ndarray:
-        """Multiply K~ by V, float64 [n] or [n, k], as ``K @ V`` does. O(n (m + r) k).
+        """Return the product of the compressed matrix and V, float64 [n] or [n, k], as ``K @ V`` does. O(n (m + r) k) for leaves
+        of m rows and rank r.
 
         ``ordered`` tells whether the rows of V are in ``order``, as those of the product are then; this is faster. A V of another
         shape raises a ValueError.
@@ -181,7 +185,8 @@ class HSSMatrix:
         return self._tree.apply_in_order(lambda rows: multiply_compressed(self._tree, self._nodes, rows), V, ordered)
 
     def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
-        """Factorise K~ + shift I, without changing K~: it can be called again for another shift. O(n (m + r)^2).
+        """Factorise the compressed matrix plus ``shift`` times the identity, and return an `HSSFactorization`, which solves
+        linear equations. The matrix does not change. O(n (m + r)^2).
 
         Raises a ValueError if the shift is not above 0, or so small that the matrix is not positive definite in float64.
         ``verbose`` shows progress on standard error.
@@ -191,7 +196,8 @@ class HSSMatrix:
         return HSSFactorization(self._tree, shift, *factorize_nodes(self._tree, order, self._nodes, shift))
 
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the exact kernel expansion K(Z, X) coefficients at other rows Z, float64 [m] or [m, k]. O(m n d).
+        """Return the exact kernel sums at new rows Z float64 [m, d]: the kernel values of Z with the n compressed rows times
+        ``coefficients`` float64 [n] or [n, k]. The result is float64 [m] or [m, k]. O(m n d).
 
         Z is float64 [m, d], and the coefficients belong to the compressed rows, float64 [n] or [n, k]. Other shapes raise a
         ValueError.
@@ -202,7 +208,8 @@ class HSSMatrix:
         return self._blocks.multiply_new_rows(Z, coefficients[self.order])
 
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """Multiply rows of the exact K, by their indices int64 [m], by V float64 [n] or [n, k], to measure errors.
+        """Return the product of some rows of the exact kernel matrix and V, float64 [n] or [n, k], to measure the error of
+        `product`. ``rows`` int64 [m] are the indices of the rows.
 
         Raises a ValueError if an index is out of range, or V does not have n rows. O(m (d + k)) for each non-zero row of V.
         """
@@ -214,12 +221,14 @@ class HSSMatrix:
         return self._blocks.multiply_rows(positions[rows], V[self.order])
 
     def to_array(self) -> np.ndarray:
-        """Return K~ as a dense array, float64 [n, n], to inspect small matrices. O(n^2 (m + r))."""
+        """Return the compressed matrix as a dense array, float64 [n, n], to inspect small matrices. O(n^2 (m + r))."""
         return self @ np.eye(len(self.order))
 
 
 def _check_rows(X: Any) -> np.ndarray:
-    """Return X as float64 [n, d]; raise a ValueError if it is not a dense array of finite numbers within the limit."""
+    """Return the rows X as a contiguous array float64 [n, d]. Raise a ValueError if X is sparse, empty, not two-dimensional, or
+    has values that are complex, missing, not finite or too large.
+    """
     if sparse.issparse(X):
         raise ValueError("X must be a dense array: convert a sparse matrix by X.toarray(), if it fits in memory")
     if np.iscomplexobj(X) or (np.ma.isMaskedArray(X) and np.ma.is_masked(X)):

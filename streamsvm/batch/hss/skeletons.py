@@ -45,7 +45,7 @@ class KernelBlocks:
         self.kernel = kernel
 
     def to_float32(self) -> KernelBlocks:
-        """Return the same matrix in float32, which takes half the time."""
+        """Return an object for the same kernel matrix that computes its blocks in float32, in half the time."""
         single = copy(self)
         single.X = self.X.astype(np.float32)
         return single
@@ -59,7 +59,9 @@ class KernelBlocks:
         return out
 
     def estimate_rounding(self, rows: np.ndarray) -> float:
-        """Estimate the rounding error of kernel values between these rows, relative to the largest value."""
+        """Estimate the rounding error of the kernel values between the given ``rows`` (indices), relative to the largest kernel
+        value.
+        """
         if self.kernel.kind != RBF:
             return 8.0 * _EPS
         A = self.X[rows]
@@ -67,15 +69,19 @@ class KernelBlocks:
         return 8.0 * _EPS * self.kernel.gamma * float(np.einsum("ij,ij->i", A, A).max())
 
     def multiply_new_rows(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Return the kernel values between new rows Z float64 [m, d] and all rows, times coefficients float64 [n] or [n, k]."""
+        """Return the product of the kernel values between new rows Z float64 [m, d] and the n rows of this matrix, and
+        ``coefficients`` float64 [n] or [n, k]; the result is [m] or [m, k].
+        """
         return self._compute_expansion(Z - self._centre, coefficients)
 
     def multiply_rows(self, rows: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Return these rows of the kernel matrix times coefficients float64 [n] or [n, k]."""
+        """Return the product of the given ``rows`` (indices) of the kernel matrix and ``coefficients`` float64 [n] or [n, k]."""
         return self._compute_expansion(self.X[rows], coefficients)
 
     def _compute_expansion(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Return the kernel values between centred rows Z and all rows, times coefficients; skips coefficients of 0."""
+        """Return the product of the kernel values between rows Z [m, d], relative to the centre, and the n rows of this matrix,
+        and ``coefficients`` [n] or [n, k]. Coefficients of 0 cost no time.
+        """
         columns = coefficients.reshape(len(coefficients), -1)
         support = np.flatnonzero(columns.any(axis=1))
         if not len(support):
@@ -88,7 +94,9 @@ class KernelBlocks:
 
 @compiled(nogil=True)
 def _fill_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
-    """Write RBF kernel values of rows A [a, d] and B [b, d] into ``out`` [a, b], computed from differences of features."""
+    """Write the Gaussian kernel values between rows A [a, d] and B [b, d] into ``out`` [a, b]. They are computed from differences
+    of features, which is slower than from inner products but loses no digits.
+    """
     distances = np.empty(len(B), A.dtype)
     for i in range(len(A)):
         for j in range(len(B)):
@@ -101,7 +109,7 @@ def _fill_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np
 
 @compiled(nogil=True)
 def compute_block(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """Return the kernel values between rows A [a, d] and B [b, d], as `fill_block` computes them; for compiled callers."""
+    """Return the kernel values between rows A [a, d] and B [b, d], as a new array [a, b] of the type of A."""
     out = np.empty((len(A), len(B)), A.dtype)
     fill_block(A, B, kernel, out)
     return out
@@ -109,7 +117,8 @@ def compute_block(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
 
 @compiled(nogil=True)
 def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
-    """Write the kernel values between rows A [a, d], at least one, and B [b, d] into ``out`` [a, b], all of the same type.
+    """Write the kernel values between rows A [a, d] and B [b, d] into ``out`` [a, b]. A has at least one row, and all three
+    arrays have the same type.
 
     Gaussian kernel values are computed relative to the centre of A, because values at rows far from it are 0 anyway. If a row of
     A itself is far from it, |a|^2 - 2 a.b + |b|^2 would cancel for rows near that row: then differences are squared instead. A
@@ -168,7 +177,8 @@ class NodePrecision(NamedTuple):
     rounds: int  # how often a skeleton may grow by rows with large interpolation errors, at least 1
 
     def scale_to_node(self, size: float) -> NodePrecision:
-        """Return the precision for a node with ``size`` times the rows of a leaf.
+        """Return the precision for compressing a node that has ``size`` times as many rows as a leaf: a smaller error threshold
+        and more sampled columns for larger nodes.
 
         Larger nodes are more exact: they are few and cheap, and the errors of all levels add up.
         """
@@ -184,7 +194,8 @@ def compress_nodes(
     precision: NodePrecision,
     rng: np.random.Generator,
 ) -> list[Node]:
-    """Compress the nodes in the tree's ``order``, and return them. O(n (m + r) (m + columns + d)).
+    """Compress a kernel matrix node by node: choose skeleton rows for each node of the ``tree``, from which its other rows are
+    interpolated. Return the nodes in ``order``. O(n (m + r) (m + columns + d)).
 
     Skeletons are chosen with ``selection_blocks``, which are ``blocks`` or less exact, and ``neighbors`` int32 [n, k] of each
     row.
@@ -212,7 +223,8 @@ def compress_nodes(
 def _sample_outside_columns(
     neighbors: np.ndarray, start: int, stop: int, outside: np.ndarray, limit: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sample columns outside a node: frequent neighbours of its rows, and random columns of each range in ``outside``.
+    """Sample about ``limit`` columns of the kernel matrix outside a node's rows ``start`` to ``stop``: nearest neighbours of its
+    rows, and random columns of each range in ``outside`` [ranges, 2]. Return the column numbers and their weights.
 
     Returns the columns and their weights; a random column represents all columns of its part of the range.
     """
@@ -231,7 +243,9 @@ def _sample_outside_columns(
 def _choose_skeleton(
     blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: NodePrecision
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose a skeleton that interpolates F [m, columns] up to the threshold; return its positions and the interpolation."""
+    """Choose skeleton rows of a node, from which its other rows are interpolated. ``F`` [m, columns] are the kernel values of its
+    ``rows`` with columns outside. Return the positions of the skeleton among the rows, and the interpolation matrix [m, r].
+    """
     places, interpolation, tolerance = np.arange(0), np.empty((len(rows), 0)), precision.threshold**2
     for number in range(precision.rounds if F.size else 0):
         if number:
@@ -250,7 +264,8 @@ def _choose_skeleton(
 
 
 def _interpolate_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions J and the interpolation K_IJ K_JJ^-1, without positions whose rows depend linearly on the others.
+    """Return the matrix that interpolates the kernel values of a node's ``rows`` from those at the positions ``places`` (the
+    skeleton), and these positions, without those that depend linearly on others.
 
     If a weight of the interpolation is too large, its row replaces the skeleton row that it weights, which increases the
     determinant of K_JJ.

@@ -38,12 +38,13 @@ class PartitionTree(NamedTuple):
 
     @property
     def leaves(self) -> np.ndarray:
-        """Numbers of the leaves, from left to right."""
+        """The numbers of the leaf nodes of this tree, from left to right, int64 [leaves]."""
         return np.flatnonzero(self.right < 0)
 
 
 def grow_tree(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEPS) -> PartitionTree:
-    """Grow a tree over the rows of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
+    """Grow a binary tree that divides the rows of X float64 [n, d], n at least 1, by random hyperplanes, until each leaf has at
+    most ``leaf_size`` rows. O(n d log n).
 
     Axes are less random, and closer to the direction of largest variance, with more ``steps`` of the power method.
     """
@@ -59,7 +60,9 @@ def grow_tree(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEP
 
 @compiled(nogil=True)
 def _grow_nodes(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: PartitionTree) -> tuple[int, int]:
-    """Fill the arrays of a tree; return the numbers of nodes and of cuts."""
+    """Divide the rows of X recursively, and write nodes and hyperplanes into the arrays of ``tree``. Return the numbers of nodes
+    and of hyperplanes.
+    """
     order, starts, stops, right, cut, axes, thresholds = tree
     values = np.empty(len(order))
     # A stack of nodes: the parent of a right child, or -1 for other nodes, and the node's first and last row.
@@ -92,7 +95,7 @@ def _grow_nodes(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tr
 
 @compiled(nogil=True)
 def _draw_random_bits(state: np.ndarray) -> np.uint64:
-    """Return 64 random bits (Marsaglia's xorshift), and update the state."""
+    """Return 64 random bits from the generator ``state`` uint64 [1] (Marsaglia's xorshift), which is updated."""
     z = state[0]
     z ^= z << np.uint64(13)
     z ^= z >> np.uint64(7)
@@ -105,7 +108,9 @@ def _draw_random_bits(state: np.ndarray) -> np.uint64:
 def _choose_axis(
     X: np.ndarray, order: np.ndarray, first: int, last: int, steps: int, state: np.ndarray, axis: np.ndarray
 ) -> None:
-    """Set the axis of the rows ``order[first:last]`` to a unit vector, or to 0 if all sampled rows are equal."""
+    """Write a random direction of large variance of the rows ``order[first:last]`` of X into ``axis`` [d], with length 1; zeros
+    if all sampled rows are equal. ``steps`` of the power method bring it closer to the largest variance.
+    """
     n, d = last - first, X.shape[1]
     m = min(n, _SAMPLE_ROWS)
     sample, mean = np.empty((m, d)), np.zeros(d)
@@ -136,7 +141,7 @@ def _choose_axis(
 
 @compiled(nogil=True)
 def _normalise_axis(axis: np.ndarray) -> None:
-    """Divide an axis by its length, in place, unless that is 0."""
+    """Scale the vector ``axis`` to length 1, in place. A zero vector stays unchanged."""
     largest, total = 0.0, 0.0
     for value in axis:
         largest = max(largest, abs(value))
@@ -149,7 +154,9 @@ def _normalise_axis(axis: np.ndarray) -> None:
 
 @compiled(nogil=True)
 def _split_rows(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple[int, float]:
-    """Reorder rows so that values before the cut are smaller than those after it; return the cut's position and threshold."""
+    """Split the rows ``first`` to ``last`` (exclusive) near their median: reorder ``values`` (projections to an axis) and
+    ``order`` so that smaller values come first. Return the position of the cut and the threshold value there.
+    """
     middle = (first + last) // 2
     select_kth(values, order, first, last, middle)
     low, high = _find_largest_value(values, first, middle), values[middle]
@@ -173,7 +180,7 @@ def _split_rows(values: np.ndarray, order: np.ndarray, first: int, last: int) ->
 
 @compiled(nogil=True)
 def _find_largest_value(values: np.ndarray, first: int, last: int) -> float:
-    """Return the largest of the values from position ``first`` to before ``last``."""
+    """Return the largest of the ``values`` from position ``first`` to ``last`` (exclusive)."""
     largest = values[first]
     for i in range(first, last):
         largest = max(largest, values[i])
@@ -182,7 +189,9 @@ def _find_largest_value(values: np.ndarray, first: int, last: int) -> float:
 
 @compiled(nogil=True)
 def select_kth(values: np.ndarray, order: np.ndarray, first: int, last: int, middle: int) -> None:
-    """Reorder rows and values by quickselect: those before ``middle`` are at most the value there, those after it at least."""
+    """Reorder ``values`` and ``order`` together, from ``first`` to ``last`` (exclusive), so that no value before the position
+    ``middle`` is larger, and none after it smaller, than the value there (quickselect).
+    """
     last -= 1
     while first < last:
         a, b, c = values[first], values[(first + last) // 2], values[last]
@@ -208,7 +217,9 @@ def select_kth(values: np.ndarray, order: np.ndarray, first: int, last: int, mid
 
 @compiled(nogil=True)
 def find_leaf(x: np.ndarray, node: int, right: np.ndarray, cut: np.ndarray, axes: np.ndarray, thresholds: np.ndarray) -> int:
-    """Return the number of the leaf that the row x [d] reaches from a node; the arrays are those of `PartitionTree`."""
+    """Return the number of the leaf that the row ``x`` [d] reaches when it descends from ``node``: at each hyperplane, it goes
+    left if its projection is at most the threshold. The arrays are those of `PartitionTree`.
+    """
     while right[node] >= 0:
         number = cut[node]
         node = node + 1 if dot(x, axes[number]) <= thresholds[number] else right[node]
@@ -245,7 +256,8 @@ class PackedForest(NamedTuple):
 
 
 def join_trees(trees: Iterable[tuple[PartitionTree, np.ndarray]], row_numbers: np.ndarray) -> PartitionForest:
-    """Join trees to a forest; each comes with weights float64 [machines, n] of the rows in the order of its leaves.
+    """Join several trees to one forest for predictions. Each comes with weights float64 [machines, n] of its rows in the order of
+    its leaves; rows without weight are left out. ``row_numbers`` int64 [n] number the rows.
 
     Rows whose weights are all 0 are left out. ``row_numbers`` int64 [n] are the numbers of the rows in the forest.
     """
@@ -273,7 +285,9 @@ def join_trees(trees: Iterable[tuple[PartitionTree, np.ndarray]], row_numbers: n
 
 
 def check_forest(forest: Any, machines: int, vectors: int, features: int) -> PartitionForest:
-    """Return a saved forest; raise a ValueError if a walk through it could leave its arrays, or never end."""
+    """Return a saved forest (a tuple of arrays) as a `PartitionForest`. Raise a ValueError if its arrays do not match each other
+    or the numbers of ``machines``, ``vectors`` and ``features``, so that compiled predictions could read outside them.
+    """
     corrupt = ValueError("the saved model is corrupt: its trees and weights do not fit together")
     try:
         saved = PartitionForest(*forest)
@@ -311,7 +325,8 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> Par
 
 
 def pack_forest(forest: PartitionForest, X: np.ndarray, kernel: Kernel) -> PackedForest:
-    """Return the forest with the rows of its leaves from X float64 [n, d], packed for predictions.
+    """Return the forest for fast predictions: the rows of each leaf, taken from the support vectors X float64 [n, d], are stored
+    one leaf after the other.
 
     With the Gaussian kernel, distances are float32, unless features or gamma are so large or small that float32 would fail.
     """
@@ -328,7 +343,9 @@ def pack_forest(forest: PartitionForest, X: np.ndarray, kernel: Kernel) -> Packe
 def _pack_rows(
     X: np.ndarray, starts: np.ndarray, which: np.ndarray, centred: bool, centres: np.ndarray, rows: np.ndarray
 ) -> None:
-    """Write the rows of each leaf into ``rows``, feature by feature, minus the leaf's centre if ``centred``; set ``centres``."""
+    """Copy the rows of each leaf from X into the flat array ``rows``, feature by feature. If ``centred``, the mean of the leaf's
+    rows is written into ``centres`` [leaves, d] and subtracted.
+    """
     d = X.shape[1]
     for leaf in range(len(starts) - 1):
         first, m = starts[leaf], starts[leaf + 1] - starts[leaf]
@@ -342,7 +359,8 @@ def _pack_rows(
 
 @compiled(nogil=True)
 def add_forest_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndarray) -> None:
-    """Add the decision values of the rows X float64 [n, d] to ``out`` [n, machines], without the intercepts.
+    """Add decision values without the intercepts for the rows X float64 [n, d] to ``out`` [n, machines]: in each tree, the kernel
+    sum over the rows of the leaf that a row reaches.
 
     It goes tree by tree and leaf by leaf, so that each leaf is read from memory only once. O(d log n + m (d + machines)) for each
     row and each tree with leaves of m rows.
@@ -366,7 +384,9 @@ def add_forest_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: 
 
 @compiled(nogil=True, fastmath={"contract"})
 def _write_leaf_values(kernel: Kernel, x: np.ndarray, rows: np.ndarray, m: int, sums: np.ndarray, values: np.ndarray) -> None:
-    """Write the kernel values of x [d] with m rows, which are stored feature by feature, into ``values``."""
+    """Write the kernel values of the row ``x`` [d] with the ``m`` rows of a leaf into ``values``. ``rows`` contains the leaf's
+    rows feature by feature; ``sums`` is work memory.
+    """
     sums[:m] = 0.0
     for j in range(len(x)):
         row, value = rows[j * m : (j + 1) * m], x[j]
@@ -403,7 +423,8 @@ class ClusterTree:
 
     @staticmethod
     def grow(X: np.ndarray, leaf_size: int, seed: int = 0) -> ClusterTree:
-        """Grow the tree of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
+        """Grow a tree that clusters the rows of X float64 [n, d], n at least 1, so that similar rows are neighbours in its order.
+        Leaves have at most ``leaf_size`` rows. O(n d log n).
 
         Cuts are at the median along the direction of largest variance.
         """
@@ -420,25 +441,30 @@ class ClusterTree:
 
     @property
     def leaves(self) -> np.ndarray:
-        """The numbers of the leaves."""
+        """The numbers of the leaf nodes of this tree, int64 [leaves]."""
         return np.flatnonzero(self.children[:, 0] < 0)
 
     def gather_rows(self, number: int, V: np.ndarray, skeleton_rows: list[np.ndarray]) -> np.ndarray:
-        """Return the rows [m, k] of a node: for a leaf those of V [n, k], otherwise those of its children's skeletons."""
+        """Return the rows of V [n, k] that belong to the node ``number``: for a leaf its own rows, for another node those of its
+        two children, taken from ``skeleton_rows``.
+        """
         left, right = self.children[number]
         if left < 0:
             return V[self.starts[number] : self.stops[number]]
         return np.concatenate([skeleton_rows[left], skeleton_rows[right]])
 
     def check_columns(self, V: Any) -> np.ndarray:
-        """Return V as float64 [n] or [n, k]; raise a ValueError if it has another shape."""
+        """Return V as float64 [n] or [n, k]. Raise a ValueError if it does not have as many rows as this tree, or has more than
+        two dimensions.
+        """
         V = np.asarray(V, np.float64)
         if V.ndim not in (1, 2) or len(V) != len(self.order):
             raise ValueError(f"an array of {len(self.order)} rows is needed, not one of shape {V.shape}")
         return V
 
     def apply_in_order(self, compute: Callable[[np.ndarray], np.ndarray], V: Any, ordered: bool) -> np.ndarray:
-        """Apply ``compute``, a function of rows in the tree's order, to V [n] or [n, k]; return the result in the order of V.
+        """Apply ``compute``, a function of arrays [n, k] whose rows are in the tree's order, to V [n] or [n, k], and return the
+        result in V's order. If ``ordered``, V is in the tree's order already.
 
         ``ordered`` tells whether the rows of V are already in the tree's order.
         """
@@ -451,7 +477,9 @@ class ClusterTree:
         return out.reshape(V.shape)
 
     def list_outside_ranges(self) -> list[np.ndarray]:
-        """Return the ranges of all rows outside each node, int64 [level, 2]: of its sibling, its parent's sibling, and so on."""
+        """Return for each node the position ranges of all rows outside it, int64 [level, 2]: the range of its sibling, of its
+        parent's sibling, and so on up to the root.
+        """
         ranges = [np.empty((0, 2), np.int64)] * len(self.starts)
         for number in range(len(self.starts) - 1, -1, -1):
             left, right = self.children[number]

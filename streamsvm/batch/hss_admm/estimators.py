@@ -130,7 +130,9 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
     """Maximum number of iterations."""
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
-        """Fit the models, one for each C, with one compressed matrix; return them."""
+        """Fit several models that differ only in their C to the same rows, with one compressed kernel matrix, and return them. If
+        the user interrupts, the last iterate is kept, and KeyboardInterrupt is raised.
+        """
         Cs = [model.C for model in models]
         with self._rollback_on_error(), limit_blas_threads():  # the products are too small for several threads
             prepared = self._prepare_path(Cs, X, y, sample_weight)
@@ -162,7 +164,9 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
             raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
 
     def _compress_rows(self, groups: RowGroups) -> HSSMatrix:
-        """Return the compressed kernel matrix of the groups; raise a ValueError if its diagonal is too large."""
+        """Return the compressed kernel matrix of one row from each group of equal rows. Raise a ValueError if its values are too
+        large.
+        """
         _, gamma, coef0, degree = self._kernel
         names = ("rel_tol", "abs_tol", "max_rank", "n_neighbors", "leaf_size")
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
@@ -173,7 +177,9 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         return K
 
     def _make_admm_options(self, K: HSSMatrix) -> ADMMOptions:
-        """Return the options of the iterations, for the parameter ``beta`` and the size of the matrix."""
+        """Return the options of the ADMM iterations (such as the penalty beta, tolerance and limit) for the parameters of this
+        estimator and the compressed kernel matrix K.
+        """
         verbose, n = bool(self.verbose), K.shape[0]
         if self.beta == "paper":
             return ADMMOptions(1e2 if n < 10**5 else 1e3 if n < 10**6 else 1e4, False, 1.0, 0.0, _PAPER_ITERATIONS, verbose)
@@ -182,7 +188,9 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), int(self.max_iter), verbose)
 
     def _set_results(self, K: HSSMatrix, solution: ADMMSolution, errors: np.ndarray, columns: slice) -> None:
-        """Set the fitted attributes that describe the solution; ``columns`` are those of the model's machines."""
+        """Set the fitted attributes about convergence and compression, such as ``n_iter_`` and ``gap_``. ``columns`` are the
+        columns of ``solution`` and ``errors`` that belong to the machines of this model.
+        """
         self.n_iter_: int = int(solution.n_iter[columns].max())
         self.beta_: float = solution.beta
         self.primal_residual_: float = float(solution.primal[columns].max())
@@ -194,7 +202,9 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         self.compressed_nbytes_: int = K.nbytes
 
     def _warn_if_inexact(self, models: list[Self]) -> None:
-        """Warn if residuals, gaps or value errors are too large, naming the worst model."""
+        """Issue a ConvergenceWarning about the worst of the ``models`` if its ADMM residuals or duality gap are above the
+        tolerance, or its decision values differ too much between compressed and exact kernel matrix.
+        """
         worst = max(models, key=lambda model: find_max_residual(model.primal_residual_, model.dual_residual_, model.gap_))
         if self.beta != "paper" and find_max_residual(worst.primal_residual_, worst.dual_residual_, worst.gap_) > self.tol:
             warn(

@@ -56,12 +56,15 @@ class ADMMSolution(NamedTuple):
 
 
 def find_max_residual(primal: Any, dual: Any, gap: Any) -> Any:
-    """Return the largest of the residuals and of the gap divided by `GAP_FACTOR`, to be compared with the tolerance."""
+    """Return the largest of an ADMM iteration's primal residual, dual residual and duality gap (divided by `GAP_FACTOR`), to be
+    compared with the tolerance. The arguments are numbers or arrays of the same shape.
+    """
     return np.maximum(np.maximum(primal, dual), gap / GAP_FACTOR)
 
 
 def run_admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
-    """Solve the dual problems of classifiers with these bounds, float64 [n, problems], on a compressed matrix.
+    """Solve the dual problems of several classifiers together by ADMM (alternating direction method of multipliers), on the
+    compressed kernel matrix K. Each column of ``bounds`` float64 [n, problems] is one problem.
 
     After the first iteration, an interrupt ends the iterations with the current solution; before, it is raised. Since K~ has no
     negative eigenvalues, ADMM converges for any beta above 0 and any relaxation between 0 and 2. O(n (m + r)) for each iteration
@@ -137,7 +140,8 @@ def _advance_iterate(
     moved: np.ndarray,
     size: np.ndarray,
 ) -> None:
-    """Complete one iteration, given x and ``ones``, which solve (K~ + beta I) for ``right_side`` and for a vector of ones.
+    """Complete one ADMM iteration for all problems, given the solution ``x`` of the linear equations: compute the clipped copy
+    ``z`` [n, problems], the scaled multipliers ``u`` and the next ``right_side``, in place.
 
     Updates z, u and right_side; writes x - z into x, K~ x into Kx, and the norms of the change of z and of u into ``moved`` and
     ``size``, which are zeros [problems].
@@ -164,7 +168,8 @@ def _advance_iterate(
 
 @compiled(nogil=True)
 def _write_duality_gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds, gap: np.ndarray) -> None:
-    """Write the duality gap of each problem at z, relative to the primal objective, into ``gap``, which is zeros [problems].
+    """Write the duality gap of each problem at the dual variables ``z`` [n, problems], relative to its primal objective, into
+    ``gap`` [problems], which contains zeros. ``Kz`` is the kernel matrix times z.
 
     The gap is the sum over the rows of the slack in Fenchel's inequality, which is never negative. The loss of a row is the
     maximum of -b f - |b - kink| over b, plus the maximum of |b - kink|, so that a row beyond the margin has no loss.
@@ -183,13 +188,14 @@ def _write_duality_gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: 
 
 
 def _compute_relative_size(part: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """Return ``part / total``, or 0 where the part is 0."""
+    """Return ``part / total`` for two arrays of the same shape; 0 where the part is 0, even if the total is 0."""
     with np.errstate(over="ignore"):  # if the total is almost 0
         return np.where(part > 0.0, part / np.maximum(total, np.finfo(np.float64).tiny), 0.0)
 
 
 def _choose_beta_factor(primal: np.ndarray, dual: np.ndarray) -> float:
-    """Return the factor for the next beta: a larger beta makes x and z agree sooner, a smaller one lets them move more.
+    """Return the factor for the next change of ADMM's penalty beta, from the ``primal`` and ``dual`` residuals of all problems:
+    above 1 if primal residuals dominate, below 1 if dual ones do, and 1 if they are similar.
 
     The slowest problems determine it, because further iterations of the other problems cost little.
     """
@@ -204,7 +210,8 @@ _MAX_DECISION_VALUE = 2.0  # in margins; larger values are clipped, because erro
 
 
 def measure_errors(K: HSSMatrix, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Measure the difference of decision values between the exact and the compressed matrix, float64 [problems].
+    """Measure by how much decision values with the exact kernel matrix differ from those with the compressed matrix K, float64
+    [problems], as root mean square over random rows. ``b`` are the dual coefficients.
 
     It is the root mean square in units of the margin, over random rows or random support vectors, whichever is larger; values
     are clipped at twice the margin. ``b`` are the coefficients, float64 [n, problems]. O(d + problems) for each of the n rows and
