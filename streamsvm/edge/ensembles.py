@@ -209,9 +209,9 @@ def _combine_regressors(step: Step, predictions: np.ndarray) -> np.ndarray:
 
 
 def _combine_classifiers(step: Step, predictions: np.ndarray) -> np.ndarray:
-    """Combine the decision values of an ensemble's members, float64 [n, outputs, members], to log odds of the labels, [n,
-    outputs]. Depending on the option ``follows`` of the step, the predicted label is that of the stacking models, of the weighted
-    vote, or of the best member.
+    """Combine the ``predictions`` of an ensemble's members, decision values float64 [n, outputs, members], to log odds of the
+    labels, [n, outputs]. Depending on the option ``follows`` of the step, the predicted label is that of the stacking models, of
+    the weighted vote, or of the best member.
     """
     n, outputs, _ = predictions.shape
     votes, shares, prior = step.arrays["votes"], step.arrays["shares"], step.options["prior"]
@@ -237,8 +237,8 @@ def _combine_classifiers(step: Step, predictions: np.ndarray) -> np.ndarray:
 
 
 def _find_first_largest(values: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return the index of the largest number along axis 1. Numbers that are smaller than it by at most ``tolerance`` count as
-    equal, and the first of these wins.
+    """Return the index of the largest of the ``values`` along axis 1. Numbers that are smaller than it by at most ``tolerance``
+    count as equal, and the first of these wins.
     """
     return (values >= values.max(axis=1, keepdims=True) - tolerance).argmax(axis=1)
 

@@ -163,8 +163,9 @@ class Program:
         self._n_value_numbers = self._n_array_numbers = len(self.columns)
 
     def add(self, op: str, *inputs: int, **arguments: Any) -> int:
-        """Add a step, an operation such as ``"linear"`` with its constant arrays and options, to this program (a model as a list
-        of numpy operations). ``inputs`` are the indices of the values that it reads. Returns the index of its output value.
+        """Add a step to this program (a model as a list of numpy operations): the operation ``op``, such as ``"linear"``, with
+        its constant arrays and options as ``arguments``. ``inputs`` are the indices of the values that it reads. Returns the
+        index of its output value.
 
         Parameters
         ----------
@@ -369,9 +370,9 @@ def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> N
 
 
 def _read_column(name: Any, field_name: Any, text: Any, bucket: Any, table: Any = None) -> Column:
-    """Convert the entries of a JSON array from a file to an input `Column` of a program: its name, the field of the row that it
-    is computed from, and its encoding: ``text`` (one-hot), ``bucket`` (hashing), ``table`` (target encoding), or None. Raises
-    ExportError if one is invalid.
+    """Convert the entries of a JSON array from a file to an input `Column` of a program: its ``name``, the field of the row that
+    it is computed from, and its encoding: ``text`` (one-hot), ``bucket`` (hashing), ``table`` (target encoding), or None for a
+    number. Raises ExportError if one is invalid.
     """
     if not (text is None or isinstance(text, str)):
         raise ExportError("the text of a column is not a string")
@@ -407,8 +408,8 @@ def _read_count(value: Any) -> int:
 
 
 def _serialise_answer(answer: Answer) -> dict[str, Any]:
-    """Convert the prediction rule of a program (its labels, calibration, costs and indices of output values) to a dict for JSON.
-    For compatibility with earlier files, the calibration is stored under the key ``odds``.
+    """Convert ``answer``, the prediction rule of a program (its labels, calibration, costs and indices of output values), to a
+    dict for JSON. For compatibility with earlier files, the calibration is stored under the key ``odds``.
     """
     parts = {name: value for name, value in answer._asdict().items() if name != "costs" or value is not None}
     if answer.calibration is not None:

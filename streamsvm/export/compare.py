@@ -59,8 +59,9 @@ class Comparison(NamedTuple):
 
 
 def compare_programs(program: Any, other: Any, X: Any, *, single: bool = False) -> Comparison:
-    """Compare the predictions of two models, or two programs (exported models as lists of numpy operations), on the rows X.
-    Returns counts and sizes of the differences, for example to judge the loss from quantisation.
+    """Compare the predictions of two models, or two programs (exported models as lists of numpy operations), on the rows X. With
+    ``single``, the ``other`` model gets rows rounded to float32. Returns counts and sizes of the differences, for example to
+    judge the loss from quantisation.
 
     Exported C predicts as numpy does, except for its rounding to float32.
 

@@ -33,8 +33,8 @@ _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 def export(
     model: Any, to: str, out: str | Path, name: str = "model", *, max_bytes: int | None = None, X: Any = None, **options: Any
 ) -> list[Path]:
-    """Export a model to one or more files, from which it predicts without streamsvm: as C source, ONNX, an array file for numpy,
-    or JSON. Returns the paths of the files.
+    """Export a model to files in the folder ``out``, from which it predicts without streamsvm: as C source, ONNX, an array file
+    for numpy, or JSON (``to``). A model whose C tables exceed ``max_bytes`` is made smaller. Returns the paths of the files.
 
     Parameters
     ----------
@@ -169,7 +169,8 @@ def _array_to_json(array: np.ndarray) -> dict[str, Any]:
 
 def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     """Save a model, or a river pipeline with one, to a file, from which `streamsvm.load` restores it to continue learning. The
-    file is written completely or not at all.
+    user's own classes may be part of it only if the file is to be loaded as ``trusted``. The file is written completely or not at
+    all.
 
     `streamsvm.edge.load` reads it, too, where there is only numpy, and predicts. A model that cannot be exported can still be
     saved: the file has the reason in place of the program.

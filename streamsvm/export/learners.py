@@ -120,9 +120,9 @@ def add_kernel(program: Program, value: int, store: Any) -> int:
 
 
 def add_expansion(program: Program, value: int, store: Any, common: Any, iterates: tuple[int, ...]) -> int:
-    """Append the kernel expansions (sums of kernel values times coefficients) of a learner's memory, ``store``, to a program (an
-    exported model). Rows are the output ``value``; ``iterates`` lists the wanted coefficients: 0 for the last, 1 for the
-    averaged. Returns the index of the decision values.
+    """Append the kernel expansions (sums of kernel values times coefficients) of a learner's memory, ``store`` and ``common``, to
+    a program (an exported model). Rows are the output with the index ``value``; ``iterates`` lists the wanted coefficients: 0 for
+    the last, 1 for the averaged. Returns the index of the decision values.
 
     The decision values are ordered by output, and within an output by ``iterates``. ``common`` has the factors of the stored
     coefficients.
@@ -195,8 +195,8 @@ def add_neighbours(
     power: int = DISTANCE_POWER,
 ) -> int:
     """Append weighted k nearest neighbours (k is ``neighbours``) to a program (an exported model): the stored rows ``vectors``,
-    their ``targets`` and ``weights``. ``labels`` is the number of labels, 0 for regression. Features are the output ``value``.
-    Returns the index of the predictions.
+    their ``targets`` and ``weights``, and the parameters of the distance. ``labels`` is the number of labels, 0 for regression.
+    Features are the output with the index ``value``. Returns the index of the predictions.
 
     The predictions are a number from -1 to 1 for two labels, one for each of more labels, or the mean target for regression.
     """
@@ -399,8 +399,8 @@ def _add_classification_forest(program: Program, value: int, model: Any, store: 
 
 def _add_regression_forest(program: Program, value: int, outputs: list[int], corrects: np.ndarray, model: Any, store: Any) -> int:
     """Append the two predictions of an ensemble's regression forest, with the memory ``store``, to a program (an exported model):
-    its own prediction of the target, and the prediction of the earlier experts plus their residual, which the forest predicts.
-    Returns the index of both.
+    its own prediction of the target, and the prediction of the earlier experts (their ``outputs``) plus their residual, which the
+    forest predicts. Returns the index of both.
 
     ``value`` is the index of the features, and ``outputs`` are those of the outputs of the experts before the forest. For each
     number of these experts, ``corrects`` has the index of the number that it corrects, or -1.

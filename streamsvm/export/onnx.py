@@ -34,7 +34,8 @@ _ABOVE_HALF = 0.5 + 2.0**-23
 
 def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto") -> None:
     """Export a program (a model as a list of operations, from `make_program`) to an ONNX file. The model takes rows as ``X``
-    [rows, columns], and returns labels, probabilities and decision values, or numbers, or anomaly scores.
+    [rows, columns], of the type ``inputs`` (float32 or float64), and returns labels, probabilities and decision values, or
+    numbers, or anomaly scores.
 
     The input is ``X``, float32 or float64 [rows, columns], in the order of the program's columns. A number that is not finite is
     missing, and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:

@@ -119,9 +119,9 @@ def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]
 
 
 def _add_scaling(program: Program, value: int, scaling: ColumnScaling) -> int:
-    """Append operations that compute (x - location) / spread for some columns of the output with the index ``value`` to a program
-    (an exported model). Columns whose location is NaN stay unchanged. Returns the index of the new output, which has the columns
-    in the same order.
+    """Append operations to a program (an exported model) that apply ``scaling``, (x - location) / spread, to the columns of the
+    output with the index ``value``. Columns whose location is NaN stay unchanged. Returns the index of the new output, which has
+    the columns in the same order.
     """
     is_unscaled = np.isnan(scaling.location)
     if not is_unscaled.any():
@@ -210,8 +210,8 @@ _SCALING_FUNCTIONS: dict[str, Callable[[Any, list[Any]], _LocationSpreads]] = {
 
 
 def _encode_one_hot(encoder: Any, column: Column) -> Column:
-    """Return the input column of an exported model for ``column``, a feature such as ``city_Paris`` of river's OneHotEncoder: it
-    is 1 where the field ``city`` of a row is ``Paris``, else 0.
+    """Return the input column of an exported model for ``column``, a feature such as ``city_Paris`` of ``encoder``, river's
+    OneHotEncoder: it is 1 where the field ``city`` of a row is ``Paris``, else 0.
 
     Raises ExportError if the encoder drops the first value, or the feature's field and value are ambiguous or missing.
     """
@@ -227,9 +227,9 @@ def _encode_one_hot(encoder: Any, column: Column) -> Column:
 
 
 def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
-    """Add a TableEncoder to the exported form of the pipeline behind it, ``inputs``, which is changed in place: its one-hot
-    columns, hash buckets, target encodings, means for missing numbers and its scaler. Raises ExportError if one of its options is
-    not supported.
+    """Add ``encoder``, a TableEncoder, to the exported form of the pipeline behind it, ``inputs``, which is changed in place: its
+    one-hot columns, hash buckets, target encodings, means for missing numbers and its scaler. Raises ExportError if one of its
+    options is not supported.
     """
     if encoder.cycles:
         raise ExportError(
@@ -266,9 +266,9 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
 
 
 def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Column]:
-    """Return the input columns that compute the categorical features of a TableEncoder (one-hot, hash buckets and target
-    encodings) in an exported model, a dict from the feature's name. ``table`` is the index that the model's table of target
-    encodings will have.
+    """Return the input columns that compute the categorical features of ``encoder``, a TableEncoder, in an exported model: a dict
+    from the name of a one-hot, hash bucket or target encoding feature to its column. ``table`` is the index that the model's
+    table of target encodings will have.
 
     Raises ExportError if a numeric column has the same name as a target encoding.
     """

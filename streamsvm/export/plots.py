@@ -64,8 +64,8 @@ def check_plot_path(path: str | Path) -> None:
 
 
 def save_plot(path: str | Path, model: Any, curve: LearningCurve | None = None, rows: LabelledRows = ()) -> list[str]:
-    """Save an image file with a plot of a learning curve and, next to it, of the decision boundary of a model with two features.
-    Returns the reasons why either part was left out, an empty list if both were drawn.
+    """Save an image file with a plot of a learning curve and, next to it, of the decision boundary of a model with two features,
+    with labelled ``rows`` over it. Returns the reasons why either part was left out, an empty list if both were drawn.
 
     Parameters
     ----------

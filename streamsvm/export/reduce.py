@@ -50,8 +50,8 @@ def reduce_program(
     program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, passes: int = 40, seed: int = 0
 ) -> Reduction:
     """Make an exported model small enough that its constant tables in C take at most ``max_bytes``: with fewer support vectors,
-    refitted to predict as before, and if necessary simpler members of an ensemble. Returns the smaller program with its size and
-    loss of accuracy.
+    rounded to ``bits`` and refitted to predict as before, and if necessary simpler members of an ensemble. Returns the smaller
+    program with its size and loss of accuracy.
 
     It chooses vectors that are far from each other, starting with large coefficients. It moves them so that the decision values
     on rows change as little as possible, fits the coefficients by least squares, and rounds the vectors to ``bits``
@@ -152,8 +152,8 @@ def _reduce_vectors(
     program: Program, max_bytes: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
     """Return a copy of an exported model with the largest number of support vectors that needs at most ``max_bytes`` of tables in
-    C, refitted to the original's decision values, also on ``rows``, and quantised to ``bits``. Raises ExportError if not even one
-    vector fits, or its kernel is not supported.
+    C, refitted to the original's decision values, also on ``rows``, in at most ``passes``, and quantised to ``bits``. Raises
+    ExportError if not even one vector fits, or its kernel is not supported.
     """
     for step in program.steps:
         if step.op in ("trees", "fourier") or (step.op == "kernel" and step.options["kind"] not in KERNELS):

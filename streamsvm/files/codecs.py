@@ -121,7 +121,7 @@ TRUST_ADVICE = "If it is your own, and you know who wrote the file, it takes tru
 
 
 def get_stored_name(obj: Any) -> str:
-    """Return the name under which model files store a reference to a class or function, written ``module:Class``.
+    """Return the name under which model files reference ``obj``, a class or function, as the text ``module:Class``.
 
     The module is ``streamsvm`` for `OWN_CLASSES`, and the topmost package that exports it for other classes, so that the name
     does not change if the definition moves to another module.

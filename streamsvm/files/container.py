@@ -144,8 +144,8 @@ def _read_expected_size(file: BinaryIO) -> int | None:
 
 
 def unpack_container(data: bytes) -> Container:
-    """Deserialise the bytes that `pack_container` returned to named arrays, which are read-only views of the bytes, and named
-    strings. Verifies the checksum.
+    """Deserialise ``data``, the bytes of a file that `pack_container` returned, to named arrays, which are read-only views of the
+    bytes, and named strings. Verifies the checksum.
 
     Raises CorruptFileError if the data are damaged or not a container, and ModelFileError if a newer version has written them.
     """

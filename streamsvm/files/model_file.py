@@ -158,8 +158,8 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write several files that belong together, a dict of path to bytes; each is replaced atomically. If one cannot be written to
-    disk, none of them is replaced, and ModelFileError is raised.
+    """Write several files that belong together; ``contents`` is a dict of path to bytes. Each file is replaced atomically. If one
+    cannot be written to disk, none of them is replaced, and ModelFileError is raised.
 
     Raises ModelFileError then. If the process is killed meanwhile, temporary files ``NAME.*.part`` remain. If a path is a
     symbolic link, the link stays and its target is replaced.

@@ -48,7 +48,7 @@ class LearningFiles(NamedTuple):
 
 def write_learning_c(model: Learner, folder: str | Path, name: str = "model") -> LearningFiles:
     """Write a learner as C source that continues to learn on a device, with a fixed amount of memory: ``NAME_learn.h`` and
-    ``NAME_learn.c``. Returns their paths and the needed memory.
+    ``NAME_learn.c`` in ``folder``, where NAME is ``name``. Returns their paths and the needed memory.
 
     ``NAME_learn(x, label)`` learns a row; ``label`` is 0 or 1, an index of ``NAME_learn_labels``. ``NAME_learn_predict`` and
     ``NAME_learn_decision`` predict. ``NAME_learn_state`` returns ``NAME_LEARN_BYTES`` bytes. ``NAME_learn_restore`` on the device

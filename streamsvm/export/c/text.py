@@ -187,8 +187,9 @@ class CSource:
         self.stack_bytes = max(self.stack_bytes, 4 * numbers)
 
     def add_table(self, name: str, array: np.ndarray, comment: str = "") -> str:
-        """Append a constant C array with the numbers of a numpy array to this source, and count its bytes. float64 becomes
-        float32, and int64 becomes int32. Returns the C name of the array; ``@_`` in it stands for the model's prefix.
+        """Append a constant C array with the numbers of a numpy array to this source, with a C ``comment``, and count its bytes.
+        float64 becomes float32, and int64 becomes int32. Returns the C name of the array; ``@_`` in it stands for the model's
+        prefix.
         """
         if array.dtype.kind == "f":
             array = np.clip(array, -MAX_TABLE_FLOAT, MAX_TABLE_FLOAT).astype(np.float32)

@@ -66,8 +66,9 @@ class CFiles(NamedTuple):
 
 
 def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: int = 32) -> CFiles:
-    """Export a program (a model as a list of operations, from `make_program`) as C source: ``NAME.h`` and ``NAME.c``, with
-    functions that predict a row. They call no library and allocate no memory. Returns the paths and the needed memory.
+    """Export a program (a model as a list of operations, from `make_program`) as C source: ``NAME.h`` and ``NAME.c`` in
+    ``folder``, with functions that predict a row. Support vectors are floats, or integers of 16 or 8 ``bits``. Returns the paths
+    and the needed memory.
 
     They are C99 and later, and C++11 and later. Compiled as either by the same compiler with the same flags, their predictions
     are bit-identical (on a processor with fused multiply-add, with ``-ffp-contract=off``).

@@ -42,10 +42,8 @@ class ReportRows:
 
 def make_report(checkpoint: Checkpoint, rows: ReportRows | None = None, file_bytes: int | None = None) -> dict[str, Any]:
     """Return the contents of an HTML or Markdown report about the model in a ``checkpoint``, as a dict for
-    `streamsvm.stream.page`. With ``rows``, the model is also scored and explained on them. Notes name the parts that are missing,
-    and why.
-
-    ``file_bytes`` is the size of the model's file, or None.
+    `streamsvm.stream.page`. With ``rows``, the model is also scored and explained on them. ``file_bytes`` is the size of the
+    model's file, if known. Notes name the parts that are missing, and why.
     """
     summary = ModelSummary(checkpoint)
     has_scores = rows is not None and rows.n_scored > 0
@@ -78,8 +76,8 @@ def make_report(checkpoint: Checkpoint, rows: ReportRows | None = None, file_byt
 
 
 def _make_lead(summary: ModelSummary) -> list[str]:
-    """Return the short phrases below the title of a report about a model: the data source, the number of learned rows and of
-    columns, the range of dates and the name of the learner.
+    """Return the short phrases below the title of a report, from the ``summary`` of a model: the data source, the number of
+    learned rows and of columns, the range of dates and the name of the learner.
     """
     lead = [] if summary.source is None else [f"learned from {clean_text(summary.source)}"]
     lead.append("nothing was learned yet" if summary.n_learned == 0 else f"{summary.n_learned or 0:,} rows learned")
@@ -91,8 +89,8 @@ def _make_lead(summary: ModelSummary) -> list[str]:
 
 
 def _make_tiles(summary: ModelSummary, rows: ReportRows | None) -> list[list[str]]:
-    """Return the key figures at the top of a report about a model, such as the number of learned rows and the memory, as pairs of
-    a name and a text. With scored ``rows``, the time per row is one of them.
+    """Return the key figures at the top of a report, from the ``summary`` of a model, such as the number of learned rows and the
+    memory, as pairs of a name and a text. With scored ``rows``, the time per row is one of them.
     """
     tiles = [["rows learned", f"{summary.n_learned or 0:,}"]]
     if summary.labels:
@@ -119,8 +117,8 @@ def _format_bytes(n: int) -> str:
 
 
 def _make_columns_part(summary: ModelSummary) -> dict[str, Any] | None:
-    """Return the part of a report that describes the columns that the model was learned from: a dict of a sentence and one row of
-    cells per column. Returns None if the columns are unknown.
+    """Return the part of a report that describes the columns that a model was learned from, by its ``summary``: a dict of a
+    sentence and a row of cells for each column. Returns None if the columns are unknown.
     """
     if not summary.columns:
         return None
@@ -147,8 +145,8 @@ def _make_columns_part(summary: ModelSummary) -> dict[str, Any] | None:
 
 
 def _make_facts_table(summary: ModelSummary, rows: ReportRows | None, file_bytes: int | None) -> list[list[str]]:
-    """Return the table of sizes and speed in a report about a model, as pairs of a name and a text. ``rows`` are those that were
-    scored, or None, and ``file_bytes`` is the size of the model's file, or None.
+    """Return the table of sizes and speed in a report, from the ``summary`` of a model, as pairs of a name and a text. ``rows``
+    are those that were scored, or None, and ``file_bytes`` is the size of the model's file, or None.
     """
     table = [["the model is", clean_text(summary.learner_description, 160) or summary.learner_name]]
     if summary.decision_rule:
@@ -171,8 +169,8 @@ def _make_facts_table(summary: ModelSummary, rows: ReportRows | None, file_bytes
 
 
 def _make_experts_part(summary: ModelSummary) -> dict[str, Any] | None:
-    """Return the part of a report that lists the members (experts) of an ensemble with their weights and errors: a dict of a
-    sentence and a table. Returns None if the model is not an ensemble.
+    """Return the part of a report that lists the members (experts) of an ensemble with their weights and errors, from its
+    ``summary``: a dict of a sentence and a table. Returns None if the model is not an ensemble.
     """
     if not summary.experts:
         return None
@@ -211,8 +209,8 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
 
 
 def _measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
-    """Measure the importance of a model's columns on ``pairs`` of a row and its label: on the rows with a label, by the error
-    without each column; if there are none, or the model does not predict, by the sizes of the columns' contributions.
+    """Measure the importance of a model's columns on ``pairs`` of a row and its label or None: on the rows with a label, by the
+    error without each column; without labels or predictions, by the sizes of the columns' contributions to decisions.
     """
     labelled = [(x, y) for x, y in pairs if y is not None] if hasattr(model, "predict_one") else []
     if labelled:
@@ -293,8 +291,9 @@ def _format_value(value: Any) -> str:
 
 
 def _make_notes(summary: ModelSummary, rows: ReportRows | None, report: Mapping[str, Any]) -> list[str]:
-    """Return sentences at the end of a report that name its missing parts, such as scores or explanations, and how to get them.
-    ``rows`` are those that the user passed, or None, and ``report`` has the parts so far.
+    """Return sentences at the end of a report about a model that name its missing parts, such as scores or explanations, and how
+    to get them. ``summary`` describes the model, ``rows`` are those that the user passed, or None, and ``report`` has the parts
+    so far.
     """
     notes = []
     if summary.n_learned and len(summary.labels) == 1:

@@ -8,8 +8,8 @@ from typing import Any
 
 
 def make_model_card(report: Mapping[str, Any], /) -> str:
-    r"""Return a model card, a text in Markdown, from the dict of contents that `make_report` has returned. Names and labels from
-    the data are escaped, so that they cannot be markup.
+    r"""Return a model card, a text in Markdown, from ``report``, the dict of contents that `make_report` has returned. Names and
+    labels from the data are escaped, so that they cannot be markup.
 
     >>> print(make_model_card({"title": "A <b>", "lead": ["10 rows"], "score": {"big": "9", "what": "*", "sentence": "",
     ...     "guesses": []}, "tiles": [], "facts": [], "notes": ["None."], "foot": "by us"}))

@@ -119,9 +119,8 @@ def _read_count(value: Any) -> int | None:
 
 
 def _list_columns(model: Any, learner: Any) -> tuple[list[ColumnSchema], int]:
-    """Return the columns that a model was learned from, and the number of rows that were inspected to infer their types.
-
-    Without a schema, they are the columns that the encoder or learner knows, and 0.
+    """Return the columns that a model was learned from, with their types, and the number of rows that were inspected to infer
+    these types. If that is unknown, it is 0, and the columns are those that the pipeline's encoder or ``learner`` knows.
     """
     if isinstance(model, TableModel) and model.schema is not None:
         return model.schema.columns, model.schema.n_rows
@@ -202,8 +201,8 @@ def _read_score_table(state: Any, name: str, number: int) -> list[list[Any]] | N
 
 
 def _rank_experts(learner: Any) -> list[tuple[str, float, float]]:
-    """Return (name, share of the decision, smallest recent error) for each member of an ensemble, the largest share first.
-    Returns an empty list for other models.
+    """Return (name, share of the decision, smallest recent error) for each member of an ensemble, ``learner``, the largest share
+    first. Returns an empty list for other models.
     """
     weights: dict[str, float] = {}
     errors: dict[str, float] = {}
