@@ -102,15 +102,15 @@ def list_labels(model: OnlineClassifier) -> tuple[Any, ...]:
 
 def add_scale(program: Program, value: int, location: np.ndarray, spread: np.ndarray) -> int:
     """Append an operation (x - location) / spread, clipped to the learners' limit, to a program (an exported model). It scales
-    the features, which have the value index ``value``. Returns the index of its output.
+    the operation output with the index ``value``, which holds the features. Returns the index of its own output.
     """
     return program.add("scale", value, location=location, spread=spread, bound=float(MAX_SCALED_VALUE))
 
 
 def add_kernel(program: Program, value: int, store: Any) -> int:
     """Append an operation to a program (an exported model) that computes kernel values between rows and the support vectors of a
-    learner's memory, ``store``, or random Fourier features. The rows are the output with the index ``value``. Returns the index
-    of the new output.
+    learner's memory, ``store``, or random Fourier features of the rows. The rows are the operation output with the index
+    ``value``. Returns the index of the new output.
     """
     h = store.views.header[0]
     if h["kernel"] == FOURIER:
@@ -121,8 +121,8 @@ def add_kernel(program: Program, value: int, store: Any) -> int:
 
 def add_expansion(program: Program, value: int, store: Any, common: Any, iterates: tuple[int, ...]) -> int:
     """Append the kernel expansions (sums of kernel values times coefficients) of a learner's memory, ``store`` and ``common``, to
-    a program (an exported model). Rows are the output with the index ``value``; ``iterates`` lists the wanted coefficients: 0 for
-    the last, 1 for the averaged. Returns the index of the decision values.
+    a program (an exported model). Rows are the operation output with the index ``value``; ``iterates`` lists the wanted
+    coefficients: 0 for the last, 1 for the averaged. Returns the index of the decision values.
 
     The decision values are ordered by output, and within an output by ``iterates``. ``common`` has the factors of the stored
     coefficients.
@@ -152,8 +152,8 @@ def _stack_iterates(
 
 def add_landmarks(program: Program, value: int, store: Any, iterates: tuple[int, ...], factor: float = 1.0) -> int:
     """Append the decision values of a learner with landmarks (fixed vectors of a kernel approximation) in the memory ``store``,
-    times ``factor``, to a program (an exported model). ``value`` and ``iterates`` are those of `add_expansion`. Returns the index
-    of the decision values.
+    times ``factor``, to a program (an exported model). Features are the operation output with the index ``value``; ``iterates``
+    lists the wanted weights: 0 for the last, 1 for the averaged. Returns the index of the decision values.
 
     The weights of the last iterate include the fast corrections; those of the average do not.
     """
@@ -169,8 +169,8 @@ def add_weights(
     program: Program, value: int, stores: list[Any], commons: list[Any], iterates: tuple[int, ...], factor: float = 1.0
 ) -> int:
     """Append the decision values of linear models, one per output, times ``factor``, to a program (an exported model). ``stores``
-    and ``commons`` are their memories; ``iterates`` lists the wanted weights (0: last, 1: averaged). Features are the output
-    ``value``. Returns the index of the decision values.
+    and ``commons`` are their memories; ``iterates`` lists the wanted weights (0: last, 1: averaged). Features are the operation
+    output with the index ``value``. Returns the index of the decision values.
     """
     stacked = [
         _stack_iterates(common, store.views.weights[:, : store.used], store.views.biases, iterates)
@@ -269,8 +269,8 @@ def _as_python(function: Any) -> Any:
 
 def _add_expert(program: Program, value: int, model: Any, number: int, expert: Any, stores: list[Any]) -> int:
     """Append the outputs of one ensemble member (``expert``, the one with the index ``number``, whose memories are ``stores``) to
-    a program (an exported model). Features are the output ``value``. Returns the index of its outputs: those of the last
-    coefficients, then those of the averaged ones, if it has such.
+    a program (an exported model). Features are the operation output with the index ``value``. Returns the index of its outputs:
+    those of the last coefficients, then those of the averaged ones, if it has such.
     """
     n_outputs = model._n_outputs
     half = 1.0 if n_outputs == 1 else 0.5  # in one-vs-rest, two outputs differ by twice their decision value
@@ -323,7 +323,8 @@ def _predict_from_last_label(model: Any) -> np.ndarray:
 
 def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -> int:
     """Append the predictions of an ensemble member that stores recent rows and predicts by k nearest neighbours to a program (an
-    exported model). ``store`` is its memory; features are the output ``value``. Returns the index of its predictions.
+    exported model). ``store`` is its memory; features are the operation output with the index ``value``. Returns the index of its
+    predictions.
     """
     views, n_outputs = model._store.views, model._n_outputs
     h, n = store.views.header[0], store.n_rows
@@ -351,7 +352,8 @@ def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -
 
 def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
     """Append an operation to a program (an exported model) that shrinks each feature by its learned ``damping``, float64 [2,
-    columns], 0 to keep the feature. Features are the output ``value``. Returns the index of the shrunk features.
+    columns], 0 to keep the feature. Features are the operation output with the index ``value``. Returns the index of the shrunk
+    features.
 
     The shrunk features are those of kernel machines. Without damping, ``value`` itself is returned.
     """
@@ -363,8 +365,8 @@ def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
 
 def _add_forest_shift(program: Program, value: int, model: Any) -> int:
     """Append an operation to a program (an exported model) that subtracts from each feature the offset (anchor) that the
-    ensemble's forest subtracts before it stores float32 thresholds. Features are the output ``value``. Returns the index of the
-    shifted features.
+    ensemble's forest subtracts before it stores float32 thresholds. Features are the operation output with the index ``value``.
+    Returns the index of the shifted features.
 
     Without a forest, or if its anchors are all 0, ``value`` itself is returned.
     """
@@ -380,8 +382,8 @@ def _add_forest_shift(program: Program, value: int, model: Any) -> int:
 
 def _add_classification_forest(program: Program, value: int, model: Any, store: Any) -> int:
     """Append the outputs of an ensemble's classification forest, with the memory ``store``, to a program (an exported model):
-    decision values from the labels' shares of the votes, then from the logarithms of the shares. Features are the output
-    ``value``. Returns the index of these outputs.
+    decision values from the labels' shares of the votes, then from the logarithms of the shares. Features are the operation
+    output with the index ``value``. Returns the index of these outputs.
     """
     n_outputs = model._n_outputs
     if store.n_learned == 0:
@@ -434,8 +436,8 @@ def _compute_votes(mistakes: np.ndarray) -> np.ndarray:
 
 def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray, labels: int) -> int:
     """Append decision trees to a program (an exported model), which predict each label's share of the votes, or for regression
-    (``labels`` 0) the mean of the reached leaves. ``votes`` are weights of the trees; features are the output ``value``. Returns
-    the index of the predictions.
+    (``labels`` 0) the mean of the reached leaves. ``votes`` are weights of the trees; features are the operation output with the
+    index ``value``. Returns the index of the predictions.
 
     ``trees`` come from `ForestStore.get_tree`. ``labels`` is the number of labels.
     """
@@ -467,7 +469,8 @@ def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray
 
 def _add_second_order(program: Program, value: int, model: Any, entry: Any) -> int:
     """Append the outputs of an ensemble member that learns linear weights by Newton steps to a program (an exported model).
-    ``entry`` is its record in the ensemble's memory; features are the output ``value``. Returns the index of its outputs.
+    ``entry`` is its record in the ensemble's memory; features are the operation output with the index ``value``. Returns the
+    index of its outputs.
     """
     v, n_outputs = model._store.views, model._n_outputs
     side, used = int(v.header[0]["side"]), int(v.header[0]["used"])

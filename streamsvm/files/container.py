@@ -298,8 +298,8 @@ def _count_array_values(number: Any, arrays: Sequence[np.ndarray]) -> int:
 
 
 def check_hash_collisions(keys: Iterable[Hashable]) -> None:
-    """Raise ModelFileError if more than 100 of at least 1000 dict keys from a model file have the same hash, because a dict of n
-    colliding keys takes O(n^2) time.
+    """Raise ModelFileError if there are more than 1000 ``keys`` for a dict or set, and more than 100 of them have the same hash,
+    because a dict of n colliding keys takes O(n^2) time.
 
     >>> check_hash_collisions(range(10**4))
     >>> check_hash_collisions((2**61 - 1) * n for n in range(10**4))

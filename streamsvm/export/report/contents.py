@@ -209,8 +209,9 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
 
 
 def _measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
-    """Measure the importance of a model's columns on ``pairs`` of a row and its label or None: on the rows with a label, by the
-    error without each column; without labels or predictions, by the sizes of the columns' contributions to decisions.
+    """Measure the importance of a model's columns on ``pairs`` of a row and its label or None: on the rows with a label, by how
+    much the error grows if a column's values are shuffled; without labels or predictions, by the sizes of the columns'
+    contributions to decisions.
     """
     labelled = [(x, y) for x, y in pairs if y is not None] if hasattr(model, "predict_one") else []
     if labelled:
