@@ -165,8 +165,9 @@ def evaluate_neighbours(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _find_nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the k nearest of the stored ``vectors`` [m, features] for each row of x [n, features]. Returns their targets (class
-    indices, or numbers for regression) and their shares of the row's votes, both [n, k]. Nearer vectors have larger shares.
+    """Find the k nearest of the stored ``vectors`` [m, features] for each row of x [n, features], with k and the distance from
+    ``step``. Returns their targets (class indices, or numbers for regression) and their shares of the row's votes, both [n, k].
+    Nearer vectors have larger shares.
     """
     differences = x[:, None] - vectors
     np.minimum(np.abs(differences, out=differences), step.options["max_difference"], out=differences)
@@ -193,9 +194,9 @@ def evaluate_experts(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _combine_regressors(step: Step, predictions: np.ndarray) -> np.ndarray:
-    """Combine the numbers that the members of an ensemble predict, float64 [n, members], to one prediction per row, [n, 1].
-    Depending on the option ``follows`` of the step, this is the stacking models' result, the weighted mean, or the best member's.
-    ``predictions`` is changed in place.
+    """Combine the numbers that the members of an exported ensemble predict, float64 [n, members], to one prediction per row, [n,
+    1]. Depending on the option ``follows`` of ``step``, this is the result of stacking models, the weighted mean, or the best
+    member's prediction. ``predictions`` is changed in place.
     """
     for m, corrected in enumerate(step.arrays["corrects"].tolist()):
         if corrected >= 0:
@@ -209,9 +210,9 @@ def _combine_regressors(step: Step, predictions: np.ndarray) -> np.ndarray:
 
 
 def _combine_classifiers(step: Step, predictions: np.ndarray) -> np.ndarray:
-    """Combine the ``predictions`` of an ensemble's members, decision values float64 [n, outputs, members], to log odds of the
-    labels, [n, outputs]. Depending on the option ``follows`` of the step, the predicted label is that of the stacking models, of
-    the weighted vote, or of the best member.
+    """Combine the ``predictions`` of an exported ensemble's members, decision values float64 [n, outputs, members], to log odds
+    of the labels, [n, outputs]. Depending on the option ``follows`` of ``step``, the predicted label is that of the stacking
+    models, of the weighted vote, or of the best member.
     """
     n, outputs, _ = predictions.shape
     votes, shares, prior = step.arrays["votes"], step.arrays["shares"], step.options["prior"]
@@ -268,7 +269,7 @@ def evaluate_forest(step: Step, x: np.ndarray) -> np.ndarray:
 
 def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     """Return the index of the leaf that each row of x, float32 [n, features], reaches in each decision tree, int [n, trees].
-    ``arrays`` are the nodes of all trees, as a ``forest`` step stores them.
+    ``arrays`` are the nodes of all trees, as a ``forest`` step (an operation of an exported model) stores them.
     """
     left, n_trees = arrays["left"], len(arrays["roots"])
     nodes = np.tile(arrays["roots"].astype(np.int64), len(x))

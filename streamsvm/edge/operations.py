@@ -260,7 +260,8 @@ def _evaluate_trees(step: Step, x: np.ndarray) -> np.ndarray:
 
 def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray:
     """Return the index of the leaf that each row of x [n, features] reaches in one tree, int [n]. ``arrays`` are the nodes of all
-    trees, as a ``trees`` step stores them, and ``root`` is the index of this tree's first node.
+    trees, as a ``trees`` step (an operation of an exported model) stores them, and ``root`` is the index of this tree's first
+    node.
     """
     nodes = np.full(len(x), root)
     while (active := np.flatnonzero(arrays["right"][nodes] >= 0)).size:
@@ -272,8 +273,8 @@ def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> 
 
 
 def _compute_fourier_features(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return random Fourier features of rows x [n, features]: the cosines, then the sines, of products with the step's m
-    frequency vectors, float64 [n, 2 m].
+    """Return random Fourier features of rows x [n, features]: the cosines, then the sines, of products with m frequency vectors,
+    float64 [n, 2 m]. The vectors are stored in ``step``, an operation of an exported model.
     """
     angles = step.options["factor"] * (x @ dequantise_vectors(step).T)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)

@@ -337,8 +337,8 @@ class Predictor:
 
     def _predict_from_values(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """Convert the raw outputs of the model for n rows to labels, numbers or anomaly scores, an array [n]. ``f`` are the
-        decision values, and ``choice`` the values whose largest (or sign, for two labels) chooses the label, both float64 [n,
-        width].
+        decision values, and ``choice`` the scores that choose the label (the largest wins; for two labels, the sign decides),
+        both float64 [n, width].
         """
         answer = self.program.answer
         if answer.kind == "number":
@@ -351,8 +351,8 @@ class Predictor:
         return self._label_array[self._choose_labels(f, choice)]
 
     def _choose_labels(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """Return the index of the predicted label for each row, int [n]: by expected cost, from the decision values ``f``, if the
-        model has costs, else by the largest of the values in ``choice``, or by their sign for two labels.
+        """Return the index of the predicted label for each row, int [n]. If the model has costs, it is chosen by expected cost,
+        from the decision values ``f``; else by the scores in ``choice``: the largest wins, and for two labels, the sign decides.
         """
         if self.program.answer.costs is not None:
             return (self._compute_probabilities(f) * np.array(self.program.answer.costs)).argmax(axis=1)

@@ -223,8 +223,8 @@ class Program:
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether this is a one-vs-one classifier, which has a decision value for each pair of labels (above 0 for the first one)
-        and not one for each label.
+        """Whether this program is a one-vs-one classifier. It has a decision value for each pair of labels (above 0 for the first
+        one), while others have one for each label.
         """
         decision, choice = (self.steps[value - 1].op if value else "" for value in self.answer[1:3])
         return choice == "votes" and decision != "pair_scores"
@@ -330,7 +330,7 @@ class Program:
 
 def run_program(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Evaluate a program (a model as a list of numpy operations) for input rows, float64 [n, columns]. Returns the decision
-    values, and the values whose largest or sign chooses the label, both float64 [n, width].
+    values, and the scores that choose the label (the largest wins; for two labels, the sign decides), both float64 [n, width].
 
     O(n m width) for each step with m vectors; memory O(n width).
     """

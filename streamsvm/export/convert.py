@@ -144,8 +144,8 @@ def _unwrap_model(model: Any) -> tuple[Any, FinishAnswer] | None:
 
 
 def _make_unscaling(mean: float, deviation: float) -> FinishAnswer:
-    """Return a function that adds an operation to the exported program of a regressor: its predictions, in standard deviations
-    from the mean, become numbers in the units of the target, with this ``mean`` and standard ``deviation``.
+    """Return a function that completes the exported program of a regressor that was learned on standardised targets: it appends
+    an operation that converts predictions back to the units of the target, with this ``mean`` and standard ``deviation``.
     """
 
     def finish_answer(program: Program, answer: Answer) -> Answer:
@@ -273,8 +273,8 @@ _SUMMING = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vecto
 
 
 def _permute_step(step: Step, input_order: np.ndarray, width: int) -> tuple[Step, np.ndarray]:
-    """Return an equivalent of ``step`` (one operation of a program) for inputs whose number j was number ``input_order[j]``
-    before. Also returns how this permutes its ``width`` outputs, as an index array in the same sense.
+    """Return an equivalent of ``step`` (one operation of a program) for reordered inputs: input j was number ``input_order[j]``
+    before. Also returns the new order of its ``width`` outputs in the same form, int [width].
     """
     arrays = step.arrays
     if step.op == "hinges":

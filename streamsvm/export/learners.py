@@ -196,7 +196,7 @@ def add_neighbours(
 ) -> int:
     """Append weighted k nearest neighbours (k is ``neighbours``) to a program (an exported model): the stored rows ``vectors``,
     their ``targets`` and ``weights``, and the parameters of the distance. ``labels`` is the number of labels, 0 for regression.
-    Features are the output with the index ``value``. Returns the index of the predictions.
+    Features are the operation output with the index ``value``. Returns the index of the predictions.
 
     The predictions are a number from -1 to 1 for two labels, one for each of more labels, or the mean target for regression.
     """

@@ -46,7 +46,8 @@ def make_machine_program(model: Any) -> Program:
 
 def _add_expansion(program: Program, value: int, model: KernelMachine) -> int:
     """Append the kernel expansion of a fitted SVM, or its trees with an expansion in each leaf, to a program (an exported model
-    as a list of numpy operations). Features are the output with the index ``value``. Returns the index of the decision values.
+    as a list of numpy operations). Features are the operation output with the index ``value``. Returns the index of the decision
+    values.
     """
     kernel = model._kernel
     vectors = model.support_vectors_

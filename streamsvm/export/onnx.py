@@ -158,8 +158,9 @@ def _add_impute(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
 
 
 def _add_scale(graph: Graph, step: Step, x: str) -> str:
-    """Append ONNX nodes to the graph that compute (x - location) / spread for each column, with the arrays of ``step``, and clip
-    it to the step's bound, if it has one. NaN stays NaN. ``x`` is the name of the input; returns the name of the result.
+    """Append ONNX nodes to the graph that compute (x - location) / spread for each column, with the arrays of ``step`` (an
+    operation of an exported model), and clip it to the step's bound, if it has one. NaN stays NaN. ``x`` is the name of the
+    input; returns the name of the result.
     """
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
@@ -173,7 +174,8 @@ def _add_scale(graph: Graph, step: Step, x: str) -> str:
 
 def _add_hinges(graph: Graph, step: Step, x: str) -> str:
     """Append ONNX nodes to the graph that compute 2 or 4 piecewise linear functions of each number, such as |x| - knot, with the
-    options of ``step``. ``x`` is the name of the input [rows, m]; returns the name of the result [rows, functions * m].
+    options of ``step``, an operation of an exported model. ``x`` is the name of the input [rows, m]; returns the name of the
+    result [rows, functions * m].
     """
     knot = step.options["knot"]
     functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
@@ -220,8 +222,9 @@ def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: s
 
 
 def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
-    """Append ONNX nodes to the graph that predict rows by the weighted k nearest neighbours stored in ``step``. ``x`` is the name
-    of the rows. Returns the name of the result: each label's share of the votes, [rows, labels], or the mean target, [rows, 1].
+    """Append ONNX nodes to the graph that predict rows by the weighted k nearest neighbours stored in ``step``, an operation of
+    an exported model. ``x`` is the name of the rows. Returns the name of the result: each label's share of the votes, [rows,
+    labels], or the mean target, [rows, 1].
     """
     vectors, labels, axis_1 = dequantise_vectors(step), step.options["labels"], graph.add_constant(np.array([1]))
     differences = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
@@ -245,8 +248,9 @@ def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_forest(graph: Graph, step: Step, x: str) -> str:
-    """Append ONNX nodes to the graph that predict rows by the decision trees stored in ``step``. ``x`` is the name of the rows.
-    Returns the name of the result: each label's share of the votes, [rows, labels], or the mean of the reached leaves, [rows, 1].
+    """Append ONNX nodes to the graph that predict rows by the decision trees stored in ``step``, an operation of an exported
+    model. ``x`` is the name of the rows. Returns the name of the result: each label's share of the votes, [rows, labels], or the
+    mean of the reached leaves, [rows, 1].
     """
     arrays, labels, axis_1 = step.arrays, step.options["labels"], graph.add_constant(np.array([1]))
     is_inner, nodes = arrays["left"] >= 0, np.arange(len(arrays["left"]))
@@ -281,15 +285,15 @@ def _add_forest(graph: Graph, step: Step, x: str) -> str:
 
 def _add_fourier(graph: Graph, step: Step, x: str) -> str:
     """Append ONNX nodes to the graph that compute random Fourier features, cosines and sines of products with the m vectors of
-    ``step``. ``x`` is the name of the rows; returns the name of the result [rows, 2 m].
+    ``step``, an operation of an exported model. ``x`` is the name of the rows; returns the name of the result [rows, 2 m].
     """
     angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * dequantise_vectors(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
 def _add_linear(graph: Graph, step: Step, x: str) -> str:
-    """Append ONNX nodes to the graph that compute weights times x plus biases, with the arrays of ``step``. ``x`` is the name of
-    the rows; returns the name of the result [rows, outputs].
+    """Append ONNX nodes to the graph that compute weights times x plus biases, with the arrays of ``step`` (an operation of an
+    exported model). ``x`` is the name of the rows; returns the name of the result [rows, outputs].
     """
     return graph.op("Add", graph.op("MatMul", x, _to_float32(step.arrays["weights"].T)), _to_float32(step.arrays["biases"]))
 
@@ -329,7 +333,8 @@ def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
 
 def _add_experts(graph: Graph, step: Step, x: str) -> str:
     """Append ONNX nodes to the graph that combine the predictions of an ensemble's members, the value named ``x``, by votes and
-    stacking models with the weights of ``step``. Returns the name of the result: log odds of the labels, or a predicted number.
+    stacking models with the weights of ``step``, an operation of an exported model. Returns the name of the result: log odds of
+    the labels, or a predicted number.
     """
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes = votes / votes.sum()
@@ -464,8 +469,9 @@ def _add_answer(graph: Graph, program: Program, values: list[str]) -> None:
 
 
 def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: str) -> None:
-    """Append the outputs of a classifier to the graph: ``label``, and ``probabilities`` if the model has them. ``decision`` and
-    ``choice`` are the names of the decision values and of the values whose largest or sign chooses the label.
+    """Append the outputs of a classifier to the graph: ``label``, and ``probabilities`` if the model has them. ``decision`` is
+    the name of the decision values, and ``choice`` that of the scores that choose the label (the largest wins; for two labels,
+    the sign decides).
     """
     answer, has_many_labels = program.answer, len(program.answer.labels) > 2
     p = None if answer.calibration is None else _add_probabilities(graph, answer.calibration, decision, has_many_labels)

@@ -109,7 +109,7 @@ def _fold_transformer(inputs: PipelineInputs, transformer: Any) -> None:
 
 def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]) -> int:
     """Append operations for the ``scalings`` of a pipeline, in their order, to a program (an exported model as a list of numpy
-    operations). ``value`` is the index of the output that they scale. Returns the index of the scaled output.
+    operations). ``value`` is the index of the operation output that they scale. Returns the index of the scaled output.
     """
     for scaling in scalings:
         value = _add_scaling(program, value, scaling)
@@ -120,8 +120,8 @@ def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]
 
 def _add_scaling(program: Program, value: int, scaling: ColumnScaling) -> int:
     """Append operations to a program (an exported model) that apply ``scaling``, (x - location) / spread, to the columns of the
-    output with the index ``value``. Columns whose location is NaN stay unchanged. Returns the index of the new output, which has
-    the columns in the same order.
+    operation output with the index ``value``. Columns whose location is NaN stay unchanged. Returns the index of the new output,
+    which has the columns in the same order.
     """
     is_unscaled = np.isnan(scaling.location)
     if not is_unscaled.any():

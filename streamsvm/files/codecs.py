@@ -67,7 +67,7 @@ RENAMED_CLASSES = {"NameStatistics": "TargetEncoding", "SeenColumn": "ColumnSche
 _NAMES_IN_FILES = {name: stored for stored, name in RENAMED_CLASSES.items()}
 
 
-def _list_names(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
+def _expand_allowlist(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
     """Convert an allowlist from compact form, a dict of module to space-separated class or function names, to a frozenset of
     (module, name) pairs.
     """
@@ -75,7 +75,7 @@ def _list_names(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
 
 
 #: Subpackages of river whose classes are allowed: all except those that open files and connections.
-_RIVER_SUBPACKAGES = _list_names(
+_RIVER_SUBPACKAGES = _expand_allowlist(
     {
         "river": "active anomaly bandit base cluster compose conf covariance drift dummy ensemble facto feature_extraction "
         "feature_selection forest imblearn linear_model metrics misc model_selection multiclass multioutput naive_bayes "
@@ -83,14 +83,14 @@ _RIVER_SUBPACKAGES = _list_names(
     }
 )
 _EXCLUDED_SUBPACKAGES = frozenset({"datasets", "envs"})  # of river.drift and river.bandit
-_CLASSES = _list_names(
+_CLASSES = _expand_allowlist(
     {
         "builtins": "bool complex dict float frozenset int list set str tuple",
         "collections": "Counter OrderedDict defaultdict deque",
         "numbers": "Number",
     }
 )
-_FUNCTIONS = _list_names(
+_FUNCTIONS = _expand_allowlist(
     {
         "builtins": "max min str.lower sum",
         "copy": "deepcopy",

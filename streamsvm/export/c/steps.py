@@ -156,9 +156,9 @@ def _write_kernel(source: CSource, program: Program, i: int, x: str, out: str) -
     step, m = program.steps[i], program.widths[i + 1]
     vectors = _write_vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
     if is_fused(program, i):
-        reader = _write_reader(source, program.steps[i + 1], i + 1)
+        reader = _write_weighted_sum(source, program.steps[i + 1], i + 1)
     else:
-        reader = _Reader([], [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], [])
+        reader = _WeightedSum([], [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], [])
     counters = ["first", "i"] + (["k"] if reader.before else []) + (["j"] if vectors.conversions else [])
     outputs = len(program.steps[i + 1].arrays["biases"]) if reader.declarations else 0
     source.count_stack(LANES * (1 + outputs) + (step.arrays["vectors"].shape[1] if vectors.conversions else 0))
@@ -182,7 +182,7 @@ def _write_kernel(source: CSource, program: Program, i: int, x: str, out: str) -
     source.body.append(f"@_kernel{i}({x}, {out});")
 
 
-class _Reader(NamedTuple):
+class _WeightedSum(NamedTuple):
     """C that uses kernel values, group by group: declarations, and statements before, inside and after the loop over groups."""
 
     declarations: list[str]
@@ -191,7 +191,7 @@ class _Reader(NamedTuple):
     after: list[str]
 
 
-def _write_reader(source: CSource, step: Step, i: int) -> _Reader:
+def _write_weighted_sum(source: CSource, step: Step, i: int) -> _WeightedSum:
     """Append the weights and biases of step ``i`` of an exported model, a weighted sum of kernel values, to ``source`` as tables.
     Returns the parts of C code that add up groups of kernel values with them.
     """
@@ -202,7 +202,7 @@ def _write_reader(source: CSource, step: Step, i: int) -> _Reader:
         before = [f"for (k = 0; k < {outputs}; k++) out[k] = {biases}[k];"]
         inside = ["for (i = 0; i < n; i++)"]
         inside.append(f"    for (k = 0; k < {outputs}; k++) out[k] += {table}[(first + i) * {outputs} + k] * sums[i];")
-        return _Reader([], before, inside, [])
+        return _WeightedSum([], before, inside, [])
     padded_m = -(-m // LANES) * LANES
     padded = np.zeros((outputs, padded_m))
     padded[:, :m] = weights
@@ -212,7 +212,7 @@ def _write_reader(source: CSource, step: Step, i: int) -> _Reader:
     inside.append(f"    for (i = 0; i < {LANES}; i++) parts[k * {LANES} + i] += {table}[k * {padded_m} + first + i] * sums[i];")
     after = [f"for (k = 0; k < {outputs}; k++) {{", f"    float sum = {biases}[k];"]
     after += [f"    for (i = 0; i < {LANES}; i++) sum += parts[k * {LANES} + i];", "    out[k] = sum;", "}"]
-    return _Reader([f"float parts[{outputs * LANES}];"], before, inside, after)
+    return _WeightedSum([f"float parts[{outputs * LANES}];"], before, inside, after)
 
 
 def _make_kernel_expression(source: CSource, step: Step) -> str:
