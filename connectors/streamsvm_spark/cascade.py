@@ -49,27 +49,27 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
 
     @property
     def numClasses(self) -> int:
-        """The number of classes: 2."""
+        """The number of classes of this model, always 2."""
         return 2
 
     @property
     def objective(self) -> float:
-        """The dual objective (to be minimised); the optimum is at most ``gap`` lower."""
+        """The dual objective of the fitted machine, which the fit minimises; the optimum is at most ``gap`` lower."""
         return float(self.learner().objective_)
 
     @property
     def gap(self) -> float:
-        """The duality gap over all rows: the primal objective minus the dual objective."""
+        """The duality gap of the fitted machine over all training rows: the primal objective minus the dual objective."""
         return float(self.learner().duality_gap_)
 
     @property
     def n_rounds(self) -> int:
-        """The number of rounds of the fit."""
+        """The number of rounds of the cascade fit: scans of all partitions for rows that violate the optimality conditions."""
         return len(self.history)
 
     @property
     def history(self) -> np.ndarray:
-        """The rounds of the fit, float64 [rounds, 5].
+        """Statistics of each round of the fit, float64 [rounds, 5].
 
         The columns are the number of rows on the driver, of support vectors and of violating rows in partitions, the dual
         objective, and the duality gap.
@@ -77,7 +77,7 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
         return np.asarray(self.learner().rounds_)
 
     def predictRaw(self, value: Vector) -> DenseVector:
-        """Return the decision value of each class."""
+        """Return the decision values of the two classes for the vector ``value``; one is the negative of the other."""
         return DenseVector(self._predict_vector("rawPredictionCol", value))
 
     @staticmethod
@@ -197,7 +197,7 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         return self._copyValues(CascadeSVCModel(learner))
 
     def _check_parameters(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
+        """Raise a ValueError that names the parameter if a parameter of this estimator is out of its range."""
         check_number("maxIter", self.getMaxIter(), 1, inclusive=True, integer=True)
         check_number("maxCandidates", self.getMaxCandidates(), 2, inclusive=True, integer=True)
         check_number("C", self.getC(), 0.0)
@@ -211,7 +211,9 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         return {**parameters, "gamma": gamma}
 
     def _make_machine_parameters(self, metadata: Sequence[dict[str, Any]], width: int) -> dict[str, Any]:
-        """Return the parameters of the `CSMOClassifier`, with gamma as a number."""
+        """Return the parameters of a `CSMOClassifier` with gamma as a number. For ``gamma="scale"``, it is computed from the
+        moments in the ``metadata`` of all partitions; ``width`` is the number of features.
+        """
         gamma = self.getGamma()
         if gamma == "auto":
             gamma = 1.0 / width
@@ -225,7 +227,9 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
 
 
 def _check_partitions(metadata: Sequence[dict[str, Any]]) -> int:
-    """Return the number of features; raise RowsError if partitions differ in it, or if the rows have fewer than two classes."""
+    """Return the number of features, from the ``metadata`` of all partitions. Raise a RowsError if partitions differ in it, there
+    are no rows or features, or all rows have the same label.
+    """
     filled = [partition for partition in metadata if partition["width"] is not None]
     if not filled:
         raise RowsError("no rows to learn: the frame is empty, or all its rows were skipped or have weight 0")
@@ -262,7 +266,9 @@ class _Cascade:
             self._counts[partition["part"]] = partition["rows"]
 
     def fit(self, max_rounds: int) -> CSMOClassifier:
-        """Return the machine of all rows, or that of the last round if the tolerance is not reached."""
+        """Fit the machine to the rows of all partitions in at most ``max_rounds`` rounds, and return it. If rows still violate
+        the optimality conditions after the last round, warn.
+        """
         rows, history = self._solve_tree(), []
         while True:
             learner, rows = fit_machine(rows, {**self._machine, "tol": self._tol})
@@ -289,7 +295,9 @@ class _Cascade:
         return learner
 
     def _solve_tree(self) -> CandidateRows:
-        """Solve the sets of the binary tree on the workers, and return the support vectors of the last set."""
+        """Solve the rows of each partition on the workers, then join their support vectors in pairs and solve these, level by
+        level, until one set is left. Return the support vectors of that set.
+        """
         solve = SolveTask(self._machine, self._max_rows)
         sets, level, n = map_partitions(self._rows, solve, SCHEMA), 0, len(self._counts)
         while n > 1:
@@ -298,7 +306,9 @@ class _Cascade:
         return read_results(sets.toArrow().to_batches())[0]
 
     def _scan_partitions(self, learner: CSMOClassifier, rows: CandidateRows, support: CandidateRows, quota: int) -> RoundResult:
-        """Find rows that violate the optimality conditions in all partitions, at most ``quota`` of each."""
+        """Search all partitions for rows that violate the optimality conditions of ``learner``. Return at most ``quota`` of them
+        from each, with the objectives over all rows. ``rows`` are those of the driver, ``support`` its support vectors.
+        """
         numbers = {int(part): rows.row[rows.part == part] for part in np.unique(rows.part)}
         bias = float(learner.intercept_[0])
         scan = ScanTask(support, bias, learner._kernel, numbers, self._tol, quota)

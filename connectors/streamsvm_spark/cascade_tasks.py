@@ -38,7 +38,9 @@ class CandidateRows(NamedTuple):
 
     @classmethod
     def concatenate(cls, parts: Iterable[CandidateRows]) -> CandidateRows:
-        """Concatenate rows, and sort them by partition and row number."""
+        """Join several sets of rows to one set, sorted by partition and row number. Raise a RowsError if their numbers of
+        features differ.
+        """
         filled = [part for part in parts if len(part.row)]
         if not filled:
             empty = np.empty(0)
@@ -51,15 +53,17 @@ class CandidateRows(NamedTuple):
 
     @property
     def signs(self) -> np.ndarray:
-        """The labels as 1 and -1, float64 [n]."""
+        """The labels of these rows as 1.0 and -1.0, float64 [n]."""
         return np.where(self.y, 1.0, -1.0)
 
     def select(self, indices: np.ndarray) -> CandidateRows:
-        """Return the rows at some indices, or where a mask is true."""
+        """Return the rows at the positions ``indices`` int64, or where ``indices`` is a boolean mask with True, as a new set."""
         return CandidateRows(*(array[indices] for array in self))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Convert the rows to Arrow batches of limited size."""
+        """Convert these rows to Arrow record batches, each with at most 64 MiB of features, for the exchange between driver and
+        workers, and yield them.
+        """
         size = max(_MAX_BATCH_BYTES // max(4 * self.X.shape[1], 1), 1)
         for start in range(0, len(self.row), size):
             chunk = self.select(np.arange(start, min(start + size, len(self.row))))
@@ -72,12 +76,14 @@ class CandidateRows(NamedTuple):
 
 
 def make_metadata_batch(metadata: Mapping[str, Any]) -> pa.RecordBatch:
-    """Make an Arrow batch with one row that contains a partition's metadata."""
+    """Return an Arrow record batch with a single row, which contains the metadata of a partition (a dictionary) as JSON text."""
     return pa.RecordBatch.from_pylist([{"facts": json.dumps(metadata)}], _ARROW_SCHEMA)
 
 
 def read_results(batches: Iterable[pa.RecordBatch]) -> tuple[CandidateRows, list[dict[str, Any]]]:
-    """Return the candidate rows and the metadata in Arrow batches, sorted by partition; raise RowsError if one failed."""
+    """Read the Arrow record batches that tasks of the cascade returned. Return their rows, which may become support vectors, and
+    the partitions' metadata, both sorted by partition. Raise a RowsError if the task of a partition failed.
+    """
     rows, metadata = [], []
     for batch in batches:
         if "problem" in batch.schema.names:
@@ -90,7 +96,7 @@ def read_results(batches: Iterable[pa.RecordBatch]) -> tuple[CandidateRows, list
 
 
 def _parse_candidates(batch: pa.RecordBatch) -> CandidateRows:
-    """Convert an Arrow batch of candidate rows to arrays."""
+    """Convert an Arrow record batch with one row per candidate for a support vector to a set of arrays."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     arrays = {name: columns[name].to_numpy(zero_copy_only=False) for name in ("part", "row", "y", "w", "alpha")}
     n = len(arrays["row"])
@@ -103,12 +109,15 @@ def _parse_candidates(batch: pa.RecordBatch) -> CandidateRows:
 
 
 def make_kernel_sums(support: CandidateRows, kernel: Kernel) -> KernelSums:
-    """Return the kernel expansion of the support vectors, which computes decision values without the intercept."""
+    """Return an object that computes, for new rows, the sums of kernel values with the support vectors ``support`` times their
+    signed coefficients: decision values without the intercept.
+    """
     return KernelSums(support.X.astype(np.float64), (support.alpha * support.signs)[np.newaxis], kernel)
 
 
 def compute_decision_values(sums: KernelSums, bias: float, rows: CandidateRows, reach: float) -> np.ndarray:
-    """Compute the decision values of rows, float64 [n].
+    """Return the decision values of ``rows``, float64 [n]: the kernel ``sums`` plus the intercept ``bias``. They are exact where
+    the margin may be below 1 + ``reach``, elsewhere float32.
 
     Values are exact in float64 where the margin may be below 1 + ``reach``. Rows beyond that have no loss and violate no
     condition, so float32 accuracy is sufficient.
@@ -138,7 +147,7 @@ class ValueMoments(NamedTuple):
 
     @classmethod
     def from_rows(cls, X: np.ndarray, w: np.ndarray) -> ValueMoments:
-        """Compute the moments of rows X [n, d] with weights [n]."""
+        """Compute weight, mean and squared deviations over all values of the rows X [n, d], which have the weights ``w`` [n]."""
         weight = float(w.sum()) * X.shape[1]
         if not weight:
             return cls()
@@ -147,7 +156,7 @@ class ValueMoments(NamedTuple):
         return cls(weight, mean, float(w @ np.square(X - mean).sum(axis=1)))
 
     def merge(self, moments: ValueMoments) -> ValueMoments:
-        """Return the moments of both sets of rows together."""
+        """Return the weight, mean and squared deviations of two sets of rows taken together, from those of each set."""
         weight = self.weight + moments.weight
         if not weight:
             return self
@@ -190,7 +199,8 @@ class ReadTask(NamedTuple):
 
 
 def fit_machine(rows: CandidateRows, machine: Mapping[str, Any]) -> tuple[CSMOClassifier, CandidateRows]:
-    """Fit a machine to rows of both classes, warm-started from their coefficients.
+    """Fit a `CSMOClassifier` with the parameters ``machine`` to rows of both classes, starting from their dual coefficients.
+    Return the classifier, and the rows with their new coefficients.
 
     Returns the machine, and the rows with the new coefficients.
     """
@@ -212,7 +222,8 @@ class SolveTask(NamedTuple):
         yield from self.select_support_vectors(read_results(batches)[0]).to_batches()
 
     def select_support_vectors(self, rows: CandidateRows) -> CandidateRows:
-        """Return the support vectors of a set with their coefficients; if it has one class only, evenly spaced rows.
+        """Solve the machine for a set of rows, and return its support vectors with their dual coefficients. If all rows have the
+        same label, at most 1,000 evenly spaced rows of each partition are returned instead.
 
         Raises RowsError if there are more than ``max_rows``.
         """
@@ -271,7 +282,9 @@ class ScanTask(NamedTuple):
         )
 
     def _match_support_vectors(self, rows: CandidateRows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of support vectors in rows sorted by number, and their indices among the support vectors."""
+        """Find the support vectors of the machine among ``rows``, which are sorted by row number. Return their positions in
+        ``rows`` and, in the same order, among the support vectors.
+        """
         support = np.flatnonzero((self.support.part == rows.part[0]) & np.isin(self.support.row, rows.row))
         positions = np.searchsorted(rows.row, self.support.row[support])
         same = (rows.X[positions] == self.support.X[support]).all(axis=1) & (rows.y[positions] == self.support.y[support])

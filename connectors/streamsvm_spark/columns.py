@@ -27,7 +27,9 @@ class RowsError(ValueError):
 
 
 def check_widths(width: int, second_width: int, parts: tuple[int, int] | None = None) -> None:
-    """Raise RowsError if two numbers of features differ; ``parts`` are the partitions where they occur, for the message."""
+    """Raise a RowsError if two vectors have different numbers of features, ``width`` and ``second_width``. ``parts`` are the
+    numbers of their partitions, for the message.
+    """
     if width != second_width:
         first, second = "", " features"
         if parts is not None:
@@ -45,12 +47,14 @@ class RowArrays(NamedTuple):
 
 
 def arrow_schema(schema: str) -> pa.Schema:
-    """Convert a schema of Spark, such as ``"part int, x binary"``, to an Arrow schema."""
+    """Convert a schema in Spark's notation, such as ``"part int, x binary"``, to an Arrow schema."""
     return pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, schema.split(","))])
 
 
 def select_column(frame: DataFrame, name: str) -> Column:
-    """Select a column of a frame, with vectors converted to arrays, which Spark sends to Python six times as fast."""
+    """Return the column ``name`` of a Spark frame as an expression. Vectors are converted to arrays, which Spark sends to Python
+    six times as fast.
+    """
     column = F.col(name)
     vectors = isinstance(frame.select(column).schema[0].dataType, VectorUDT)
     # `vector_to_array` fails for null. Arrays become an expression, too, for the reason given in `SVMModel._transform`.
@@ -65,7 +69,9 @@ def convert_rows(
     skip: bool = False,
     classes: bool = False,
 ) -> RowArrays:
-    """Convert Arrow columns to arrays; features are vectors of pyspark.ml, dense or sparse, or arrays of numbers.
+    """Convert Arrow columns of features, labels and weights to numpy arrays, and check them. ``features`` are vectors of
+    pyspark.ml or arrays of numbers. Rows with missing or infinite values are left out (``skip``) or raise a RowsError;
+    ``classes`` requires labels 0, 1, ...
 
     Raises RowsError if a row has a null or a number that is not finite (unless ``skip`` omits these rows), if the lengths of
     vectors differ, or if labels are not 0, 1, ... (with ``classes``).
@@ -96,7 +102,8 @@ def convert_rows(
 
 
 def convert_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> RowArrays:
-    """Convert a batch with the columns ``features``, ``label`` and optionally ``weight`` to arrays, as `convert_rows` does.
+    """Convert an Arrow record batch with the columns ``features``, ``label`` and optionally ``weight`` to numpy arrays, and check
+    them. Invalid rows are left out (``skip``) or raise a RowsError; ``classes`` requires labels 0, 1, ...
 
     Without a column of weights, all weights are 1.
     """
@@ -106,7 +113,8 @@ def convert_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> RowArr
 
 
 def map_partitions(rows: DataFrame, task: Any, schema: str) -> DataFrame:
-    """Apply a task to the Arrow batches of each partition; return a frame with the columns of ``schema`` and ``problem``.
+    """Run ``task``, a function from Arrow record batches to record batches, on each partition of a Spark frame. Return a frame
+    with the columns of ``schema`` and a column ``problem``, which contains the message if the task raised a ValueError.
 
     If the task raises ValueError, the partition yields a row with its number as ``part`` and the message as ``problem``, which
     `check_problems` raises on the driver: Spark would only repeat a failed task on the same rows.
@@ -125,7 +133,9 @@ def map_partitions(rows: DataFrame, task: Any, schema: str) -> DataFrame:
 
 
 def check_problems(results: pa.Table | pa.RecordBatch) -> None:
-    """Raise RowsError for the first partition whose task failed in `map_partitions`."""
+    """Raise a RowsError with the message of the first partition, by number, whose task failed. ``results`` are Arrow data with
+    the columns ``part`` and ``problem`` of `map_partitions`.
+    """
     problems = results.filter(results.column("problem").is_valid()).sort_by("part")
     if len(problems):
         part, problem = (problems.column(name)[0].as_py() for name in ("part", "problem"))
@@ -133,14 +143,18 @@ def check_problems(results: pa.Table | pa.RecordBatch) -> None:
 
 
 def collect_results(frame: DataFrame) -> pa.Table:
-    """Collect a result of `map_partitions`, sorted by partition; raise RowsError for the first failed partition."""
+    """Compute a frame that `map_partitions` returned, and return its rows as an Arrow table sorted by partition. Raise a
+    RowsError if the task of a partition failed.
+    """
     results = frame.toArrow()
     check_problems(results)
     return results.sort_by("part").drop_columns("problem")
 
 
 def _raise_for_row(row: int, present: np.ndarray, valid: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
-    """Raise RowsError with the reason why a row of a batch is invalid."""
+    """Raise a RowsError that explains why row number ``row`` of a batch is invalid (null, or not finite) and how many rows are.
+    ``present`` and ``valid`` are masks of the rows, ``y`` and ``w`` their labels and weights.
+    """
     reasons = {
         "its features are null": not present[row],
         "its label is null or not finite": bool(len(y)) and not np.isfinite(y[row]),
@@ -163,7 +177,9 @@ def _check_classes(y: np.ndarray) -> None:
 
 
 def convert_numbers(column: pa.Array, name: str) -> np.ndarray:
-    """Convert a column of numbers to float64 [n], where null is NaN; raise RowsError for other types."""
+    """Convert an Arrow column of numbers to float64 [n], where null becomes NaN. Raise a RowsError, which calls the column
+    ``name``, if it has another type.
+    """
     if not (is_number(column.type) or pa.types.is_boolean(column.type)):
         advice = ". pyspark.ml.feature.StringIndexer converts strings to numbers" if is_text(column.type) else ""
         raise RowsError(f"{name} has the type {column.type}: it must contain numbers{advice}")
@@ -171,7 +187,9 @@ def convert_numbers(column: pa.Array, name: str) -> np.ndarray:
 
 
 def _convert_vectors(column: pa.Array) -> np.ndarray:
-    """Convert a column of vectors or arrays to float32 [n, features]; raise RowsError for other types."""
+    """Convert an Arrow column of pyspark.ml vectors, or of arrays of numbers, to float32 [n, features]. Raise a RowsError if it
+    has another type or lengths differ.
+    """
     kind = column.type
     if pa.types.is_struct(kind) and [field.name for field in kind] == ["type", "size", "indices", "values"]:
         if (column.field("type").to_numpy() == _DENSE_TYPE).all():
@@ -193,7 +211,9 @@ def _convert_lists(column: pa.Array) -> np.ndarray:
 
 
 def _find_common_width(lengths: np.ndarray) -> int:
-    """Return the length of all vectors, 0 without any; raise RowsError if lengths differ."""
+    """Return the common length of vectors whose ``lengths`` are an integer array; 0 if there are no vectors. Raise a RowsError if
+    lengths differ.
+    """
     if not len(lengths):
         return 0
     first, different = int(lengths[0]), lengths[lengths != lengths[0]]
@@ -207,7 +227,7 @@ def _to_float32(values: pa.Array) -> np.ndarray:
 
 
 def _convert_sparse(column: pa.Array) -> np.ndarray:
-    """Convert a column of sparse vectors, or of both kinds, to float32 [n, features]."""
+    """Convert an Arrow column of pyspark.ml vectors, some or all of them sparse, to a dense array float32 [n, features]."""
     dense = column.field("type").to_numpy() == _DENSE_TYPE
     lists = column.field("values")
     lengths = lists.value_lengths().to_numpy()
@@ -226,7 +246,7 @@ def _convert_sparse(column: pa.Array) -> np.ndarray:
 
 
 def make_array_column(values: np.ndarray) -> pa.Array:
-    """Convert float64 [n, k] to an Arrow column of n arrays."""
+    """Convert an array float64 [n, k] to an Arrow column with n lists of k numbers."""
     n, k = values.shape
     offsets = np.arange(0, (n + 1) * k, k, dtype=np.int32) if k else np.zeros(n + 1, np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(values).ravel()))

@@ -46,7 +46,9 @@ class _SumTask(NamedTuple):
         yield pa.RecordBatch.from_pylist([sums], arrow_schema(_SUMS_SCHEMA))
 
     def compute_sums(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
-        """Return the sums over all rows, concatenated to one array. Needs memory for one batch and the sums."""
+        """Return the sums that a step of Newton's method needs, over the rows of all Arrow ``batches`` of a partition, as one
+        flat array: the normal equations or, if there is a ``step``, the losses along it.
+        """
         model = load_learner(self.file)
         sums: Any = NormalEquations.zeros(model) if self.step is None else LineSearch.zeros()
         for batch in batches:
@@ -61,7 +63,9 @@ class _SumTask(NamedTuple):
 
 
 def _add_group(results: pa.Table) -> pa.Table:
-    """Sum in partition order, so that the result does not depend on arrival order; report failed partitions instead."""
+    """Add up the sums of a group of partitions, in the order of partitions, so that rounding does not depend on arrival order.
+    Return an Arrow table with one row, or the rows of failed partitions if there are any.
+    """
     problems = results.filter(results.column("problem").is_valid())
     if len(problems):
         return problems
@@ -79,7 +83,8 @@ def _sum_results(results: pa.Table) -> np.ndarray:
 
 
 def refit_coefficients(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
-    """Fit the coefficients of a learner to the rows of all partitions, by a step of Newton's method.
+    """Refit the coefficients of a learner, with its support vectors fixed, to the rows of all partitions by one step of Newton's
+    method. ``skip`` leaves invalid rows out, and ``classes`` requires labels 0, 1, ...
 
     The rows are read twice, once for the direction of the step and once for its size. Workers add the sums of groups of
     partitions, ``8 outputs B (B + 1)`` bytes each, and the driver adds the sums of groups. Raises RowsError if rows are invalid,
@@ -115,7 +120,9 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
     _classes: bool
 
     def _set_parameters(self, arguments: dict[str, Any]) -> None:
-        """Set the constructor's arguments that are not None, and the defaults of the others."""
+        """Set the parameters of this estimator from the constructor's ``arguments``. Arguments with the value None are left out
+        and get their defaults.
+        """
         self._setDefault(learner="bsca", budget=500, gamma="scale", rounds=1, passes=1, options={}, seed=0, handleInvalid="error")
         self._set(**{name: value for name, value in arguments.items() if value is not None})
 

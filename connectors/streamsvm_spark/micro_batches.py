@@ -48,7 +48,8 @@ class MicroBatches(Source):
         self._max_rows = 1  # of the next chunk
 
     def start_batch(self, frame: DataFrame, batch: int, query: str | None) -> bool:
-        """Start reading a micro-batch; return False if it is a repetition of the last one, which needs no learning.
+        """Prepare to read micro-batch number ``batch`` of the Spark query with the id ``query``. Return False, without reading,
+        if it is the last micro-batch again, which was learned already.
 
         Raises StreamError if it is not the successor of the last one, or belongs to another query.
         """
@@ -65,7 +66,9 @@ class MicroBatches(Source):
         return True
 
     def _find_contradiction(self, batch: int, query: str | None) -> str | None:
-        """Return why a micro-batch cannot follow the last one, or None if it can."""
+        """Return the reason, as text for a message, why micro-batch number ``batch`` of ``query`` cannot follow the last one that
+        was read; None if it can.
+        """
         if query != self._query:
             return "Spark's checkpointLocation is another one, or was deleted"
         if batch < self._batch:
@@ -73,7 +76,9 @@ class MicroBatches(Source):
         return "the model's checkpoint is older than Spark's checkpointLocation" if batch > self._batch + 1 else None
 
     def _read_rows(self, frame: DataFrame) -> Generator[Chunk]:
-        """Yield the rows of a frame in chunks: of each Arrow batch, first the valid rows, then the invalid ones."""
+        """Read the rows of a Spark frame, and yield them in chunks: from each Arrow record batch first the valid rows, then the
+        invalid ones as objects that explain the problem.
+        """
         first = 0
         columns = [select_column(frame, column).alias(column) for column in self._columns]
         for batch in frame.select(*columns).toArrow().to_batches():
@@ -95,7 +100,9 @@ class MicroBatches(Source):
             first += len(batch)
 
     def _split_rows(self, n: int) -> Iterator[slice]:
-        """Yield slices of n rows; each has the number of rows requested by the current call of `read`."""
+        """Yield consecutive slices of ``n`` rows. Each has the number of rows that the current call of `read` requested; the last
+        one may have fewer.
+        """
         start = 0
         while start < n:
             stop = min(start + self._max_rows, n)
@@ -103,29 +110,39 @@ class MicroBatches(Source):
             start = stop
 
     def _locate_row(self, first: int, i: int) -> str:
-        """Return the approximate position of a row, for messages: invalid rows are not counted."""
+        """Return the position of a row, such as "batch 3, row 17", as text for error messages: ``i`` rows after row ``first`` of
+        the micro-batch. It is approximate, because invalid rows are counted separately.
+        """
         return f"batch {self._batch}, row {first + i}"
 
     def _check_names(self, width: int) -> tuple[Hashable, ...]:
-        """Return the names of the features; raise RowsError if vectors have another length than before."""
+        """Return the feature names of vectors with ``width`` features. The first call assigns 0, 1, ... if no names were passed.
+        Raise a RowsError if a later vector has another length.
+        """
         if self._names is None:
             self._names = tuple(range(width))
         check_widths(len(self._names), width)
         return self._names
 
     def read(self, max_rows: int) -> Chunk | None:
-        """Return the next rows of the micro-batch; None at its end."""
+        """Return the next rows of the current micro-batch, at most ``max_rows``, as a chunk. Return None at the end of the
+        micro-batch.
+        """
         self._max_rows = max_rows
         return None if self._rows is None else next(self._rows, None)
 
     @property
     def position(self) -> Position:
-        """The query, its last micro-batch, the feature names and the label column."""
+        """The position of this source in the stream, for checkpoints: the Spark query, the number of the last micro-batch, the
+        feature names and the label column.
+        """
         names = None if self._names is None else list(self._names)
         return {"query": self._query, "batch": self._batch, "features": names, "label": self._label}
 
     def seek(self, position: Position) -> None:
-        """Continue after the micro-batch of a position; raise StreamError if the kind of stream or the features differ."""
+        """Set the position of this source to that of a checkpoint, so that it continues after that micro-batch. Raise a
+        StreamError if the position belongs to another kind of source or to other features.
+        """
         query, batch, names = position.get("query"), position.get("batch"), position.get("features")
         if (
             type(batch) is not int
@@ -145,17 +162,17 @@ class MicroBatches(Source):
         self._names = self._names if names is None else tuple(names)
 
     def close(self) -> None:
-        """Stop reading, and release the unread rows of the micro-batch on the workers."""
+        """Stop reading the current micro-batch, and release its unread rows on Spark's workers."""
         if self._rows is not None:
             self._rows.close()
 
 
 def _raw_row(table: Table, i: int) -> bytes:
-    """Serialise a row of a table as JSON."""
+    """Return row ``i`` of a table of valid rows as JSON bytes, with features, label and weight, for dead letters and messages."""
     x, y = table.row(i)
     return _to_json(list(x.values()), *(y if isinstance(y, WeightedLabel) else (y,)))
 
 
 def _to_json(*cells: Any) -> bytes:
-    """Serialise features, label and optional weight of a row as JSON."""
+    """Return a row as JSON bytes: ``cells`` are its features, its label and, if it has one, its weight."""
     return json.dumps(dict(zip(("features", "label", "weight"), cells, strict=False)), default=str).encode()

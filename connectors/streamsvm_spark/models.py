@@ -41,7 +41,9 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     @staticmethod
     def _check_learner(learner: Any) -> None:
-        """Raise ValueError if the learner has another task than this model, or features that are not named 0, 1, ..."""
+        """Raise a ValueError if ``learner`` does not suit this kind of model: it is a classifier instead of a regressor or vice
+        versa, or its features are not named 0, 1, ...
+        """
         names = set(getattr(learner, "feature_names", ()))
         if names != set(range(len(names))):
             raise ValueError(
@@ -50,32 +52,40 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
             )
 
     def learner(self) -> Any:
-        """Return a copy of the learner, which you can save and export, and which can continue learning."""
+        """Return a copy of the fitted streamsvm learner inside this model, which you can save and export, and which can continue
+        learning.
+        """
         return load_learner(self._file)
 
     @property
     def numFeatures(self) -> int:
-        """The number of features."""
+        """The number of features of the vectors that this model predicts."""
         return _count_features(load_shared_learner(self._file))
 
     def predict(self, value: Vector) -> float:
-        """Return the prediction for one vector."""
+        """Return the predicted label or target of one vector, as float."""
         return float(self._predict_vector("predictionCol", value))
 
     def _predict_vector(self, key: str, value: Vector) -> Any:
-        """Compute one output column, named by its parameter, for one vector."""
+        """Compute one output for one vector, such as its prediction or probabilities. ``key`` is the parameter that names the
+        output column, such as "predictionCol".
+        """
         X = np.asarray(value.toArray(), np.float32)[None]
         return self._compute_outputs(_check_width(load_shared_learner(self._file), X), X, [key], self._get_output_settings())[
             key
         ][0]
 
     def _get_output_settings(self) -> Any:
-        """Return further arguments of `_compute_outputs`, which are sent to the workers."""
+        """Return settings that `_compute_outputs` needs on the workers besides the learner, such as thresholds; None by
+        default.
+        """
         return None
 
     @staticmethod
     def _compute_outputs(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
-        """Compute the requested output columns (by their parameters) for float32 rows [n, features]."""
+        """Compute output columns for rows X float32 [n, features]. ``keys`` are the parameters that name the columns, such as
+        "predictionCol". Returns an array [n, ...] for each key; subclasses define it.
+        """
         raise NotImplementedError
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
@@ -96,7 +106,9 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return result.withColumns({name: self._to_column(key, F.col(outputs)[key]) for key, name in names.items()}).drop(outputs)
 
     def _added_columns(self) -> dict[str, str]:
-        """Return the names of the output columns, by their parameters; raise ValueError for duplicates."""
+        """Return the output columns that `transform` adds, as a dictionary from the parameter, such as "predictionCol", to the
+        column's name. Raise a ValueError if two have the same name.
+        """
         names = {key: name for key in self._columns if (name := self.getOrDefault(key))}
         keys = {name: key for key, name in names.items()}
         if len(keys) < len(names):
@@ -109,7 +121,8 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return array_to_vector(column) if self._columns[key] == VectorUDT() else column
 
     def udf(self) -> Any:
-        """Return a Spark function that predicts from the features column.
+        """Return a Spark user-defined function that maps a column of feature vectors to predictions, for use in SQL or
+        expressions.
 
         ``spark.udf.register("predict", model.udf())`` makes it available in SQL: ``SELECT predict(features) FROM rows``. With
         ``handleInvalid="skip"``, the result is null for invalid rows.
@@ -118,7 +131,9 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return F.arrow_udf(lambda features: function(features).field("predictionCol"), DoubleType())
 
     def _make_output_function(self, keys: list[str]) -> Any:
-        """Return a Spark function that computes the requested output columns as fields of a struct."""
+        """Return a Spark user-defined function that maps a column of feature vectors to a struct of output columns. ``keys`` are
+        the parameters that name these columns, such as "predictionCol".
+        """
         skip, file = self.getHandleInvalid() == "skip", self._file
         compute_outputs, settings = type(self)._compute_outputs, self._get_output_settings()
         types = {key: ArrayType(DoubleType(), False) if self._columns[key] == VectorUDT() else self._columns[key] for key in keys}
@@ -140,17 +155,19 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return F.arrow_udf(predict_features, spark_type)
 
     def write(self) -> MLWriter:
-        """Return the writer of the model: ``model.write().overwrite().save(path)``."""
+        """Return an object that saves this model: ``model.write().overwrite().save(path)``."""
         return _ModelWriter(self)
 
     @classmethod
     def read(cls) -> MLReader[Any]:
-        """Return the reader of a model: ``Model.read().load(path)``."""
+        """Return an object that loads a saved model of this class: ``Model.read().load(path)``."""
         return _ModelReader(cls)
 
 
 def _check_width(learner: Any, X: np.ndarray) -> Any:
-    """Return the learner; raise RowsError if the rows have another number of features."""
+    """Return ``learner`` if it has as many features as the rows X [n, features]; otherwise raise a RowsError. Without rows, there
+    is nothing to check.
+    """
     if len(X) and X.shape[1] != (n_features := _count_features(learner)):
         raise RowsError(f"vectors have {X.shape[1]} features, but the model has {n_features}")
     return learner
@@ -184,15 +201,15 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
 
     @property
     def numClasses(self) -> int:
-        """The number of classes: the largest learned label plus one, at least 2."""
+        """The number of classes of this model: the largest learned label plus one, at least 2."""
         return _count_classes(load_shared_learner(self._file))
 
     def predictRaw(self, value: Vector) -> DenseVector:
-        """Return the decision value of each class."""
+        """Return the decision value of each class for the vector ``value``, as a vector [classes]."""
         return DenseVector(self._predict_vector("rawPredictionCol", value))
 
     def predictProbability(self, value: Vector) -> DenseVector:
-        """Return the probability of each class."""
+        """Return the probability of each class for the vector ``value``, as a vector [classes]."""
         return DenseVector(self._predict_vector("probabilityCol", value))
 
     def _get_output_settings(self) -> Any:
@@ -223,7 +240,9 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
 
 
 def _find_class_columns(learner: Any) -> list[int]:
-    """Return the labels in the order of the learner's probabilities and decision values: of two, the negative one first."""
+    """Return the labels as integers, in the order of the columns of the learner's probabilities and decision values. Of two
+    labels, the negative class is first.
+    """
     labels = sorted(map(int, learner.labels), key=lambda label: label == learner.positive_label)
     if len(labels) == 1 and labels[0] < 2:
         return [0, 1]

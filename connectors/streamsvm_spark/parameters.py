@@ -91,7 +91,9 @@ def _make_param(name: str, doc: str, converter: Callable[[Any], Any]) -> Param[A
 
 
 def _make_accessors(name: str, kind: type[T]) -> tuple[Callable[[Any], T], Callable[[P, T], P]]:  # noqa: ARG001 - for its type
-    """Return the getter and the setter of a parameter, with the names and docstrings that pyspark.ml uses."""
+    """Return the getter and the setter method of the Spark parameter ``name``, whose value has the type ``kind``, with the names
+    and docstrings that pyspark.ml uses.
+    """
 
     def get(self: Any) -> T:
         return self.getOrDefault(name)
@@ -123,33 +125,41 @@ class MachineParams(ScoreParams, HasWeightCol):
 
     @keyword_only
     def setParams(self, **params: Any) -> Self:
-        """Set parameters by their names in the constructor."""
+        """Set parameters of this estimator by the names that they have in the constructor, and return it. Raise a TypeError for
+        an unknown name.
+        """
         for name in params:
             if not self.hasParam(name):
                 raise TypeError(f"{type(self).__name__} has no parameter {name!r}: explainParams() lists all parameters")
         return self._set(**params)
 
     def getGamma(self) -> str | float:
-        """Return the value of gamma."""
+        """Return the value of the kernel parameter gamma: a number or "scale" (for some estimators also "auto")."""
         return self.getOrDefault(self.gamma)
 
     def setGamma(self, value: str | float) -> Self:
-        """Set the value of gamma."""
+        """Set the kernel parameter gamma to a number or "scale" (for some estimators also "auto"), and return the estimator."""
         return self._set(gamma=value)
 
     def getC(self) -> float:
-        """Return the value of C. Raises KeyError if it is not set, so that the learner uses its own default."""
+        """Return the value of C, the upper bound of the dual coefficients. Raise a KeyError if it is not set, so that the learner
+        uses its own default.
+        """
         return self.getOrDefault(self.C)
 
     setC = _make_accessors("C", float)[1]
     setWeightCol = _make_accessors("weightCol", str)[1]
 
     def _select_columns(self, dataset: DataFrame) -> DataFrame:
-        """Select the columns to learn from as ``features``, ``label`` and, if there are weights, ``weight``."""
+        """Return a Spark frame with only the columns to learn from, renamed to ``features``, ``label`` and, if there is a weight
+        column, ``weight``.
+        """
         return dataset.select([select_column(dataset, column).alias(name) for name, column in self._get_column_names().items()])
 
     def _get_column_names(self) -> dict[str, str]:
-        """Return the names in the frame of the columns to learn from."""
+        """Return the names that the columns to learn from have in the user's frame: a dictionary with the keys "features",
+        "label" and, if rows have weights, "weight".
+        """
         columns = {"features": self.getFeaturesCol(), "label": self.getLabelCol()}
         if self.isDefined(self.weightCol) and self.getWeightCol():
             columns["weight"] = self.getWeightCol()
@@ -173,14 +183,16 @@ class FitParams(MachineParams, HasSeed):
     getPasses, setPasses = _make_accessors("passes", int)
 
     def getOptions(self) -> dict[str, Any]:
-        """Return the value of options."""
+        """Return the further parameters of the learner that were set with ``options``, as a new dictionary."""
         return dict(self.getOrDefault(self.options))
 
     setOptions = _make_accessors("options", dict)[1]
     setSeed = _make_accessors("seed", int)[1]
 
     def _find_learner_class(self, learners: Mapping[str, type]) -> type:
-        """Return the class of the learner by its name; raise ValueError if it is unknown or its models cannot be merged."""
+        """Return the class of the learner that the parameter ``learner`` names, from the dictionary ``learners``. Raise a
+        ValueError if the name is unknown, or models of that class cannot be merged.
+        """
         name = self.getLearner()
         if name in _UNSUPPORTED:
             raise ValueError(f"learner={name!r} cannot learn partitions: {_UNSUPPORTED[name]}")
@@ -189,7 +201,9 @@ class FitParams(MachineParams, HasSeed):
         return learners[name]
 
     def _collect_parameters(self, learner_class: type) -> dict[str, Any]:
-        """Return the parameters of a learner; raise ValueError if it does not have one of them, or a value is invalid."""
+        """Return the parameters with which each partition creates its learner of this class, as a dictionary. Raise a ValueError
+        if the class does not have one of them, it is set twice, or a value is invalid.
+        """
         names = inspect.signature(learner_class).parameters.keys() - _RESERVED_PARAMETERS
         own = {"seed": self.getSeed()} if "seed" in names else {}  # deterministic learners have no seed
         for param in (self.budget, self.gamma, self.C):

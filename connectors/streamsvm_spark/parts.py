@@ -18,18 +18,20 @@ from streamsvm_spark.columns import RowsError, arrow_schema, check_widths, conve
 
 
 def serialize_learner(learner: Any) -> bytes:
-    """Serialise a learner as a model file."""
+    """Return a learner as the bytes of a model file, to send it between driver and workers."""
     return serialize_parts({"model": learner}, {"kind": "model"})
 
 
 def load_learner(file: bytes, name: str = "the model") -> Any:
-    """Load a learner from the bytes of a model file; ``name`` appears in error messages."""
+    """Return the learner from the bytes of a model file, ``file``. ``name`` describes the file in error messages."""
     return parse_checkpoint(file, name).model
 
 
 @lru_cache(maxsize=4)
 def load_shared_learner(file: bytes) -> Any:
-    """Load a learner once per process, and share it; callers must not change it."""
+    """Return the learner from the bytes of a model file. It is loaded once per process and then cached, so callers must not
+    change it.
+    """
     return load_learner(file)
 
 
@@ -45,12 +47,12 @@ class Sample(NamedTuple):
     w: np.ndarray  # float64 [n]
 
     def to_bytes(self) -> bytes:
-        """Serialise the sample."""
+        """Return this sample of rows as bytes: its number of rows, then features, labels and weights."""
         return b"".join([len(self.X).to_bytes(8, "little"), self.X.tobytes(), self.y.tobytes(), self.w.tobytes()])
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Deserialise a sample."""
+        """Return the sample of rows that `to_bytes` converted to ``content``."""
         n = int.from_bytes(content[:8], "little")
         stop = len(content) - 16 * n
         y, w = np.split(np.frombuffer(content, np.float64, 2 * n, stop), 2)
@@ -76,7 +78,7 @@ class Reservoir:
         self._keys, self._sample = np.empty(0), Sample(np.empty((0, 0), np.float32), np.empty(0), np.empty(0))
 
     def add(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
-        """Add the next rows of the stream: X float32 [n, features], y and w float64 [n]."""
+        """Add the next rows of the stream to this random sample: X float32 [n, features], labels y and weights w float64 [n]."""
         keys = self._rng.random(len(X))
         if not len(self._keys):
             self._sample = self._sample._replace(X=np.empty((0, X.shape[1]), np.float32))
@@ -90,12 +92,13 @@ class Reservoir:
         self._sample = Sample(*(np.concatenate(pair)[order] for pair in zip(self._sample, (X, y, w), strict=True)))
 
     def get_sample(self) -> Sample:
-        """Return the sample of the rows added so far."""
+        """Return a uniform random sample of the rows added so far, with at most ``size`` rows."""
         return self._sample
 
 
 def combine_samples(samples: Sequence[Sample], rows: Sequence[int]) -> Sample:
-    """Combine the samples of partitions with some numbers of rows into one sample.
+    """Join the random samples of several partitions to one sample that represents all rows. ``rows`` are the numbers of rows in
+    the partitions; weights are adapted, so that each partition counts in proportion.
 
     The weight of each row is multiplied by the number of rows that it represents, relative to the mean of this number.
     """
@@ -148,7 +151,8 @@ class LearnTask(NamedTuple):
         )
 
     def learn_batches(self, batches: Iterator[pa.RecordBatch], reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
-        """Learn batches; return the learner (None without rows), the number of rows, and the number of skipped rows.
+        """Learn the rows of all Arrow ``batches`` of a partition in ``passes`` passes. Return the learner (None without rows),
+        the number of rows, and the number of invalid rows that were skipped.
 
         Each row is added to the reservoir once. Memory is needed for one batch, the reservoir and the model. For more than one
         pass, the rows are stored in a temporary file.
@@ -164,7 +168,9 @@ class LearnTask(NamedTuple):
         return model, rows, skipped
 
     def _run_pass(self, model: Any, batches: Any, reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
-        """Learn all batches once, with a new learner unless ``model`` is passed; return the same values as `learn_batches`."""
+        """Learn the rows of all Arrow ``batches`` once, with ``model`` or, if that is omitted, a new learner. Return the learner
+        (None without rows), the number of rows, and the number of invalid rows that were skipped.
+        """
         n_learned = n_skipped = 0
         for batch in batches:
             rows = convert_batch(batch, skip=self.skip, classes=self.classes)
@@ -188,7 +194,7 @@ class LearnTask(NamedTuple):
 
 
 def _tee_batches(batches: Iterator[pa.RecordBatch], file: Any) -> Iterator[pa.RecordBatch]:
-    """Yield batches, and write a copy of each to a file."""
+    """Yield Arrow record batches unchanged, and write a copy of each to the open ``file``, for further passes."""
     writer = None
     for batch in batches:
         writer = writer or pa.ipc.new_stream(file, batch.schema)
@@ -199,7 +205,8 @@ def _tee_batches(batches: Iterator[pa.RecordBatch], file: Any) -> Iterator[pa.Re
 
 
 def merge_parts(parts: Sequence[PartitionResult]) -> Any:
-    """Merge the models of all partitions; the result does not depend on the order of ``parts``.
+    """Merge the models that the partitions learned into one, and return it. ``parts`` are the results of the partitions, in any
+    order. Raise a RowsError if there are no rows, or the models cannot be merged.
 
     All models are merged at once by `merge_with`, with a sample of all rows. Merging pairs in a tree would be less accurate,
     because a merge loses the labels of support vectors. The model of a single partition is returned unchanged. Raises RowsError

@@ -159,7 +159,9 @@ class StreamLearner:
             raise
 
     def _make_loop(self) -> LearningLoop:
-        """Make a loop that continues from the newest checkpoint."""
+        """Create the learning loop with its source and sinks. It continues from the newest checkpoint, or starts with the initial
+        model if the checkpoint folder is empty.
+        """
         model, metric, drift = copy.deepcopy((self._model, self._metric, self._drift))
         source = MicroBatches(*self._columns, skip=self._skip, classes=not isinstance(split_pipeline(model)[1], base.Regressor))
         try:
@@ -183,7 +185,9 @@ class StreamLearner:
             raise
 
     def _open_sink(self, spec: str | os.PathLike[str]) -> Sink:
-        """Open the sink of a path or URL, which is closed with the loop."""
+        """Open the sink for a path or URL, ``spec``, to which predictions or dead letters are written. It is closed together with
+        the learning loop.
+        """
         sink = open_sink(os.fspath(spec))
         self._sinks.callback(sink.close)
         return sink
@@ -199,7 +203,7 @@ class StreamLearner:
 
     @property
     def model(self) -> Any:
-        """The model after the last micro-batch; during a micro-batch, its current state."""
+        """The model after the last complete micro-batch. While a micro-batch is being learned, its current state."""
         return self.loop.model
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -226,7 +230,8 @@ class StreamLearner:
         raise TypeError(_NO_CONNECT)
 
     def close(self) -> None:
-        """Close the sinks, and the checkpoint if it was opened here, so that other processes can use it.
+        """Close the sinks of this learner, and its checkpoint folder if the learner opened it, so that other processes can use
+        them.
 
         A micro-batch that is currently learned fails.
         """

@@ -68,7 +68,9 @@ class Block(NamedTuple):
 
 
 def is_block_file(path: Path) -> bool:
-    """Return whether a file exists at the path and starts with the magic bytes of a block file."""
+    """Return whether ``path`` is an existing file in the block file format of this package (training rows in binary blocks), by
+    its first bytes.
+    """
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -208,7 +210,9 @@ class BlockFile:
 
     @property
     def signature(self) -> list[int]:
-        """Integers that identify the contents: number of rows and features, size in bytes and a checksum."""
+        """The integers that identify the contents of this block file: numbers of rows and features, size in bytes and
+        checksum.
+        """
         return [*self.shape, self.nbytes, self._crc]
 
     def __len__(self) -> int:
@@ -216,7 +220,8 @@ class BlockFile:
         return len(self._index)
 
     def read_block(self, number: int) -> Block:
-        """Read the block with an index, from 0.
+        """Read block ``number`` (from 0) of this file, a part of its rows that fits into memory, and return the rows with their
+        labels and weights.
 
         The first time, the checksum and the values are checked. Every time, the indices are checked, so that compiled code
         never reads outside the arrays.
@@ -247,7 +252,7 @@ class BlockFile:
         return Block(first_row, labels, row_numbers, starts, indices, values, weights)
 
     def read_all(self) -> Block:
-        """Read the rows of all blocks as one block."""
+        """Read all rows of this file into memory, and return them as one block."""
         n, n_values = self.shape[0], int(self._index["values"].sum())
         n_sparse = 0 if self.dense else n_values
         labels, row_numbers, weights = np.empty(n), np.empty(n * self.has_row_numbers, np.uint64), np.empty(n * self.weighted)
@@ -269,18 +274,22 @@ class BlockFile:
         return rows
 
     def prefetch_block(self, number: int) -> None:
-        """Ask the operating system to read a block ahead of time, where it supports that."""
+        """Ask the operating system to read block ``number`` of this file into its cache in the background, if it supports
+        that.
+        """
         if hasattr(os, "posix_fadvise"):
             offset, size = int(self._index["offset"][number]), int(self._sizes[number])
             os.posix_fadvise(self._file.fileno(), offset, size, os.POSIX_FADV_WILLNEED)
 
     def _read_file_stat(self) -> tuple[int, int]:
-        """Return size and modification time, which change if another process writes to the file."""
+        """Return the size in bytes and the modification time in nanoseconds of the open file, to detect that another process
+        writes to it.
+        """
         stat = os.fstat(self._file.fileno())
         return stat.st_size, stat.st_mtime_ns
 
     def close(self) -> None:
-        """Close the file. Blocks that were read stay valid."""
+        """Close this block file. Blocks that were read remain usable."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -292,7 +301,9 @@ class BlockFile:
 
 @compiled
 def _are_valid_rows(starts: np.ndarray, indices: np.ndarray, features: int, check_order: bool) -> bool:
-    """Return whether ``starts`` ascend, feature indices are below ``features`` and, optionally, ascend within each row."""
+    """Return whether the CSR arrays of a block of rows are safe for compiled code: row positions ``starts`` ascend, and all
+    ``indices`` are below ``features``. With ``check_order``, indices must also ascend within each row.
+    """
     if starts[0] != 0 or starts[-1] != len(indices):
         return False
     for i in range(len(starts) - 1):
@@ -312,7 +323,9 @@ def _are_valid_rows(starts: np.ndarray, indices: np.ndarray, features: int, chec
 
 
 def select_rows(block: Block, rows: np.ndarray) -> Block:
-    """Copy the rows with some indices, int64, of a block to a new block."""
+    """Return copies of the rows at the positions ``rows``, int64, of ``block`` (arrays of consecutive rows of a file), with their
+    labels, weights and row numbers, as a new block.
+    """
     labels, row_numbers, weights = (
         part[rows] if len(part) else part for part in (block.labels, block.row_numbers, block.weights)
     )
@@ -339,7 +352,9 @@ _JSON_RESERVE_BYTES = 2**20  # of the JSON of a block file, for everything excep
 
 
 def read_feature_names(meta: Mapping[str, Any], n_features: int) -> list[str] | None:
-    """Return the feature names in a block file's JSON if they are ``n_features`` distinct strings, otherwise None."""
+    """Return the feature names in ``meta``, the JSON data of a block file, as a list. Return None unless they are ``n_features``
+    different strings.
+    """
     names = meta.get("names")
     if not isinstance(names, list) or len(names) != n_features or not _are_storable(names):
         return None
@@ -347,13 +362,17 @@ def read_feature_names(meta: Mapping[str, Any], n_features: int) -> list[str] | 
 
 
 def read_index_base(meta: Mapping[str, Any]) -> int | None:
-    """Return the index of the first column in the original data, 0 or 1; None if columns have names or the value is invalid."""
+    """Return the index that the first feature had in the original data, 0 or 1, from ``meta``, the JSON data of a block file.
+    Return None if the features have names or the value is invalid.
+    """
     base = meta.get("index_base", 0)
     return base if "names" not in meta and type(base) is int and base in (0, 1) else None
 
 
 def get_storable_names(names: list[Any]) -> list[Any] | None:
-    """Return the feature names if a block file can store them; None if they are not strings or integers, or are too long."""
+    """Return the list ``names`` of feature names if a block file can store it. Return None if names are repeated or are not
+    strings or integers; also, with a warning, if they are too long in total.
+    """
     if not _are_storable(names):
         return None
     if sum(len(str(name)) for name in names) < MAX_JSON_BYTES and len(json.dumps(names)) < MAX_JSON_BYTES - _JSON_RESERVE_BYTES:
@@ -379,11 +398,14 @@ class LabelEncoder:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """JSON data for a block file: the list of class names, if labels are names."""
+        """The data that a block file must store to decode these labels: a dictionary with the list of class names. Empty if
+        labels are numbers.
+        """
         return {"classes": list(self._codes)} if self._codes else {}
 
     def encode_label(self, label: Any) -> float:
-        """Return the code of a label.
+        """Return the number that stands for ``label`` in a block file: a number as float, and a name as its index, in the order
+        of first occurrence.
 
         Raises ValueError if it is missing, if names and numbers are mixed, or if there are more than 64 names.
         """

@@ -27,7 +27,9 @@ from streamsvm.linear.block_file import Block, BlockFile, select_rows
 
 @contextmanager
 def add_path_to_errors(action: str, path: Path) -> Iterator[None]:
-    """Re-raise an OSError with the action that failed and the file's path in its message."""
+    """Context manager that re-raises an OSError (such as a full disk) with ``action``, the action that failed, and the file
+    ``path`` in its message.
+    """
     try:
         yield
     except OSError as error:
@@ -58,7 +60,9 @@ class MemoryPlan(NamedTuple):
 
 
 def plan_memory(limit: float, n_features: int = 0, largest_block: int = 0, n_blocks: int = 0) -> MemoryPlan:
-    """Compute the block sizes for a memory limit in bytes; raise ValueError if it is too small for the features and blocks."""
+    """Return the sizes of blocks, in bytes, with which a fit stays within the memory ``limit`` in bytes, for a file with this
+    many features and blocks. Raise a ValueError if the limit is too small; it names a sufficient one.
+    """
     check_number("memory_limit", limit, 0.0)
     block_bytes = int(min(max(limit / _BLOCKS_PER_LIMIT, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES))
     fixed_bytes = _PYTHON_OBJECT_BYTES + 8 * _N_VECTORS * (n_features + 1) + _INDEX_BYTES_PER_BLOCK * n_blocks
@@ -75,7 +79,9 @@ def plan_memory(limit: float, n_features: int = 0, largest_block: int = 0, n_blo
 
 
 def hessian_fits_memory(limit: float, n_features: int) -> bool:
-    """Return whether the Hessian of Newton's method fits into a memory limit in bytes, and its passes stay fast."""
+    """Return whether Newton's method is suitable: its Hessian [n_features + 1, n_features + 1] takes at most a quarter of the
+    memory ``limit`` in bytes, and there are fewer than 2048 features.
+    """
     hessian_bytes = 8.0 * _HESSIAN_COPIES * (n_features + 1) ** 2
     return n_features < _MAX_NEWTON_FEATURES and hessian_bytes <= _MAX_HESSIAN_SHARE * limit
 
@@ -152,7 +158,7 @@ class BlockWriter:
         self._file.write(bytes(layout.ALIGNMENT_BYTES))
 
     def add(self, X: Any, labels: np.ndarray, row_numbers: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
-        """Check and append rows. Rows with weight 0 are skipped.
+        """Check rows with their labels and append them to the block file. Rows with weight 0 are skipped.
 
         Parameters
         ----------
@@ -211,7 +217,10 @@ class BlockWriter:
         self.append_block(block if weights is None else block._replace(weights=weights), X.shape[1])
 
     def append_block(self, rows: Block, n_features: int) -> None:
-        """Append the rows of a block without checking them."""
+        """Append all rows of ``rows``, a block (arrays of consecutive rows), to this file, without checking their values, and
+        count their labels. ``n_features`` is the number of features of the data. Raise a ValueError if a file cannot have that
+        many.
+        """
         if n_features > layout.MAX_FEATURES:
             raise ValueError(f"{n_features:,} features exceed the limit of a block file, {layout.MAX_FEATURES:,}")
         if not self._with_row_numbers:
@@ -219,12 +228,16 @@ class BlockWriter:
         self._append_rows(rows, n_features, 0, len(rows.labels))
 
     def append_without_statistics(self, rows: Block, n_features: int, first: int, last: int) -> None:
-        """Append rows ``first`` to ``last`` (exclusive) of a block to a temporary file, which needs no label counts."""
+        """Append the rows ``first`` to ``last`` (exclusive) of ``rows``, a block (arrays of consecutive rows), to this temporary
+        file, without checking them. Labels are not counted, which saves time.
+        """
         self._counts = None
         self._append_rows(rows, n_features, first, last)
 
     def _append_rows(self, rows: Block, n_features: int, first: int, last: int) -> None:
-        """Buffer rows ``first`` to ``last`` (exclusive) of a block, and write each block that is full."""
+        """Append the rows ``first`` to ``last`` (exclusive) of ``rows``, a block (arrays of consecutive rows), to the buffer of
+        this file's next block, and write that block to the file each time it is full.
+        """
         if self._weighted and last > first:
             smallest, largest, total = self._weight_statistics
             weights = rows.weights[first:last]
@@ -249,7 +262,9 @@ class BlockWriter:
                 self._write_block()
 
     def _count_rows(self, rows: Block) -> None:
-        """Add the rows to the statistics of labels and values."""
+        """Update the statistics of this file with ``rows``, a block (arrays of consecutive rows): the number of rows of each
+        label, and sums of squared values and absolute labels.
+        """
         labels, weights = rows.labels, rows.weights
         self._sum_of_squares += float(np.square(rows.values, dtype=np.float64).sum())
         self._sum_of_label_magnitudes += float(np.abs(labels).sum())
@@ -265,7 +280,9 @@ class BlockWriter:
                 return
 
     def _buffer_rows(self, rows: Block, start: int, stop: int) -> None:
-        """Copy rows ``start`` to ``stop`` (exclusive) of a block to the buffers of the next block."""
+        """Copy the rows ``start`` to ``stop`` (exclusive) of ``rows``, a block (arrays of consecutive rows), to the byte buffers,
+        one for each array, that will become the next block of the file.
+        """
         if self._dense:
             first_value, last_value = (len(rows.values) // len(rows.labels) * row for row in (start, stop))
             row_ends = indices = rows.starts
@@ -280,7 +297,9 @@ class BlockWriter:
             buffer += np.ascontiguousarray(part, dtype).data
 
     def _write_block(self) -> None:
-        """Write the buffered rows as a block, add it to the index, and clear the buffers."""
+        """Write the rows in the buffers as one block to the file, add its position and checksum to the index, and clear the
+        buffers. Raise a ValueError if a single row exceeds the size limit of a block.
+        """
         labels, row_numbers, weights, row_ends, indices, values = self._buffers
         first_start = bytes(0 if self._dense else 4)
         parts = (labels, row_numbers, weights, first_start, row_ends, indices, values)
@@ -304,7 +323,9 @@ class BlockWriter:
         self._buffered_bytes = 0
 
     def close(self) -> None:
-        """Write the remaining rows, the index and the header, and give the file its name."""
+        """Complete the block file: write the remaining rows, the index of the blocks and the header, and rename the file from its
+        temporary name.
+        """
         if self._buffers[0]:
             self._write_block()
         counts = None if self._counts is None or self._with_row_numbers else self._counts
@@ -338,7 +359,7 @@ class BlockWriter:
 
     @property
     def is_sorted_by_label(self) -> bool:
-        """Whether the rows of the closed file seem to be sorted by label.
+        """Whether the rows of the closed file seem to be sorted by label, so that they should be shuffled before a fit.
 
         True if labels differ more between blocks (at least two) than in random order, by the F test of an analysis of variance.
         """
@@ -352,7 +373,7 @@ class BlockWriter:
         return bool(variance_between > threshold * variance_within + 1e-9 * square / n)
 
     def discard(self) -> None:
-        """Close the file and remove it."""
+        """Close the unfinished file and remove it."""
         with suppress(OSError):  # the buffer may fail to be written, but the file is removed anyway
             self._file.close()
         self._partial.unlink(missing_ok=True)
@@ -372,7 +393,9 @@ class BlockWriter:
 
 
 def _validate_weights(weights: Any, n: int) -> np.ndarray:
-    """Convert weights to float64 [n]; raise ValueError if the shape is wrong or a weight is negative or not finite."""
+    """Return the weights of ``n`` rows as float64 [n]. Raise a ValueError if their number differs, or a weight is negative or not
+    finite.
+    """
     array = np.asarray(weights, np.float64)
     if array.shape != (n,):
         raise ValueError(f"weights must have one value per row ({n}), not shape {array.shape}")
@@ -390,7 +413,9 @@ _MAX_DEPTH = 12  # levels of buckets: a few large rows may land in the same buck
 
 
 def list_output_files(path: Path) -> list[Path]:
-    """Return the paths that `open_shuffling_writer` writes to: the file, and temporary files next to it with fixed names."""
+    """Return the paths of all files that writing a shuffled block file ``path`` may create: the file itself, and temporary files
+    next to it.
+    """
     return [path, *(path.with_name(path.name + suffix) for suffix in (".partial", ".first", ".first.partial"))]
 
 
@@ -398,7 +423,8 @@ def list_output_files(path: Path) -> list[Path]:
 def open_shuffling_writer(
     path: Path, *, dense: bool, block_bytes: int, memory: float, weighted: bool = False, durable: bool = True
 ) -> Iterator[BlockWriter]:
-    """Open a `BlockWriter` for all rows of a source. At the end, rows that are sorted by label are shuffled.
+    """Context manager that opens a `BlockWriter` for the block file ``path``. When it ends, the rows are shuffled if they were
+    sorted by label, within ``memory`` bytes.
 
     Shuffling takes up to ``memory`` bytes, and temporarily as much disk space as the file.
     """
@@ -424,7 +450,9 @@ def open_shuffling_writer(
 def _read_shuffled_parts(
     source: Path, folder: Path, options: dict[str, Any], max_bytes: int, rng: np.random.Generator, depth: int = 0
 ) -> Iterator[Block]:
-    """Yield the rows of a block file in random parts of at most ``max_bytes``, and remove the file."""
+    """Yield all rows of the block file ``source`` in random order, in parts of at most ``max_bytes``, and remove the file. Larger
+    files are first distributed at random over temporary files in ``folder``.
+    """
     buckets: list[Path] = []
     with BlockFile(source) as file:
         if file.nbytes <= max_bytes or file.shape[0] <= 1 or depth == _MAX_DEPTH:
@@ -440,7 +468,9 @@ def _read_shuffled_parts(
 
 
 def _write_buckets(file: BlockFile, buckets: list[Path], options: dict[str, Any], rng: np.random.Generator) -> None:
-    """Distribute the rows of a file at random over new block files, which are written with some options of `BlockWriter`."""
+    """Copy the rows of a block file to several new block files with the paths ``buckets``, each row to a random one. ``options``
+    are parameters of `BlockWriter`.
+    """
     with ExitStack() as stack:
         writers = [stack.enter_context(BlockWriter(path, **options)) for path in buckets]
         for block in map(file.read_block, range(len(file))):

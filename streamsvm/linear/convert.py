@@ -31,7 +31,9 @@ _MIN_ROWS_PER_LIMIT = 16  # a row may take at most the memory limit divided by t
 
 
 def detect_table_format(source: Path) -> str | None:
-    """Return the format of a table file, by the file's name; None for other files, which are read as LIBSVM text."""
+    """Return the format of a table file, such as "csv" or "parquet", from the ending of its name. Return None for any other file,
+    which is then read as LIBSVM text.
+    """
     try:
         file_format = detect_format(source.name)
     except StreamError:
@@ -42,7 +44,8 @@ def detect_table_format(source: Path) -> str | None:
 def read_table_chunks(
     source: Path, target: str | None, weight: str | None, memory_limit: float, encoder: LabelEncoder
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]]:
-    """Yield chunks of a table: rows float64 [n, features], labels float64 [n], weights float64 [n] or None, and feature names.
+    """Yield chunks of a table file: rows float64 [n, features], labels float64 [n], weights float64 [n] (None without weights),
+    and the feature names. ``target`` and ``weight`` are the names of columns; ``encoder`` converts labels to numbers.
 
     A chunk has at most the bytes of a block, but at least one row. ``weight`` names the column of weights, if any.
     """
@@ -91,7 +94,9 @@ class _CSVWithTextLabels(CSVSource):
 
 
 def _gather_chunks(source: Source, n_rows: int) -> Iterator[list[Chunk]]:
-    """Yield lists of chunks with ``n_rows`` rows in total; the last list may have fewer."""
+    """Read a source of rows, and yield lists of consecutive chunks that have ``n_rows`` rows in total; the last list may have
+    fewer.
+    """
     chunks: list[Chunk] = []
     rows = 0
     while (chunk := source.read(n_rows - rows)) is not None:
@@ -105,13 +110,14 @@ def _gather_chunks(source: Source, n_rows: int) -> Iterator[list[Chunk]]:
 
 
 def _locate_row(chunks: list[Chunk], row: int) -> str:
-    """Return the file and line of a row, by its index in some chunks, for messages."""
+    """Return the file and line of a row as text, for error messages. ``row`` is its index among all rows of ``chunks``."""
     chunk, i = [(chunk, i) for chunk in chunks for i in range(len(chunk))][row]
     return chunk.place(i)
 
 
 def _convert_chunk(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
-    """Convert the named columns of a chunk to float64 [n, names]; return them and the labels.
+    """Convert the columns ``names`` of a chunk of table rows to numbers, and return them as float64 [n, names] with the list of
+    labels. Raise a ValueError that names the row and column if a value is missing or not a number.
 
     Raise ValueError at the first bad value.
     """
@@ -151,13 +157,17 @@ def _describe_non_number(value: Any) -> str:
 
 
 def _parse_number(text: str) -> float | str:
-    """Convert text to a number as the sources of streams do; return text such as 007, which is a name there, unchanged."""
+    """Convert the text of a label to a number as streams do. Text that streams read as a name, such as "007" or "true", is
+    returned unchanged.
+    """
     label = parse_label(text)
     return label if isinstance(label, int | float) and not isinstance(label, bool) else text
 
 
 def _encode_label_values(labels: list[Any], encoder: LabelEncoder, chunks: list[Chunk]) -> np.ndarray:
-    """Encode the labels of some chunks as float64 [n]: as numbers if all of them are numeric, otherwise as names."""
+    """Convert the labels of the rows in ``chunks`` to float64 [n]: to their numeric values if all of them are numbers, otherwise
+    to indices of class names, which ``encoder`` assigns.
+    """
     if not encoder.meta:  # after a name, all labels are names
         if str in set(map(type, labels)):
             parsed = {text: _parse_number(text) for text in set(labels) if isinstance(text, str)}
@@ -198,7 +208,8 @@ def write_blocks(
     memory_limit: float = DEFAULT_MEMORY_LIMIT_BYTES,
     verbose: bool = False,
 ) -> tuple[int, int]:
-    r"""Write a block file from LIBSVM text or a table, which all later fits can use.
+    r"""Convert a text file in LIBSVM format, or a table, to a block file of training rows, which linear machines can read in
+    later fits without parsing it again.
 
     Parameters
     ----------
@@ -284,7 +295,9 @@ def write_blocks(
 
 
 def _read_weights(path: Path) -> Iterator[float]:
-    """Yield the weights in a text file with one number per line; trailing blank lines are ignored."""
+    """Read weights from a text file with one number in each line, and yield them as floats. Raise a ValueError if a line is not a
+    number of at least 0; blank lines at the end are allowed.
+    """
     with path.open(encoding="utf-8") as file:
         for line, text in enumerate(file, 1):
             if not text.strip() and not any(map(str.strip, file)):
@@ -329,7 +342,9 @@ def _write_table(
 
 
 def fingerprint_source(source: Path, text: SourceOptions) -> dict[str, Any]:
-    """Describe a source file (name, size, time, inode) and its options, to detect later whether a block file is up to date."""
+    """Return a dictionary that identifies a version of a source file (name, size, time, inode) and the options ``text`` with
+    which it is read. A later fit compares it, to reuse a block file.
+    """
     stat = source.stat()
     options: dict[str, Any] = {"target": text.target, "zero_based": text.zero_based}
     if text.weight is not None:
@@ -340,7 +355,9 @@ def fingerprint_source(source: Path, text: SourceOptions) -> dict[str, Any]:
 
 
 def _read_complete_lines(source: Path, chunk_bytes: int, max_line_bytes: int, verbose: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield chunks of complete lines, each with the number of lines before it, while a thread reads the next chunk."""
+    """Read a text file, decompressed if its name ends with .gz, and yield chunks of complete lines as pairs: the number of lines
+    before the chunk, and its bytes. A thread reads the next chunk in advance.
+    """
     total, task = source.stat().st_size, f"reading {source.name}"
     with source.open("rb") as raw, ThreadPoolExecutor(1) as pool, show_bytes(total, task, verbose) as advance:
         file: IO[bytes] = gzip.GzipFile(fileobj=raw) if source.suffix == ".gz" else raw  # type: ignore[assignment]
@@ -368,7 +385,8 @@ def _read_bytes(file: IO[bytes], source: Path, size: int) -> bytes:
 
 
 def parse_libsvm(text: bytes, index_base: int, source: Path, n_lines_before: int) -> Block:
-    """Parse complete lines of LIBSVM text to a sparse block.
+    """Parse complete lines of text in LIBSVM format (a label, and pairs index:value) to a block of sparse rows. Raise a
+    ValueError that names the line if it is malformed.
 
     ``index_base``, the first index in the text, becomes 0. Raises ValueError with the line's number in ``source``.
     """
@@ -398,7 +416,8 @@ def parse_libsvm(text: bytes, index_base: int, source: Path, n_lines_before: int
 
 
 def _parse_line(line: bytes, index_base: int) -> tuple[float, np.ndarray, np.ndarray] | None:
-    """Parse a line that `read_sparse` cannot parse.
+    """Parse one line of LIBSVM text in Python, for rare number formats that the compiled parser does not support. Return label,
+    indices from 0 and values.
 
     Returns label, indices and values; None for a blank line. Raises ValueError if the line is malformed.
     """

@@ -50,7 +50,9 @@ from streamsvm.linear.solution import (
 
 @compiled(fastmath=FAST)
 def dot_row(w: np.ndarray, block: Block, i: int) -> float:
-    """Return the dot product of w and row i of a block, without the constant feature."""
+    """Return the dot product of the weights ``w`` float64 [features + 1] and row ``i`` of a block of training rows. The last
+    weight, which belongs to the constant feature (intercept), is left out.
+    """
     total = 0.0
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
@@ -65,7 +67,9 @@ def dot_row(w: np.ndarray, block: Block, i: int) -> float:
 
 @compiled(fastmath=FAST)
 def _dot_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
-    """Return the dot products w'x and x'x of row i of a block, without the constant feature, in one loop."""
+    """Return the dot product of the weights ``w`` and row ``i`` of a block of training rows, and the squared norm of the row,
+    both without the constant feature (intercept).
+    """
     total, square = 0.0, 0.0
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
@@ -84,7 +88,9 @@ def _dot_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
 
 @compiled(fastmath=FAST)
 def _add_row(w: np.ndarray, step: float, block: Block, i: int) -> None:
-    """Add ``step`` times row i of a block to w, without the constant feature."""
+    """Add ``step`` times row ``i`` of a block of training rows to the weights ``w`` float64 [features + 1]. The last weight
+    (intercept) stays unchanged.
+    """
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
             w[block.indices[k]] += step * block.values[k]
@@ -97,7 +103,9 @@ def _add_row(w: np.ndarray, step: float, block: Block, i: int) -> None:
 
 @compiled
 def _shuffle_rows(rows: np.ndarray, seed: int) -> None:
-    """Shuffle row indices in place (Fisher-Yates, with SplitMix64 as the random number generator)."""
+    """Shuffle the array ``rows`` in place, in an order that depends on ``seed`` only (Fisher-Yates, with SplitMix64 as the random
+    number generator).
+    """
     state = np.uint64(seed)
     for i in range(len(rows) - 1, 0, -1):
         state += np.uint64(0x9E3779B97F4A7C15)
@@ -108,14 +116,18 @@ def _shuffle_rows(rows: np.ndarray, seed: int) -> None:
 
 
 def find_free_rows(b: np.ndarray, block: Block, loss: LinearLoss) -> np.ndarray:
-    """Return the indices, int64, of the rows of a block whose coefficients are free."""
+    """Return the positions, int64, of the rows of a block that are free: their dual coefficients ``b`` [rows] lie strictly
+    between the bounds that the ``loss`` allows.
+    """
     rows = np.empty(len(b), np.int64)
     return rows[: _list_free_rows(b, block, loss, rows)]
 
 
 @compiled
 def _list_free_rows(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndarray) -> int:
-    """Write the indices of the free rows into ``rows``, int64 [rows of the block], and return their number."""
+    """Write the positions of the free rows of a block (dual coefficient in ``b`` strictly between its bounds) into ``rows`` int64
+    [rows of the block], and return their number.
+    """
     count = 0
     for i in range(len(b)):
         lower, upper, _ = compute_bounds(encode_target(block.labels[i], loss), get_weight(block, i), loss)
@@ -128,7 +140,9 @@ def _list_free_rows(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndar
 def sweep_rows(
     w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: int, loss: LinearLoss
 ) -> tuple[float, float, float, int]:
-    """Make one coordinate step for each row with an index in ``rows``, int64, in an order that depends on the seed.
+    """Make one step of dual coordinate ascent for each of the ``rows`` (positions in the block), in random order by ``seed``.
+    Updates weights ``w`` and dual coefficients ``b``. Returns the largest step, the increase of the dual objective, the cost of
+    the rows and the number of free rows.
 
     Modifies w float64 [features + 1], b float64 [rows of the block] and the order of ``rows``. Returns the largest step, in units
     of the gradient; the increase of the dual objective, without -1/2 |w|^2; the cost of the rows, each before its step; and the
@@ -166,7 +180,9 @@ def sweep_rows(
 def sweep_free_rows(
     w: np.ndarray, b: np.ndarray, block: Block, seed: int, loss: LinearLoss, tolerance: float, max_steps: int
 ) -> tuple[float, float, int, int]:
-    """Sweep the free rows of a block repeatedly, until the largest step is at most ``tolerance`` or ``max_steps`` are used up.
+    """Make steps of dual coordinate ascent for the free rows of a block (dual coefficient strictly between its bounds), in
+    several sweeps, until the largest step is at most ``tolerance`` or ``max_steps`` are made. Returns the last largest step, the
+    increase of the dual objective, and the numbers of free rows and of steps.
 
     There is at least one sweep. Returns the largest step of the last sweep, the increase of the dual objective, the number of
     free rows, and the number of steps.
@@ -186,7 +202,8 @@ def sweep_free_rows(
 def measure_objectives(
     w: np.ndarray, b: np.ndarray, block: Block, loss: LinearLoss, expansion: np.ndarray
 ) -> tuple[float, float]:
-    """Return a block's contributions to the primal objective of w and to the dual objective of b.
+    """Return the contributions of a block's rows to the primal objective at the weights ``w`` and to the dual objective at the
+    coefficients ``b`` [rows], without the terms with squared norms.
 
     They exclude 1/2 |w|^2 and -1/2 |expansion|^2. Adds the block's part of sum_i b_i x_i to ``expansion``, float64 [features +
     1].
@@ -227,7 +244,10 @@ class DualSolver:
         self._start_time = self._last_save_time = time.monotonic()
 
     def solve(self, loss: LinearLoss) -> LinearSolution:
-        """Minimise a loss to the tolerance, or until the maximum number of passes, and return the solution."""
+        """Fit the weights for one ``loss`` by dual coordinate ascent, until the relative duality gap is at most the tolerance or
+        the number of passes is reached. Return the solution. The first fit resumes a saved state, later ones start from the
+        previous solution.
+        """
         if not self._is_open:
             self._state = self._files.open() or DualState(np.zeros(self._file.shape[1] + 1), _first_stage(loss, self._file), loss)
             self._is_open = True
@@ -281,7 +301,9 @@ class DualSolver:
         return self._state.visited >= _MAX_STAGES_SHARE * self._options.max_iter * self._file.shape[0]
 
     def _start_next_stage(self) -> None:
-        """Replace the loss by that of the next stage, and scale the coefficients."""
+        """Continue with the next stage, where C is closer to the requested C: replace the current loss, and scale dual
+        coefficients and weights accordingly.
+        """
         state, files = self._state, self._files
         state.loss, factor = _next_stage(state.loss, state.goal, self._file, skip_stages=self._have_stages_timed_out())
         files.b.begin_changes()
@@ -291,7 +313,9 @@ class DualSolver:
         state.gap = math.inf  # unknown for the next stage
 
     def _run_full_pass(self) -> None:
-        """Make a pass over all rows, estimate the duality gap, and write the free rows to a new working set."""
+        """Make one coordinate step for each row of the file, estimate the duality gap, and store the free rows (dual coefficient
+        strictly between its bounds) as the new working set.
+        """
         state = self._state
         cost = self._make_pass(self._file, collect=True)
         half_norm = 0.5 * float(state.w @ state.w)
@@ -301,7 +325,9 @@ class DualSolver:
         self._record_pass("all", self._file.shape[0], primal, state.dual - half_norm)
 
     def _run_working_set_pass(self) -> None:
-        """Make a pass over the working set, and rewrite it if many of its rows are no longer free."""
+        """Make coordinate steps for the rows of the working set (the rows that were free after the last full pass). If many are
+        no longer free, write a smaller working set.
+        """
         state, file, n_before = self._state, cast(BlockFile, self._files.working_set), self._state.visited
         self._make_pass(file, collect=state.free < _REWRITE_BELOW_SHARE * file.shape[0] and len(file) > 1)
         steps = state.visited - n_before
@@ -309,7 +335,8 @@ class DualSolver:
         self._record_pass("working set", steps, math.nan, state.dual - 0.5 * float(state.w @ state.w))
 
     def _make_pass(self, file: BlockFile, *, collect: bool) -> float:
-        """Make steps for all rows, or for the free rows of the working set, block by block in random order.
+        """Make coordinate steps for the rows of ``file``, which contains all rows or the working set (free rows only), block by
+        block in random order. Return the cost of all rows; 0 for the working set.
 
         Returns the cost of all rows, each before its step (0 for a working set). With ``collect``, the rows that are free
         afterwards become the working set.
@@ -348,7 +375,8 @@ class DualSolver:
         return total
 
     def _measure_objectives(self) -> tuple[float, float, np.ndarray]:
-        """Return the primal objective of w, the dual objective of the coefficients, and their expansion, sum_i b_i x_i.
+        """Read all rows, and return the primal objective of the weights, the dual objective of the dual coefficients, and the
+        weights recomputed from these coefficients, float64 [features + 1].
 
         The expansion differs from w by rounding errors. The gap between the two objectives is exact nevertheless.
         """
@@ -370,25 +398,29 @@ class DualSolver:
         state.history.append(Pass(kind, rows, state.free, state.loss.C_positive, primal, dual, seconds))
 
     def _save_state(self, *, force: bool = False) -> None:
-        """Save the state if the fit is resumable and the last save is a second old, or if forced."""
+        """Save the state of this fit to its folder if it is resumable and the last save was at least a second ago. With
+        ``force``, save it in any case if it is resumable.
+        """
         now, state = time.monotonic(), self._state
         if self._files.resumable and (force or now - self._last_save_time >= _SAVE_INTERVAL_SECONDS):
             self._last_save_time, state.seconds = now, now - self._start_time
             self._files.save(state)
 
     def close(self) -> None:
-        """Close the files. The saved state stays, and unsaved files are removed."""
+        """Close the files of this solver. The saved state remains for a later fit, and other files are removed."""
         self._files.close()
 
 
 def _differ_in_scale(loss: LinearLoss, goal: LinearLoss) -> bool:
-    """Return whether two losses are equal except for a common factor of both C."""
+    """Return whether two losses differ at most in a common factor of their C for the positive and the negative class."""
     same_ratio = np.isclose(goal.C_negative / goal.C_positive, loss.C_negative / loss.C_positive, rtol=1e-12, atol=0.0)
     return bool(same_ratio and loss._replace(C_positive=goal.C_positive, C_negative=goal.C_negative) == goal)
 
 
 def _first_stage(goal: LinearLoss, file: BlockFile) -> LinearLoss:
-    """Return the loss of the first stage, with a C that a coefficient reaches in a step or two."""
+    """Return the loss of the first stage of a fit: ``goal``, the requested loss, with a smaller C that coefficients reach in one
+    or two steps. Small or squared losses need no stages, and are returned unchanged.
+    """
     square = file.mean_square + goal.constant * goal.constant
     step = (file.mean_label if goal.regression else 1.0) / square if square > 0.0 else math.inf
     ratio = step / (max(goal.C_positive, goal.C_negative) * file.weights[2])
@@ -398,7 +430,8 @@ def _first_stage(goal: LinearLoss, file: BlockFile) -> LinearLoss:
 
 
 def _next_stage(loss: LinearLoss, goal: LinearLoss, file: BlockFile, *, skip_stages: bool) -> tuple[LinearLoss, float]:
-    """Return the loss of the next stage, and the factor for all coefficients.
+    """Return the loss of the stage after ``loss``, with a C that is up to four times as large, and the factor for all dual
+    coefficients and weights. The last stage has the requested loss ``goal``; ``skip_stages`` goes to it directly.
 
     Coefficients grow with C, so that their position relative to their bounds stays the same. If stages took too long, the goal is
     next, and coefficients are unchanged: multiplied by a large factor, a w far from the optimum would be worse than 0. The factor

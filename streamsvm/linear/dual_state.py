@@ -42,17 +42,23 @@ class Coefficients:
 
     @property
     def values(self) -> np.ndarray:
-        """The coefficients; call `begin_changes` before you modify them."""
+        """The dual coefficients of all rows, float64 [n], as a view of a file in memory. Call `begin_changes` before you modify
+        them.
+        """
         return np.frombuffer(self._maps[self._current])
 
     def begin_changes(self) -> None:
-        """Switch to the other copy if the current one is saved, so that changes leave the saved values intact."""
+        """Prepare the coefficients for changes: if the current copy was saved, continue with the other one of the two copies, so
+        that the saved values remain intact.
+        """
         if self._current == self._saved:
             saved_values, self._current = self.values, 1 - self._current
             self.values[:] = saved_values
 
     def save(self) -> list[int]:
-        """Flush the values to disk, so that they survive a kill; return the number of their copy and its CRC-32."""
+        """Write the coefficients to disk, so that they survive a kill of the process. Return the number of the copy (0 or 1) that
+        contains them, and its CRC-32 checksum.
+        """
         self._maps[self._current].flush()
         self._saved = self._current
         return self._compute_checksum()
@@ -83,7 +89,9 @@ class DualState:
 
     @classmethod
     def from_saved(cls, saved: dict[str, Any], w: np.ndarray) -> Self:
-        """Restore a saved state; raise KeyError, TypeError, ValueError or OverflowError if it is corrupt."""
+        """Return a solver state from the dictionary ``saved`` of a state file and the weights ``w``. Raise KeyError, TypeError,
+        ValueError or OverflowError if it is corrupt.
+        """
         numbers = {item.name: type(item.default)(saved[item.name]) for item in fields(cls) if item.default is not MISSING}
         history = [Pass(*values) for values in saved["history"]]
         return cls(w, read_loss(saved["loss"]), read_loss(saved["goal"]), history, **numbers)
@@ -105,7 +113,9 @@ class DualFiles:
         self._saved_working_set: BlockFile | None = None
 
     def open(self) -> DualState | None:
-        """Open the saved files and return the state; without a usable one, create coefficients of 0 and return None."""
+        """Open the files of an earlier fit of the same problem, and return its saved solver state. If they are missing or
+        unusable, start with dual coefficients of 0 and return None. Remains of killed processes are removed.
+        """
         size = self._file.shape[1] + 1
         saved = load_state(self._folder / "state", self._problem, size) if self.resumable else None
         state = None if saved is None else self._restore_state(*saved)
@@ -117,7 +127,9 @@ class DualFiles:
         return state
 
     def _restore_state(self, saved: dict[str, Any], w: np.ndarray) -> DualState | None:
-        """Restore state, coefficients and working set; return None if a part is missing, corrupt or of another problem."""
+        """Return the solver state from a state file, and open the coefficients and the working set that belong to it. Return None
+        if one of them is missing, corrupt or belongs to another problem.
+        """
         with suppress(OSError, BlockFileError, KeyError, TypeError, ValueError, OverflowError):
             state = DualState.from_saved(saved, w)
             self.b = Coefficients(self._folder / "coefficients", self._file.shape[0], saved["coefficients"])
@@ -133,7 +145,9 @@ class DualFiles:
         return None
 
     def save(self, state: DualState) -> None:
-        """Save the state, the coefficients and the working set. The previous save stays valid until this one is complete."""
+        """Save the solver state, the dual coefficients and a reference to the working set. If the process is killed meanwhile,
+        the previous save remains valid.
+        """
         signature = None if self.working_set is None else self.working_set.signature
         values = vars(state) | {"problem": self._problem, "coefficients": self.b.save(), "working_set": signature}
         save_state(self._folder / "state", values, values.pop("w"))
@@ -143,7 +157,9 @@ class DualFiles:
 
     @contextmanager
     def new_working_set(self, state: DualState, block_bytes: int) -> Iterator[BlockWriter]:
-        """Open a writer for the rows of the next working set, which replaces the current one at the end of the block."""
+        """Context manager that opens a writer for the free rows, which become the next working set. When it ends, the new file
+        replaces the current working set.
+        """
         path, layout = self._find_working_set_path(state), {"dense": self._file.dense, "weighted": self._file.weighted}
         with BlockWriter(path, **layout, with_row_numbers=True, block_bytes=block_bytes, durable=self.resumable) as writer:
             yield writer
@@ -151,13 +167,15 @@ class DualFiles:
         self.working_set = BlockFile(path)
 
     def drop_working_set(self) -> None:
-        """Remove the working set. Its file stays if a new process would resume from it."""
+        """Stop using the working set, and remove its file, unless the saved state still refers to it."""
         old, self.working_set = self.working_set, None
         if old is not None and old is not self._saved_working_set:
             _remove_file(old)
 
     def find_coefficients(self, block: Block) -> slice | np.ndarray:
-        """Return the indices in ``b`` of the coefficients of a block's rows; raise BlockFileError if they are out of range."""
+        """Return the positions, in the array of all dual coefficients, of the coefficients of a block's rows: a slice for the
+        file of all rows, an array for the working set. Raise a BlockFileError if one is out of range.
+        """
         if not len(block.row_numbers):
             return slice(block.first_row, block.first_row + len(block.labels))
         if block.row_numbers.max() >= self._file.shape[0]:
@@ -168,7 +186,7 @@ class DualFiles:
         return self._folder / f"working-set-{state.working_sets}"
 
     def close(self) -> None:
-        """Close the files, and remove an unsaved working set."""
+        """Close the files of the fit, and remove the working set unless the saved state refers to it."""
         self.drop_working_set()
         if self._saved_working_set is not None:
             self._saved_working_set.close()
@@ -180,7 +198,9 @@ def _remove_file(file: BlockFile) -> None:
 
 
 def select_numbered_rows(block: Block, rows: np.ndarray) -> Block:
-    """Copy the rows with some indices, int64, of a block to a block with their row numbers in the file of all rows."""
+    """Return a new block with copies of the rows of ``block`` at the positions ``rows`` int64, and with the numbers that these
+    rows have in the file of all rows.
+    """
     selected = select_rows(block, rows)
     if len(selected.row_numbers):
         return selected

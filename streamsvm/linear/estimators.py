@@ -20,7 +20,9 @@ _MAX_EXACT_INTEGER = 2.0**53  # float64 represents all integers up to it exactly
 
 
 def _check_bounds(C: float, name: str, file: BlockFile) -> None:
-    """Raise ValueError if C times a row's weight is so small or large that sums of squared coefficients could overflow."""
+    """Raise a ValueError that names the parameter ``name`` if its value ``C``, multiplied by the smallest or largest row weight
+    of the file, is so small or large that the solver's sums could overflow.
+    """
     for weight in file.weights[:2]:
         if not _MIN_C <= C * weight <= _MAX_C:
             factor = f" times the weight of a row, {weight:g}," if file.weighted else ""

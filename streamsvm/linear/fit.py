@@ -128,7 +128,7 @@ class OutOfCoreLinear(PathEstimator):
     def fit_file(
         self, path: str | Path, *, target: str | None = None, weight: str | Path | None = None, zero_based: bool = False
     ) -> Self:
-        """Fit the model to a file. If the fit fails, the model is unchanged.
+        """Fit the model to the rows of a file, which may be larger than memory. If the fit fails, the model is unchanged.
 
         Parameters
         ----------
@@ -158,7 +158,8 @@ class OutOfCoreLinear(PathEstimator):
         weight: str | Path | None = None,
         zero_based: bool = False,
     ) -> list[Self]:
-        """Fit one model for each of several values of C to a file.
+        """Fit one model for each value of C in ``Cs`` to the rows of a file, and return the fitted models in this order. Each fit
+        starts from the previous solution.
 
         ``Cs`` is as in `fit_path`, and the other parameters are as in `fit_file`.
         """
@@ -168,7 +169,8 @@ class OutOfCoreLinear(PathEstimator):
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
     ) -> OnlineLinearSVC | OnlineLinearSVR:
-        """Return a river learner that makes the same decisions and continues learning on a stream.
+        """Return a river learner with the weights and intercept of this fitted model, which makes the same decisions and
+        continues learning on a stream.
 
         See `streamsvm.linear.to_online`.
         """
@@ -196,7 +198,9 @@ class OutOfCoreLinear(PathEstimator):
         return self._finish_models(models, solutions)
 
     def _write_arrays(self, path: Path, X: Any, labels: np.ndarray, weights: np.ndarray | None) -> None:
-        """Write the rows of an array or CSR matrix to a block file, in chunks of about a block."""
+        """Write rows X, an array or CSR matrix, with their labels and weights (None means weight 1) to a new block file, chunk by
+        chunk, for the solver, which reads its rows from block files.
+        """
         block_bytes = plan_memory(self.memory_limit).block_bytes
         density = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
         n_values = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
@@ -238,7 +242,9 @@ class OutOfCoreLinear(PathEstimator):
             return self._solve_models(file, folder, models)
 
     def _fit_text(self, path: Path, folder: Path, models: list[Self], options: SourceOptions) -> list[LinearSolution]:
-        """Fit to a table or LIBSVM text, after converting it to a block file unless the folder has one that is up to date."""
+        """Fit the models to the rows of a table or LIBSVM text. It is converted to a block file in ``folder`` first, unless an
+        earlier fit with the same source and options left one there.
+        """
         rows = folder / "rows"
         if self._is_up_to_date(rows, fingerprint_source(path, options)):
             with suppress(BlockFileError):  # if it is corrupt, it is written again
@@ -248,7 +254,9 @@ class OutOfCoreLinear(PathEstimator):
         return self._fit_blocks(rows, folder, models)
 
     def _is_up_to_date(self, rows: Path, fingerprint: dict[str, Any]) -> bool:
-        """Return whether the previous fit's block file has the same source, is valid, and has blocks within the memory limit."""
+        """Return whether the block file ``rows`` of an earlier fit can be reused: it was made from the source with this
+        ``fingerprint``, is valid, and its blocks fit into the memory limit.
+        """
         if is_block_file(rows):
             with suppress(ValueError), BlockFile(rows) as file:
                 if file.meta.get("source") == fingerprint:
@@ -329,15 +337,21 @@ class OutOfCoreLinear(PathEstimator):
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
     def _encode_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
-        """Encode the labels or targets of rows with some weights as float64 [n], and set the fitted attributes about labels."""
+        """Convert the labels or targets y of all rows to numbers, float64 [n], as the block file stores them, and set the fitted
+        attributes about labels. Rows of weight 0 do not count.
+        """
         raise NotImplementedError
 
     def _load_labels(self, file: BlockFile) -> None:
-        """Check the labels of a block file, and set the fitted attributes about labels."""
+        """Check the labels or targets that a block file contains, and set the fitted attributes about labels, such as
+        ``classes_``. Raise a ValueError if they are invalid.
+        """
         raise NotImplementedError
 
     def _make_loss(self, C: float, file: BlockFile) -> LinearLoss:
-        """Return the loss of a fit to a file; raise ValueError if C times a row's weight is out of range."""
+        """Return the loss function for the parameter ``C`` and the rows of a block file. Raise a ValueError if C times a row's
+        weight is too small or too large.
+        """
         raise NotImplementedError
 
     def _compute_decisions(self, X: Any) -> np.ndarray:
@@ -364,7 +378,8 @@ _MAX_DEFAULT_C = 0.1  # of an online learner: a few rows should not undo a fit t
 def to_online(
     model: Any, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
 ) -> OnlineLinearSVC | OnlineLinearSVR:
-    """Return an online learner that makes the same decisions as a fitted linear machine, and continues learning.
+    """Return a river learner with the weights and intercept of a fitted linear model, which makes the same decisions and
+    continues learning on a stream.
 
     Parameters
     ----------

@@ -44,7 +44,9 @@ class _Iterate:
 
     @property
     def dual(self) -> float:
-        """The dual objective of the coefficients that the losses imply at w; their expansion is w minus the gradient."""
+        """The dual objective at the weights w of this iterate, for dual coefficients equal to the derivatives of the losses
+        there.
+        """
         expansion = self.w - self.gradient
         return self.conjugate - 0.5 * float(expansion @ expansion)
 
@@ -64,7 +66,9 @@ class NewtonSolver:
             self._w = saved[1]
 
     def solve(self, loss: LinearLoss) -> LinearSolution:
-        """Minimise a loss to the tolerance, or until the maximum number of passes, and return the solution."""
+        """Fit the weights for one squared ``loss`` by Newton's method, until the relative duality gap is at most the tolerance or
+        the number of passes is reached. Return the solution. It starts from the previous solution.
+        """
         options, start_time = self._options, time.monotonic()
         history: list[Pass] = []
 
@@ -91,7 +95,9 @@ class NewtonSolver:
         return LinearSolution(point.w.copy(), point.primal, point.dual, float(len(history)), history)
 
     def _make_pass(self, w: np.ndarray, loss: LinearLoss, number: int) -> _Iterate:
-        """Compute objectives, gradient and Hessian at w in one pass over all rows."""
+        """Read all rows once, and return an iterate with the primal and dual objective, gradient and Hessian at the weights ``w``
+        float64 [features + 1]. ``number`` counts passes, for the progress display.
+        """
         point = _Iterate(w)
         for i in iterate_with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
             if i + 1 < len(self._file):
@@ -108,11 +114,12 @@ class NewtonSolver:
         return point
 
     def close(self) -> None:
-        """Do nothing: no file stays open between solutions."""
+        """Do nothing: this solver has no open files between fits."""
 
 
 def _solve_newton_system(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return the solution of hessian @ x = gradient, by a Cholesky factor of the Hessian scaled to a diagonal of 1.
+    """Return the solution x of the linear equations ``hessian @ x = gradient``, by a Cholesky factorisation of the Hessian, which
+    is scaled to a diagonal of 1.
 
     Scaling helps if features differ much in size. If rounding made the matrix indefinite, its diagonal is increased: minus the
     solution is still a direction of descent.
@@ -132,7 +139,7 @@ def _solve_newton_system(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarra
 
 
 def _split_rows(block: Block) -> Iterator[Block]:
-    """Yield the rows of a dense block in chunks, as blocks."""
+    """Split a block of dense rows into up to about 16 smaller blocks of consecutive rows, and yield these."""
     n = len(block.labels)
     size, features = max(n // _CHUNKS_PER_DENSE_BLOCK, 1), len(block.values) // n
     for start in range(0, n, size):
@@ -144,7 +151,8 @@ def _split_rows(block: Block) -> Iterator[Block]:
 def _add_dense(
     w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
 ) -> tuple[float, float, int]:
-    """Add dense rows to the gradient and the Hessian.
+    """Add the contributions of a block of dense rows, at the weights ``w``, to the ``gradient`` [features + 1] and the
+    ``hessian`` [features + 1, features + 1], in place. Return their cost, dual objective and number of rows with a positive loss.
 
     Returns their cost, their part of the dual objective without -1/2 |expansion|^2, and the number of rows with a positive loss.
     """
@@ -162,7 +170,9 @@ def _add_dense(
 
 @compiled
 def _set_coefficients(f: np.ndarray, block: Block, loss: LinearLoss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
-    """Compute the coefficients b and the C of rows with decision values f; return the same values as `_add_dense`."""
+    """Write the dual coefficients of n rows with the decision values ``f`` into ``b`` [n], and their loss factors into ``C`` [n].
+    Return their cost, their part of the dual objective, and the number of rows with a positive loss.
+    """
     cost, conjugate, active = 0.0, 0.0, 0
     for i in range(len(f)):
         t = encode_target(block.labels[i], loss)
@@ -181,7 +191,9 @@ def _set_coefficients(f: np.ndarray, block: Block, loss: LinearLoss, b: np.ndarr
 def _add_sparse(
     w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
 ) -> tuple[float, float, int]:
-    """Add sparse rows like `_add_dense`, but only to the upper triangle of the Hessian."""
+    """Add the contributions of a block of sparse rows, at the weights ``w``, to the ``gradient`` and to the upper triangle of the
+    ``hessian``, in place. Return their cost, dual objective and number of rows with a positive loss.
+    """
     starts, indices, values = block.starts, block.indices, block.values
     n = len(block.labels)
     f, b, C = np.empty(n), np.empty(n), np.empty(n)

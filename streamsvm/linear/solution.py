@@ -17,7 +17,9 @@ from streamsvm.linear.block_writer import add_path_to_errors
 
 
 def save_state(path: Path, values: dict[str, Any], w: np.ndarray) -> None:
-    """Atomically replace a state file by JSON values and w float64 [n]."""
+    """Save the state of a fit to the file ``path``: ``values`` as JSON and the weights ``w`` float64 [n]. The file is replaced
+    atomically, so a crash leaves the old or the new one.
+    """
     data = pack_container({"w": w}, {"facts": json.dumps(values)})
     partial = path.with_name(f"{path.name}.partial")
     with add_path_to_errors("the state of a fit was saved", partial):
@@ -29,7 +31,9 @@ def save_state(path: Path, values: dict[str, Any], w: np.ndarray) -> None:
 
 
 def load_state(path: Path, problem: dict[str, Any], size: int) -> tuple[dict[str, Any], np.ndarray] | None:
-    """Read the values and w float64 [size] of a state file; None if it is missing, corrupt, or of another problem."""
+    """Load the state of a fit from a file: the saved values and the weights float64 [size]. Return None if the file is missing,
+    corrupt, or was saved for another ``problem``.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -59,7 +63,9 @@ class LinearLoss(NamedTuple):
 
 
 def read_loss(values: list[Any]) -> LinearLoss:
-    """Restore a saved loss from an untrusted list; raise ValueError or TypeError if it is corrupt."""
+    """Return the loss function from a list of its parameters in a state file. Raise a ValueError or TypeError if the list is
+    corrupt.
+    """
     regression, squared, *numbers = values
     epsilon, constant, positive, C_positive, C_negative = map(float, numbers)
     return LinearLoss(bool(regression), bool(squared), epsilon, constant, positive, C_positive, C_negative)
@@ -67,19 +73,23 @@ def read_loss(values: list[Any]) -> LinearLoss:
 
 @compiled(inline=True)
 def encode_target(label: float, loss: LinearLoss) -> float:
-    """Return the target of a label: +1 or -1 in classification, the label itself in regression."""
+    """Return the number that the solver uses for a label: +1 for the positive class and -1 for the other one; in regression, the
+    label itself.
+    """
     return label if loss.regression else 1.0 if label == loss.positive else -1.0
 
 
 @compiled(inline=True)
 def get_weight(block: Block, i: int) -> float:
-    """Return the weight of row i; 1 if the block has no weights."""
+    """Return the weight of row ``i`` of a block, which is 1 if its rows have no weights."""
     return block.weights[i] if len(block.weights) else 1.0
 
 
 @compiled(inline=True)
 def compute_bounds(target: float, weight: float, loss: LinearLoss) -> tuple[float, float, float]:
-    """Return the lower and the upper bound of a row's coefficient, and its curvature d in the dual objective."""
+    """Return the lower and the upper bound of a row's dual coefficient, and the curvature that a squared loss adds to the dual
+    objective (0 otherwise). ``target`` and ``weight`` are those of the row.
+    """
     C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
     bound, d = (np.inf, 0.5 / C) if loss.squared else (C, 0.0)
     if loss.regression:
@@ -89,7 +99,9 @@ def compute_bounds(target: float, weight: float, loss: LinearLoss) -> tuple[floa
 
 @compiled(inline=True)
 def compute_cost(target: float, weight: float, f: float, loss: LinearLoss) -> float:
-    """Return C times the loss of a row with the decision value f."""
+    """Return a row's contribution to the primal objective: its ``weight`` times C times its loss, for its target and the decision
+    value ``f``.
+    """
     C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
     error = max(abs(target - f) - loss.epsilon, 0.0) if loss.regression else max(1.0 - target * f, 0.0)
     return C * error * error if loss.squared else C * error
@@ -97,7 +109,7 @@ def compute_cost(target: float, weight: float, f: float, loss: LinearLoss) -> fl
 
 @compiled(inline=True)
 def is_free(b: float, lower: float, upper: float, loss: LinearLoss) -> bool:
-    """Return whether a coefficient is strictly between its bounds.
+    """Return whether the dual coefficient ``b`` of a row is free, that is, strictly between its bounds ``lower`` and ``upper``.
 
     In regression, 0 is a bound, too, because b is the difference of two non-negative variables.
     """
@@ -145,13 +157,17 @@ class LinearSolution(NamedTuple):
 
 
 def save_solution(folder: Path, file: BlockFile, loss: LinearLoss, options: LinearOptions, solution: LinearSolution) -> None:
-    """Save a solution, for the next fit of the same problem."""
+    """Save a solution in ``folder``, so that a later fit with the same rows, loss and options can load it in place of solving the
+    problem again.
+    """
     values = {"problem": _describe_problem(file, loss, options), **solution._asdict()}
     save_state(_make_solution_path(folder, file, loss, options), values, values.pop("w"))
 
 
 def load_solution(folder: Path, file: BlockFile, loss: LinearLoss, options: LinearOptions) -> LinearSolution | None:
-    """Load the saved solution of the same problem; None if it is missing or corrupt."""
+    """Load the solution that an earlier fit with the same rows, loss and options saved in ``folder``. Return None if it is
+    missing or corrupt.
+    """
     problem = _describe_problem(file, loss, options)
     saved = load_state(_make_solution_path(folder, file, loss, options), problem, file.shape[1] + 1)
     if saved is None:
@@ -165,7 +181,7 @@ def load_solution(folder: Path, file: BlockFile, loss: LinearLoss, options: Line
 
 
 def remove_stale_solutions(folder: Path, file: BlockFile) -> None:
-    """Remove saved solutions of problems with other rows."""
+    """Remove the solutions in ``folder`` that were saved for other rows than those of ``file``."""
     for path in folder.glob("solution-*"):
         if not path.name.startswith(_make_path_prefix(file)):
             path.unlink()
