@@ -58,7 +58,9 @@ class InferredColumn(NamedTuple):
 
     @property
     def proposed_kind(self) -> str:
-        """The kind of the column with the required options; ``number`` if these do not name it."""
+        """The kind that this column has with its required options: ``number``, ``category``, ``date`` or ``drop``; ``number`` if
+        the options do not set a kind.
+        """
         kind: str = self.required_options.get("columns", {}).get(self.name, NUMBER)
         return kind.partition("=")[0]
 
@@ -70,11 +72,10 @@ def infer_column(
     rows_may_fail: bool = False,
     date_formats: list[str | None] | None = None,
 ) -> InferredColumn:
-    """Infer the kind of a column from its non-null values.
-
-    ``reads_text`` says whether numbers in text are parsed anyway. If ``rows_may_fail``, a rare text among at least ten times as
-    many numbers only costs its row, and needs no option. ``date_formats`` are the possible date formats, if they were already
-    inferred from more rows.
+    """Infer the kind of a table column (number, text, date, nested) and the options that it needs, from a sample of its non-null
+    values. ``reads_text`` says whether numbers in text are parsed anyway. If ``rows_may_fail``, a rare text among at least ten
+    times as many numbers only costs its row, and needs no option. ``date_formats`` are the possible date formats, if they were
+    already inferred from more rows.
 
     >>> age = infer_column("age", [31.0, "?", 40.0, 29.0])
     >>> age.kind, age.values, age.note, age.required_options
@@ -146,17 +147,21 @@ def infer_column(
 
 
 def make_kind_option(name: str, kind: str) -> dict[str, Any]:
-    """Return the options that set the kind of a column."""
+    """Return the option that sets the kind of the column ``name``: ``{"columns": {name: kind}}``."""
     return {"columns": {name: kind}}
 
 
 def format_date_kind(date_format: str | None) -> str:
-    """Return the kind of a column of dates in a format, such as ``date=%d.%m.%Y``; ``date`` for None, which is ISO 8601."""
+    """Return the text that declares a column as dates in a strptime format, such as ``date=%d.%m.%Y``; only ``date`` if
+    ``date_format`` is None, which means ISO 8601.
+    """
     return DATE if date_format is None else f"{DATE}={date_format}"
 
 
 def _describe_time_zones(texts: Sequence[str], date_format: str | None) -> str:
-    """Return a remark if only some dates have a time zone, or if a zone name is ignored; empty otherwise."""
+    """Return a remark for the user on the time zones in a column of dates: that only some dates have one, or that a zone name
+    after the date is ignored. Empty if the time zones are as usual.
+    """
     if date_format is None:
         have_zones = {parse_datetime(text).tzinfo is not None for text in texts}
         return ", in some rows without a time zone, which is UTC then" if len(have_zones) > 1 else ""
@@ -165,7 +170,8 @@ def _describe_time_zones(texts: Sequence[str], date_format: str | None) -> str:
 
 
 def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
-    """Split the values that are not numbers into missing-value markers, with their numbers of rows, and all others.
+    """Find texts such as ``NA`` that mark missing values in a numeric or date column. Returns the number of rows of each marker,
+    and a list of the other values that are not numbers.
 
     A marker is a usual one such as ``NA``, or one of at most three texts that are neither numbers nor dates, and are in fewer
     rows than the values that can be read.
@@ -191,24 +197,30 @@ def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[A
 
 
 def _fits_into_flag(text: str) -> bool:
-    """Return whether a text is short and printable, so that a proposed command-line flag can contain it."""
+    """Return whether a text is printable and has at most 40 characters, so that a proposed command-line flag can contain it."""
     return text.isprintable() and len(text) <= _MAX_MARKER_LENGTH
 
 
 def _parse_formatted(decimal_mark: str, text: str) -> float | None:
-    """Parse a number that is formatted for people, with a decimal mark; None if the text is not a number."""
+    """Parse a number that is written for people, such as ``"$1,234.50"``. ``decimal_mark`` is a point or a comma. Returns None if
+    the text is not a number.
+    """
     value: float | None = _call_or_none(parse_number, _call_or_none(_PARSERS[decimal_mark].normalize_number, text))
     return value
 
 
 def _resemble_numbers(values: Sequence[Any]) -> bool:
-    """Return whether all texts consist mostly of digits, and one has a point or a comma among them."""
+    """Return whether each of these texts consists at least half of digits, and one has a point or a comma between digits:
+    probably numbers in a notation that cannot be parsed.
+    """
     texts = [str(value) for value in values]
     return all(2 * sum(map(str.isdigit, text)) >= len(text) for text in texts) and any(map(_POINTED.search, texts))
 
 
 def _describe_units(texts: Sequence[str]) -> str:
-    """Return a remark on numbers in text with different currencies, or with a unit that is not parsed; empty otherwise."""
+    """Return a remark for the user if the texts are amounts in several currencies, or numbers followed by a common unit (``"5
+    kg"``), which is not parsed. Empty otherwise.
+    """
     if any(all(_parse_formatted(mark, text) is not None for text in texts) for mark in _PARSERS):
         currencies = find_currencies(texts)
         return f"numbers in several units: {shorten(', '.join(currencies), _MAX_VALUE_LENGTH)}" if len(currencies) > 1 else ""
@@ -217,7 +229,7 @@ def _describe_units(texts: Sequence[str]) -> str:
 
 
 def _format_counts(markers: Mapping[str, int]) -> str:
-    """Format missing-value markers with their numbers of rows."""
+    """Format missing-value markers (``markers``: number of rows by text) for the user, such as ``'NA' in 3 rows``."""
     return ", ".join(f"{shorten(text, _MAX_VALUE_LENGTH)!r} in {_format_row_count(count)}" for text, count in markers.items())
 
 
@@ -226,12 +238,16 @@ def _format_row_count(count: int) -> str:
 
 
 def _format_beside(markers: Mapping[str, int]) -> str:
-    """Format missing-value markers as the end of a note; empty if there are not any."""
+    """Format missing-value markers (``markers``: number of rows by text) as the end of a note, such as ``, beside 'NA' in 3
+    rows``; empty without markers.
+    """
     return f", beside {_format_counts(markers)}" if markers else ""
 
 
 def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
-    """Return the decimal marks with which all texts are formatted numbers; only the first one if both give the same values.
+    """Return the decimal marks (point, comma) with which all ``texts`` of a column are numbers as people write them. Both are
+    returned if the texts fit both and have different values, only the point if the values are equal, and an empty list if all are
+    plain numbers or one text is not a number.
 
     ``numbers`` are the plain numbers of the same column, which must be possible with that mark, too.
     """
@@ -247,7 +263,8 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
 
 
 def may_group_thousands(texts: Iterable[str]) -> bool:
-    """Return whether points may be thousands separators: three digits follow each, and numbers without one are below 1000.
+    """Return whether the points in the texts of a column may be thousands separators instead of decimal points: three digits
+    follow each point, and numbers without a point are below 1000.
 
     >>> may_group_thousands(["12.345", "567"]), may_group_thousands(["12.345", "0.567", "8"])
     (True, False)
@@ -260,12 +277,14 @@ def may_group_thousands(texts: Iterable[str]) -> bool:
 
 
 def _may_be_thousands(value: float) -> bool:
-    """Return whether a number that was read with a decimal point may have a thousands separator instead."""
+    """Return whether a number that was parsed with a decimal point may have had a thousands separator there (1.234: 1234)."""
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
 def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
-    """Interpret a numeric column as an id, code, date or constant: return a note, suggested options, and alternative options."""
+    """Guess whether a numeric column has an id, codes, dates or a constant. Returns a note for the user, the suggested options
+    (such as to drop an id), and options for the other interpretation, or None.
+    """
     are_whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     n_distinct = len(set(numbers))
     as_id = "looks like an id", make_kind_option(name, DROP), None
@@ -288,7 +307,8 @@ def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mappin
 
 
 def _find_epoch_unit(numbers: Sequence[float]) -> str | None:
-    """Return the unit (ms, us, ns) of whole numbers that are times since 1970, "" for dates such as 20240131; otherwise None.
+    """Return the unit of integers that are times since 1970: ``"ms"``, ``"us"`` or ``"ns"``; ``""`` if they are dates such as
+    20240131; None if they are neither.
 
     Times in seconds are not recognised: they are indistinguishable from other whole numbers.
     """
@@ -302,7 +322,9 @@ def _find_epoch_unit(numbers: Sequence[float]) -> str | None:
 
 
 def find_invalid_dates(name: str, values: Sequence[Any], date_format: str | None) -> tuple[str, dict[str, Any]]:
-    """Return a note on values that do not fit a date format, and the options that would read them; empty if all values fit."""
+    """Find the values of a declared date column that do not fit its ``date_format`` (None: ISO 8601). Returns a note for the user
+    and the options that would read these values; an empty note and no options if all values fit.
+    """
     invalid = [value for value in values if isinstance(value, str) and value.strip() and not is_date(value.strip(), date_format)]
     if date_format is None or date_format in UNITS:
         invalid = [value for value in invalid if not is_number(value)]
@@ -320,19 +342,21 @@ def find_invalid_dates(name: str, values: Sequence[Any], date_format: str | None
 
 
 def infer_date_formats(values: Sequence[Any]) -> list[str | None]:
-    """Return the date formats that fit all values, most likely first, as `find_date_formats`; empty if they are not dates."""
+    """Return the strptime formats (None: ISO 8601) that fit all of these values, the most likely one first; an empty list if they
+    are not dates.
+    """
     if all(isinstance(value, date) for value in values):
         return [None]
     return find_date_formats(values) if all(isinstance(value, str) for value in values) else []
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number, or a text with one."""
+    """Return whether a value can be converted to float, or is a text that can be parsed as a number."""
     return _call_or_none(parse_number if isinstance(value, str) else float, value) is not None
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether a value is a number that a float can represent."""
+    """Return whether a value is a number that a float can represent, without NaN and infinity."""
     try:
         return isinstance(value, int | float) and math.isfinite(value)
     except OverflowError:
@@ -340,7 +364,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _call_or_none(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return ``function(value)``, or None if it raises for this value."""
+    """Return ``function(value)``, or None if it raises an error for this value."""
     try:
         return function(value)
     except (TypeError, ValueError, OverflowError):
@@ -348,7 +372,7 @@ def _call_or_none(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _format_range(numbers: Sequence[float]) -> str:
-    """Format the smallest and the largest number."""
+    """Format the smallest and the largest number for the user, such as ``29 to 40``."""
     if not numbers:
         return "none"
     low, high = _format_number(min(numbers)), _format_number(max(numbers))
@@ -363,7 +387,7 @@ def _format_number(number: float) -> str:
 
 
 def format_most_common(values: Sequence[Any], limit: int = 3) -> str:
-    """Return up to ``limit`` of the most frequent values, shortened and separated by commas, for the user."""
+    """Format up to ``limit`` of the most frequent values for the user, most frequent first, shortened and separated by commas."""
     counts = Counter(str(value) for value in values)
     texts = [shorten(text, _MAX_VALUE_LENGTH) for text, _ in counts.most_common(limit)]
     return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > limit else "")
@@ -375,7 +399,8 @@ _UNIT_AFTER = re.compile(r"[-+\u2212]?[\d.,'\u2019\u00a0\u2009\u202f ]*\d\s?((?:
 
 
 def find_currencies(texts: Iterable[str]) -> list[str]:
-    """Return the currency codes and percent signs in texts that are formatted numbers, in order of appearance.
+    """Return the currency codes (``$`` as ``USD``) and percent signs in texts with amounts such as ``"$5"`` or ``"CHF 5"``, each
+    once, in order of appearance.
 
     >>> find_currencies(["$5", "5.50", "(7 USD)", "1e3"]), find_currencies(["EUR 5", "CHF5", "3%"])
     (['USD'], ['EUR', 'CHF', '%'])
@@ -385,7 +410,8 @@ def find_currencies(texts: Iterable[str]) -> list[str]:
 
 
 def find_common_unit(texts: Iterable[str]) -> str | None:
-    """Return the unit that follows the number in every text; None if a text is not a number with a unit, or units differ.
+    """Return the unit that follows the number in every text, such as ``kg`` for ``"5 kg"``; None if a text is not a number with a
+    unit, or if the units differ.
 
     >>> find_common_unit(["71.2 kg", "80kg"]), find_common_unit(["5,3 km/h", "1.200 km/h"])
     ('kg', 'km/h')
@@ -420,7 +446,8 @@ _MAX_GAP_RATIO = 0.45  # median gap between sorted numbers over the mean gap
 
 
 def are_codes(name: str, numbers: Sequence[float]) -> bool:
-    """Return whether whole numbers are codes of categories, judged by their column's name or by their values.
+    """Return whether the integers of a column are codes of categories rather than quantities (zip codes, store numbers), judged
+    by the column's ``name`` and by the values.
 
     Values are codes if they are large, equal pairs of rows are far more frequent than near pairs, the last digits are not those
     of prices, and many numbers lie close together, as consecutively assigned ones do. Repetitions in adjacent rows do not count,
@@ -450,7 +477,9 @@ def are_codes(name: str, numbers: Sequence[float]) -> bool:
 
 
 def _are_clustered(numbers: Sequence[float]) -> bool:
-    """Return whether most gaps between sorted numbers are small compared with the mean gap."""
+    """Return whether most gaps between the sorted numbers are small compared with the mean gap, as for codes that are numbered in
+    groups.
+    """
     gaps = sorted(b - a for a, b in itertools.pairwise(numbers))
     return gaps[len(gaps) // 2] * len(gaps) <= _MAX_GAP_RATIO * sum(gaps)
 

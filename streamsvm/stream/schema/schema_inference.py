@@ -53,7 +53,7 @@ class ProposedOptions(NamedTuple):
 
     @property
     def problem(self) -> SchemaProblem:
-        """The problem that names these columns, and the options that may solve it."""
+        """The message for the user that lists these columns and asks for a decision, with the options that may solve it."""
         names = [column.name for column in self.columns]
         if unwritable := [name for name in names if not name.isprintable() or name == OTHER_COLUMNS]:
             text = f"column {unwritable[0]!r} needs an answer, and its name cannot be written in one: give it another name"
@@ -69,7 +69,8 @@ def propose_options(
     rows_may_fail: bool = False,
     find_unlearnable: Callable[[Mapping[str, Any]], set[str]] | None = None,
 ) -> ProposedOptions | None:
-    """Propose options for columns that need them, or that are read better with them; None if there are no such columns.
+    """Propose options (kinds, missing-value markers, decimal mark) for the inferred ``columns`` that cannot be learned without
+    them, or that are read better with them. ``table`` has the options set so far. Returns None if no column needs any.
 
     If ``rows_may_fail``, a text in a numeric column only costs its row, and needs no option. ``find_unlearnable`` returns the
     names of the columns that cannot be learned with given options: proposals are changed until all can be. Raises
@@ -114,19 +115,23 @@ def propose_options(
 
 
 def _find_dropped(options: Mapping[str, Any]) -> set[str]:
-    """Return the names of the columns that options drop."""
+    """Return the names of the columns that ``options`` drop, that is, whose kind is set to ``drop`` there."""
     return {name for name, kind in options.get("columns", {}).items() if kind == DROP}
 
 
 def _declare_number(column: InferredColumn) -> InferredColumn:
-    """Return a column that the user declared as numeric; it is ambiguous if its values are not numbers."""
+    """Return a column that the user has declared as numeric, for a proposal. If its values are not numbers, it gets a note that
+    says so, and is marked as ambiguous, so that the user is asked.
+    """
     if column.proposed_kind == NUMBER:
         return column
     return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_ambiguous=True)
 
 
 def _merge_column_options(columns: Sequence[InferredColumn], table: TableOptions) -> dict[str, Any]:
-    """Return the required options of columns, merged with the values that the table already has for the same options."""
+    """Return one dict with the required options of all ``columns``. For options that ``table`` already sets, such as ``missing``,
+    the new values are added to the present ones.
+    """
     required: dict[str, Any] = {}
     for column in columns:
         required = merge_options(required, column.required_options)
@@ -140,7 +145,8 @@ def _merge_column_options(columns: Sequence[InferredColumn], table: TableOptions
 
 
 def find_bad_columns(sample: SourceSample, label: str | None, table: TableOptions, options: Mapping[str, Any]) -> set[str]:
-    """Return the names of the columns with values that cannot be learned when the sample is read with some options.
+    """Read the sample with these ``options``, and return the names of the columns that still have values that are neither numbers
+    nor declared as categories, and can therefore not be learned.
 
     Rows that cannot be read at all are ignored.
     """
@@ -174,13 +180,15 @@ class InferredSchema(NamedTuple):
     """The problem that the user has to solve before the table is learned, or None."""
 
     def make_schema(self, name: str, label: str | None, regression: bool) -> TableSchema:
-        """Return the `TableSchema` that is saved with a model."""
+        """Return the inferred schema as the `TableSchema` that is saved with a model. ``name`` is the source in messages,
+        ``label`` the label column (None if labels are beside the rows), ``regression`` whether labels are numbers to predict.
+        """
         return TableSchema(name, self.n_rows, label, regression, self.columns, self.options)
 
     def format_error(self, name: str, format_options: Callable[[Mapping[str, Any]], str], regression: str) -> str:
-        """Return the problem as an error message that proposes options; empty without a problem.
-
-        ``format_options`` writes options as flags or as arguments, and ``regression`` is the flag or argument of a regression.
+        """Return the problem of this inferred schema as an error message that proposes options to set; empty without a problem.
+        ``name`` is the source, ``format_options`` writes options as command-line flags or Python arguments, and ``regression`` is
+        the flag or argument that requests a regression.
         """
         if self.problem is None:
             return ""
@@ -199,11 +207,11 @@ def infer_schema(
     rows_may_fail: bool = False,
     asks_user: bool = False,
 ) -> InferredSchema:
-    """Infer the kind of each column of a table from a sample, and the options that read it.
+    """Infer the kind of each column of a table from a sample of its rows, and the options that read it, such as the delimiter.
+    ``options`` are those that the user has set, which are kept. Raises StreamError if the source cannot be read.
 
-    ``options`` are those that the user has set. ``non_feature_columns`` are keys, times and weights, which are not learned. If
-    ``rows_may_fail``, a row that cannot be learned is skipped. If ``asks_user``, any inferred option is a problem for the user to
-    decide. Raises StreamError if the source cannot be read.
+    ``non_feature_columns`` are keys, times and weights, which are not learned. If ``rows_may_fail``, a row that cannot be learned
+    is skipped. If ``asks_user``, any inferred option is a problem for the user to decide.
     """
     new_options: dict[str, Any] = {}
     if sample.format == "csv":
@@ -233,7 +241,9 @@ def infer_schema(
 
 
 def read_column_names(sample: SourceSample) -> list[str]:
-    """Return the names of all columns, including the label; empty if they cannot be read."""
+    """Return the names of all columns of a sampled table, including the label; an empty list if the source cannot be read or has
+    no row.
+    """
     options = detect_csv_options(sample.head, None, {}) if sample.format == "csv" else {}
     with contextlib.suppress(StreamError), sample.open_rows(label=None, **options) as source:
         row = next(iter(source), None)
@@ -242,7 +252,8 @@ def read_column_names(sample: SourceSample) -> list[str]:
 
 
 def guess_label_column(names: Sequence[str]) -> str:
-    """Return the column that is probably the label: one with a usual name, or else the last one.
+    """Return the name of the column that is probably the label: one called ``y``, ``label``, ``target``, ``class`` or
+    ``outcome``, or else the last one.
 
     >>> guess_label_column(["a", "Class", "b"]), guess_label_column(["a", "b"])
     ('Class', 'b')
@@ -261,7 +272,8 @@ _FALLBACK_ENCODING = "cp1252"
 
 
 def detect_csv_options(head: bytes, label: str | None, options: Mapping[str, Any]) -> dict[str, str]:
-    r"""Detect ``encoding`` and ``delimiter`` of a CSV file from its first bytes.
+    r"""Detect ``encoding`` and ``delimiter`` of a CSV file from ``head``, its first bytes. ``label`` is a column that the header
+    must contain, or None.
 
     Only those are returned that differ from UTF-8 and a comma, and are not among the user's ``options``.
 
@@ -283,7 +295,9 @@ def detect_csv_options(head: bytes, label: str | None, options: Mapping[str, Any
 
 
 def _detect_encoding(head: bytes) -> str:
-    """Return the encoding of a text from its first bytes: UTF-8, unless many lines or the first one are not UTF-8."""
+    """Detect the encoding of a text from its first bytes: ``utf-8``, or ``cp1252`` if the first line or all of at least three
+    lines with special characters are not UTF-8.
+    """
     lines = [line for line in head.split(b"\n")[:-1] or [head] if not line.isascii()]
     wrong = [line for line in lines if not _can_decode(line, "utf-8")]
     is_first_line = bool(wrong) and head.startswith(wrong[0])
@@ -293,7 +307,7 @@ def _detect_encoding(head: bytes) -> str:
 
 
 def _can_decode(line: bytes, encoding: str) -> bool:
-    """Return whether a line is valid in an encoding."""
+    """Return whether a line of bytes is valid text in an encoding."""
     try:
         line.decode(encoding)
     except UnicodeDecodeError:
@@ -302,7 +316,9 @@ def _can_decode(line: bytes, encoding: str) -> bool:
 
 
 def _detect_delimiter(text: str, label: str | None) -> str:
-    """Return the delimiter that splits the header into the most columns, including the label."""
+    """Return the delimiter (comma, semicolon, tab or pipe) that splits the header of a CSV text into the most columns. It must
+    give most rows as many cells as the header, and a column called ``label`` unless that is None.
+    """
     best, max_columns = ",", 1
     for delimiter in _DELIMITERS:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)

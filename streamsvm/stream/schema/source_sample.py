@@ -43,7 +43,9 @@ class SourceSample(NamedTuple):
 
 
 def sample_files(place: str | list[str], text_format: str | None) -> SourceSample | None:
-    """Return a sample of one file or several; None if it does not exist."""
+    """Return a sample of the first rows of a file, a folder or several files (``place``), for schema inference. ``text_format``
+    is the detected file format. Returns None if the file does not exist, is standard input, or has an unknown format.
+    """
     first = (list_source_files(place) or [str(place)])[0]
     if text_format is None or place == "-" or not Path(first).is_file():
         return None
@@ -59,10 +61,10 @@ def sample_files(place: str | list[str], text_format: str | None) -> SourceSampl
 
 
 def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> SourceSample:
-    """Return a sample of a pipe with CSV or JSON lines.
+    """Return a sample of the first rows of a pipe with CSV or JSON lines, for schema inference; learning still gets all rows. If
+    no row comes for 2 s, ``wait_on`` is called with the name of the source, and returns whether to wait longer.
 
-    If no row comes for a while, ``wait_on`` is called with the name of the source, and returns whether to wait longer. Raises
-    StreamError if the pipe cannot be opened or read.
+    Raises StreamError if the pipe cannot be opened or read.
     """
     stream = ByteStream(path)
     try:
@@ -81,9 +83,11 @@ def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> 
 def sample_topic(
     url: str, wait_on: Callable[[str], bool], position: Position | None = None, **options: Any
 ) -> SourceSample | None:
-    """Return a sample of the stream with a URL, from ``position`` on; None if its rows are numbers without names.
+    """Read up to 200 rows from the stream with a URL (such as a Kafka topic), from ``position`` on, and return them as a sample
+    for schema inference. Returns None if its rows are numbers without column names. If no row comes for 2 s, ``wait_on`` is
+    called with the source's name, and returns whether to wait longer.
 
-    The sample is read by a separate source, opened by `open_source` with ``options``. ``wait_on`` is used as in `sample_pipe`.
+    The sample is read by a separate source, opened by `open_source` with ``options``.
     """
     rows: list[Row] = []
     with open_source(url, label_needed=False, **options) as source:
@@ -105,7 +109,9 @@ def sample_topic(
 
 
 def sample_rows(name: str, n_rows: int, get_row: Callable[[int], Row]) -> SourceSample:
-    """Return a sample of ``n_rows`` rows in memory; ``get_row`` returns a row by its index."""
+    """Return a sample of ``n_rows`` rows in memory, for schema inference. ``get_row`` returns a row by its index, ``name`` is the
+    source in messages.
+    """
     return SourceSample(name, None, partial(_MemorySource, name, n_rows, get_row))
 
 
@@ -125,7 +131,9 @@ class _MemorySource(Source):
         return Chunk(rows, lambda i: f"{self.name}, row {start + i + 1:,}") if rows else None
 
     def _parse_row(self, x: dict[Any, Any], y: Any) -> Row:
-        """Parse a row and its label with the options of the source."""
+        """Return a row with the values ``x`` and the label ``y`` parsed by this source's options; the label is None if the source
+        has no label column.
+        """
         y = None if self._label is None else y
         return Row(self._parser.parse_row(x.items()), self._parser.parse_label(y)) if self._parser.options else Row(x, y)
 
@@ -138,7 +146,9 @@ class _MemorySource(Source):
 
 
 def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start: Position, **options: Any) -> Iterator[Source]:
-    """Open lines in the middle and at the end of a text file, with the header line of a CSV file put before them.
+    """Yield sources of the lines in the middle and at the end of a CSV or JSON lines file, beyond the position ``start``.
+    ``head`` are the first bytes of a CSV file, whose header line is put before each part. ``open_rows`` opens the bytes with
+    ``options``.
 
     Parts with an unpaired quote are skipped: a cell may span lines there, so that it is unclear where rows begin.
     """
@@ -157,7 +167,9 @@ def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start:
 
 
 def _open_row_groups(path: str, open_rows: Callable[..., Source], _: bytes, start: Position, **options: Any) -> Iterator[Source]:
-    """Open a Parquet file at a row group in the middle, and at the last one."""
+    """Yield the Parquet file at ``path`` twice: opened at a row group in its middle, and at its last one, if these are beyond the
+    position ``start``. ``open_rows`` opens the file with ``options``.
+    """
     from pyarrow import parquet  # noqa: PLC0415 - an optional dependency
 
     metadata = parquet.read_metadata(path)

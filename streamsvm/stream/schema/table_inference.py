@@ -55,10 +55,11 @@ _SAMPLE_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # options wit
 def infer_columns(
     sample: SourceSample, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
 ) -> tuple[int, list[InferredColumn]]:
-    """Infer the kind of each column from the first rows of a source, and from some others that are read within a second.
+    """Infer the kind of each column of a table from a sample of its rows. ``table`` has the options that the user has set. The
+    ``label`` column is described, but never needs an option. Returns the number of examined rows, and the columns in table order.
 
-    In a long seekable file, these include rows in its middle and at its end. The ``label`` is described, but never needs an
-    option. Returns the number of examined rows, and the columns in table order. Raises StreamError if the source cannot be read.
+    Rows are read for about a second, in a long seekable file also from its middle and its end. Raises StreamError if the source
+    cannot be read.
     """
     table_options = table.encoder | table.source
     options = {name: table_options[name] for name in _SAMPLE_OPTIONS if name in table_options}
@@ -84,7 +85,9 @@ def infer_columns(
 
 
 def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]]) -> None:
-    """Warn if every column name looks like a value of its column, unless the names are consecutive numbers."""
+    """Warn that a CSV file probably has no header, if every column name in its first line looks like a value of its column,
+    unless the names are consecutive numbers. ``name`` is the file in the message.
+    """
     names = [column.name for column in columns]
     numbers = [float(name) for name in names if is_number(name)]
     are_consecutive = numbers and [number - numbers[0] for number in numbers] == list(range(len(names)))
@@ -98,7 +101,9 @@ def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence
 
 
 def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
-    """Return whether a column name is a number, a date or a text like the values of its column."""
+    """Return whether a column name looks like the values of its column in ``rows``: it is a number as they are, a date in their
+    format, or one of them.
+    """
     values = {row[name] for row in rows if row.get(name) is not None}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return bool(values) and is_number(name)
@@ -107,7 +112,9 @@ def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
 
 
 def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any, Any]]) -> None:
-    """Warn if two labels differ only in upper and lower case."""
+    """Warn if two labels in ``rows`` differ only in upper and lower case, such as ``Yes`` and ``yes``. ``name`` is the source in
+    the message, ``label`` the label column.
+    """
     texts = dict.fromkeys(y for row in rows if isinstance(y := row.get(label), str))
     first_spellings: dict[str, str] = {}
     for text in texts:
@@ -124,7 +131,9 @@ def _find_thousands_columns(
     rows: Sequence[Mapping[Any, Any]],
     columns: Iterable[InferredColumn],
 ) -> set[str]:
-    """Return the numeric columns of a CSV file whose decimal points may be thousands separators, judged by their texts."""
+    """Return the names of the numeric columns of a CSV file whose decimal points may be thousands separators. The sample is read
+    again with ``options``, these columns as text, to see how the numbers are written.
+    """
     candidates = [
         column.name
         for column in columns
@@ -140,14 +149,16 @@ def _find_thousands_columns(
 
 
 def _add_note(column: InferredColumn, note: str) -> InferredColumn:
-    """Return a column with a further note before its own."""
+    """Return an inferred column with ``note`` put before its present note for the user."""
     return column._replace(note="; ".join(filter(None, (note, column.note))))
 
 
 def _examine_rows(
     source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
-    """Return rows to examine, with their labels, and the possible formats of ambiguous date columns that are not ``excluded``.
+    """Read a source for about a second, and return some of its rows, with their labels among the values, and the possible formats
+    of each date column whose format is ambiguous. ``excluded`` columns have no formats. ``open_later`` opens later parts of a
+    long file, or is None.
 
     The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date
     formats are narrowed down by the dates in all chunks.
@@ -167,7 +178,9 @@ def _examine_rows(
 
 
 def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position], Iterator[Source]] | None) -> Iterator[Chunk]:
-    """Yield chunks of a source for about a second, and until there are rows; then some chunks of its later parts."""
+    """Yield chunks of a source for about a second, and longer until the caller has put something into ``rows``. Then yield some
+    chunks from later parts of the file, which ``open_later`` opens beyond a position.
+    """
     deadline = time.monotonic() + _MAX_READ_SECONDS
     while not rows or time.monotonic() < deadline:
         if (chunk := source.read(_CHUNK_ROWS)) is None:
@@ -180,7 +193,9 @@ def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position
 
 
 def _choose_rows(chunk: Chunk, n_text_chunks: Counter[Hashable]) -> list[int]:
-    """Return the indices of the rows of a chunk to examine, and count the columns that have texts in it."""
+    """Return the sorted indices of a few rows of a chunk that are worth examining: five evenly spaced ones, and the first one
+    with a text in each column. ``n_text_chunks`` counts chunks with texts by column, and limits the latter to 20.
+    """
     n, table = len(chunk), chunk.table(())
     indices = {i * n // _ROWS_PER_CHUNK for i in range(_ROWS_PER_CHUNK)} if n > _ROWS_PER_CHUNK else set(range(n))
     if table is not None:
@@ -195,7 +210,9 @@ def _choose_rows(chunk: Chunk, n_text_chunks: Counter[Hashable]) -> list[int]:
 
 
 def _find_ambiguous_formats(rows: Sequence[Mapping[Any, Any]], excluded: Collection[str | None]) -> dict[Any, list[str | None]]:
-    """Return the possible formats of each date column that has more than one, except ``excluded`` columns."""
+    """Return the possible date formats of each column of ``rows`` that has more than one, such as day or month first.
+    ``excluded`` columns are left out.
+    """
     values_by_column: dict[Any, list[Any]] = {}
     for row in rows:
         for name, value in row.items():
@@ -206,7 +223,9 @@ def _find_ambiguous_formats(rows: Sequence[Mapping[Any, Any]], excluded: Collect
 
 
 def _narrow_formats(formats_by_column: dict[Any, list[str | None]], chunk: Chunk) -> None:
-    """Remove the formats that do not fit a date of a chunk, but keep at least one of each column."""
+    """Remove from ``formats_by_column`` (possible date formats by column) those that do not fit a date in this chunk. At least
+    one format of each column stays.
+    """
     is_ambiguous = any(len(formats) > 1 for formats in formats_by_column.values())
     table = chunk.table(()) if is_ambiguous else None
     if table is None:
@@ -228,7 +247,9 @@ def _infer_all(
     rows_may_fail: bool = False,
     date_formats: Mapping[Any, list[str | None]] | None = None,
 ) -> list[InferredColumn]:
-    """Infer all columns of rows, those of ``names`` first; as `infer_columns`."""
+    """Infer the kinds of all columns of ``rows``, columns in ``names`` first, for `infer_columns`. Returns one `InferredColumn`
+    for each; the ``label`` is described as label or target, and columns with a declared kind keep it.
+    """
     encoder_options = table.encoder
     parser = TableParser(encoder_options.get("columns", ""))
     columns = []
@@ -265,7 +286,9 @@ def _infer_all(
 
 
 def _note_sentinels(column: InferredColumn, values: Sequence[Any], encoder_options: Mapping[str, Any]) -> InferredColumn:
-    """Return a column of numbers or dates with a note on its sentinels: values repeated far outside all others, such as -999."""
+    """Return the column with a note on sentinels among its ``values``: numbers or dates repeated far outside all others, such as
+    -999, which may mean "missing". ``encoder_options`` are the user's. Without sentinels, the column is returned unchanged.
+    """
     markers = list(dict.fromkeys([*encoder_options.get("missing", ()), *column.required_options.get("missing", ())]))
     kinds = encoder_options.get("columns", {}) | column.required_options.get("columns", {})
     kind = ColumnKind.parse(kinds.get(column.name, NUMBER))
@@ -288,7 +311,9 @@ def _note_sentinels(column: InferredColumn, values: Sequence[Any], encoder_optio
 def _localise_markers(
     columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]
 ) -> list[InferredColumn]:
-    """Restrict missing-value markers to their numeric column if they are labels, or values of another column (region ``NA``)."""
+    """Return the columns, with missing-value markers such as ``NA`` restricted to their numeric column if they are also one of
+    the ``labels`` or a code in another column (region ``NA``), where they must not mean missing.
+    """
     codes: set[str] = set()
     for column in columns:
         is_text_category = column.kind == "text" and column.required_options == make_kind_option(column.name, CATEGORY)
@@ -308,7 +333,9 @@ def _localise_markers(
 def _note_equal_columns(
     columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]], label: str | None
 ) -> list[InferredColumn]:
-    """Add a note to each column that has the same values as an earlier column, or as the label."""
+    """Return the columns, with a note for the user on each that has the same values in all ``rows`` as an earlier column, or as
+    the label.
+    """
     first_columns: dict[tuple[str, ...], str] = {}
     columns_by_name: dict[str, InferredColumn] = {}
     for column in sorted(columns, key=lambda column: column.name != label):  # the label first
@@ -324,7 +351,7 @@ def _note_equal_columns(
 
 
 def _to_comparable(value: Any) -> str:
-    """Return a value as text, so that equal numbers of different types have the same text."""
+    """Return a value as text for a comparison: equal numbers of different types have the same text."""
     try:
         return str(value if isinstance(value, bool) else float(value))
     except (TypeError, ValueError, OverflowError):
@@ -332,7 +359,9 @@ def _to_comparable(value: Any) -> str:
 
 
 def _infer_label_decimal(labels: Sequence[Any]) -> dict[str, str]:
-    """Return the ``decimal`` option with which labels are formatted numbers; empty if they are not, or are few."""
+    """Return the ``decimal`` option that is needed to parse labels such as ``"1.234,5"`` as numbers; an empty dict if labels are
+    plain numbers or no numbers, or have at most 20 distinct values.
+    """
     texts = [str(y) for y in labels]
     if len(set(texts)) <= MIN_ROWS_TO_JUDGE or all(map(is_number, texts)):
         return {}
@@ -340,7 +369,9 @@ def _infer_label_decimal(labels: Sequence[Any]) -> dict[str, str]:
 
 
 def _are_targets(labels: Sequence[Any]) -> bool:
-    """Return whether labels look like numbers to predict: with fractions, or with too many distinct values for classes."""
+    """Return whether labels look like targets of a regression: all are numbers, and some have fractions, or there are too many
+    distinct values for classes.
+    """
     if not all(isinstance(y, int | float | str) and not isinstance(y, bool) and is_number(y) for y in labels):
         return False
     distinct = set(map(float, labels))
@@ -363,7 +394,8 @@ _TYPICAL_SENTINEL_DATES = tuple(map(to_seconds, ("0001-01-01", "1900-01-01", "19
 
 
 def find_sentinels(numbers: Sequence[float], typical: Sequence[float] = ()) -> list[float]:
-    """Return the values that are repeated far outside all others, at most three on each side.
+    """Return the numbers that probably mean "missing": those repeated far outside the range of all others, such as -999, at most
+    three on each side. Numbers in ``typical`` may be nearer. Empty without any, or with fewer than 20 numbers.
 
     A value such as -999, 32767 or 1e38, or one of ``typical``, may be nearer than other values. Zero is a sentinel if all other
     values are at least a thousand, unless most rows have it, as is common for amounts.
@@ -396,7 +428,9 @@ def find_sentinels(numbers: Sequence[float], typical: Sequence[float] = ()) -> l
 
 
 def _is_far(value: float, inner: Sequence[float], count: int, is_typical: bool) -> bool:
-    """Return whether a value is repeated, and far outside the sorted ``inner`` values."""
+    """Return whether a value may be a sentinel: it occurs repeatedly (``count`` rows), and lies far outside the range of the
+    sorted ``inner`` values. A typical sentinel such as -999 may be nearer and rarer.
+    """
     is_typical = is_typical or abs(value) >= _HUGE or _TYPICAL_SENTINEL.fullmatch(format_sentinel(value)) is not None
     smallest, largest = float(inner[0]), float(inner[-1])
     gap = max(smallest - float(value), float(value) - largest)
@@ -404,7 +438,7 @@ def _is_far(value: float, inner: Sequence[float], count: int, is_typical: bool) 
 
 
 def format_sentinel(value: float) -> str:
-    """Return a number as the text of a missing-value marker.
+    """Format a number as the text of a missing-value marker, without ``.0`` for integers.
 
     >>> format_sentinel(-999.0), format_sentinel(1e38), format_sentinel(99.9)
     ('-999', '1e+38', '99.9')
@@ -413,7 +447,8 @@ def format_sentinel(value: float) -> str:
 
 
 def find_sentinel_dates(values: Iterable[Any], date_format: str | None) -> list[str]:
-    """Return the dates, or texts with dates in a format, that are sentinels as in `find_sentinels`.
+    """Return the dates that probably mean "missing", as texts, such as 9999-12-31: those repeated far outside all others.
+    ``values`` are dates, or texts with dates in ``date_format`` (None: ISO 8601).
 
     >>> find_sentinel_dates([f"2024-01-{i + 1:02d}" for i in range(30)] + ["9999-12-31"] * 2, None)
     ['9999-12-31']
