@@ -40,38 +40,50 @@ _Entry = tuple[Any, tuple[Any, ...]]
 
 @cache
 def _read_entries() -> dict[str, Any]:
-    """Return the content of ``entries.json``."""
+    """Return the content of ``entries.json``, the table of compiled functions and their argument types for each estimator and
+    other component.
+    """
     table: dict[str, Any] = json.loads(ENTRIES_PATH.read_bytes())
     return table
 
 
 def list_components() -> list[str]:
-    """Return the names of the components that can be compiled: estimators, learners of the command line, and sources."""
+    """Return the names of all components whose functions can be compiled ahead of time: estimators, learners of the command line,
+    and readers of sources.
+    """
     return list(_read_entries()["components"])
 
 
 def list_entries(components: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the import paths and signatures of the functions that components need, sorted."""
+    """Return the compiled functions that ``components`` need, as sorted pairs (import path such as ``module:function``,
+    signature).
+    """
     entries = (_read_entries()["components"][component].items() for component in components)
     return sorted({(path, signature) for paths in entries for path, signatures in paths for signature in signatures})
 
 
 def _find_functions(components: Iterable[str]) -> list[_Entry]:
-    """Return the functions that components need, with their argument types."""
+    """Import the compiled functions that ``components`` (names of estimators etc.) need, and return them with their argument
+    types, as pairs.
+    """
     return [(import_object(path), to_numba_types(signature.partition(" -> ")[0])) for path, signature in list_entries(components)]
 
 
 def _share_work(sizes: list[dict[Any, int]], process: int, n_processes: int) -> list[int]:
-    """Return the indices of the functions that a process compiles: its share, then those of other processes in reverse order.
+    """Divide functions to compile among ``n_processes``; return the indices of those that process number ``process`` compiles:
+    its own share first, then the shares of the others in reverse order. ``sizes`` has, for each function, the code size of each
+    function that it calls.
 
-    ``sizes`` has the callees of each function with their sizes. Functions that share callees go to the same process, because
-    another one would wait for these. All processes divide the same list, and skip functions that are already in a file.
+    Functions that share callees go to the same process, because another one would wait for these. All processes divide the same
+    list, and skip functions that are already in a file.
     """
     shares: list[list[int]] = [[] for _ in range(n_processes)]
     compiled_sizes: list[dict[Any, int]] = [{} for _ in range(n_processes)]
 
     def estimate_time(index: int, process_index: int) -> int:
-        """Estimate the total and the longest work if a process also compiles the function ``index``."""
+        """Estimate the compile time of all processes (the largest and the total code size) if process ``process_index`` also
+        compiles the function at ``index``.
+        """
         callees = [done | sizes[index] if i == process_index else done for i, done in enumerate(compiled_sizes)]
         work = [sum(of_process.values()) for of_process in callees]
         return max(work) + sum(work)
@@ -85,17 +97,20 @@ def _share_work(sizes: list[dict[Any, int]], process: int, n_processes: int) -> 
 
 
 def _order_functions(functions: list[_Entry], process: int, n_processes: int) -> list[_Entry]:
-    """Return the functions in the order that a process compiles them in."""
+    """Return ``functions`` to compile in the order for process number ``process`` of ``n_processes``: its own share first, then
+    those of other processes.
+    """
     sizes = [measure_callees(function) for function, _ in functions]
     return [functions[index] for index in _share_work(sizes, process, n_processes)]
 
 
 def compile_ahead(components: Iterable[str], show_progress: Callable[[int, int, str], object] | None = None) -> int:
-    """Compile the functions of components that are not in the cache yet, and return their number.
+    """Compile all functions that ``components`` (such as ``"SVMClassifier"``) need and that are not in the disk cache yet, in
+    several processes; return how many were missing. ``show_progress`` is called before each function. Raises ValueError for an
+    unknown component.
 
-    ``components`` are names from `list_components`; other names raise a ValueError. The work is shared by `count_processes`
-    processes. ``show_progress`` is called with the number of compiled functions, the number of all functions, and the name of the
-    next one.
+    The work is shared by `count_processes` processes. ``show_progress`` is called with the number of compiled functions, the
+    number of all functions, and the name of the next one.
     """
     components = list(components)
     if unknown := [component for component in components if component not in list_components()]:
@@ -120,7 +135,9 @@ def compile_ahead(components: Iterable[str], show_progress: Callable[[int, int, 
 
 
 def count_processes() -> int:
-    """Return how many processes compile: environment variable STREAMSVM_COMPILE_PROCESSES, or one per core, at most 8."""
+    """Return the number of processes that compile functions: the environment variable STREAMSVM_COMPILE_PROCESSES, or by default
+    the number of cores, at most 8. Raises ValueError if the variable is not an integer above 0.
+    """
     if count := os.environ.get("STREAMSVM_COMPILE_PROCESSES"):
         if not count.isdecimal() or int(count) == 0:
             raise ValueError(f"STREAMSVM_COMPILE_PROCESSES must be an integer of at least 1, not {count!r}")
@@ -130,10 +147,12 @@ def count_processes() -> int:
 
 
 def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
-    """Start helper processes that compile the functions of an estimator, if its first function is not in the cache.
+    """Start processes that compile the other functions of an estimator while this process compiles its first one, ``function``
+    for the numba types ``arguments``. Does nothing if that function is in the disk cache, or belongs to no estimator that was
+    created in this process.
 
-    It is called for the first function that is compiled in this process after an estimator was created (see `expect_component`).
-    This process compiles that function; when it needs the next one, a helper has compiled it, or is waited for.
+    This is called for the first function that is compiled in this process after an estimator was created (see
+    `expect_component`). When this process needs the next function, a helper has compiled it, or is waited for.
     """
     for helper in _helpers:
         helper.poll()  # reap helpers that have ended
@@ -156,7 +175,9 @@ def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
 
 
 def _may_start_processes() -> bool:
-    """Return False in worker processes of Spark, joblib or multiprocessing, and in programs that embed Python."""
+    """Return whether this program may start helper processes: False in worker processes of Spark, joblib or multiprocessing, and
+    in programs that embed Python.
+    """
     multiprocessing = sys.modules.get("multiprocessing.process")
     parent = getattr(multiprocessing, "parent_process", lambda: None)()
     main = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
@@ -165,13 +186,15 @@ def _may_start_processes() -> bool:
 
 
 def _end_at_exit(process_id: int) -> None:
-    """End the helpers when the process that started them ends, but not when a fork of it ends."""
+    """Terminate the helper processes at the exit of the process with the id ``process_id``, which started them; do nothing in a
+    fork of it.
+    """
     if os.getpid() == process_id:
         _end_helpers(_helpers)
 
 
 def _end_helpers(helpers: list[subprocess.Popen[bytes]]) -> None:
-    """Terminate helper processes, and wait for them."""
+    """Terminate the processes in ``helpers``, and wait until they have ended; kill those that take more than 5 seconds."""
     for helper in helpers:
         helper.terminate()
     for helper in helpers:
@@ -183,7 +206,9 @@ def _end_helpers(helpers: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _start_helper(process: int, n_processes: int, components: list[str]) -> subprocess.Popen[bytes]:
-    """Start a process that runs `help_to_compile` as helper number ``process`` of ``n_processes``."""
+    """Start a Python process that compiles the functions of ``components``, as number ``process`` of ``n_processes`` that share
+    the work; return its Popen object.
+    """
     code = "import sys; from streamsvm.core.compiling.ahead_of_time import help_to_compile; help_to_compile(*sys.argv[1:])"
     command = [sys.executable, "-P", "-c", code, str(process), str(n_processes), *components]
     # The helper imports from the same paths as this process. -P: not from the working directory, unless it is among them.
@@ -195,14 +220,18 @@ def _start_helper(process: int, n_processes: int, components: list[str]) -> subp
 
 
 def help_to_compile(process: str, n_processes: str, *components: str) -> None:
-    """Compile the functions of components in a helper process, until all are compiled or the parent process ends."""
+    """Main function of a helper process: compile the functions of ``components``, as number ``process`` of ``n_processes`` that
+    share the work, then exit. It also exits when the parent process ends (end of standard input).
+    """
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
     compile_share(components, int(process), int(n_processes))
     os._exit(0)  # a thread that reads standard input cannot be ended otherwise
 
 
 def compile_share(components: Iterable[str], process: int, n_processes: int) -> None:
-    """Compile functions of components as one of several processes: first its own share, then what others have not compiled."""
+    """Compile the functions of ``components`` that are not in the disk cache yet, as number ``process`` of ``n_processes`` that
+    share the work: first its own share, then those that the other processes have not compiled.
+    """
     for function, argument_types in _order_functions(_find_functions(components), process, n_processes):
         if not function.is_stored(argument_types):
             function.compile_entry(argument_types)

@@ -19,13 +19,17 @@ TEMPORARY_PREFIX = ".part-streamsvm-"
 
 
 def is_trusted(file_status: os.stat_result) -> bool:
-    """Return whether only this user and root can write to a file or folder; True on systems without user ids."""
+    """Return whether a file or folder with this stat result belongs to this user or root, and only its owner can write to it;
+    True on systems without user ids.
+    """
     return not hasattr(os, "geteuid") or (file_status.st_uid in {os.geteuid(), 0} and not file_status.st_mode & 0o022)
 
 
 @cache
 def find_cache_folder() -> Path | None:
-    """Return the folder that compiled functions are written to; None, with a warning, if no folder is usable."""
+    """Return the folder where this process stores compiled functions: the configured or default one, or with a warning a
+    temporary one if that is not writable; None if no folder can be written to safely.
+    """
     configured = os.environ.get("NUMBA_CACHE_DIR")
     try:
         return _check_folder(_get_preferred_folder())
@@ -47,7 +51,9 @@ def find_cache_folder() -> Path | None:
 
 
 def iter_readable_folders() -> Iterator[Path]:
-    """Yield the folders to read compiled functions from: the configured one, which may be read-only, and the one for writing."""
+    """Yield the folders that compiled functions are loaded from: the configured or default one (which may be read-only), and the
+    one where this process stores functions, if it differs. Folders that other users can write to are left out.
+    """
     first = None
     with contextlib.suppress(OSError, RuntimeError):
         if is_trusted(_get_preferred_folder().stat()):
@@ -61,7 +67,9 @@ def iter_readable_folders() -> Iterator[Path]:
 
 
 def _get_preferred_folder() -> Path:
-    """Return the folder ``streamsvm`` in NUMBA_CACHE_DIR or in the user's cache directory."""
+    """Return the path of the configured or default cache folder: ``streamsvm`` in the folder NUMBA_CACHE_DIR (an environment
+    variable), or in the user's cache directory.
+    """
     # A subfolder, because NUMBA_CACHE_DIR may contain other files, such as numba's own.
     configured, user_cache = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
     if configured:
@@ -70,7 +78,9 @@ def _get_preferred_folder() -> Path:
 
 
 def _check_folder(folder: Path) -> Path:
-    """Create a folder if necessary, and return it. Raises OSError if it is not writable, or if other users can write to it."""
+    """Create ``folder`` if it does not exist, and return it. Raises OSError if this process cannot write to it, or if other users
+    can.
+    """
     folder.mkdir(0o755, parents=True, exist_ok=True)
     parent_mode = folder.parent.stat().st_mode  # who can write to the parent could replace the folder
     if not is_trusted(folder.stat()) or (
@@ -82,7 +92,9 @@ def _check_folder(folder: Path) -> Path:
 
 
 def _make_user_folder() -> Path:
-    """Create a folder for this user in the temporary directory, and return it. Raises OSError if other users have access."""
+    """Create a cache folder for this user in the system's temporary directory, if it does not exist, and return it. Raises
+    OSError if other users have access to it.
+    """
     folder = Path(tempfile.gettempdir(), f"streamsvm-{os.geteuid()}")
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
@@ -93,7 +105,7 @@ def _make_user_folder() -> Path:
 
 
 def _make_process_folder() -> Path:
-    """Create a temporary folder that is removed at the end of the process, and return it."""
+    """Create a temporary cache folder for this process, and return it. It is deleted when the process exits."""
     folder, process_id = Path(tempfile.mkdtemp(prefix="streamsvm-")), os.getpid()
 
     def remove() -> None:

@@ -28,14 +28,16 @@ _SIMPLE_TYPES = int | float | complex | str | bytes | None | EllipsisType | np.g
 
 
 def compute_key(function: Any) -> str:
-    """Return the key of a compiled function, in hexadecimal digits. Raises TypeError if it refers to an object without a key."""
+    """Return the key of a compiled function in the disk cache: a hash, in hexadecimal digits, of its code and of everything it
+    refers to. Raises TypeError if it refers to an object that cannot be hashed in a stable way.
+    """
     # Like numba, it ignores globals that change after the function was compiled.
     return _digest_texts(_digest_generators(), *_describe_object(function, ()))
 
 
 def measure_callees(function: Any) -> dict[Any, int]:
-    """Return the sizes of a function and of all its direct and indirect callees, in bytes of bytecode: they predict compile
-    time.
+    """Return the size, in bytes of bytecode, of a function and of all functions that it calls directly or indirectly, by Python
+    function. The sizes predict compile times.
     """
     sizes: dict[Any, int] = {}
     queue = [function]
@@ -55,21 +57,23 @@ def measure_callees(function: Any) -> dict[Any, int]:
 
 @cache
 def _digest_generators() -> str:
-    """Return a digest of the code of the modules that extend numba's code generation."""
+    """Return a hash of the code of the modules that extend numba's code generation: the keys of all cached functions depend on
+    it.
+    """
     loaders: list[Any] = [importlib.util.find_spec(name).loader for name in _GENERATORS]  # type: ignore[union-attr]
     codes = [loader.get_code(name) for loader, name in zip(loaders, _GENERATORS, strict=True)]
     return _digest_texts(*(part for code in codes for part in _describe_code(code, None)))
 
 
 def _digest_texts(*parts: str) -> str:
-    """Return a SHA-256 digest of a sequence of texts, in hexadecimal digits."""
+    """Return the SHA-256 hash of a sequence of strings, in hexadecimal digits."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _describe_object(value: Any, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return texts that describe a value: equal values have equal texts. Raises TypeError for values without a key.
-
-    ``enclosing`` are the functions and modules that are being described, to which the value may refer back.
+    """Return strings that describe any object that compiled code refers to, for a hash: equal objects have equal descriptions in
+    all processes. Raises TypeError for an object without a stable description. ``enclosing`` are the functions and modules that
+    are being described, for references back to them.
     """
     if isinstance(value, _SIMPLE_TYPES):
         return type(value).__name__, repr(value)
@@ -110,7 +114,9 @@ def _describe_object(value: Any, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _describe_compiled(function: Any, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return texts that describe a compiled function: its options and its Python function, or a cached key in their place."""
+    """Return strings that describe a compiled function for a hash: its compile options, and the description of its Python
+    function. The result is cached as a hash in the function itself, unless it is recursive.
+    """
     description = function.__dict__.get("_described")
     if description is None:
         target_options = function.targetoptions.items()
@@ -123,7 +129,9 @@ def _describe_compiled(function: Any, enclosing: tuple[Any, ...]) -> tuple[str, 
 
 
 def _describe_function(function: FunctionType, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return texts that describe a Python function: its code, defaults, closure, and the globals that it uses."""
+    """Return strings that describe a Python function for a hash: its bytecode, default values, closure, and the globals that it
+    uses. ``enclosing`` are the functions and modules that are being described.
+    """
     code = function.__code__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     parts = ["function", function.__module__, function.__qualname__, *_describe_code(code, function.__doc__)]
@@ -136,7 +144,9 @@ def _describe_function(function: FunctionType, enclosing: tuple[Any, ...]) -> tu
 
 
 def _describe_reference(value: Any, names: set[str], enclosing: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return texts that describe a global value; of a module of this package, only the attributes named in ``names``."""
+    """Return strings that describe a global ``value`` of a function for a hash. For a module, these are only its attributes named
+    in ``names``, which the function uses. ``enclosing`` are the functions and modules that are being described.
+    """
     if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _LIBRARIES:
         if any(value is outer for outer in enclosing):
             return "module", value.__name__
@@ -147,7 +157,9 @@ def _describe_reference(value: Any, names: set[str], enclosing: tuple[Any, ...])
 
 
 def _describe_code(code: CodeType, doc: str | None) -> tuple[str, ...]:
-    """Return texts that describe a code object, without its docstring ``doc`` and its line numbers."""
+    """Return strings that describe a code object for a hash: bytecode, constants, names and flags, without line numbers and its
+    docstring ``doc``.
+    """
     constants = code.co_consts[1:] if doc is not None and code.co_consts[:1] == (doc,) else code.co_consts
     arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     parts = [code.co_code.hex(), code.co_exceptiontable.hex(), str(arguments)]
@@ -158,7 +170,7 @@ def _describe_code(code: CodeType, doc: str | None) -> tuple[str, ...]:
 
 
 def _list_names(code: CodeType) -> tuple[str, ...]:
-    """Return the names of globals and attributes that a code object uses, with its inner functions."""
+    """Return the names of all globals and attributes that a code object and its nested functions use."""
     inner = (name for constant in code.co_consts if isinstance(constant, CodeType) for name in _list_names(constant))
     return *code.co_names, *inner
 

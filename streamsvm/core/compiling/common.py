@@ -22,13 +22,15 @@ expected_components: dict[str, None] = {}
 
 
 def expect_component(estimator_class: type) -> None:
-    """Note that an estimator was created: when its first function must be compiled, helper processes compile the others."""
+    """Record that an estimator of this class was created, so that its other functions are compiled in helper processes when the
+    first one must be compiled.
+    """
     name = next((base.__name__ for base in estimator_class.__mro__ if base.__module__.startswith("streamsvm.")), "")
     expected_components[name] = None
 
 
 def import_object(path: str) -> Any:
-    """Import and return the object of an import path, ``module:name`` or ``module:name.name``."""
+    """Import the object at ``path``, written as ``module:name`` or ``module:Class.name``, and return it."""
     module, _, names = path.partition(":")
     value: Any = import_module(module)
     for name in names.split("."):

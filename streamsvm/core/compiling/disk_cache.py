@@ -60,8 +60,9 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         self._enabled = True
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return numba's compile result from a file, or None. Without a file, the function is locked, because the caller compiles
-        it next.
+        """Load this function, compiled for the argument types ``sig``, from the disk cache; return numba's compile result, or
+        None if the cache does not contain it. Then the function is locked for other processes, because the caller compiles it
+        next.
         """
         target_context.refresh()
         name = self._name(sig, target_context, self._function.is_entry)
@@ -76,17 +77,23 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         return None
 
     def has(self, sig: Any, target_context: Any) -> bool:
-        """Return whether a file has the function for argument types, in a form that Python can call."""
+        """Return whether the disk cache contains this function, compiled for the argument types ``sig``, in a form that Python
+        can call.
+        """
         return _find_file(self._name(sig, target_context, True)) is not None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write numba's compile result to a file."""
+        """Write this function, compiled for the argument types ``sig``, to the disk cache. ``data`` is numba's compile result. A
+        failure only causes a warning.
+        """
         name, folder = self._name(sig, data.target_context, self._function.is_entry), find_cache_folder()
         if name is not None and folder is not None:
             _write_file(folder / name, _serialise_function(data, self._function.is_entry))
 
     def release(self, n_locks: int) -> None:
-        """Release the locks that were taken since this cache held ``n_locks`` locks, so that waiting processes continue."""
+        """Release the latest locks of this function, until ``n_locks`` are left, so that processes that wait for its compilation
+        continue.
+        """
         while len(self._locked) > n_locks:
             path, file = self._locked.pop()
             with contextlib.suppress(OSError):
@@ -96,13 +103,15 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
 
     @property
     def held(self) -> int:
-        """The number of locks that this process holds for the function; more than one if it is compiled for itself
-        recursively.
+        """The number of locks that this process holds for this function's cache file; more than one while a recursive compilation
+        of it runs.
         """
         return len(self._locked)
 
     def _name(self, sig: Any, target_context: Any, is_entry: bool) -> str | None:
-        """Return the name of the file of the function for argument types; None if it cannot be cached."""
+        """Return the file name of this function, compiled for the argument types ``sig``, in the disk cache; None if it cannot be
+        cached. ``is_entry``: whether Python can call it, or only compiled code.
+        """
         if not self._enabled:
             return None
         try:
@@ -116,7 +125,9 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         return f"{name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.code"
 
     def _lock(self, path: Path) -> None:
-        """Lock the file of the function, waiting while another process compiles it, for at most `_LOCK_WAIT_SECONDS`."""
+        """Lock the cache file at ``path``, so that other processes wait for this one to compile the function. If another process
+        holds the lock, wait up to 120 seconds for it, then continue without the lock.
+        """
         lock, deadline = path.with_suffix(".lock"), time.monotonic() + _LOCK_WAIT_SECONDS
         with contextlib.suppress(OSError):
             while True:
@@ -136,23 +147,25 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
 
     @property
     def cache_path(self) -> str:
-        """The folder of the cache, as text."""
+        """The folder of the disk cache of compiled functions, as a string."""
         return str(find_cache_folder())
 
     def enable(self) -> None:
-        """Use files again after `disable`."""
+        """Let this cache read and write files again, after `disable`."""
         self._enabled = True
 
     def disable(self) -> None:
-        """Neither read nor write files."""
+        """Let this cache of compiled functions neither read nor write files, until `enable` is called."""
         self._enabled = False
 
     def flush(self) -> None:
-        """Do nothing: changed sources have other files."""
+        """Do nothing: numba calls this to invalidate a cache, but here, changed sources lead to other file names."""
 
 
 def _is_same_file(path: Path, file: IO[bytes]) -> bool:
-    """Return whether a path is still that of an open file, which the previous owner of its lock may have deleted."""
+    """Return whether the open ``file`` still is the one at ``path``: another process may have deleted or replaced it. False if
+    the path does not exist.
+    """
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -161,14 +174,18 @@ def _is_same_file(path: Path, file: IO[bytes]) -> bool:
 
 @cache
 def _describe_environment() -> str:
-    """Return the versions and settings that compiled code depends on."""
+    """Return the versions of numba, LLVM, numpy and Python, and numba's settings, as one string: compiled code from another
+    environment must not be loaded.
+    """
     versions = numba.__version__, llvmlite.__version__, np.__version__, PYTHON_ABI
     options = "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK", "USING_SVML", "DEBUGINFO_DEFAULT"
     return "|".join(map(str, (*versions, *(getattr(numba.config, name, None) for name in options))))
 
 
 def _find_file(name: str | None) -> bytes | None:
-    """Return the serialised function in the file of a name, from one of the folders; None without a valid file."""
+    """Return the content of the cached file called ``name`` from the first cache folder with a valid one. Returns None if all
+    folders lack it, or for the name None.
+    """
     for folder in iter_readable_folders() if name is not None else ():
         if (content := _read_file(folder / str(name))) is not None:
             return content
@@ -176,7 +193,9 @@ def _find_file(name: str | None) -> bytes | None:
 
 
 def _read_file(path: Path) -> bytes | None:
-    """Return the content of a cached file after its digest; None if the file is missing, damaged or untrusted."""
+    """Return the content of the cached file at ``path``, without its header; None if the file is missing, its checksum is wrong,
+    or users other than this one and root can write to it.
+    """
     try:
         with _open_safely(path, os.O_RDONLY) as file:
             age, content = time.time() - os.fstat(file.fileno()).st_mtime, file.read()
@@ -192,12 +211,16 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def _digest_file(name: str, content: bytes) -> bytes:
-    """Return the digest of a file's name and content, so that a file is never mistaken for another function."""
+    """Return the SHA-256 checksum of a cached file's name and content. It includes the name, so that a renamed file is never
+    taken for another function.
+    """
     return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
 def _open_safely(path: Path, flags: int) -> IO[bytes]:
-    """Open a file without following links or blocking on a pipe. Raises OSError if other users may have written it."""
+    """Open a cache or lock file and return it. Raises OSError unless it is a regular file of limited size that only this user or
+    root can write to; symbolic links are not followed. ``flags`` are those of `os.open`.
+    """
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags, 0o600), "r+b" if flags & os.O_RDWR else "rb")
     status = os.fstat(file.fileno())
@@ -208,7 +231,9 @@ def _open_safely(path: Path, flags: int) -> IO[bytes]:
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    """Write a cached file atomically. A failure is warned of once, and otherwise ignored."""
+    """Write ``content``, with a header and a checksum, to the cached file at ``path`` atomically. An error of the disk causes a
+    warning once, and is otherwise ignored.
+    """
     part = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
     try:
         _delete_unused(path.parent)
@@ -225,14 +250,16 @@ def _write_file(path: Path, content: bytes) -> None:
 
 @cache
 def _warn_of_disk(error_number: int) -> None:
-    """Warn, once per error number, that compiled code cannot be cached."""
+    """Issue a warning that compiled code cannot be stored on disk, with the text of the system's error number ``error_number``;
+    only once for each number.
+    """
     reason = os.strerror(error_number)
     warn(f"compiled code cannot be kept on disk, so every process compiles it again: {reason}", RuntimeWarning)
 
 
 @cache
 def _delete_unused(folder: Path) -> None:
-    """Delete cached files and temporary files that were not used for 60 days; once per process."""
+    """Delete files of compiled functions in ``folder`` that were not used for 60 days; done only once per process and folder."""
     for path in folder.iterdir():
         if path.name.startswith(TEMPORARY_PREFIX) or _CACHE_FILE.search(path.name):
             with contextlib.suppress(OSError):
@@ -241,7 +268,9 @@ def _delete_unused(folder: Path) -> None:
 
 
 def _serialise_function(result: Any, is_entry: bool) -> bytes:
-    """Serialise a compiled function. All have LLVM code for callers; only functions that Python calls have machine code."""
+    """Serialise a compiled function (numba's compile result) to bytes for the disk cache. It contains LLVM bitcode for compiled
+    callers, and if ``is_entry``, also the machine code, so that Python can call it.
+    """
     library, fndesc = result.library, result.fndesc
     module = library._get_module_for_linking()
     symbols = {value.name for value in (*module.functions, *module.global_variables) if not value.is_declaration}
@@ -257,12 +286,14 @@ def _serialise_function(result: Any, is_entry: bool) -> bytes:
 
 
 def _get_symbol(function: Any, arguments: tuple[Any, ...]) -> str:
-    """Return the symbol name of a noinline function, which callers link to."""
+    """Return the symbol name that compiled callers link to, for a noinline function compiled for these argument types."""
     return str(function.overloads[arguments].fndesc.llvm_func_name)
 
 
 def _deserialise_function(target_context: Any, content: Any) -> Any:
-    """Deserialise a compiled function to numba's compile result. Its LLVM code is parsed when a caller is compiled."""
+    """Return numba's compile result of a function from ``content``, the deserialised content of its cached file. Its LLVM code is
+    parsed only when a caller is compiled. Raises an error if a function that it calls has other symbol names now.
+    """
     (name, machine_code, symbols, bitcode, noinline), (fndesc, environment, signature, reload_init) = content
     for function in reload_init:
         function()
@@ -276,7 +307,7 @@ def _deserialise_function(target_context: Any, content: Any) -> Any:
             raise LookupError(f"{symbol} was compiled with other settings")
 
     def module_for_linking() -> Any:
-        """Return the parsed LLVM module; parse it at the first call."""
+        """Return the function's LLVM module for linking into a caller; it is parsed from bitcode at the first call."""
         if library._shared_module is None:
             library._shared_module = binding.parse_bitcode(bitcode)
         return library._shared_module

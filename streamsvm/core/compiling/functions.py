@@ -29,7 +29,9 @@ _registration_lock = threading.RLock()  # reentrant, because a registration may 
 
 
 def load_backend() -> Any:
-    """Import numba, run the pending registrations, and return `numba_functions`, or `plain_numba` in its place."""
+    """Import numba and the module that compiles functions with it, and return this module: `numba_functions`, or `plain_numba` if
+    numba's private parts have changed. Pending registrations with numba are run.
+    """
     global _numba  # noqa: PLW0603 - set once
     if _numba is None:
         with _registration_lock:
@@ -42,7 +44,9 @@ def load_backend() -> Any:
 
 @cache
 def _import_backend() -> Any:
-    """Import numba, which takes half a second, and return the module that compiles; a warning is logged for `plain_numba`."""
+    """Import numba, which takes half a second, and return the module that compiles functions with it: `numba_functions`, or with
+    a logged warning `plain_numba`, which relies on numba's public parts only.
+    """
     import numba  # noqa: PLC0415
 
     if numba.config.DISABLE_JIT:
@@ -62,7 +66,9 @@ def _import_backend() -> Any:
 
 
 def register_with_numba(register: Callable[[], object]) -> None:
-    """Call ``register``, which registers something with numba: at once if numba is loaded, otherwise when it is needed."""
+    """Call ``register()``, which registers types or functions with numba: at once if numba is imported already, otherwise later
+    when it is. If compilation is disabled, it is never called.
+    """
     if INTERPRETED:
         return
     _pending_registrations.append(register)
@@ -71,7 +77,9 @@ def register_with_numba(register: Callable[[], object]) -> None:
 
 
 def _run_registrations() -> None:
-    """Run the pending registrations. Each runs once, even if several threads call this function."""
+    """Call the registrations that `register_with_numba` has postponed. Each is called once, even if several threads run this
+    function.
+    """
     while True:
         try:
             register = _pending_registrations.popleft()
@@ -89,7 +97,8 @@ def compiled(
     forceinline: bool = False,
     noinline: bool = False,
 ) -> Any:
-    """Decorator: compile a function when it is called for the first time. Division by 0 follows numpy.
+    """Decorator: let numba compile a function when it is first called, or use precompiled machine code if available. The keyword
+    arguments are compile options. Returns the function itself if compilation is disabled (NUMBA_DISABLE_JIT).
 
     ``fastmath`` is a set of permitted floating point optimisations; see `streamsvm.core.kernels.FAST`. ``inline`` copies the body
     into its callers before types are inferred, so that the function itself is never compiled. ``nogil`` releases the interpreter
@@ -114,7 +123,9 @@ def compiled(
 
 
 def overload(function: Any) -> Callable[[Any], Any]:
-    """Decorator: register an implementation of a Python function for compiled code, as ``numba.extending.overload`` does."""
+    """Return a decorator that registers an implementation for compiled code of the Python function ``function``, as
+    ``numba.extending.overload`` does, but without importing numba at once.
+    """
 
     def register(implementation: Any) -> Any:
         OVERLOADS[function] = implementation
@@ -129,7 +140,8 @@ _FUNCTIONS_BY_ADDRESS: dict[int, Any] = {}  # keeps functions alive, and with th
 
 @cache
 def get_address(function: Any, arguments: str, result: str) -> int:
-    """Return the address of a compiled function for a signature; compile it, or load it from the disk cache, if necessary.
+    """Return the memory address of a compiled function for argument and result types given as text (such as ``"u1:1 f8"`` and
+    ``"f8"``), so that compiled code can call it; the function is compiled or loaded from the disk cache if necessary.
 
     Raises TypeError if the function is not compiled by numba, or returns another type.
     """
@@ -169,7 +181,9 @@ class Intrinsic:
 
 
 def make_caller(arguments: str, result: str) -> Any:
-    """Return a function for Python and compiled code, ``call(address, *arguments)``, that calls the function at an address."""
+    """Return a function ``call(address, *arguments)`` that calls the compiled function at a memory address. Both Python and
+    compiled code can use it; ``arguments`` and ``result`` are the types as text, such as ``"u1:1 f8"``.
+    """
     return Intrinsic(
         lambda codegen: codegen.make_caller(arguments, result),
         lambda address, *values: _FUNCTIONS_BY_ADDRESS[int(address)](*values),

@@ -32,7 +32,7 @@ _FEATURES = {"x86-64-v3": ("AVX2", "FMA3", "F16C"), "generic": ()}
 
 
 def compute_sources_digest() -> str:
-    """Return a digest of the sources that machine code is made from."""
+    """Return a SHA-256 hash of all source files whose functions are precompiled, to detect changes since then."""
     package, digest = Path(__file__).parents[2], hashlib.sha256()
     for name in _SOURCES:
         path = package / name
@@ -45,14 +45,16 @@ def compute_sources_digest() -> str:
 
 
 def _read_processor_features() -> dict[str, bool]:
-    """Return which features this processor has, by numpy's names."""
+    """Return the instruction sets (such as ``"AVX2"``, in numpy's names) with whether this processor supports them."""
     from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found] # noqa: PLC0415
 
     return dict(__cpu_features__)
 
 
 def _read_metadata() -> dict[str, str]:
-    """Return the metadata of the library; empty if the file is damaged."""
+    """Return the metadata of the library of precompiled machine code (its hash, processor level, and hash of sources) from its
+    JSON file; an empty dict if the file is damaged.
+    """
     with contextlib.suppress(ValueError, RecursionError):
         metadata = json.loads(METADATA_PATH.read_bytes())
         if isinstance(metadata, dict) and all(
@@ -64,7 +66,9 @@ def _read_metadata() -> dict[str, str]:
 
 @cache
 def _load_library() -> tuple[Any, str]:
-    """Load the extension module; return it and a description, or None and the reason why it is not used."""
+    """Load the extension module with precompiled machine code. Returns (module, description of it), or (None, reason why it
+    cannot be used).
+    """
     if os.environ.get("STREAMSVM_MACHINE_CODE") == "0":
         return None, "STREAMSVM_MACHINE_CODE=0"
     if not METADATA_PATH.is_file():
@@ -89,12 +93,14 @@ def _load_library() -> tuple[Any, str]:
 
 
 def is_available() -> bool:
-    """Return whether precompiled machine code fits this machine and the installed sources."""
+    """Return whether the precompiled machine code of this installation can be used: it exists, suits the processor, and was made
+    from the installed sources.
+    """
     return _load_library()[0] is not None
 
 
 def describe_status() -> str:
-    """Return a line that says which machine code is in use, or why none is."""
+    """Return a line of text for users: which precompiled machine code is in use, or why functions are compiled by numba."""
     if INTERPRETED:
         return "machine code: not in use, because NUMBA_DISABLE_JIT is set: nothing is compiled"
     module, description = _load_library()
@@ -118,7 +124,9 @@ class _PrecompiledFunction(PickledByName, getattr(_load_library()[0], "Function"
 
     @cached_property
     def dispatcher(self) -> Any:
-        """The numba dispatcher of the function."""
+        """The numba dispatcher that compiles this function for argument types without precompiled machine code; created when
+        first needed.
+        """
         return self._load_backend().CompiledFunction(self.py_func, self.options)
 
     @property
@@ -127,24 +135,28 @@ class _PrecompiledFunction(PickledByName, getattr(_load_library()[0], "Function"
 
     @property
     def targetoptions(self) -> Any:
-        """Numba's options, which it reads when it inlines the function."""
+        """The compile options of this function, under the name that numba reads when it inlines the function."""
         return self.dispatcher.targetoptions
 
     @property
     def noinline(self) -> bool:
-        """Whether callers have no copy of the function."""
+        """Whether compiled callers call this function and contain no copy of its code."""
         return bool(self.dispatcher.noinline)
 
     @property
     def signatures(self) -> list[Any]:
-        """The argument types for which numba has compiled the function."""
+        """The tuples of argument types that numba has compiled this function for in this process; empty if only precompiled code
+        was used.
+        """
         return list(self.dispatcher.signatures) if "dispatcher" in self.__dict__ else []
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def shipped_address(self, arguments: str, result: str) -> int:
-        """Return the address of the precompiled function for a signature, or 0 without one."""
+        """Return the memory address of this function's precompiled code for argument and result types given as text, or 0 if it
+        was not precompiled for these types.
+        """
         return int(self.shipped_entry(f"{arguments} -> {result}"))
 
 

@@ -27,8 +27,8 @@ _callbacks: list[Any] = []  # keeps the callbacks alive, and with them their mac
 
 @cache
 def _find_cache_folder() -> str:
-    """Return the folder for numba's cache, named by a digest of all sources, because numba does not notice a changed callee in
-    another file.
+    """Return the path of the folder for numba's own cache; empty if none is writable. Its name contains a hash of all sources,
+    because numba does not notice changes of called functions in other files.
     """
     folder = find_cache_folder()
     return "" if folder is None else str(folder / f"numba-{compute_sources_digest()[:16]}")
@@ -49,12 +49,12 @@ class PlainFunction(PickledByName, type(njit(lambda: None))):  # type: ignore[mi
             config.CACHE_DIR = old_cache_folder
 
     def compile_entry(self, argument_types: tuple[Any, ...]) -> Any:
-        """Compile the function for argument types, or load it from numba's cache; return numba's compile result."""
+        """Compile this function for these argument types, or load it from numba's cache; return numba's compile result."""
         self.compile(argument_types)
         return self.overloads[argument_types]
 
     def is_stored(self, argument_types: tuple[Any, ...]) -> bool:
-        """Return whether the function is compiled for argument types, in memory or in numba's cache."""
+        """Return whether this function was compiled for these argument types before, and is in memory or in numba's cache."""
         return argument_types in self.overloads or self._cache.load_overload(argument_types, self.targetctx) is not None
 
 
@@ -62,7 +62,9 @@ CompiledFunction = PlainFunction  # the name that `numba_functions` has, too
 
 
 def get_address(function: Any, arguments: str, result: str) -> int:
-    """Return the address of a function for a signature; see `streamsvm.core.compiling.functions.get_address`."""
+    """Return the memory address of a compiled function for argument and result types given as text, compiling it if necessary.
+    Raises TypeError if it is not a numba function or returns another type.
+    """
     argument_types = to_numba_types(arguments)
     if not hasattr(function, "compile"):
         raise TypeError(f"{function!r} must be compiled by numba: put @numba.njit above it")
@@ -78,7 +80,7 @@ def get_address(function: Any, arguments: str, result: str) -> int:
 
 
 def resolve_type(value: Any) -> Any:
-    """Return the numba type of a global value that compiled code refers to."""
+    """Return the numba type of a Python object that compiled code uses as a global variable."""
     cpu_target.typing_context.refresh()  # for implementations registered since the last use
     cpu_target.target_context.refresh()
     return cpu_target.typing_context.resolve_value_type(value)

@@ -45,7 +45,9 @@ _TOKEN = re.compile(r"\s*(?:([\w.]+:[A-Za-z_]\w*|)\(|(\))|([a-z]\d+)(?::(\d)(r?)
 
 
 def parse_signature(text: str) -> tuple[SignatureType, ...]:
-    """Parse a signature into types. Raises ValueError if the text is invalid."""
+    """Parse argument types written as text, such as ``"u1:1 f8 i8"`` (a byte array, a float64 and an int64), into a tuple of
+    types. Raises ValueError if the text is invalid.
+    """
     groups: list[tuple[str, list[Any]]] = [("", [])]
     position, text = 0, text.strip()
     while position < len(text):
@@ -69,7 +71,9 @@ def parse_signature(text: str) -> tuple[SignatureType, ...]:
 
 
 def format_type(numba_type: Any) -> str:
-    """Return the text of a numba type. Raises TypeError if it has no text."""
+    """Convert a numba type to text, such as ``"f8"`` for a float64 or ``"u1:1"`` for a byte array. Raises TypeError for types
+    that have no such text.
+    """
     from numba import types  # noqa: PLC0415 - imported only if numba is in use
 
     numba_type = types.unliteral(numba_type)
@@ -93,7 +97,7 @@ def format_type(numba_type: Any) -> str:
 
 
 def to_numba_type(signature_type: SignatureType) -> Any:
-    """Convert a type to a numba type."""
+    """Convert a parsed type (a `NumberType`, `ArrayType` or `TupleType`) to the numba type."""
     from numba import from_dtype, types  # noqa: PLC0415
 
     if isinstance(signature_type, NumberType):
@@ -113,5 +117,7 @@ def to_numba_type(signature_type: SignatureType) -> Any:
 
 
 def to_numba_types(text: str) -> tuple[Any, ...]:
-    """Convert a signature to a tuple of numba types."""
+    """Convert argument types written as text, such as ``"u1:1 f8"``, to a tuple of numba types. Raises ValueError if the text is
+    invalid.
+    """
     return tuple(map(to_numba_type, parse_signature(text)))
