@@ -119,8 +119,7 @@ def compute_decision_values(sums: KernelSums, bias: float, rows: CandidateRows, 
     """Return the decision values of ``rows``, float64 [n]: the kernel ``sums`` plus the intercept ``bias``. They are exact where
     the margin may be below 1 + ``reach``, elsewhere float32.
 
-    Values are exact in float64 where the margin may be below 1 + ``reach``. Rows beyond that have no loss and violate no
-    condition, so float32 accuracy is sufficient.
+    Rows beyond that margin have no loss and violate no condition, so float32 accuracy is sufficient.
     """
     X = rows.X.astype(np.float64)
     with limit_blas_threads():
@@ -201,8 +200,6 @@ class ReadTask(NamedTuple):
 def fit_machine(rows: CandidateRows, machine: Mapping[str, Any]) -> tuple[CSMOClassifier, CandidateRows]:
     """Fit a `CSMOClassifier` with the parameters ``machine`` to rows of both classes, starting from their dual coefficients.
     Return the classifier, and the rows with their new coefficients.
-
-    Returns the machine, and the rows with the new coefficients.
     """
     start = rows.alpha * rows.signs if rows.alpha.any() else None
     model = CSMOClassifier(**machine).fit(rows.X, rows.y.astype(np.int64), rows.w, start)

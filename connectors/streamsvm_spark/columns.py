@@ -73,8 +73,7 @@ def convert_rows(
     pyspark.ml or arrays of numbers. Rows with missing or infinite values are left out (``skip``) or raise a RowsError;
     ``classes`` requires labels 0, 1, ...
 
-    Raises RowsError if a row has a null or a number that is not finite (unless ``skip`` omits these rows), if the lengths of
-    vectors differ, or if labels are not 0, 1, ... (with ``classes``).
+    Raises RowsError also if the lengths of vectors differ.
     """
     y = np.empty(0) if label is None else convert_numbers(label, "the label column")
     w = np.empty(0) if weight is None else convert_numbers(weight, "the weight column")
@@ -116,8 +115,8 @@ def map_partitions(rows: DataFrame, task: Any, schema: str) -> DataFrame:
     """Run ``task``, a function from Arrow record batches to record batches, on each partition of a Spark frame. Return a frame
     with the columns of ``schema`` and a column ``problem``, which contains the message if the task raised a ValueError.
 
-    If the task raises ValueError, the partition yields a row with its number as ``part`` and the message as ``problem``, which
-    `check_problems` raises on the driver: Spark would only repeat a failed task on the same rows.
+    The row with the message has the partition's number as ``part``; `check_problems` raises it on the driver. Spark would only
+    repeat a failed task on the same rows.
     """
     schema = f"{schema}, problem string"
     arrow = arrow_schema(schema)

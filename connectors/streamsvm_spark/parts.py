@@ -209,8 +209,7 @@ def merge_parts(parts: Sequence[PartitionResult]) -> Any:
     order. Raise a RowsError if there are no rows, or the models cannot be merged.
 
     All models are merged at once by `merge_with`, with a sample of all rows. Merging pairs in a tree would be less accurate,
-    because a merge loses the labels of support vectors. The model of a single partition is returned unchanged. Raises RowsError
-    if there are no rows, or models cannot be merged.
+    because a merge loses the labels of support vectors. The model of a single partition is returned unchanged.
     """
     ordered = sorted(parts, key=lambda part: part.part)
     models = [(part, load_learner(part.model, f"partition {part.part}")) for part in ordered if part.model is not None]

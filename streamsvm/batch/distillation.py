@@ -389,8 +389,8 @@ class _Distillation:
         """Draw the rows on which the small expansion is fitted to the machine: random rows of X (without X, support vectors) and,
         if these are few, points between them. Returns float32 [n, n_features], or a CSR matrix if that were too large.
 
-        They come from X or the support vectors; if these are few, rows between them are added. Without X, at least half of the
-        rows are interpolated, because support vectors alone say little about the regions far from the boundary.
+        Without X, at least half of the rows are interpolated, because support vectors alone say little about the regions far from
+        the boundary.
         """
         X = self.machine.support_vectors_ if self.X is None else self.X
         n_wanted, n_features = max(_ROWS_PER_VECTOR * budget, _MIN_FIT_ROWS), X.shape[1]

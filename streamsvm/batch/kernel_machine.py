@@ -93,8 +93,8 @@ class KernelMachine(SklearnEstimator):
         """Distil this fitted machine into a learner with at most ``budget`` support vectors, which predicts alike and can
         continue to learn from a stream. ``X`` are rows to fit it to; without them, it is fitted to the support vectors.
 
-        ``budget`` is its number of support vectors; with ``loss=0.2`` in place of it, the smallest budget is searched for which
-        changes at most about 0.2 % of the predictions. The parameters are those of `streamsvm.batch.to_budget`.
+        With ``loss=0.2`` in place of ``budget``, the smallest budget is searched for which changes at most about 0.2 % of the
+        predictions. The parameters are those of `streamsvm.batch.to_budget`.
         """
         return to_budget(self, budget, X, **parameters)
 
@@ -380,7 +380,7 @@ def predict_finite_rows(model: Any, rows: np.ndarray) -> np.ndarray:
     """Return the labels or targets [n] that a fitted model predicts for rows float64 [n, features], which must be finite. A
     `KernelMachine` skips its validation of the rows, which saves time.
 
-    Unlike ``predict``, a `KernelMachine` does not check the rows again: the check takes most of the time of a single row.
+    This validation takes most of the time of a single row.
     """
     return model._predict_checked(rows) if isinstance(model, KernelMachine) else model.predict(rows)
 

@@ -104,7 +104,7 @@ class KernelSums:
         """Return the kernel sums of rows X [m, d] computed in float32, and bounds of their errors, float64 [m, machines] each.
         Return None if float32 would save no time, or is too inaccurate for these support vectors.
 
-        Bounds may be infinite. Returns None if float32 would save no time, or is not accurate enough for the support vectors.
+        Bounds may be infinite.
         """
         if self._kernel.kind != RBF or X.shape[0] <= MIN_CHUNK_ROWS or (prepared := self._prepare_rows(X)) is None:
             return None
@@ -153,8 +153,6 @@ class KernelSums:
     def _prepare_rows(self, X: Any) -> tuple[_TiledVectors, Float32Rows, np.ndarray] | None:
         """Convert rows X for float32 sums: return the support vectors, the rows in the same form (both sparse or both dense), and
         the squared norms of the rows, float64 [m]. Return None if float32 is too inaccurate for the support vectors.
-
-        Returns None if float32 is not accurate enough for the support vectors.
         """
         is_sparse = True in self._centres
         X = to_clean_csr(X) if sparse.issparse(X) else X

@@ -82,7 +82,7 @@ class RowGroups:
         """Return the lower and upper bounds and the kinks of the groups' dual variables, float64 [m] each, from the bounds ``C``
         float64 [n] of the single rows. ``positive`` marks the rows of the positive class; None means regression.
 
-        ``positive`` bool [n] marks the rows of the positive class. None means regression.
+        ``C`` is above 0, and ``positive`` bool [n].
         """
         if positive is None:
             upper = self.sum_values(C)

@@ -279,8 +279,6 @@ class ReducedSet:
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Yield, for each chunk of rows, their slice, the rows minus the mean with a last column of ones, and their kernel values
         with ``vectors``. The kernel values are taken from ``cached`` if it is not empty.
-
-        The kernel values are the ``cached`` ones if there are any.
         """
         d, start = self.rows.shape[1], 0
         S = (vectors - self._centre).astype(dtype)

@@ -155,10 +155,9 @@ def walk_tree(
     which change the coefficients ``b`` float64 [n] in place. Returns the duality gap, a quadratic term and the loss, all before
     the steps.
 
-    Updates the coefficients b float64 [n], and ``near`` and ``up`` (see `compute_upward_sums`), and writes ``down``. Returns
-    three sums over all rows, computed before the steps of their leaf: the gap in Fenchel's inequality, b f for decision values f
-    without the intercept, and the loss. Each node is visited in three stages: before its left child, between its children, and
-    after its right child.
+    Updates ``near`` and ``up`` (see `compute_upward_sums`), too, and writes ``down``. The three sums are over all rows, computed
+    before the steps of their leaf: the gap in Fenchel's inequality, b f for decision values f without the intercept, and the
+    loss. Each node is visited in three stages: before its left child, between its children, and after its right child.
     """
     gap, quadratic, loss = 0.0, 0.0, 0.0
     nodes, stages = [0], [0]

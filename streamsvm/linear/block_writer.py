@@ -426,7 +426,7 @@ def open_shuffling_writer(
     """Context manager that opens a `BlockWriter` for the block file ``path``. When it ends, the rows are shuffled if they were
     sorted by label, within ``memory`` bytes.
 
-    Shuffling takes up to ``memory`` bytes, and temporarily as much disk space as the file.
+    Shuffling temporarily takes as much disk space as the file.
     """
     unshuffled_path = path.with_name(f"{path.name}.first")
     options: dict[str, Any] = {"dense": dense, "weighted": weighted}

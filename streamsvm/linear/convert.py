@@ -47,7 +47,7 @@ def read_table_chunks(
     """Yield chunks of a table file: rows float64 [n, features], labels float64 [n], weights float64 [n] (None without weights),
     and the feature names. ``target`` and ``weight`` are the names of columns; ``encoder`` converts labels to numbers.
 
-    A chunk has at most the bytes of a block, but at least one row. ``weight`` names the column of weights, if any.
+    A chunk has at most the bytes of a block, but at least one row.
     """
     is_csv = detect_table_format(source) == "csv"
     try:
@@ -118,8 +118,6 @@ def _locate_row(chunks: list[Chunk], row: int) -> str:
 def _convert_chunk(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
     """Convert the columns ``names`` of a chunk of table rows to numbers, and return them as float64 [n, names] with the list of
     labels. Raise a ValueError that names the row and column if a value is missing or not a number.
-
-    Raise ValueError at the first bad value.
     """
     n, table = len(chunk), chunk.table(names) if len(chunk) else None
     X, labels = np.full((n, len(names)), np.nan), [None] * n if table is None or table.y is None else list(table.y)
@@ -388,7 +386,7 @@ def parse_libsvm(text: bytes, index_base: int, source: Path, n_lines_before: int
     """Parse complete lines of text in LIBSVM format (a label, and pairs index:value) to a block of sparse rows. Raise a
     ValueError that names the line if it is malformed.
 
-    ``index_base``, the first index in the text, becomes 0. Raises ValueError with the line's number in ``source``.
+    ``index_base``, the first index in the text, becomes 0. Line numbers are those in ``source``.
     """
     lines, data = text.count(b"\n"), np.frombuffer(text, np.uint8)
     labels, starts = np.empty(lines + 1), np.zeros(lines + 2, np.uint32)
@@ -419,7 +417,7 @@ def _parse_line(line: bytes, index_base: int) -> tuple[float, np.ndarray, np.nda
     """Parse one line of LIBSVM text in Python, for rare number formats that the compiled parser does not support. Return label,
     indices from 0 and values.
 
-    Returns label, indices and values; None for a blank line. Raises ValueError if the line is malformed.
+    Returns None for a blank line. Raises ValueError if the line is malformed.
     """
     row = parse_libsvm_line(line.decode(errors="replace"))
     if row is None:

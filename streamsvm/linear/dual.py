@@ -144,9 +144,9 @@ def sweep_rows(
     Updates weights ``w`` and dual coefficients ``b``. Returns the largest step, the increase of the dual objective, the cost of
     the rows and the number of free rows.
 
-    Modifies w float64 [features + 1], b float64 [rows of the block] and the order of ``rows``. Returns the largest step, in units
-    of the gradient; the increase of the dual objective, without -1/2 |w|^2; the cost of the rows, each before its step; and the
-    number of rows that are free after their step.
+    Modifies w float64 [features + 1], b float64 [rows of the block] and the order of ``rows``. The largest step is in units of
+    the gradient, the dual objective is without -1/2 |w|^2, the cost of each row is that before its step, and free rows are
+    counted after their step.
     """
     _shuffle_rows(rows, seed)
     largest, gain, total_cost, n_free, constant = 0.0, 0.0, 0.0, 0, loss.constant
@@ -184,8 +184,7 @@ def sweep_free_rows(
     several sweeps, until the largest step is at most ``tolerance`` or ``max_steps`` are made. Returns the last largest step, the
     increase of the dual objective, and the numbers of free rows and of steps.
 
-    There is at least one sweep. Returns the largest step of the last sweep, the increase of the dual objective, the number of
-    free rows, and the number of steps.
+    There is at least one sweep.
     """
     gain, steps = 0.0, 0
     buffer = np.empty(len(b), np.int64)
@@ -205,7 +204,7 @@ def measure_objectives(
     """Return the contributions of a block's rows to the primal objective at the weights ``w`` and to the dual objective at the
     coefficients ``b`` [rows], without the terms with squared norms.
 
-    They exclude 1/2 |w|^2 and -1/2 |expansion|^2. Adds the block's part of sum_i b_i x_i to ``expansion``, float64 [features +
+    These terms are 1/2 |w|^2 and -1/2 |expansion|^2. Adds the block's part of sum_i b_i x_i to ``expansion``, float64 [features +
     1].
     """
     primal, dual = 0.0, 0.0
@@ -338,8 +337,7 @@ class DualSolver:
         """Make coordinate steps for the rows of ``file``, which contains all rows or the working set (free rows only), block by
         block in random order. Return the cost of all rows; 0 for the working set.
 
-        Returns the cost of all rows, each before its step (0 for a working set). With ``collect``, the rows that are free
-        afterwards become the working set.
+        The cost of each row is that before its step. With ``collect``, the rows that are free afterwards become the working set.
         """
         state, files = self._state, self._files
         state.n_passes += 1
@@ -378,7 +376,7 @@ class DualSolver:
         """Read all rows, and return the primal objective of the weights, the dual objective of the dual coefficients, and the
         weights recomputed from these coefficients, float64 [features + 1].
 
-        The expansion differs from w by rounding errors. The gap between the two objectives is exact nevertheless.
+        The recomputed weights differ from w by rounding errors. The gap between the two objectives is exact nevertheless.
         """
         state, file = self._state, self._file
         primal, state.dual, expansion = 0.5 * float(state.w @ state.w), 0.0, np.zeros(len(state.w))

@@ -154,7 +154,7 @@ def _add_dense(
     """Add the contributions of a block of dense rows, at the weights ``w``, to the ``gradient`` [features + 1] and the
     ``hessian`` [features + 1, features + 1], in place. Return their cost, dual objective and number of rows with a positive loss.
 
-    Returns their cost, their part of the dual objective without -1/2 |expansion|^2, and the number of rows with a positive loss.
+    The dual objective is without -1/2 |expansion|^2.
     """
     X = np.empty((len(block.labels), len(w)))
     X[:, :-1] = block.values.reshape(len(X), -1)

@@ -284,8 +284,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """Return the decision value of the row ``x``, a dictionary of feature values: a float for two classes, and otherwise a
         dictionary with a value for each label.
 
-        It is a float if the model was fitted with two classes, positive for the second of `classes`; otherwise, a dictionary with
-        a value for each label. It is 0 before the first fit. Raises an AttributeError if the model has no ``decision_function``.
+        The value is positive for the second of `classes`. It is 0 before the first fit. Raises an AttributeError if the model has
+        no ``decision_function``.
         """
         fit = self._get_latest_fit()
         row = self._prepare_row(x, fit)

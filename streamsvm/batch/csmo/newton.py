@@ -155,10 +155,9 @@ def _minimise_model(factor: tuple[np.ndarray, bool], movable: _MovableVariables)
     """Return the changes of m variables, float64 [m], that minimise the quadratic model of the objective within their limits, or
     come nearer to the minimum. Their sum is 0. ``factor`` is the Cholesky factor of the Hessian.
 
-    When a variable reaches its largest or smallest change, it stays there, and the other variables continue. ``factor`` is the
-    Cholesky factor of the Hessian H. With the gradient g, each direction d minimises d'Hd / 2 + g'd subject to 1'd = 0, and is 0
-    for variables that stay: d = -z - Pμ, with z = H^-1 g and P = H^-1 B. The columns of B are 1, and the unit vectors of the
-    variables that stay.
+    When a variable reaches its largest or smallest change, it stays there, and the other variables continue. With the Hessian H
+    and the gradient g, each direction d minimises d'Hd / 2 + g'd subject to 1'd = 0, and is 0 for variables that stay: d = -z -
+    Pμ, with z = H^-1 g and P = H^-1 B. The columns of B are 1, and the unit vectors of the variables that stay.
     """
     m = len(movable.which)
     max_stops = min(_MAX_STOPS, m - 1)

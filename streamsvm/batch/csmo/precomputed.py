@@ -69,7 +69,8 @@ class PrecomputedRows:
         """The whole symmetric Gram matrix, float64 [N, N], C-contiguous, without a copy. None if it is stored in another layout
         or is read-only.
 
-        None if it is not contiguous, or read-only: compiled functions would need another compilation.
+        Compiled functions would need another compilation for another layout. If the columns are contiguous, this is the
+        transpose, which is equal.
         """
         if not (self.matrix.flags.forc and self.matrix.flags.writeable):
             return None

@@ -54,8 +54,8 @@ def solve_machines(
     K float64 [N, N] is the Gram matrix; ``matrix_rows`` int64 [n] are the positions of the n rows in it, equal for equal rows. C
     are the rows' bounds, 0 for unused rows, ``labels`` int64 [n] their classes, and ``machines`` int64 [machines, 2] the two
     classes of each machine: rows of the first may have negative coefficients, rows of the second positive ones. ``share`` is the
-    sum of the coefficients relative to that of the bounds. Writes ``coefficients`` [machines, n], and the values that
-    `solve_small` returns into ``results`` [machines, 5].
+    sum of the coefficients relative to that of the bounds. Writes the values that `solve_small` returns into ``results``
+    [machines, 5].
     """
     N, classes = len(K), labels.max() + 1
     bounds, row_of, rows, sums = np.zeros((classes, N)), np.zeros((classes, N), np.int64), np.zeros(classes), np.zeros(classes)
@@ -122,8 +122,7 @@ def solve_small(
     which become the solution. Returns intercept, gap (violation of the optimality conditions), dual objective, primal objective
     and number of steps.
 
-    Once the steps converge, the free variables are solved for to the last digits. Returns the intercept, the gap, the dual and
-    the primal objective, and the number of steps.
+    Once the steps converge, the free variables are solved for to the last digits.
     """
     n, size, n_steps, n_since = len(b), -(-len(b) // _SIMD_LANES) * _SIMD_LANES, 0, 0
     wide, diagonal, free = np.zeros((5, size)), np.zeros(size, np.float32), np.empty(n, np.int64)
@@ -223,7 +222,7 @@ def recompute_slopes(
     """Recompute the gradient of the dual problem from its Gram matrix K float64 [n, n], and write the positions of free variables
     (between their bounds) into ``free``. Return the gap, the largest difference of two slopes, and the number of free variables.
 
-    m is the number of variables between their bounds; their positions are written into ``free[:m]``.
+    The m positions of free variables are written into ``free[:m]``.
     """
     b, gradient, lower, upper, kink, n = a.b, a.gradient, a.lower, a.upper, a.kink, len(a.b)
     for k in range(n):

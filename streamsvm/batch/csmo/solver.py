@@ -66,8 +66,8 @@ def solve_blocks(state: SolverState, options: SolverOptions, goal: float) -> int
     all gradients, and repeat until the gap (violation of the optimality conditions) is at most ``goal``. Returns the status
     `CONVERGED`, `STALLED`, or `RUNNING` if steps on all variables are now faster.
 
-    Returns `CONVERGED`, `RUNNING` if single steps should continue, or `STALLED` if a block made no progress. O(n d m) for each
-    block, where m coefficients change. The matrix of a block overwrites the matrix of the working set.
+    `STALLED` means that a block made no progress. O(n d m) for each block, where m coefficients change. The matrix of a block
+    overwrites the matrix of the working set.
     """
     p, max_size = state.problem, max(math.isqrt(len(state.buffer)), 2)
     previous, number = np.arange(0), 0
@@ -124,8 +124,8 @@ def _choose_block(ascents: np.ndarray, descents: np.ndarray, previous: np.ndarra
     """Choose the variables of the next block, at most ``max_size``: those between their bounds, those that violate the optimality
     conditions, and some of the ``previous`` block. Returns their positions, int64 ascending.
 
-    A block has at most ``max_size`` variables. Violators are sampled evenly over all rows, not by their violation: the worst ones
-    are similar rows, where a gain for one is a loss for the others. A block should resemble the whole problem.
+    Violators are sampled evenly over all rows, not by their violation: the worst ones are similar rows, where a gain for one is a
+    loss for the others. A block should resemble the whole problem.
     """
     free = np.flatnonzero(ascents == descents)
     middle = _estimate_middle_slope(ascents, descents, free)
@@ -179,7 +179,7 @@ def allocate_gram(n: int, megabytes: float) -> GramCache | None:
     """Return memory for the float32 Gram matrix of ``n`` rows, which several fits to the same rows share. Return None if a cache
     of this many ``megabytes`` has no room for two such matrices, or for more than 2,000 rows.
 
-    Returns None also if the fits begin with blocks, which share little.
+    Fits to more rows begin with blocks, which share little.
     """
     has_room = 8.0 * n * n + 64.0 * n <= megabytes * _MEGABYTE
     return GramCache(n) if n <= _MIN_ROWS_FOR_BLOCKS and has_room else None

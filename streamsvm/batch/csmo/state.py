@@ -107,7 +107,7 @@ def _make_training_rows(X: Any, kernel: Kernel, for_each: ForEach) -> tuple[Norm
     """Return the rows X in float64 and in float32, and the kernel adapted to them. There are no float32 rows (None) if float32 is
     too inaccurate. Raise a ValueError if values of X are too large. A dense X is overwritten.
 
-    Two-valued features become indicators, and gamma changes with them. If float32 is too inaccurate, there are no float32 rows.
+    Two-valued features become indicators, and gamma changes with them.
     """
     values = X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))

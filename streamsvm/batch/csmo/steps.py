@@ -262,8 +262,6 @@ def _find_best_partner(
 def _update_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int, j: int) -> tuple[int, float]:
     """Replace the search direction d by e_i - e_j + ``beta`` d (conjugate direction for the pair i, j), and store the positions
     of its nonzero components. Returns their number, and the largest step before a variable reaches a bound or kink.
-
-    Returns the length of its support, and the largest step before a coordinate of the support reaches a bound or kink.
     """
     b, lower, upper, kink, direction, support, listed = a.b, a.lower, a.upper, a.kink, s.direction, s.support, s.listed
     size, max_step, dropped = 0, np.inf, 0.0

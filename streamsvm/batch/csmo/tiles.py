@@ -87,8 +87,8 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
     so that kernel values stay equal. Returns the rows, an array or CSR matrix, and the kernel; both unchanged if that is
     impossible.
 
-    Returns the rows, an array or CSR, whichever is faster, and the kernel. X [n, d] and the kernel are returned unchanged unless
-    the kernel is Gaussian, each feature has at most two values, and the two values have the same difference in all features.
+    Rows and kernel are returned unchanged unless the kernel is Gaussian, each feature has at most two values, and the two values
+    have the same difference in all features. The form of the rows is the faster one.
     """
     n, d = X.shape
     size = max(_CHUNK_VALUES // max(d, 1), 1)

@@ -68,10 +68,10 @@ class ErrorEstimate:
         self.row_norm: float = float(np.sqrt(squares / len(self._rows)))
 
     def estimate_error(self, tree: ClusterTree, nodes: list[Node]) -> float:
-        """Estimate the relative error of a compressed kernel matrix (``nodes`` of the ``tree``) in the Frobenius norm: compare
-        its products with random vectors to those of the exact matrix, for a sample of rows.
+        """Return an estimate of the relative error of a compressed kernel matrix (``nodes`` of the ``tree``) in the Frobenius
+        norm. Its products with random vectors are compared to those of the exact matrix, for a sample of rows.
 
-        Returns 0 if the difference is as small as rounding errors. O(n (m + r)).
+        It is 0 if the difference is as small as rounding errors. O(n (m + r)).
         """
         difference = float(np.linalg.norm(multiply_compressed(tree, nodes, self._vectors)[self._rows] - self._products))
         return difference / float(np.linalg.norm(self._products)) if difference > self._min_difference else 0.0

@@ -199,8 +199,7 @@ class HSSMatrix:
         """Return the exact kernel sums at new rows Z float64 [m, d]: the kernel values of Z with the n compressed rows times
         ``coefficients`` float64 [n] or [n, k]. The result is float64 [m] or [m, k]. O(m n d).
 
-        Z is float64 [m, d], and the coefficients belong to the compressed rows, float64 [n] or [n, k]. Other shapes raise a
-        ValueError.
+        Other shapes raise a ValueError.
         """
         Z, coefficients = _check_rows(Z), self._tree.check_columns(coefficients)
         if Z.shape[1] != self._blocks.X.shape[1]:

@@ -226,7 +226,7 @@ def _sample_outside_columns(
     """Sample about ``limit`` columns of the kernel matrix outside a node's rows ``start`` to ``stop``: nearest neighbours of its
     rows, and random columns of each range in ``outside`` [ranges, 2]. Return the column numbers and their weights.
 
-    Returns the columns and their weights; a random column represents all columns of its part of the range.
+    A random column represents all columns of its part of the range.
     """
     columns = neighbors.ravel()
     columns, counts = np.unique(columns[(columns < start) | (columns >= stop)], return_counts=True)

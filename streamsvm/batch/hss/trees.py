@@ -258,8 +258,6 @@ class PackedForest(NamedTuple):
 def join_trees(trees: Iterable[tuple[PartitionTree, np.ndarray]], row_numbers: np.ndarray) -> PartitionForest:
     """Join several trees to one forest for predictions. Each comes with weights float64 [machines, n] of its rows in the order of
     its leaves; rows without weight are left out. ``row_numbers`` int64 [n] number the rows.
-
-    Rows whose weights are all 0 are left out. ``row_numbers`` int64 [n] are the numbers of the rows in the forest.
     """
     parts: list[tuple[np.ndarray, ...]] = []
     nodes = cuts = leaves = entries = 0
@@ -465,8 +463,6 @@ class ClusterTree:
     def apply_in_order(self, compute: Callable[[np.ndarray], np.ndarray], V: Any, ordered: bool) -> np.ndarray:
         """Apply ``compute``, a function of arrays [n, k] whose rows are in the tree's order, to V [n] or [n, k], and return the
         result in V's order. If ``ordered``, V is in the tree's order already.
-
-        ``ordered`` tells whether the rows of V are already in the tree's order.
         """
         V = self.check_columns(V)
         columns = V.reshape(len(V), -1)

@@ -213,8 +213,8 @@ def measure_errors(K: HSSMatrix, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Measure by how much decision values with the exact kernel matrix differ from those with the compressed matrix K, float64
     [problems], as root mean square over random rows. ``b`` are the dual coefficients.
 
-    It is the root mean square in units of the margin, over random rows or random support vectors, whichever is larger; values
-    are clipped at twice the margin. ``b`` are the coefficients, float64 [n, problems]. O(d + problems) for each of the n rows and
+    The error is in units of the margin. It is measured over random rows and over random support vectors, and the larger one
+    counts; values are clipped at twice the margin. ``b`` are float64 [n, problems]. O(d + problems) for each of the n rows and
     each of the 512 sampled ones.
     """
     order = np.random.default_rng(0).permutation(len(b))
