@@ -38,7 +38,8 @@ def table_model(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> TableModel:
-    """Return an untrained model for a table, whose schema is inferred from its first rows.
+    """Return an untrained model for a table: an encoder and a learner. The kinds of the columns and the options that read them
+    are inferred from the first rows of ``data``. ``label`` names the column with the labels.
 
     The model is a pipeline of a `TableEncoder` and a learner, the same as ``streamsvm learn`` makes for this table.
     ``print(model.schema)`` shows the inferred kind of each column. ``learn_many``, ``predict_many`` and ``score`` take frames
@@ -135,7 +136,9 @@ _UNNAMED_LABEL = "the label"
 
 
 def _make_model(schema: TableSchema, learner: Any) -> TableModel:
-    """Return an untrained model for a schema, with the default learner if ``learner`` is None."""
+    """Return an untrained model for a table schema: an encoder and the ``learner``. None selects an SVM classifier or regressor,
+    as the label requires.
+    """
     options = schema.encoder_options
     if schema.label is not None:
         options["columns"] = {**options.get("columns", {}), schema.label: DROP}  # rows with a label must not learn from it
@@ -147,7 +150,10 @@ def _make_model(schema: TableSchema, learner: Any) -> TableModel:
 
 
 def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]:
-    """Return a sample of a table, and the names of its columns; no names if the label need not be one of them."""
+    """Return a sample of the table ``data`` (a frame, a path, a topic, a source or rows) and the names of its columns. The names
+    are an empty list if labels are beside the rows, or cannot be looked for among the names. Raises ValueError if it is not a
+    table.
+    """
     if isinstance(data, str | PathLike) or (isinstance(data, list | tuple) and data and isinstance(data[0], str | PathLike)):
         return _sample_place(list(map(fspath, data)) if isinstance(data, list | tuple) else fspath(data), label)
     if hasattr(data, "columns") and not isinstance(data, Source):
@@ -175,17 +181,21 @@ def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]
 
 
 def _split_label(x: Mapping[Any, Any], label: str | None) -> Row:
-    """Return a row whose label was among its values."""
+    """Return a row with the features and the label of a dict that has both: the value of ``label`` becomes the label, or None if
+    it is missing.
+    """
     return Row({name: value for name, value in x.items() if name != label}, x.get(label))
 
 
 def _without_weight(row: Row) -> Row:
-    """Return a row with a plain label in place of a weighted one."""
+    """Return the same row, but if its label is a pair of label and weight, only with the label."""
     return Row(row.x, row.y.y if isinstance(row.y, WeightedLabel) else row.y)
 
 
 def _sample_place(place: str | list[str], label: str | None) -> tuple[SourceSample, list[str]]:
-    """Return a sample of a topic or of files, and the names of the columns of files that have names."""
+    """Return a sample of a topic (a URL), a file or several files, and the names of the columns. The names are an empty list for
+    topics and for LIBSVM files, which have no header. Raises StreamError if the files do not exist.
+    """
     if isinstance(place, str) and "://" in place:
         sample = sample_topic(place, lambda _: False, label=label, start="earliest", stop_at_end=True)
         if sample is None:

@@ -129,7 +129,8 @@ class DelayedLabels(Resumable):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of rows and labels, by what happened to them.
+        """Numbers of rows and labels that were joined, expired, duplicate, late or refused so far, and of those that are still
+        waiting, by name.
 
         Of all ``features`` rows, ``joined`` got their label, ``expired_rows`` expired (also by reason: ``expired_age``,
         ``expired_count``, ``expired_bytes``), ``duplicate_rows`` had the key of an earlier row, and ``pending`` are waiting. Of
@@ -143,42 +144,53 @@ class DelayedLabels(Resumable):
 
     @property
     def n_waiting(self) -> int:
-        """Number of pending rows and early labels."""
+        """Number of entries in this buffer: rows that wait for their label, and labels that wait for their row."""
         return len(self._rows) + len(self._early)
 
     def has_key(self, key: str) -> bool:
-        """Return whether a row with this key is pending or settled, so that another one is a duplicate."""
+        """Return whether a row with this key is waiting for its label, or was joined or expired before. Another row with the key
+        is then a duplicate.
+        """
         return key in self._rows or key in self._settled
 
     def count_duplicate_row(self) -> None:
-        """Count a row that is ignored because an earlier row has its key."""
+        """Count a row that was ignored because an earlier row has the same key."""
         self._counts["features"] += 1
         self._counts["duplicate_rows"] += 1
 
     def count_refused(self) -> None:
-        """Count a row that the model refused to learn."""
+        """Count a row that got its label, but that the model refused to learn because of an error."""
         self._counts["refused"] += 1
 
     def get_early_label(self, key: str) -> tuple[Any] | None:
-        """Return the early label for a row with this key, in a 1-tuple; None if no label is waiting."""
+        """Return the label that came before the row with this key, in a 1-tuple (the label itself may be None or False); None if
+        no label is waiting for the row. The label stays in the buffer.
+        """
         entry = self._early.get(key)
         return None if entry is None else entry[1:]
 
     def join_early_label(self, key: str, time: float) -> None:
-        """Settle the key of a row that has just come, and whose label was waiting for it."""
+        """Record that the row with this key has come, and that it was joined to its label, which came earlier. ``time`` is the
+        event time of the row. The label leaves the buffer, and the key is remembered as settled.
+        """
         self._counts["features"] += 1
         self._counts["joined"] += 1
         self.nbytes -= _label_bytes(key, self._early.pop(key)[1])
         self._settled[key] = time, False
 
     def add_row(self, key: str, pending: PendingRow) -> None:
-        """Add a pending row; its key must be new."""
+        """Add a row that waits for its label to the buffer. ``key`` joins it to the label; no row with this
+        key may be waiting.
+        """
         self._counts["features"] += 1
         self._rows[key] = pending
         self.nbytes += _row_bytes(key, pending)
 
     def add_label(self, key: str, time: float, y: Any) -> PendingRow | None:
-        """Join a label to its pending row, and return the row; None if the label must wait, is a duplicate, or is late."""
+        """Join a label ``y`` that came at event time ``time`` to the row with the same key. Returns the row, which leaves the
+        buffer; None if the label is kept until its row comes, or is ignored because it is a duplicate or came after its row had
+        expired.
+        """
         counts = self._counts
         counts["labels"] += 1
         if key in self._settled:
@@ -197,7 +209,9 @@ class DelayedLabels(Resumable):
         return None
 
     def expire(self, time: float) -> Iterator[ExpiredRow]:
-        """Advance the clock to an event time, and yield the rows that have waited longer than ``max_age``."""
+        """Advance the clock to an event time (in seconds), and remove rows and labels that have waited longer than ``max_age``.
+        Yields the removed rows; removed labels are only counted.
+        """
         self.clock = max(self.clock, time)
         oldest = self.clock - self.max_age
         while self._settled and next(iter(self._settled.values()))[0] < oldest:
@@ -208,7 +222,9 @@ class DelayedLabels(Resumable):
             yield self._expire_row("age")
 
     def enforce_limits(self) -> Iterator[ExpiredRow]:
-        """Yield the oldest rows, which expire, until the limits on rows and bytes are met."""
+        """Remove the oldest rows and labels until the limits ``max_rows`` and ``max_bytes`` are met. Yields the removed rows;
+        removed labels are only counted.
+        """
         while len(self._early) > self.max_rows:
             self._drop_label()
         while len(self._rows) > self.max_rows:
@@ -222,7 +238,9 @@ class DelayedLabels(Resumable):
             self._settled.popitem(last=False)
 
     def _expire_row(self, reason: str) -> ExpiredRow:
-        """Remove the oldest pending row, settle its key, and return it."""
+        """Remove the oldest row that waits for its label, and return it. ``reason`` is the exceeded limit: ``"age"``, ``"count"``
+        or ``"bytes"``. Its key is remembered, so that its label is recognised as late.
+        """
         key, pending = self._rows.popitem(last=False)
         self.nbytes -= _row_bytes(key, pending)
         self._expired_rows[reason] += 1
@@ -230,22 +248,26 @@ class DelayedLabels(Resumable):
         return ExpiredRow(key, pending, reason)
 
     def _drop_label(self) -> None:
-        """Remove the oldest early label."""
+        """Remove the oldest label that waits for its row, and count it as expired."""
         key, (_, y) = self._early.popitem(last=False)
         self.nbytes -= _label_bytes(key, y)
         self._counts["expired_labels"] += 1
 
     @property
     def state(self) -> dict[str, Any]:
-        """Counts and clock, for the header of a checkpoint."""
+        """The counts and the clock of this buffer as plain values, for the header of a checkpoint. The entries are saved
+        separately, by `serialise_entries`.
+        """
         return super().state | {"clock": finite_or_none(self.clock)}
 
     def serialise_entries(self) -> bytes:
-        """Serialise pending rows, early labels and settled keys as JSON."""
+        """Return the waiting rows, the waiting labels and the remembered keys of this buffer as JSON, for a checkpoint."""
         return json.dumps([list(entries.items()) for entries in (self._rows, self._early, self._settled)]).encode()
 
     def restore(self, state: Any, entries: bytes) -> None:
-        """Resume from a saved `state` and `serialise_entries`; limits may have changed. Raise an error if they are invalid."""
+        """Restore this buffer from a checkpoint: ``state`` is the saved `state`, ``entries`` the bytes from `serialise_entries`.
+        The limits may differ from those of the saved buffer. Invalid values raise an error.
+        """
         counts = dict(state)
         clock = -math.inf if (seconds := counts.pop("clock")) is None else float(seconds)
         rows, early, settled = json.loads(entries)
@@ -258,10 +280,10 @@ class DelayedLabels(Resumable):
 
 
 def _row_bytes(key: str, pending: PendingRow) -> int:
-    """Return the assumed memory of a pending row."""
+    """Return the number of bytes that a waiting row is assumed to take in memory."""
     return _ENTRY_BYTES + len(key) + len(pending.row) + len(pending.prediction)
 
 
 def _label_bytes(key: str, y: Any) -> int:
-    """Return the assumed memory of an early label."""
+    """Return the number of bytes that a waiting label ``y`` is assumed to take in memory."""
     return _ENTRY_BYTES + len(key) + (len(y) if type(y) is str else 0)

@@ -39,9 +39,8 @@ class ArrivedLabel(NamedTuple):
 
 
 def validate_key(value: Any) -> str:
-    """Convert a key to text; 7, 7.0 and "7" are the same key.
-
-    Raises RowError if it is missing, empty, longer than 256 characters, or neither text nor an integer.
+    """Convert the key that joins a row to its label to text, so that 7, 7.0 and "7" are the same key. Raises RowError if it is
+    missing, empty, longer than 256 characters, or neither text nor an integer.
 
     >>> validate_key("a7"), validate_key(7), validate_key(7.0)
     ('a7', '7', '7')
@@ -67,7 +66,8 @@ def validate_key(value: Any) -> str:
 
 
 def parse_event_time(value: Any, latest: float = math.inf) -> float:
-    """Convert an event time to seconds since 1970, from a number, its text, or a date in ISO 8601 (UTC without a time zone).
+    """Convert an event time to seconds since 1970. It may be a number, the text of a number, or a date in ISO 8601 (UTC unless it
+    has a time zone). Raises RowError if it is invalid or later than ``latest`` (seconds).
 
     The unit of a number (s, ms, us or ns) is inferred from its size.
 
@@ -100,7 +100,9 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
 
 
 def _parse_time_text(text: str) -> float:
-    """Parse the text of a number or of a date in ISO 8601 to seconds since 1970."""
+    """Convert the text of a number of seconds or of a date in ISO 8601 to seconds since 1970. Raises
+    ValueError for other texts.
+    """
     try:
         return to_seconds(parse_number(text))
     except ValueError:
@@ -108,7 +110,9 @@ def _parse_time_text(text: str) -> float:
 
 
 def validate_label(y: Any) -> Any:
-    """Return a label that can be stored; raise RowError if it is missing, too long, or neither a bool, a number nor text."""
+    """Return a delayed label as a plain Python value that can be serialised. Raises RowError if it is missing, too long, or
+    neither a bool, a number nor text.
+    """
     y = to_python_scalar(y)
     if y is None:
         raise RowError("label", "the message of a label has no label")
@@ -120,10 +124,8 @@ def validate_label(y: Any) -> Any:
 
 
 def pack_row(x: Any) -> str:
-    """Serialise the features of a row as JSON, for `unpack_row`.
-
-    Raises RowError if a name is neither text nor an integer, a value is neither a number, text nor a bool, or the row is too
-    long.
+    """Serialise the features of a row (``x``: values by name) as JSON, so that it can wait for its label. Raises RowError if a
+    name or value has another type than numbers, texts and bools, or if the row has more than 1 MiB.
 
     >>> pack_row({"a": 1.5, "b": "word"})
     '[["a","b"],[1.5,"word"]]'
@@ -146,13 +148,14 @@ def pack_row(x: Any) -> str:
 
 
 def unpack_row(text: str) -> dict[Hashable, Any]:
-    """Deserialise the features of a row from `pack_row`."""
+    """Return the features of a row (values by name) from the JSON that `pack_row` wrote."""
     names, values = json.loads(text)
     return dict(zip(names, values, strict=True))
 
 
 def pack_prediction(label: Any, probabilities: Mapping[Any, float] | None) -> str:
-    """Serialise a prediction as JSON: the predicted label or number, and the probabilities of all labels if there are any.
+    """Serialise a prediction as JSON, so that it can be scored when the label comes. ``label`` is the predicted label or number,
+    ``probabilities`` are those of all labels, or None.
 
     >>> pack_prediction(True, None), pack_prediction(1, {0: 0.25, 1: 0.75})
     ('[true]', '[1,[0,1],[0.25,0.75]]')
@@ -162,7 +165,9 @@ def pack_prediction(label: Any, probabilities: Mapping[Any, float] | None) -> st
 
 
 def unpack_prediction(text: str) -> tuple[Any, dict[Any, float] | None]:
-    """Deserialise a prediction from `pack_prediction`: the label, and the probabilities or None."""
+    """Return a prediction from the JSON that `pack_prediction` wrote: the predicted label or number, and the probabilities by
+    label, or None.
+    """
     label, *columns = json.loads(text)
     return label, dict(zip(*columns, strict=True)) if columns else None
 
@@ -172,7 +177,9 @@ _VALUES = frozenset((float, int, bool, str))
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a predicted label as a plain Python value; raise RowError if it cannot be serialised."""
+    """Return a predicted label as a plain Python bool, number, text or None. Raises RowError for other types, which cannot be
+    serialised.
+    """
     value = to_python_scalar(value)
     if value is not None and type(value) not in _VALUES:
         raise RowError("model", f"the model predicts {short_repr(value)}, which cannot wait for a label")

@@ -36,7 +36,8 @@ _SIDES = ("rows", "labels")
 
 
 def compute_clock_slack(max_age: float | None) -> float:
-    """Return by how many seconds a message may be ahead of the clock: a quarter of ``max_age``, between 10 s and an hour.
+    """Return by how many seconds the event time of a message may be ahead of the clock without being treated as an error: a
+    quarter of ``max_age`` (seconds; None: unlimited), but at least 10 s and at most an hour.
 
     So entries that are expired by a wrong clock have waited for at least three quarters of ``max_age``.
 
@@ -120,18 +121,22 @@ class JoinedSource(Source):
         self._stopping = threading.Event()
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Request passthrough columns of the rows, as `Source.request_passthrough`. For labels, their values are None."""
+        """Request columns of the rows that are to be copied into predictions, by name, and return the names of all columns that
+        will be copied. Messages with labels have None in these columns.
+        """
         self._passthrough_names = self._sources[0].request_passthrough(names)
         return self._passthrough_names
 
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]
-        """The columns of the rows."""
+        """Names of the columns of the stream of rows; empty if they are unknown before the first row."""
         return self._sources[0].columns
 
     @property
     def position(self) -> Position:
-        """The positions of both streams, and the messages that were read ahead."""
+        """The current position in the stream of rows and in the stream of labels, with the messages that were read ahead of their
+        turn, for a checkpoint.
+        """
         rows, labels = (source.position for source in self._sources)
         return ({"table": rows["table"]} if "table" in rows else {}) | {
             "label": labels.get("label"),
@@ -145,7 +150,9 @@ class JoinedSource(Source):
         }
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``, as `Source.seek`; raise StreamError also if it has another key or time column."""
+        """Continue reading both streams at a saved ``position``. Raises StreamError if it was saved with another key or time
+        column, or by a source without a stream of labels, or is corrupt.
+        """
         if {"key", "time", "rows", "labels", "times", "ended", "read_ahead"} - position.keys():
             raise StreamError(
                 f"{self.name}: the checkpoint was learned without labels from another stream: leave --labels out, {START_AFRESH}"
@@ -173,7 +180,9 @@ class JoinedSource(Source):
             self._has_ended[side] = is_within_pass and has_ended[side] and not source.is_endless
 
     def read(self, max_rows: int) -> Chunk | None:  # noqa: ARG002
-        """Return a chunk with the next row or label; an empty chunk if none is available at the moment; None at the end."""
+        """Return a chunk with one message: the next row or the next label, whichever has the earlier event time. Returns an empty
+        chunk if none is available at the moment, and None when both streams have ended. ``max_rows`` is ignored.
+        """
         for side in (0, 1):
             if (chunk := self._read_ahead(side)) is not None:
                 return chunk
@@ -188,7 +197,9 @@ class JoinedSource(Source):
         return self._buffers[side].popleft().to_chunk()
 
     def _read_ahead(self, side: int) -> Chunk | None:
-        """Read messages of a stream until its next one is buffered, and its time certain.
+        """Read messages from the stream of rows (``side`` 0) or labels (1) until the next one is buffered, and its time was
+        compared with the one after it if needed. Returns None, or a chunk (empty, or with an unreadable row) that `read` must
+        return first.
 
         Returns None; or a chunk that must be returned before, which is empty or has a bad row.
         """
@@ -218,14 +229,18 @@ class JoinedSource(Source):
         return None
 
     def _is_next_needed(self, side: int) -> bool:
-        """Return whether another message must be read: to fill an empty buffer, or to check the time of one that is far ahead."""
+        """Return whether another message of a stream (``side`` 0: rows, 1: labels) must be read now: because none is buffered, or
+        to check whether the buffered one, whose time is far ahead of the one before, has a wrong clock.
+        """
         buffer, source = self._buffers[side], self._sources[side]
         if len(buffer) != 1:
             return not buffer
         return not (source.may_block or source.is_endless) and buffer[0].time > self._last_times[side] + self._slack
 
     def _parse_message(self, side: int, chunk: Chunk, x: Any, y: Any) -> BufferedMessage:
-        """Parse key and event time of a message, given as a chunk of one row; raise RowError if it is invalid."""
+        """Parse the key and the event time of a message. ``chunk`` has the message as its only row, with the features ``x`` and
+        the label ``y``; ``side`` is 0 in the stream of rows, and 1 in that of labels. Raises RowError if the message is invalid.
+        """
         if not isinstance(x, Mapping):
             raise RowError("malformed", f"a row must be a mapping of names to values, not {short_repr(x)}")
         if side == 0 and y is not None:
@@ -251,7 +266,9 @@ class JoinedSource(Source):
         return BufferedMessage(x, PendingLabel(key, event_time, pack_row(x)), chunk.place(0), raw, passthrough, message)
 
     def lag(self) -> dict[Any, int] | None:
-        """Return the number of unread messages by stream and partition; None if a stream does not know it."""
+        """Return the number of messages that were not read yet, by stream and partition, such as ``"rows 0"``; None if a stream
+        does not know it.
+        """
         lags: dict[Any, int] = {}
         for name, source in zip(_SIDES, self._sources, strict=True):
             if (lag := source.lag()) is None:
@@ -260,22 +277,24 @@ class JoinedSource(Source):
         return lags
 
     def on_checkpoint(self) -> None:
-        """Notify both streams that a checkpoint with their position was written."""
+        """Notify the streams of rows and labels that a checkpoint with their position was written."""
         for source in self._sources:
             source.on_checkpoint()
 
     def reads_from(self, output: object) -> bool:
-        """Return whether one of the streams reads from an output, so that its own results would be read as rows or labels."""
+        """Return whether the stream of rows or that of labels reads the topic or file that ``output`` writes to: a loop would
+        then read its own predictions.
+        """
         return any(source.reads_from(output) for source in self._sources)
 
     def stop(self) -> None:
-        """Stop waiting for messages of both streams."""
+        """End a `read` that waits for messages, and all later ones. May be called by another thread."""
         self._stopping.set()
         for source in self._sources:
             source.stop()
 
     def close(self) -> None:
-        """Close both streams."""
+        """Close the stream of rows and the stream of labels."""
         for source in self._sources:
             source.close()
 
@@ -295,11 +314,11 @@ class BufferedMessage:
 
     @property
     def time(self) -> float:
-        """Event time of the message."""
+        """Event time of this message, in seconds since 1970."""
         return self.y.time
 
     def with_time(self, event_time: float) -> BufferedMessage:
-        """Return the message with another event time."""
+        """Return this message with another event time, in seconds since 1970."""
         return self if event_time == self.time else replace(self, y=self.y._replace(time=event_time))
 
     def to_chunk(self) -> Chunk:
@@ -314,7 +333,7 @@ class BufferedMessage:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """The message as plain values for a checkpoint, with bytes decoded as Latin-1."""
+        """Plain values of this message for a checkpoint. Bytes become text (Latin-1)."""
         key, event_time, content = self.y if isinstance(self.y, ArrivedLabel) else (self.y.key, self.y.time, self.y.packed)
         message = None
         if self.message is not None:
@@ -325,7 +344,9 @@ class BufferedMessage:
 
     @classmethod
     def load(cls, side: int, saved: Mapping[str, Any]) -> BufferedMessage:
-        """Return a message of the rows (``side`` 0) or labels (1) from its `saved` values; raise an error if invalid."""
+        """Return a message from the values that `saved` returned, read from a checkpoint. ``side`` is 0 for a row, 1 for a label.
+        Invalid values raise an error.
+        """
         key, event_time, message = validate_key(saved["key"]), parse_event_time(saved["time"]), None
         if saved["message"] is not None:
             message_key, timestamp, headers = saved["message"]
@@ -338,10 +359,10 @@ class BufferedMessage:
 
 
 def _decode(data: bytes | None) -> str | None:
-    """Decode bytes as Latin-1, so that `_encode` restores them."""
+    """Convert bytes to text that JSON can hold, one character for each byte (Latin-1). None stays None."""
     return None if data is None else data.decode("latin-1")
 
 
 def _encode(text: str | None) -> bytes | None:
-    """Encode text from `_decode`."""
+    """Convert text from `_decode` back to bytes. None stays None."""
     return None if text is None else text.encode("latin-1")

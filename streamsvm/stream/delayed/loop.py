@@ -106,7 +106,10 @@ class DelayedLearningLoop(LearningLoop):
         return self._process_event
 
     def _process_event(self, x: Any, event: Any) -> Prediction | None:
-        """Process a row or a label, and the rows that expire at its event time."""
+        """Process one message of the joined streams. ``event`` tells its kind: a row with the features ``x`` is predicted, and a
+        label is joined to its earlier row, which is learned. Rows that expire at the event time are handled before. Returns the
+        prediction of a row to be written, or None.
+        """
         if type(event) not in (PendingLabel, ArrivedLabel):
             raise StreamError(f"{self.source.name} is not joined with labels: make a JoinedSource of it and the stream of labels")
         delayed, prediction = self.delayed, None
@@ -126,7 +129,9 @@ class DelayedLearningLoop(LearningLoop):
         return prediction
 
     def _predict_row(self, x: Any, event: PendingLabel) -> Prediction | None:
-        """Predict a row, and add it to the pending rows; if its label came before, learn it immediately."""
+        """Predict a row with the features ``x``, and store it until its label comes; if the label came before, learn the row at
+        once. Returns the prediction; None if the loop has no sink, or if an earlier row has the same key.
+        """
         delayed, key = self.delayed, event.key
         if delayed.has_key(key):
             delayed.count_duplicate_row()
@@ -156,7 +161,10 @@ class DelayedLearningLoop(LearningLoop):
         return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability, key=key)
 
     def _learn_pending(self, pending: PendingRow, y: Any, place: str) -> None:
-        """Learn a pending row with its label; handle it as a refused row if the model refuses it."""
+        """Score the stored prediction of a waiting row, and learn its stored features with the label ``y``. If the model raises
+        an error, the row is refused: it is counted, skipped or written to the dead letters. ``place`` describes the message in
+        errors.
+        """
         x, prepare = unpack_row(pending.row), self._pipeline.prepare_row
         try:
             self._learn(x, y, x if prepare is None else prepare(x), *unpack_prediction(pending.prediction))
@@ -167,7 +175,9 @@ class DelayedLearningLoop(LearningLoop):
             self._refusals.handle_row(self.rows, place, (x, y), *classify_error(error, x, self._pipeline))
 
     def _process_expired(self, expired: ExpiredRow) -> None:
-        """Handle an expired row as the buffer's ``expired`` says: learn it as negative, write a dead letter, or only count it."""
+        """Handle a row whose label did not come in time, as the parameter ``expired`` of the buffer prescribes: learn it with the
+        negative label, write it to the dead letters, or only count it.
+        """
         pending = expired.pending
         place = f"{self.source.name}: row {pending.number:,}, key {expired.key!r}"
         if self.delayed.expired == "negative":
@@ -178,7 +188,9 @@ class DelayedLearningLoop(LearningLoop):
             self._refusals.write_dead_letter(pending.number, place, row, "expired", reason)
 
     def _warn_of_expired(self, n_expired: int, n_waiting: int, seconds: float) -> None:
-        """Warn once that one message expired many rows and labels, because a clock may be wrong."""
+        """Warn, only once per run, that a single message expired ``n_expired`` of ``n_waiting`` rows and labels: its event time
+        is ``seconds`` ahead of the message before, so that a clock may be wrong.
+        """
         self._has_warned_of_expired = True
         warn(
             f"{self._current_place}: the event time is {seconds:,.0f} s ahead of the message before, and {n_expired:,} of "
@@ -192,7 +204,7 @@ class DelayedLearningLoop(LearningLoop):
         return True
 
     def _check_end(self) -> None:
-        """Warn, or raise StreamError, if the streams had no rows, or no row and label with the same key."""
+        """Check the finished run: raise StreamError if both streams were empty, and warn if no row and label had the same key."""
         self._warn_of_changed_columns(MIN_ROWS_COMPARED)
         if not self.rows:
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")

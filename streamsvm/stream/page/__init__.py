@@ -21,7 +21,8 @@ _LOWER_IS_BETTER = {"MAE", "MSE", "RMSE", "RMSLE", "MAPE", "SMAPE", "LogLoss", "
 
 
 def render_page(figures: Mapping[str, Any] | None = None) -> str:
-    """Return the page as HTML: a self-contained file with these figures, or, if None, a live page that fetches ``state.json``.
+    """Return the web page of a run as HTML. With ``figures``, it is a self-contained report of these. Without, it is a live page
+    that fetches its figures from ``state.json`` repeatedly.
 
     Its content security policy allows only the page's own script, and no requests to other hosts, even if figures contain HTML.
     """
@@ -41,7 +42,8 @@ def render_page(figures: Mapping[str, Any] | None = None) -> str:
 
 
 def clean_text(value: Any, max_length: int = _MAX_TEXT_LENGTH) -> str:
-    r"""Return a value as one short line of text, with unprintable characters escaped.
+    r"""Return a value as one line of text for the page: shortened to ``max_length`` characters, with unprintable characters
+    escaped.
 
     >>> clean_text("a\u202eb\n" + "c" * 100, 12)
     'a\\u202eb ...'
@@ -52,12 +54,13 @@ def clean_text(value: Any, max_length: int = _MAX_TEXT_LENGTH) -> str:
 
 
 def to_json_number(value: float | None) -> float | None:
-    """Round a number to six digits for JSON; NaN and infinite values become None."""
+    """Round a number to six significant digits for JSON. NaN, infinite values and None become None."""
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
 def make_score_part(report: ScoreReport | None) -> dict[str, Any]:
-    """Return the figures of the main score: its value, and a sentence that compares it with the best baseline.
+    """Return the page's data on the main metric: its value as text, and a sentence that compares it with the best baseline.
+    ``report`` is the metric's current value; None or NaN mean that no row was scored yet.
 
     >>> part = make_score_part(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
     >>> part["big"], part["sentence"]
@@ -102,7 +105,9 @@ _METRIC_NAMES = {
 
 
 def make_score_parts(reports: Iterable[ScoreReport]) -> dict[str, Any]:
-    """Return the figures of further scores: a list of numbers with their baselines, and tables by name."""
+    """Return the page's data on all metrics but the main one: a list of values with their baselines (``"scores"``), and tables
+    such as the confusion matrix, by their name on the page.
+    """
     parts: dict[str, Any] = {}
     numbers: list[list[Any]] = []
     for report in reports:
@@ -144,12 +149,16 @@ _TABLE_PARTS = {
 
 
 def _clean_cell(cell: Any) -> Any:
-    """Return a cell of a table as an integer, a rounded number, or a clean text."""
+    """Return a cell of a metric's table for JSON: integers unchanged, floats rounded to six digits, and all
+    else as clean text.
+    """
     return clean_text(cell) if not isinstance(cell, int | float) else to_json_number(cell) if isinstance(cell, float) else cell
 
 
 def make_curve_part(curve: LearningCurve | None) -> dict[str, Any] | None:
-    """Return the figures of a learning curve; None without points."""
+    """Return the page's data on the learning curve: its metric, its window and its points as lists of numbers. None if there is
+    no curve, or if it is empty.
+    """
     if curve is None or not curve.points:
         return None
     points = [[point.rows, *map(to_json_number, point[1:4]), point.refused, point.drifts] for point in curve.points]
@@ -167,10 +176,9 @@ def make_live_state(
     curve: LearningCurve | None,
     facts: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    """Return the figures of the live page, for one loop or several.
-
-    ``progress`` is that of each loop, ``points`` are the figures of the run over time up to now, ``facts`` are further pairs
-    of name and value, and ``curve`` is the learning curve if there is only one loop.
+    """Return the content of the live page, as a dict for JSON. ``name`` is its title, ``progress`` the progress of each loop of
+    the run, ``points`` its figures over time up to now, ``facts`` are further pairs of name and value to show, and ``curve`` is
+    the learning curve (None for several loops).
     """
     learning = [loop for loop in progress if loop.learns]
     single = learning[0] if len(learning) == 1 else None
@@ -198,7 +206,9 @@ def make_live_state(
 
 
 def _count_rows(progress: Sequence[Progress]) -> list[str]:
-    """Return the numbers of rows, and of learned and predicted ones, as texts."""
+    """Return texts for the page such as ``["1,000 rows", "900 learned"]``: the rows that all loops have read, learned and,
+    without learning, predicted.
+    """
     n_rows = sum(loop.rows for loop in progress)
     counts = [f"{n_rows:,} row{'s' * (n_rows != 1)}"]
     if n_learned := sum(loop.learned for loop in progress):
@@ -209,7 +219,9 @@ def _count_rows(progress: Sequence[Progress]) -> list[str]:
 
 
 def _make_tiles(progress: Sequence[Progress], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
-    """Return name and text of the most important current figures."""
+    """Return the most important current figures for the page, as pairs of a name and its value as text, such as ``["unread rows",
+    "120"]``. They are taken from the last of ``points`` (the figures over time) and from ``report``, the main metric.
+    """
     current = points[-1]
     previous = points[-2] if len(points) > 1 else current
     seconds = current["seconds"] - previous["seconds"]

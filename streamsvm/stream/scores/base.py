@@ -30,7 +30,9 @@ class ScoreReport(NamedTuple):
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Name, value and baselines for a checkpoint, rounded because the last digits depend on the order of summation."""
+        """Name, value and baselines of this report, for a checkpoint. Numbers are rounded to 12 digits, because the last digits
+        depend on the order of summation.
+        """
         numbers = self.value, *(value for _, value in self.baselines)
         value, *baseline_values = (round(number, 12) if math.isfinite(number) else None for number in numbers)
         baselines = [[name, number] for (name, _), number in zip(self.baselines, baseline_values, strict=True)]
@@ -69,7 +71,8 @@ class Score(Resumable):
     """Whether the user may specify a positive label."""
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
-        """Add rows: their labels, and their predicted labels, or probabilities by label unless ``uses_predicted_labels``.
+        """Add rows to the metric, given their true labels ``ys`` and their predictions. ``predicted`` are predicted labels if the
+        metric ``uses_predicted_labels``, otherwise a mapping from label to probabilities, float64 [rows].
 
         Rows without a prediction (None, or no probabilities) are ignored, as in river's ``evaluate``.
         """
@@ -77,32 +80,36 @@ class Score(Resumable):
 
     @property
     def value(self) -> float:
-        """The metric over all rows; NaN if it is undefined."""
+        """The metric over all rows so far; NaN if it is undefined."""
         return math.nan
 
     @property
     def windowed_value(self) -> float:
-        """The metric over the last rows; NaN if it is undefined."""
+        """The metric over the last ``window`` rows; NaN if it is undefined."""
         return math.nan
 
     @property
     def has_rows(self) -> bool:
-        """Whether at least one row was added."""
+        """Whether at least one row was added to this metric."""
         raise NotImplementedError
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
-        """What each baseline predicts, and its value of the metric on the same rows."""
+        """The baselines of this metric on the same rows: for each, a text that says how it predicts, such as ``"always 'no'"``,
+        and the value of the metric for it. Empty without any.
+        """
         return ()
 
     @property
     def majority(self) -> tuple[Any, float] | None:
-        """The majority label and its share of the rows, which is its accuracy as a baseline; None for other metrics."""
+        """The most frequent label and its share of the rows, which is the accuracy of always predicting it. None unless this
+        metric is accuracy and has rows.
+        """
         return None
 
     @property
     def table(self) -> list[list[Any]] | None:
-        """The cells of a score that is a table; None for a number."""
+        """The cells of this metric, row by row, if it is a table such as a confusion matrix; None if it is a number."""
         return None
 
 
@@ -120,7 +127,8 @@ class TableScore(Score):
 
 
 def format_score(name: str, parameters: Mapping[str, Any], window: int, positive: Hashable = None) -> str:
-    """Format the repr of a score from its name and parameters.
+    """Return the repr of a metric, such as ``F1(window=100, positive='spam')``, from its name and parameters, the length of its
+    window and the positive label (None: left out).
 
     >>> format_score("F1", {}, 100, "spam")
     "F1(window=100, positive='spam')"
@@ -148,9 +156,10 @@ class PositiveLabels:
         self._known_labels: set[Any] = set()
 
     def check_label(self, y: Any) -> None:
-        """Raise ScoreError if it is unknown whether a label is positive, or if both labels differ from the positive one.
+        """Check a label ``y`` of the stream, before it is scored. Raises ScoreError if no positive label was specified and ``y``
+        is not True, False, 1, 0 or -1, or if two labels were seen, and neither is the specified positive label.
 
-        If there may be more than two labels, the latter is only a warning.
+        If there may be more than two labels, the second case is only a warning.
         """
         if y in self._known_labels:
             return
@@ -169,5 +178,5 @@ class PositiveLabels:
         self._known_labels.add(y)
 
     def add_known_labels(self, labels: Iterable[Any]) -> None:
-        """Add labels that were checked in an earlier run."""
+        """Add labels that an earlier run checked already, so that they are not checked again."""
         self._known_labels.update(labels)

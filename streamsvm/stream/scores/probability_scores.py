@@ -51,11 +51,13 @@ class ProbabilityScore(Score):
         return self._rows > 0
 
     def _positive_probability(self, probabilities: Mapping[Any, Any]) -> Any:
-        """Return the probability of the positive label, a number or an array; 0 if it is not among the labels."""
+        """Return the probability of the positive label from ``probabilities`` by label: a number, or an array for many rows. 0 if
+        the positive label is not among them.
+        """
         return probabilities.get(True if self._positive is None else self._positive, 0.0)
 
     def _are_positive(self, ys: Sequence[Any]) -> list[bool]:
-        """Return whether each label is the positive one."""
+        """Return for each label in ``ys`` whether it is the positive one."""
         positive = True if self._positive is None else self._positive
         return [y == positive for y in ys]
 
@@ -73,7 +75,9 @@ class RankScore(ProbabilityScore):
 
     @staticmethod
     def _compute_score(counts: np.ndarray) -> float:  # noqa: ARG004
-        """Return the metric from counts as in `roc_auc`; NaN if it is a table."""
+        """Return the value of this ranking metric. ``counts``, [2, scores], are the numbers of negative and of positive rows by
+        ascending score. NaN for metrics that are tables.
+        """
         return math.nan
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
@@ -175,7 +179,9 @@ class LossScore(ProbabilityScore):
 
     @staticmethod
     def _compute_losses(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Return the losses of rows, given the probability of each true label, and the sum of squares of all probabilities."""
+        """Return the loss of each row, float64 [rows]. ``p`` is the probability that was predicted for the row's true label, and
+        ``squares`` is the sum of the squared probabilities of all labels.
+        """
         raise NotImplementedError
 
     def update_many(self, ys: Sequence[Any], predicted: ProbabilityColumns) -> None:
@@ -204,7 +210,7 @@ class LossScore(ProbabilityScore):
 
     @property
     def _loss_unit(self) -> float:
-        """Factor of the sum of losses."""
+        """Multiplier of the mean loss; 1 unless a metric has its own."""
         return 1.0
 
     @property

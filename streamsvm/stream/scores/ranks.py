@@ -20,7 +20,9 @@ BINS = 16_384
 
 
 def _to_scale(p: float) -> float:
-    """Return a probability on the scale of the bins."""
+    """Map a probability between 0 and 1 to the scale on which bins have equal width: ``asinh(log(p / (1 - p)))``, which resolves
+    probabilities near 0 and 1.
+    """
     return math.asinh(math.log(p) - math.log1p(-p))
 
 
@@ -34,10 +36,11 @@ def clean_probabilities(p: np.ndarray) -> np.ndarray:
 
 
 def roc_auc(counts: np.ndarray) -> float:
-    """Return the area under the ROC curve: the share of pairs of a positive and a negative row with the positive score higher.
+    """Return the area under the ROC curve: among all pairs of a positive and a negative row, the share with the higher score at
+    the positive one. ``counts``, [2, scores], are the numbers of negative and of positive rows by ascending score. NaN if one
+    kind is missing.
 
-    ``counts`` are the numbers of negative and of positive rows by ascending score, [2, scores]. Ties count half (Hanley and
-    McNeil 1982, The meaning and use of the area under a ROC curve).
+    Ties count half (Hanley and McNeil 1982, The meaning and use of the area under a ROC curve).
 
     >>> roc_auc(np.array([[1, 1, 0], [0, 1, 1]]))
     0.875
@@ -49,9 +52,9 @@ def roc_auc(counts: np.ndarray) -> float:
 
 
 def average_precision(counts: np.ndarray) -> float:
-    """Return the mean, over positive rows, of the share of positive rows among all rows with the same or a higher score.
-
-    ``counts`` are as in `roc_auc`.
+    """Return the average precision: the mean, over positive rows, of the share of positive rows among all with the same or a
+    higher score. ``counts``, [2, scores], are the numbers of negative and of positive rows by ascending score. NaN without a
+    positive row.
 
     >>> average_precision(np.array([[1, 1, 0], [0, 1, 1]]))
     0.8333333333333333
@@ -64,7 +67,8 @@ def average_precision(counts: np.ndarray) -> float:
 
 
 def evaluate_thresholds(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[float, int, float, float, float]]:
-    """Evaluate predicting the positive label from each threshold on, and from the threshold with the best F1.
+    """Return precision, recall and F1 if rows are predicted as positive from a probability on, for each of ``thresholds`` and for
+    the one with the best F1. ``counts``, int64 [2, bins], are the numbers of negative and of positive rows by binned probability.
 
     Returns tuples of threshold, number of rows predicted as positive, precision, recall, and F1, by ascending threshold; empty
     without a positive row. ``counts`` are those of a `RankCounts`: all rows in the bin of a threshold count as above it.
@@ -91,7 +95,7 @@ def evaluate_thresholds(counts: np.ndarray, thresholds: Sequence[float]) -> list
 
 
 def _lowest_probability(bin_index: int) -> float:
-    """Return the lowest probability in a bin."""
+    """Return the lowest probability that belongs to a bin, given by its index from 0 (for p = 0) to 16,383 (for p = 1)."""
     if bin_index in (0, BINS - 1):
         return float(bin_index > 0)
     log_odds = math.sinh(_LOWEST + (bin_index - 1) / _BINS_PER_UNIT)
@@ -99,7 +103,9 @@ def _lowest_probability(bin_index: int) -> float:
 
 
 def count_exactly(positive: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Count negative and positive rows by distinct ascending score, [2, scores], for `roc_auc`."""
+    """Count the rows with each distinct score: returns the numbers of negative and of positive rows by ascending score, int64 [2,
+    scores]. ``positive``, bool [n], says which rows are positive, and ``p``, float64 [n], are their scores.
+    """
     if not len(p):
         return np.zeros((2, 0), np.int64)
     order = np.argsort(p)
@@ -130,7 +136,7 @@ class RankCounts(Resumable):
         self.counts: np.ndarray = np.zeros((2, BINS), np.int64)
 
     def add_many(self, positive: np.ndarray, p: np.ndarray) -> None:
-        """Add n rows: whether each is positive, bool [n], and its probability, float64 [n]."""
+        """Count n rows: ``positive``, bool [n], says which are positive, and ``p``, float64 [n], are their probabilities."""
         with np.errstate(divide="ignore"):
             scaled = np.arcsinh(np.log(p) - np.log1p(-p))
         inner = np.clip((np.clip(scaled, _LOWEST, _HIGHEST) - _LOWEST) * _BINS_PER_UNIT, 0, BINS - 3).astype(np.int64) + 1
@@ -138,13 +144,13 @@ class RankCounts(Resumable):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state for a checkpoint: the flat indices of the non-empty bins, and their counts."""
+        """The counts as a dict for a checkpoint: flat indices of the non-empty bins, and the numbers of rows in them."""
         counts = self.counts.reshape(-1)
         indices = np.flatnonzero(counts)
         return {"bins": indices.astype(np.int64), "counts": counts[indices]}
 
     def resume(self, state: Any) -> None:
-        """Resume from a saved `state`; raise an error if it is invalid."""
+        """Set the counts from a saved `state`. Raises an error if it is invalid."""
         counts = np.zeros_like(self.counts)
         counts.reshape(-1)[state["bins"]] = state["counts"]
         self.counts = counts

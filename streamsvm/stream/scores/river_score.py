@@ -37,10 +37,9 @@ class LabelFrequencyBaseline(Resumable):
         self.loss: float = 0.0
 
     def add_many(self, ys: Sequence[Any], compute_losses: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-        """Add the losses of rows with these labels, and learn their frequencies.
-
-        ``compute_losses`` returns the losses of rows, given the probability of each true label, and the sum of squares of all
-        probabilities.
+        """Add the losses of predicting each row's label by the frequencies of the labels before it, and count the labels ``ys``.
+        ``compute_losses`` returns losses, given the probabilities of the true labels, and for each row the sum of the squared
+        probabilities of all labels.
         """
         if not len(ys):
             return
@@ -93,7 +92,9 @@ class TargetBaselines(Resumable):
         self._absolute, self._squared = [0.0, 0.0], [0.0, 0.0]  # sums of the errors of both baselines
 
     def update(self, y: float) -> None:
-        """Add the errors of both baselines for a target, and learn the target."""
+        """Add the errors that both baselines make for the target ``y`` of the next row (predicted by the mean of earlier targets,
+        and by the last one); then add the target to the mean.
+        """
         y = float(y)
         self._rows += 1
         error = y - self._mean
@@ -106,7 +107,9 @@ class TargetBaselines(Resumable):
         self._last = y
 
     def compute_values(self, metric: Any) -> tuple[tuple[str, float], ...]:
-        """Return name and value of both baselines by a river metric; empty if it is not one of `BASELINE_METRICS`."""
+        """Return a pair of name and value for both baselines, measured by a river metric of the same type as ``metric``. Empty
+        unless that is MAE, MSE, RMSE or R2, and there are two rows.
+        """
         kind, n = type(metric), self._rows - 1
         if kind not in BASELINE_METRICS or n < 1 or (kind is metrics.R2 and not self._spread):
             return ()
@@ -206,7 +209,9 @@ class RiverScore(Score):
                 self._reset_when_due()
 
     def _reset_when_due(self) -> None:
-        """Recompute the windowed metric from its rows, each time all of them have been replaced."""
+        """Count a row, and after every ``window`` rows recompute the windowed metric from the rows in its window, so that
+        rounding errors do not accumulate.
+        """
         self._rows_to_reset -= 1
         if self._rows_to_reset == 0:
             self._rows_to_reset = self.window
@@ -236,7 +241,9 @@ class RiverScore(Score):
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
-        """The metric when always predicting the positive label, or else the majority label; empty unless it counts labels."""
+        """A text and a value for the baseline that always predicts the positive label, or without one the majority label. Empty
+        unless the metric can be computed from a confusion matrix.
+        """
         if not (self._is_matrix_metric and self.metric.cm.total_weight):
             return ()
         label = True if self.is_binary else _find_majority_label(self.metric.cm)[0]
@@ -249,18 +256,18 @@ class RiverScore(Score):
 
 
 def _find_majority_label(matrix: Any) -> tuple[Any, float]:
-    """Return the most frequent true label of a confusion matrix, and its number of rows."""
+    """Return the most frequent true label in a confusion matrix of river, and its number of rows."""
     majority: tuple[Any, float] = max(list(matrix.sum_row.items()), key=lambda item: item[1])
     return majority
 
 
 def _make_rolling_metric(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
-    """Return a metric of river over a window of rows."""
+    """Return a river metric of the class ``kind`` over the last ``window`` rows, with its constructor's parameters."""
     return utils.Rolling(kind, window_size=window, **parameters)
 
 
 def _get_value(metric: Any) -> float:
-    """Return the value of a metric as a float; NaN if it is undefined."""
+    """Return the current value of a river metric as a float; NaN if it is undefined."""
     try:
         value = metric.get()
         return float(value.real if isinstance(value, complex) else value)  # complex: the root of a negative rounding error
@@ -293,7 +300,9 @@ class CountedWindow(Resumable):
         return len(self._ys)
 
     def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> None:
-        """Add rows by their true and predicted labels; ``pairs`` are the counts of such pairs among them."""
+        """Add rows to the window, given their true labels ``ys`` and predicted labels, and remove the rows that leave it.
+        ``pairs`` counts the same rows by their true and predicted label.
+        """
         count_pairs(self._metric.cm, pairs, 1)
         n_evicted = max(len(self._ys) + len(ys) - self._size, 0)
         oldest = zip(chain(self._ys, ys), chain(self._predicted, predicted), strict=True)
@@ -302,22 +311,24 @@ class CountedWindow(Resumable):
         self._predicted.extend(predicted)
 
     def get(self) -> float:
-        """Return the value of the metric."""
+        """Return the value of the metric over the rows in the window."""
         value: float = self._metric.get()
         return value
 
     @property
     def state(self) -> dict[str, Any]:
-        """The true and predicted labels of the window, from which the metric can be recomputed."""
+        """The true and predicted labels of the rows in the window, for a checkpoint; the metric is recomputed from these."""
         return {"y_true": list(self._ys), "y_pred": list(self._predicted)}
 
     def resume(self, state: Any) -> None:
-        """Resume an empty window from a saved `state`."""
+        """Fill this empty window from a saved `state`."""
         self.update_many(ys := state["y_true"], predicted := state["y_pred"], Counter(zip(ys, predicted, strict=True)))
 
 
 def count_pairs(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) -> None:
-    """Add counted pairs of labels to a confusion matrix of river, as its ``update``; with sign -1, subtract them."""
+    """Add counts of rows to a confusion matrix of river. ``pairs`` has the number of rows by true and predicted label; they are
+    added for ``sign`` 1, and subtracted for -1.
+    """
     for (y, predicted), count in pairs.items():
         weight = float(sign * count)
         matrix.n_samples += sign * count

@@ -36,7 +36,9 @@ class LabelTable(TableScore):
         self._labels: dict[Any, int] = {}
 
     def _number_label(self, label: Any) -> int:
-        """Return the number of a label, which is added if it is new; 0 if the table is full."""
+        """Return the number of a label in this table, from 1. A new label gets the next number; 0 if 100
+        others have one already.
+        """
         number = self._labels.get(label)
         if number is None:
             if len(self._labels) >= _MAX_LABELS:
@@ -54,7 +56,7 @@ class LabelTable(TableScore):
         return bool(self._pairs)
 
     def _choose_labels(self) -> tuple[list[int], dict[int, Any]]:
-        """Return the numbers of the labels to show, the most frequent ones first, and all labels by number."""
+        """Return the numbers of the up to 12 most frequent labels, which are shown, and a dict with all labels by number."""
         rows: Counter[int] = Counter()
         for (y, _), count in list(self._pairs.items()):
             rows[y] += count
@@ -132,7 +134,7 @@ class ClassificationReport(LabelTable):
 
 
 def _to_json_label(label: Hashable) -> Any:
-    """Return a label as a type that JSON has, or as text."""
+    """Return a label unchanged if it is a bool, integer or text, and otherwise as text, for JSON."""
     return label if type(label) in (bool, int, str) else str(label)
 
 
@@ -190,19 +192,21 @@ class ScoreSet:
         return ", ".join(map(repr, self.scores))
 
     def update(self, y: Any, label: Any, probabilities: Mapping[Any, float] | None = None) -> None:
-        """Add a row: its label, its predicted label, and the probabilities of all labels. It is buffered until `flush`."""
+        """Add a row to all metrics: its true label ``y``, its predicted ``label``, and the predicted probabilities by label, or
+        None. Rows are buffered, and added when there are 1,000, or by `flush`.
+        """
         self._rows.append((y, label, probabilities))
         if len(self._rows) >= _MAX_PENDING_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Add the buffered rows to all scores. Values do not depend on when this is called."""
+        """Add the buffered rows to all metrics. Their values do not depend on when this is called."""
         self.flush_first()
         rows, self._rows, self._n_first = self._rows, [], 0
         _add_rows(self.scores[1:], rows)
 
     def flush_first(self) -> None:
-        """Add the buffered rows only to the first score, whose value is needed more often."""
+        """Add the buffered rows only to the first metric, whose value is read more often than those of the others."""
         if self._n_first == len(self._rows):
             return
         rows, self._n_first = self._rows[self._n_first :], len(self._rows)
@@ -213,7 +217,9 @@ class ScoreSet:
                     self._baselines.update(y)
 
     def update_many(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: ProbabilityColumns | None = None) -> None:
-        """Add rows in order; those without a label (None) are skipped."""
+        """Add many rows to all metrics, in order: true labels ``ys`` (rows with None are skipped), predicted ``labels``, and
+        predicted probabilities, float64 [rows] for each label, if a metric needs them.
+        """
         if self._rows:
             self.flush()
         if None in ys:
@@ -229,12 +235,14 @@ class ScoreSet:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state for a checkpoint: that of each score, and of the baselines."""
+        """The state of all metrics and baselines as a dict, for a checkpoint."""
         baselines = None if self._baselines is None else self._baselines.state
         return {"scores": [score.state for score in self.scores], "guesses": baselines}
 
     def resume(self, state: Any) -> None:
-        """Resume from a saved `state`; raise CheckpointError if it is invalid or of other scores."""
+        """Resume all metrics and baselines from a saved `state`. Raises CheckpointError if it is invalid or belongs to other
+        metrics.
+        """
         try:
             for score, saved in zip(self.scores, state["scores"], strict=True):
                 score.resume(saved)
@@ -245,7 +253,9 @@ class ScoreSet:
             raise CheckpointError(f"the checkpoint's scores are not what was written ({error}): give another folder") from error
 
     def make_reports(self) -> tuple[ScoreReport, ...]:
-        """Return the current value of each metric, with its baselines."""
+        """Return the current value of each metric with its baselines, as a tuple of `ScoreReport`; the values are NaN before the
+        first row.
+        """
         reports = []
         for score in self.scores:
             values = (score.value, score.windowed_value) if score.has_rows else (math.nan, math.nan)
@@ -255,7 +265,7 @@ class ScoreSet:
 
     @property
     def best_baseline(self) -> float:
-        """The value of the first metric for its best baseline; NaN without baselines. Faster than `make_reports`."""
+        """The value of the first metric for the best of its baselines; NaN without any. It is faster than `make_reports`."""
         if (majority := self.first.majority) is not None:
             return majority[1]
         choose_best = max if getattr(self.first.metric, "bigger_is_better", False) else min
@@ -263,12 +273,14 @@ class ScoreSet:
         return choose_best((value for _, value in baselines if math.isfinite(value)), default=math.nan)
 
     def _compute_baselines(self, score: Score) -> tuple[tuple[str, float], ...]:
-        """Return name and value of each baseline for a score."""
+        """Return a name and a value for each baseline of this metric."""
         return score.baselines if self._baselines is None else self._baselines.compute_values(score.metric)
 
 
 def _add_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> None:
-    """Add rows of label, predicted label and probabilities to scores."""
+    """Add rows to ``scores``, each metric getting the predicted labels or the probabilities, as it needs. ``rows`` are tuples of
+    true label, predicted label, and probabilities by label, or None.
+    """
     if not (scores and rows):
         return
     ys, labels = [row[0] for row in rows], [row[1] for row in rows]
@@ -286,7 +298,10 @@ def _add_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> 
 
 
 def _make_score(metric: Any, window: int, positive: Hashable, regression: bool) -> Score:
-    """Return the score for a metric of river, or for the name of a metric; raise ValueError if it is unknown or does not fit."""
+    """Return the object that computes a metric over all rows and over the last ``window`` rows. ``metric`` is a metric of river,
+    or a name. ``positive`` is the positive label, or None. Raises ValueError if the name is unknown, or if the metric does not
+    fit classification or ``regression``, whichever is needed.
+    """
     if not isinstance(metric, str):
         return RiverScore(metric, window, positive, regression)
     if not regression and metric in PROBABILITY_SCORES:
