@@ -73,8 +73,8 @@ class Graph:
         return self._add_initializer(array, (array.dtype.str, array.shape, array.tobytes()))
 
     def switch_to_float32(self, values: Sequence[str], used: Container[int]) -> list[str]:
-        """Continue the graph in float32: constants added later are float32, and those of the float64 ``values`` (names of
-        outputs) whose indices are in ``used`` are cast. Returns the names of all values, those of cast ones replaced.
+        """Continue the graph in float32: constants added later are float32. Those of the float64 ``values`` (names of outputs)
+        whose indices are in ``used`` get a node that casts them. Returns the names of all values; cast ones have a new name.
         """
         if self.real is np.float32:
             return list(values)

@@ -176,8 +176,8 @@ def _read_max_abs_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
 
 
 def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return a pair of the median and the interquartile range for each field, as a river RobustScaler has learned them. If the
-    scaler does not use one of them, it is 0 or 1.
+    """Return a pair of the median and the interquartile range for each field, as a river RobustScaler has learned them. A median
+    that the scaler does not use is 0, such a range 1; for unknown fields, both are 0.
     """
     pairs = []
     for name in fields:
@@ -291,8 +291,8 @@ def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Co
 
 
 def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) -> CategoryTable:
-    """Return the target encodings (numbers that replace categories) of all categories that a TableEncoder has learned, as a table
-    by hash for an exported model. Categories that have a one-hot column are left out.
+    """Return the target encodings (numbers that replace categories) that ``target_encoding``, part of a TableEncoder with this
+    ``state``, has learned, as a table by hash for an exported model. Categories that have a one-hot column are left out.
     """
     one_hot_keys: list[int] = []
     for name, values in state.categories.items():

@@ -75,8 +75,8 @@ def round_vectors(program: Program, bits: int) -> Program:
 
 def _round_step(step: Step, bits: int) -> Step:
     """Return a copy of a step (an operation of an exported model) whose vectors, such as support vectors, are rounded to integers
-    with a scale per feature. They get 16 or 8 ``bits``; nearest neighbours get 16. A step whose integers are already as small is
-    returned unchanged.
+    with a scale per feature. The integers have 16 or 8 ``bits``, and those of nearest neighbours always 16. A step whose vectors
+    are already integers of at most this size is returned unchanged.
     """
     bits, stored = bits if step.op == "kernel" else 16, step.arrays["vectors"]
     if stored.dtype.kind == "i" and 8 * stored.itemsize <= bits:
@@ -109,8 +109,8 @@ class _ExpansionPair:
         )
 
     def compute_norms(self) -> np.ndarray:
-        """Return the norm of the difference between the original and the changed kernel expansion in the kernel's Hilbert space,
-        float64 [outputs]. It includes a bound on its rounding error.
+        """Return the norm of the difference between the original and the changed kernel expansion (sum of kernel values times
+        coefficients) in the kernel's Hilbert space, float64 [outputs]. It includes a bound on its rounding error.
         """
         squares = (self.weights * self.compute_differences(self.vectors).T).sum(axis=1)
         squares -= (self.new_weights * self.compute_differences(self.new_vectors).T).sum(axis=1)

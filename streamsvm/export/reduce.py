@@ -262,8 +262,8 @@ def _fit_fewer_vectors(
     program: Program, n_vectors: int, largest: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
     """Return a copy of an exported model with fewer support vectors in each kernel (``n_vectors`` of the ``largest`` set, and the
-    same share of the others), fitted to the original's decision values in at most ``passes`` over sampled rows, and quantised to
-    ``bits``.
+    same share of the others). They are fitted to the original's decision values, in at most ``passes`` over ``rows`` and points
+    drawn by ``rng``, and quantised to ``bits``.
     """
     readers, vectors, problems = _find_kernel_readers(program), {}, {}
     for number, step in enumerate(program.steps, 1):
@@ -325,9 +325,9 @@ def _make_least_squares(program: Program, number: int, rows: np.ndarray, readers
 def _choose_and_move_vectors(
     step: Step, problem: ReducedSet, readers: list[Step], count: int, passes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return ``count`` new support vectors for a kernel, float32 [count, features]: chosen among the vectors of ``step``, by
-    their coefficients in ``readers`` and their distances, and then moved to reduce the error of the least-squares ``problem`` in
-    at most ``passes``.
+    """Return ``count`` new support vectors for a kernel, float32 [count, features]. They are drawn by ``rng`` from the vectors of
+    ``step``, with preference for large coefficients in ``readers`` and large distances, and then moved to reduce the error of the
+    least-squares ``problem`` in at most ``passes``.
     """
     vectors = dequantise_vectors(step)
     sizes = np.max([np.abs(reader.arrays["weights"]).max(axis=0) for reader in readers], axis=0)

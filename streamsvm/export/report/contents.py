@@ -188,8 +188,8 @@ def _make_experts_part(summary: ModelSummary) -> dict[str, Any] | None:
 
 def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | None, notes: list[str]) -> dict[str, Any]:
     """Return the parts of a report that explain the model on the user's ``rows``: the importance of the columns, and the
-    decisions about the first three rows. If the model refuses the rows, appends the reason to ``notes``, and returns an empty
-    dict.
+    decisions about the first three rows. ``summary`` describes the model. If the model refuses the rows, appends the reason to
+    ``notes``, and returns an empty dict.
     """
     if rows is None or not rows.xs:
         return {}
@@ -237,9 +237,9 @@ _EXPLANATION_SENTENCE = (
 
 
 def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[str, Any]:
-    """Return the part of a report that shows the most important columns of a model, from their measured importance, ``ranking``:
-    a dict of a sentence that explains the measure, rows of name, number and text, and a phrase about the columns that are left
-    out.
+    """Return the part of a report that shows the most important columns of a model, which ``summary`` describes, from their
+    measured importance, ``ranking``: a dict of a sentence that explains the measure, rows of name, number and text, and a phrase
+    about the columns that are left out.
     """
     deltas, sizes = ranking.error_increases, ranking.mean_contributions
     names = sorted(sizes, key=lambda name: -deltas.get(name, 0.0)) if deltas else list(sizes)
@@ -258,8 +258,8 @@ def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[st
 
 
 def _make_row_part(explanation: Explanation, y: Any, summary: ModelSummary) -> dict[str, Any]:
-    """Return the part of a report that explains one decision: a dict of a title with the prediction and the true label ``y``, if
-    known, and the contributions of the columns to the decision, from ``explanation``.
+    """Return the part of a report that explains one decision of a model, which ``summary`` describes: a dict of a title with the
+    prediction and the true label ``y``, if known, and the contributions of the columns to the decision, from ``explanation``.
     """
     prediction = explanation.prediction
     is_float = isinstance(prediction, float)

@@ -132,8 +132,8 @@ def _list_columns(model: Any, learner: Any) -> tuple[list[ColumnSchema], int]:
 
 
 def compute_missing_share(column: ColumnSchema, n_rows: int) -> float | None:
-    """Return the share of the inspected rows, from 0 to 1, that have no value in a column. ``n_rows`` is the number of inspected
-    rows. Returns None if it is 0, or the column was dropped.
+    """Return the share of rows, from 0 to 1, that have no value in a column, among the ``n_rows`` rows that were inspected to
+    infer the columns' types. Returns None if ``n_rows`` is 0, or the column was dropped.
 
     >>> compute_missing_share(ColumnSchema("age", "number", "1 to 9", "missing in 13"), 260)
     0.05
@@ -159,8 +159,8 @@ def _describe_export(model: Any) -> str:
 
 
 def _read_score_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[ScoreReport, ...]:
-    """Return the final value of each metric of the run that a ``checkpoint`` has saved, with the values of trivial baselines.
-    From ``curve``, the run's learning curve or None, comes the value of the first metric over the latest rows.
+    """Return the final value of each metric of the run that a ``checkpoint`` has saved, with the values of trivial baselines, as
+    a tuple. ``curve`` is the run's learning curve or None; its last point has the first metric over the latest rows.
     """
     saved = checkpoint.header.get("scores")
     scores = [score for score in saved if isinstance(score, Mapping)] if isinstance(saved, list) else []
