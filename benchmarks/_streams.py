@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import load_file, to_dict_rows
+from common import load_file, to_dicts
 from river import datasets, preprocessing
 from river.datasets import synth
 
@@ -75,7 +75,7 @@ def _read_file(name: str, shuffled: bool, has_targets: bool = False) -> Callable
         order = np.random.default_rng(seed).permutation(len(y)) if shuffled else np.arange(len(y))
         order = order[:count]
         # Features become Python's floats. Binary labels become bools, which every learner accepts.
-        return zip(to_dict_rows(X[order]), (y[order] if has_targets else y[order] > 0).tolist(), strict=True)
+        return zip(to_dicts(X[order]), (y[order] if has_targets else y[order] > 0).tolist(), strict=True)
 
     return rows
 

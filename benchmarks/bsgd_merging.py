@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import PAPER, compute_accuracies, load_split, make_parser, print_table, report_progress, summarise, write_results
+from common import PAPER, compute_accuracies, load_split, make_parser, print_table, report_progress, summarise, write_json
 from numba import njit
 
 from streamsvm import BSGDClassifier, Merge
@@ -111,7 +111,7 @@ def measure_accuracy(args: argparse.Namespace) -> list[dict[str, Any]]:
         for job in waiting:
             run = job.get()
             runs.append(run)
-            write_results(args.out, {"accuracy": runs})  # so that an interrupted run leaves its results so far
+            write_json(args.out, {"accuracy": runs})  # so that an interrupted run leaves its results so far
             report_progress(f"accuracy {len(runs)}/{len(jobs)}: {describe_run(run)} {run['auto']:.2f} % {run['seconds']:.1f} s")
     return runs
 
@@ -381,7 +381,7 @@ def main() -> None:
     if "decisions" in args.parts:
         results["decisions"] = measure_decisions(args)
         show_decisions(args, results["decisions"])
-    write_results(args.out, results)
+    write_json(args.out, results)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def main() -> None:
         common.report_progress(f"{name}, {rows}: {ours['median']:.3f} us a row")
     columns = ("codec", "rows a call", "bytes a row", "us a row (min median max)", "peer", "us a row")
     common.print_table(f"Decoding rows of {FEATURES} features", columns, lines)
-    common.write_results(arguments.out, {"features": FEATURES, "repeats": arguments.repeats, "codecs": results})
+    common.write_json(arguments.out, {"features": FEATURES, "repeats": arguments.repeats, "codecs": results})
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def compute_accuracies(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, fl
     }
 
 
-def to_dict_rows(X: np.ndarray) -> list[dict[str, float]]:
+def to_dicts(X: np.ndarray) -> list[dict[str, float]]:
     """Return the rows of X as dicts, as river takes them; the features are f0, f1, ..."""
     names = [f"f{j}" for j in range(X.shape[1])]
     return [dict(zip(names, row, strict=True)) for row in X.tolist()]
@@ -186,7 +186,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     console.print(table)
 
 
-def write_results(path: Path, results: dict[str, Any]) -> None:
+def write_json(path: Path, results: dict[str, Any]) -> None:
     """Write results and a description of the machine to a JSON file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"machine": describe_machine(), **results}, indent=1) + "\n")

@@ -1,8 +1,8 @@
-"""Conjugate SMO beside scikit-learn's SVC and SVR: time, objective, gap, accuracy, and iterations beside those of plain SMO.
+"""Compares conjugate SMO with scikit-learn's SVC and SVR (time, objective, gap, accuracy), and with plain SMO (iterations).
 
-CPU seconds of fits in the same process in turn, at tol = 1e-3 and 200 MB of cache. SVC and SVR are given dense or sparse rows,
-whichever is quicker for them. Objectives and gaps of both are recomputed in float64 from their coefficients, by code that neither
-shares. Run it on one core: ``taskset -c 1 python benchmarks/csmo.py``.
+CPU seconds of fits, in turn in one process, at tol = 1e-3 and 200 MB of cache. SVC and SVR get dense or sparse rows, whichever
+is faster. Objectives and gaps of both are recomputed in float64 from the coefficients, by code that belongs to neither. Run it
+on one core: ``taskset -c 1 python benchmarks/csmo.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import PAPER, load_file, load_split, make_parser, print_table, report_progress, summarise, write_results
+from common import PAPER, load_file, load_split, make_parser, print_table, report_progress, summarise, write_json
 from scipy import sparse
 from sklearn.svm import SVC, SVR
 
@@ -31,13 +31,13 @@ EPSILON, TOL = 0.1, 1e-3
 
 @dataclass(frozen=True)
 class Case:
-    """A data set, C, and what is asked: how many times quicker at least, and CSMO's iterations over SMO's at most."""
+    """A data set, C, and limits: the minimum speed-up, and the maximum ratio of CSMO's iterations to SMO's."""
 
     name: str
     C: float
-    least: float | None  # None: beside the others, and not in their mean
-    unit: float = 0.0  # of the targets of a regression; 0: classification
-    iterations: float | None = None
+    min_speedup: float | None  # None: no limit, and not in the mean
+    unit: float = 0.0  # divides the targets of a regression; 0: classification
+    max_iterations: float | None = None
 
     @property
     def label(self) -> str:
@@ -46,15 +46,15 @@ class Case:
 
 
 CASES = [
-    Case("a9a", 32.0, 6.0, iterations=0.65),
-    Case("ijcnn1", 32.0, 6.0, iterations=0.80),
+    Case("a9a", 32.0, 6.0, max_iterations=0.65),
+    Case("ijcnn1", 32.0, 6.0, max_iterations=0.80),
     Case("phishing", 32.0, 6.0),
     Case("reuters", 32.0, None),
     Case("abalone", 32.0, 3.0, 1.0),
     Case("abalone", 1000.0, 3.0, 1.0),
     Case("cpusmall", 32.0, 3.0, 1.0),
-    Case("cpusmall", 1000.0, 3.0, 1.0, iterations=0.60),
-    Case("cadata", 32.0, 3.0, 1e5, iterations=0.60),
+    Case("cpusmall", 1000.0, 3.0, 1.0, max_iterations=0.60),
+    Case("cadata", 32.0, 3.0, 1e5, max_iterations=0.60),
     Case("cadata", 1000.0, 3.0, 1e5),
     Case("cadata", 32.0, 3.0, 1.0),
     Case("cadata", 1000.0, 3.0, 1.0),
@@ -62,27 +62,28 @@ CASES = [
 
 
 def load_regression(name: str, unit: float, folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """Features scaled to [-1, 1], and targets over their unit."""
+    """Return a regression data set: features scaled to [-1, 1], and targets divided by ``unit``."""
     arrays = load_file(name, folder)
     X, y = arrays["X"].astype(float), arrays["y"].astype(float) / unit
     low, high = X.min(axis=0), X.max(axis=0)
     return 2.0 * (X - low) / (high - low) - 1.0, y
 
 
-def text(folder: Path | None) -> list[Any]:
-    """Reuters' rows, sparse, and labels, then those for tests."""
-    a = load_file("reuters", folder)
-    found: list[Any] = []
+def load_text(folder: Path | None) -> list[Any]:
+    """Return the sparse rows and labels of reuters, then its test rows and labels."""
+    arrays = load_file("reuters", folder)
+    parts: list[Any] = []
     for part in ("", "_test"):
-        values = a[f"X{part}_data"].astype(float), a[f"X{part}_indices"].astype(np.int32), a[f"X{part}_indptr"].astype(np.int32)
-        found += [sparse.csr_array(values, shape=tuple(a[f"X{part}_shape"])), a[f"y{part}"] > 0]
-    return found
+        data, indices, starts, shape = (arrays[f"X{part}_{key}"] for key in ("data", "indices", "indptr", "shape"))
+        values = data.astype(float), indices.astype(np.int32), starts.astype(np.int32)
+        parts += [sparse.csr_array(values, shape=tuple(shape)), arrays[f"y{part}"] > 0]
+    return parts
 
 
-def rows_of(case: Case, args: argparse.Namespace) -> tuple[Any, np.ndarray, Any, np.ndarray, float]:
-    """X, y, X_test, y_test and gamma. Regressions are fitted to, and tested on, all rows, features scaled to [-1, 1]."""
+def load_rows(case: Case, args: argparse.Namespace) -> tuple[Any, np.ndarray, Any, np.ndarray, float]:
+    """Return X, y, X_test, y_test and gamma of a case. Regressions are fitted to, and tested on, all rows."""
     if case.name == "reuters":
-        X, y, X_test, y_test = text(args.data)
+        X, y, X_test, y_test = load_text(args.data)
         return X, y, X_test, y_test, 1.0
     if not case.unit:
         split = load_split(case.name, args.data)
@@ -91,27 +92,27 @@ def rows_of(case: Case, args: argparse.Namespace) -> tuple[Any, np.ndarray, Any,
     return X, y, X, y, 1.0 / X.shape[1]
 
 
-def quality(model: Any, case: Case, X: Any, y: np.ndarray, gamma: float) -> tuple[float, float]:
-    """The dual objective and the largest violation of its optimality conditions, in float64 by plain numpy."""
-    b = np.zeros(len(y))
+def measure_quality(model: Any, case: Case, X: Any, y: np.ndarray, gamma: float) -> tuple[float, float]:
+    """Return the dual objective and the largest violation of its optimality conditions, computed in float64 by numpy."""
+    beta = np.zeros(len(y))
     coefficients = model.dual_coef_
-    b[model.support_] = (coefficients.toarray() if sparse.issparse(coefficients) else coefficients)[0]
+    beta[model.support_] = (coefficients.toarray() if sparse.issparse(coefficients) else coefficients)[0]
     X = X.toarray() if sparse.issparse(X) else X
     S = X[model.support_]
     product = np.concatenate([
-        np.exp(-gamma * np.maximum((part**2).sum(1)[:, None] + (S**2).sum(1) - 2.0 * part @ S.T, 0.0)) @ b[model.support_]
+        np.exp(-gamma * np.maximum((part**2).sum(1)[:, None] + (S**2).sum(1) - 2.0 * part @ S.T, 0.0)) @ beta[model.support_]
         for part in np.array_split(X, max(len(X) // 500, 1))
     ])  # fmt: skip
     if case.unit:
         gradient, low, high = product - y, -case.C, case.C
-        rise, fall = np.where(b >= 0.0, EPSILON, -EPSILON), np.where(b > 0.0, EPSILON, -EPSILON)
-        objective = 0.5 * b @ product - b @ y + EPSILON * np.abs(b).sum()
+        rise, fall = np.where(beta >= 0.0, EPSILON, -EPSILON), np.where(beta > 0.0, EPSILON, -EPSILON)
+        objective = 0.5 * beta @ product - beta @ y + EPSILON * np.abs(beta).sum()
     else:
         signs = np.where(y, 1.0, -1.0)
         gradient, low, high = product - signs, np.where(y, 0.0, -case.C), np.where(y, case.C, 0.0)
-        rise = fall = np.zeros(len(b))
-        objective = 0.5 * b @ product - signs @ b
-    up, down = b < high, b > low
+        rise = fall = np.zeros(len(beta))
+        objective = 0.5 * beta @ product - signs @ beta
+    up, down = beta < high, beta > low
     return float(objective), float((gradient + fall)[down].max() - (gradient + rise)[up].min())
 
 
@@ -132,8 +133,8 @@ print(time.process_time() - start)
 """
 
 
-def first_fits() -> dict[str, float]:
-    """CPU seconds of the first fit of a process: where nothing is compiled yet, and where it is on disk."""
+def time_first_fits() -> dict[str, float]:
+    """Return the CPU seconds of a process's first fit, with an empty and with a filled compile cache."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
         command = [sys.executable, "-c", FIRST_FIT]
@@ -143,35 +144,35 @@ def first_fits() -> dict[str, float]:
         }
 
 
-def speed(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
-    """Fits in turn."""
+def measure_speed(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Fit CSMO and scikit-learn in turn, and return seconds, objectives, gaps, scores and iterations of each case."""
     results: dict[str, Any] = {}
-    results["cold"] = first_fits()
-    time_fit(CSMOClassifier(), np.eye(4), np.arange(4) > 1)  # compiled from here on
+    results["cold"] = time_first_fits()
+    time_fit(CSMOClassifier(), np.eye(4), np.arange(4) > 1)  # compiles before any time is taken
     for case in cases:
-        X, y, X_test, y_test, gamma = rows_of(case, args)
-        own = {"C": case.C, "gamma": gamma, "tol": TOL, "cache_size": 200}
-        own.update({"epsilon": EPSILON} if case.unit else {})
-        peer, ours = (SVR(**own), CSMORegressor(**own)) if case.unit else (SVC(**own), CSMOClassifier(**own))
+        X, y, X_test, y_test, gamma = load_rows(case, args)
+        params = {"C": case.C, "gamma": gamma, "tol": TOL, "cache_size": 200}
+        params.update({"epsilon": EPSILON} if case.unit else {})
+        peer, ours = (SVR(**params), CSMORegressor(**params)) if case.unit else (SVC(**params), CSMOClassifier(**params))
         forms = {"sparse": X} if sparse.issparse(X) else {"dense": X}
         if "dense" in forms and (X == 0.0).mean() > 0.5:
             forms["sparse"] = sparse.csr_array(X)
-        tried = {form: time_fit(peer, rows, y) for form, rows in forms.items()}
-        form = min(tried, key=lambda name: tried[name])
-        seconds: dict[str, list[float]] = {"ours": [], "theirs": [tried[form]]}
+        form_seconds = {form: time_fit(peer, rows, y) for form, rows in forms.items()}
+        form = min(form_seconds, key=lambda name: form_seconds[name])
+        seconds: dict[str, list[float]] = {"ours": [], "theirs": [form_seconds[form]]}
         for repeat in range(args.repeats):
             seconds["ours"].append(time_fit(ours, X, y))
             if repeat:
                 seconds["theirs"].append(time_fit(peer, forms[form], y))
-        found = {name: quality(model, case, X, y, gamma) for name, model in (("ours", ours), ("theirs", peer))}
+        qualities = {name: measure_quality(model, case, X, y, gamma) for name, model in (("ours", ours), ("theirs", peer))}
         results[case.label] = {
             "form": form,
             "seconds": {name: summarise(values) for name, values in seconds.items()},
             "ratio": statistics.median(seconds["theirs"]) / statistics.median(seconds["ours"]),
-            "least": case.least,
+            "least": case.min_speedup,
             "regression": bool(case.unit),
-            "objective": {name: value[0] for name, value in found.items()},
-            "gap": {name: value[1] for name, value in found.items()},
+            "objective": {name: value[0] for name, value in qualities.items()},
+            "gap": {name: value[1] for name, value in qualities.items()},
             "gap_": ours.gap_,
             "score": {"ours": 100.0 * ours.score(X_test, y_test), "theirs": 100.0 * peer.score(X_test, y_test)},
             "iterations": {"ours": int(np.sum(ours.n_iter_)), "theirs": int(np.sum(peer.n_iter_))},
@@ -181,24 +182,24 @@ def speed(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def show_speed(results: dict[str, Any]) -> None:
+def print_speed(results: dict[str, Any]) -> None:
     rows = []
-    for label, r in results.items():
+    for label, result in results.items():
         if label == "cold":
             continue
-        own, peer = r["seconds"]["ours"], r["seconds"]["theirs"]
-        allowed = 1e-4 if label.endswith("1000") else 1e-5
-        better = (r["objective"]["theirs"] - r["objective"]["ours"]) / abs(r["objective"]["theirs"])
+        own_seconds, peer_seconds = result["seconds"]["ours"], result["seconds"]["theirs"]
+        tolerance = 1e-4 if label.endswith("1000") else 1e-5
+        better = (result["objective"]["theirs"] - result["objective"]["ours"]) / abs(result["objective"]["theirs"])
         rows.append((
             label,
-            f"{own['min']:.3f} {own['median']:.3f} {own['max']:.3f}",
-            f"{peer['min']:.2f} {peer['median']:.2f} {peer['max']:.2f} ({r['form']})",
-            f"{r['ratio']:.1f}",
-            "" if r["least"] is None else "yes" if r["ratio"] >= r["least"] else "NO",
-            f"{better:+.1e}" + ("" if better >= -allowed else " NO"),
-            f"{r['gap']['ours']:.1e} / {r['gap']['theirs']:.1e}" + ("" if r["gap"]["ours"] <= TOL else " NO"),
-            f"{r['score']['ours']:.2f} / {r['score']['theirs']:.2f}",
-            f"{r['iterations']['ours']:,} / {r['iterations']['theirs']:,}",
+            f"{own_seconds['min']:.3f} {own_seconds['median']:.3f} {own_seconds['max']:.3f}",
+            f"{peer_seconds['min']:.2f} {peer_seconds['median']:.2f} {peer_seconds['max']:.2f} ({result['form']})",
+            f"{result['ratio']:.1f}",
+            "" if result["least"] is None else "yes" if result["ratio"] >= result["least"] else "NO",
+            f"{better:+.1e}" + ("" if better >= -tolerance else " NO"),
+            f"{result['gap']['ours']:.1e} / {result['gap']['theirs']:.1e}" + ("" if result["gap"]["ours"] <= TOL else " NO"),
+            f"{result['score']['ours']:.2f} / {result['score']['theirs']:.2f}",
+            f"{result['iterations']['ours']:,} / {result['iterations']['theirs']:,}",
         ))  # fmt: skip
     print_table(
         "CSMO beside scikit-learn: CPU seconds (min median max), ours / theirs",
@@ -206,51 +207,51 @@ def show_speed(results: dict[str, Any]) -> None:
         rows,
     )
     for kind, regressions, least in (("classification", False, 10.0), ("regression", True, 6.0)):
-        asked = [r for label, r in results.items() if label != "cold" and r["least"] is not None]
-        ratios = [r["ratio"] for r in asked if r["regression"] == regressions]
+        results_with_limit = [result for label, result in results.items() if label != "cold" and result["least"] is not None]
+        ratios = [result["ratio"] for result in results_with_limit if result["regression"] == regressions]
         if ratios:
             mean = statistics.geometric_mean(ratios)
             print(f"{kind}: geometric mean {mean:.1f} times ({'' if mean >= least else 'NOT '}at least {least:g})")
     print("first fit of 200 rows:", ", ".join(f"{name} {value:.1f} s" for name, value in results["cold"].items()))
 
 
-def iterations(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
-    """Steps with and without conjugate directions, shrinking on."""
+def measure_iterations(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Return the iterations of CSMO and plain SMO, with shrinking, for each case."""
     results: dict[str, Any] = {}
     for case in cases:
-        X, y, _, _, gamma = rows_of(case, args)
-        found = {}
+        X, y, _, _, gamma = load_rows(case, args)
+        counts = {}
         for conjugate in (True, False):
-            own = {"C": case.C, "gamma": gamma, "tol": TOL, "cache_size": 200, "conjugate": conjugate}
-            model = CSMORegressor(epsilon=EPSILON, **own) if case.unit else CSMOClassifier(**own)
+            params = {"C": case.C, "gamma": gamma, "tol": TOL, "cache_size": 200, "conjugate": conjugate}
+            model = CSMORegressor(epsilon=EPSILON, **params) if case.unit else CSMOClassifier(**params)
             seconds = time_fit(model, X, y)
-            found["CSMO" if conjugate else "SMO"] = {"iterations": int(np.sum(model.n_iter_)), "seconds": seconds}
-        ratio = found["CSMO"]["iterations"] / found["SMO"]["iterations"]
-        results[case.label] = {**found, "ratio": ratio, "most": case.iterations}
+            counts["CSMO" if conjugate else "SMO"] = {"iterations": int(np.sum(model.n_iter_)), "seconds": seconds}
+        ratio = counts["CSMO"]["iterations"] / counts["SMO"]["iterations"]
+        results[case.label] = {**counts, "ratio": ratio, "most": case.max_iterations}
         report_progress(f"iterations: {case.label} {ratio:.3f}")
     return results
 
 
-def show_iterations(results: dict[str, Any]) -> None:
+def print_iterations(results: dict[str, Any]) -> None:
     print_table(
         "Iterations of CSMO and SMO, shrinking on",
         ("set", "CSMO", "SMO", "CSMO / SMO", "asked", "enough", "CPU seconds, CSMO / SMO"),
         [
             (
                 label,
-                f"{r['CSMO']['iterations']:,}",
-                f"{r['SMO']['iterations']:,}",
-                f"{r['ratio']:.3f}",
-                f"<= {r['most']:.2f}" if r["most"] else "",
-                ("yes" if r["ratio"] <= r["most"] else "NO") if r["most"] else "",
-                f"{r['CSMO']['seconds']:.3f} / {r['SMO']['seconds']:.3f}",
+                f"{result['CSMO']['iterations']:,}",
+                f"{result['SMO']['iterations']:,}",
+                f"{result['ratio']:.3f}",
+                f"<= {result['most']:.2f}" if result["most"] else "",
+                ("yes" if result["ratio"] <= result["most"] else "NO") if result["most"] else "",
+                f"{result['CSMO']['seconds']:.3f} / {result['SMO']['seconds']:.3f}",
             )
-            for label, r in results.items()
+            for label, result in results.items()
         ],
     )
 
 
-PARTS = {"speed": (speed, show_speed), "iterations": (iterations, show_iterations)}
+PARTS = {"speed": (measure_speed, print_speed), "iterations": (measure_iterations, print_iterations)}
 
 
 def main() -> None:
@@ -262,10 +263,10 @@ def main() -> None:
     cases = [case for case in CASES if not args.sets or case.name in args.sets.split(",")]
     results: dict[str, Any] = {"scikit-learn": version("scikit-learn")}
     for part in args.parts.split(","):
-        measure, tell = PARTS[part]
+        measure, print_results = PARTS[part]
         results[part] = measure(cases, args)
-        tell(results[part])
-        write_results(args.out, results)
+        print_results(results[part])
+        write_json(args.out, results)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Predictions of exact machines beside ten lines of numpy: a matrix product in float64, np.exp, and another product.
+"""Compares predictions of exact machines with ten lines of numpy: a matrix product in float64, np.exp, and another product.
 
-CPU seconds of 6,000 rows that were not learned, in the same process in turn, after a fit of up to 10,000 rows at gamma = one over
-the number of features, on one core: ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/csmo_predictions.py``. Labels are compared
+CPU seconds to predict 6,000 held-out rows, in turn in one process, after a fit of up to 10,000 rows at gamma = one over the
+number of features, on one core: ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/csmo_predictions.py``. Labels are compared
 with the signs of numpy's values.
 """
 
@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from common import load_file, make_parser, print_table, report_progress, write_results
+from common import load_file, make_parser, print_table, report_progress, write_json
 
 from streamsvm.batch import CSMOClassifier
 
 SETS, COSTS, ROWS, REPEATS = ("w7a", "magic04", "eeg_eye", "ijcnn1"), (1.0, 32.0), 6000, 5
 
 
-def values(X: np.ndarray, S: np.ndarray, coefficients: np.ndarray, gamma: float) -> np.ndarray:
-    """Sums of kernel values, 1,000 rows at a time."""
+def compute_values(X: np.ndarray, S: np.ndarray, coefficients: np.ndarray, gamma: float) -> np.ndarray:
+    """Return the decision values of rows X without the intercept, computed by numpy, 1,000 rows at a time."""
     squares, parts = np.square(S).sum(axis=1), []
-    for begin in range(0, len(X), 1000):
-        x = X[begin : begin + 1000]
+    for start in range(0, len(X), 1000):
+        x = X[start : start + 1000]
         K = x @ S.T
         K *= 2.0 * gamma
         K -= gamma * np.square(x).sum(axis=1)[:, np.newaxis]
@@ -32,12 +32,13 @@ def values(X: np.ndarray, S: np.ndarray, coefficients: np.ndarray, gamma: float)
     return np.concatenate(parts)
 
 
-def median(call: Callable[..., object], *args: object) -> float:
+def measure_median(call: Callable[..., object], *args: object) -> float:
+    """Return the median CPU seconds of some calls of a function."""
     seconds = []
     for _ in range(REPEATS):
-        began = time.process_time()
+        start = time.process_time()
         call(*args)
-        seconds.append(time.process_time() - began)
+        seconds.append(time.process_time() - start)
     return statistics.median(seconds)
 
 
@@ -54,17 +55,18 @@ def main() -> None:
         for C in COSTS:
             model = CSMOClassifier(C=C, gamma=gamma).fit(X[learned], y[learned])
             S, c = np.ascontiguousarray(model.support_vectors_), model.dual_coef_[0]
-            expected = values(rows, S, c, gamma) + model.intercept_
-            wrong = int((model.predict(rows) != (expected > 0.0)).sum())
-            off = float(np.abs(model.decision_function(rows) - expected).max())
-            theirs = median(values, rows, S, c, gamma)
-            ours = [median(model.decision_function, rows), median(model.predict, rows)]
-            found = {"numpy": theirs, "decision_function": ours[0], "predict": ours[1], "other labels": wrong, "off by": off}
-            results[f"{name}, C = {C:g}"] = {**found, "support vectors": len(S)}
-            shown = [f"{theirs:.3f}", *(f"{own:.3f} ({own / theirs:.2f})" for own in ours), wrong, f"{off:.0e}"]
-            table.append([f"{name}, C = {C:g}", f"{len(S):,}", *shown])
-            report_progress(f"{name}, C = {C:g}: {found}")
-            write_results(args.out, {"sets": results})
+            expected = compute_values(rows, S, c, gamma) + model.intercept_
+            n_different = int((model.predict(rows) != (expected > 0.0)).sum())
+            max_difference = float(np.abs(model.decision_function(rows) - expected).max())
+            theirs = measure_median(compute_values, rows, S, c, gamma)
+            ours = [measure_median(model.decision_function, rows), measure_median(model.predict, rows)]
+            speeds = {"numpy": theirs, "decision_function": ours[0], "predict": ours[1]}
+            figures = {**speeds, "other labels": n_different, "off by": max_difference}
+            results[f"{name}, C = {C:g}"] = {**figures, "support vectors": len(S)}
+            cells = [f"{theirs:.3f}", *(f"{own:.3f} ({own / theirs:.2f})" for own in ours), n_different, f"{max_difference:.0e}"]
+            table.append([f"{name}, C = {C:g}", f"{len(S):,}", *cells])
+            report_progress(f"{name}, C = {C:g}: {figures}")
+            write_json(args.out, {"sets": results})
     columns = ["", "support vectors", "numpy", "decision_function", "predict", "other labels", "off by"]
     print_table("CPU seconds of predictions (times numpy's)", columns, table)
 

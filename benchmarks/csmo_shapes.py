@@ -1,9 +1,9 @@
-"""Conjugate SMO beside scikit-learn's SVC, and scikit-learn-intelex where it is installed, on data of many shapes.
+"""Compares conjugate SMO with scikit-learn's SVC, and with scikit-learn-intelex if it is installed, on data of many shapes.
 
-Real sets, standardised, and made ones: names as blocks of indicators, a few integer columns with many equal rows, wide sparse
-rows, one rare class, noisy labels, and many features of which few matter. CPU seconds of fits in the same process in turn, at
+Real sets, standardised, and synthetic ones: one-hot categories, a few integer columns with many equal rows, wide sparse rows,
+a rare class, noisy labels, and many features with few relevant ones. CPU seconds of fits, in turn in one process, at
 C = 1 and 32, tol = 1e-3, 200 MB of cache and gamma = one over the number of features, on one core:
-``taskset -c 1 python benchmarks/csmo_shapes.py``. SVC is given dense or sparse rows, whichever is quicker for it.
+``taskset -c 1 python benchmarks/csmo_shapes.py``. SVC gets dense or sparse rows, whichever is faster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import load_file, make_parser, print_table, report_progress, summarise, write_results
+from common import load_file, make_parser, print_table, report_progress, summarise, write_json
 from csmo import time_fit
 from scipy import sparse
 from sklearn.svm import SVC
@@ -28,7 +28,7 @@ TOL, COSTS = 1e-3, (1.0, 32.0)
 
 
 def standardise(X: np.ndarray) -> np.ndarray:
-    """Columns with mean 0 and deviation 1, outliers clipped."""
+    """Clip outliers, and scale columns to mean 0 and standard deviation 1."""
     X = X.astype(float)
     low, high = np.percentile(X, (0.2, 99.8), axis=0)
     X = np.clip(X, low, np.where(high > low, high, X.max(axis=0)))
@@ -36,19 +36,21 @@ def standardise(X: np.ndarray) -> np.ndarray:
     return (X - X.mean(axis=0)) / np.where(deviation > 0.0, deviation, 1.0)
 
 
-def real(name: str, rows: int, positive: Callable[[np.ndarray], np.ndarray] = lambda y: y > 0) -> Callable[[Path | None], Rows]:
-    """A random sample of a data set."""
+def sample_file(
+    name: str, rows: int, positive: Callable[[np.ndarray], np.ndarray] = lambda y: y > 0
+) -> Callable[[Path | None], Rows]:
+    """Return a function that draws a random sample of a data set; ``positive`` maps its labels to bool."""
 
     def make(folder: Path | None) -> Rows:
         arrays = load_file(name, folder)
-        some = np.random.default_rng(0).permutation(len(arrays["y"]))[:rows]
-        X, y = arrays["X"][some], arrays["y"][some]
+        sample = np.random.default_rng(0).permutation(len(arrays["y"]))[:rows]
+        X, y = arrays["X"][sample], arrays["y"][sample]
         return (X.astype(float) if name == "w7a" else standardise(X)), positive(y)
 
     return make
 
 
-def names(_: Path | None) -> Rows:
+def make_names(_: Path | None) -> Rows:
     rng = np.random.default_rng(1)
     levels = [5, 8, 12, 30, 4, 20, 7, 3, 15, 10]
     codes = np.stack([rng.integers(0, k, 12_000) ** 2 // k for k in levels], axis=1)
@@ -58,7 +60,7 @@ def names(_: Path | None) -> Rows:
     return X, f + rng.normal(size=len(X)) > 0.0
 
 
-def integers(_: Path | None) -> Rows:
+def make_integers(_: Path | None) -> Rows:
     rng = np.random.default_rng(2)
     X = rng.integers(0, 5, (15_000, 6)).astype(float)
     X[:, 0] = rng.integers(0, 3, len(X))
@@ -66,7 +68,7 @@ def integers(_: Path | None) -> Rows:
     return standardise(X), rng.random(len(X)) < 1.0 / (1.0 + np.exp(-f))
 
 
-def rare(_: Path | None) -> Rows:
+def make_rare(_: Path | None) -> Rows:
     rng, n, d = np.random.default_rng(3), 20_000, 20
     y, X = rng.random(n) < 1.0 / 21.0, rng.normal(size=(n, d))
     centres = 0.9 * rng.normal(size=(4, d))
@@ -74,14 +76,14 @@ def rare(_: Path | None) -> Rows:
     return standardise(X), y
 
 
-def noisy(_: Path | None) -> Rows:
+def make_noisy(_: Path | None) -> Rows:
     rng, n, d = np.random.default_rng(4), 12_000, 18
     X, W = rng.normal(size=(n, d)), rng.normal(size=(d, d))
     f = np.einsum("ij,jk,ik->i", X, W, X) + 5.0 * X[:, 0]
     return X, (f > np.median(f)) ^ (rng.random(n) < 0.2)
 
 
-def bananas(_: Path | None) -> Rows:
+def make_bananas(_: Path | None) -> Rows:
     rng, n = np.random.default_rng(5), 20_000
     angle, y = np.pi * rng.random(n), rng.random(n) < 0.45
     X = 2.0 * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.6 * rng.normal(size=(n, 2))
@@ -89,55 +91,55 @@ def bananas(_: Path | None) -> Rows:
     return standardise(X), y
 
 
-def wide(_: Path | None) -> Rows:
+def make_wide(_: Path | None) -> Rows:
     rng, n, d = np.random.default_rng(6), 8000, 60
     A, Z = rng.normal(size=(8, d)), rng.normal(size=(n, 8))
     X = Z @ A + 1.5 * rng.normal(size=(n, d))
     return standardise(X), (np.sin(1.5 * Z[:, 0]) + Z[:, 1] * Z[:, 2] > 0.0) ^ (rng.random(n) < 0.05)
 
 
-def words(_: Path | None) -> Rows:
+def make_words(_: Path | None) -> Rows:
     rng, n, d = np.random.default_rng(7), 8000, 1500
     X = np.zeros((n, d))
     for j, share in enumerate(np.minimum(0.3, 2.0 / (1.0 + np.arange(d)) ** 0.8)):
-        some = np.flatnonzero(rng.random(n) < share)
-        X[some, j] = np.round(1.0 + rng.exponential(size=len(some)), 2)
+        with_word = np.flatnonzero(rng.random(n) < share)
+        X[with_word, j] = np.round(1.0 + rng.exponential(size=len(with_word)), 2)
     X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
     f = X @ rng.normal(size=d)
     return X, f + 0.1 * rng.normal(size=n) > np.quantile(f, 0.7)
 
 
-#: Two halves, of eight sets each, with gamma; None: one over the number of features.
+#: Functions that make the data sets, in two halves of eight, with gamma (None: one over the number of features).
 SETS: dict[str, tuple[Callable[[Path | None], Rows], float | None]] = {
-    "w7a": (real("w7a", 30_000), 2.0**-5),
-    "krkopt": (real("krkopt", 15_000, lambda y: y > 11), None),
-    "letter": (real("letter", 20_000, lambda y: y == 1), None),
-    "elec2": (real("elec2", 20_000), None),
-    "names": (names, 0.05),
-    "integers": (integers, None),
-    "noisy": (noisy, None),
-    "wide": (wide, None),
-    "eeg_eye": (real("eeg_eye", 15_000), None),
-    "magic04": (real("magic04", 20_000), None),
-    "kin40k": (real("kin40k", 15_000, lambda y: y > np.median(y)), None),
-    "chess": (real("chess", 20_000, lambda y: y > np.median(y)), None),
-    "sea_stream": (real("sea_stream", 15_000), None),
-    "rare": (rare, None),
-    "bananas": (bananas, None),
-    "words": (words, 1.0),
+    "w7a": (sample_file("w7a", 30_000), 2.0**-5),
+    "krkopt": (sample_file("krkopt", 15_000, lambda y: y > 11), None),
+    "letter": (sample_file("letter", 20_000, lambda y: y == 1), None),
+    "elec2": (sample_file("elec2", 20_000), None),
+    "names": (make_names, 0.05),
+    "integers": (make_integers, None),
+    "noisy": (make_noisy, None),
+    "wide": (make_wide, None),
+    "eeg_eye": (sample_file("eeg_eye", 15_000), None),
+    "magic04": (sample_file("magic04", 20_000), None),
+    "kin40k": (sample_file("kin40k", 15_000, lambda y: y > np.median(y)), None),
+    "chess": (sample_file("chess", 20_000, lambda y: y > np.median(y)), None),
+    "sea_stream": (sample_file("sea_stream", 15_000), None),
+    "rare": (make_rare, None),
+    "bananas": (make_bananas, None),
+    "words": (make_words, 1.0),
 }
 
 
-def objective(model: Any, X: np.ndarray, gamma: float) -> float:
-    """The dual objective, in float64 by plain numpy."""
+def compute_objective(model: Any, X: np.ndarray, gamma: float) -> float:
+    """Return the dual objective, computed in float64 by numpy."""
     coefficients = model.dual_coef_
-    b = (coefficients.toarray() if sparse.issparse(coefficients) else coefficients)[0]
-    S, total = X[model.support_], -float(np.abs(b).sum())
+    beta = (coefficients.toarray() if sparse.issparse(coefficients) else coefficients)[0]
+    S, total = X[model.support_], -float(np.abs(beta).sum())
     squares = (S**2).sum(axis=1)
-    for begin in range(0, len(S), 2000):
-        part = S[begin : begin + 2000]
+    for start in range(0, len(S), 2000):
+        part = S[start : start + 2000]
         distances = (part**2).sum(axis=1)[:, np.newaxis] + squares - 2.0 * part @ S.T
-        total += 0.5 * float(b[begin : begin + 2000] @ (np.exp(-gamma * np.maximum(distances, 0.0)) @ b))
+        total += 0.5 * float(beta[start : start + 2000] @ (np.exp(-gamma * np.maximum(distances, 0.0)) @ beta))
     return total
 
 
@@ -155,19 +157,19 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         make, gamma = SETS[name]
         X, y = make(args.data)
         if args.rows is not None:
-            some = np.random.default_rng(1).permutation(len(y))[: args.rows]
-            X, y = X[some], y[some]
+            sample = np.random.default_rng(1).permutation(len(y))[: args.rows]
+            X, y = X[sample], y[sample]
         gamma = gamma or 1.0 / X.shape[1]
         zeros = float((X == 0.0).mean())
         for C in COSTS:
-            own = {"C": C, "gamma": gamma, "tol": TOL, "cache_size": 200}
-            models = {"ours": CSMOClassifier(**own), **{peer: kind(**own) for peer, kind in peers.items()}}
+            params = {"C": C, "gamma": gamma, "tol": TOL, "cache_size": 200}
+            models = {"ours": CSMOClassifier(**params), **{peer: kind(**params) for peer, kind in peers.items()}}
             rows: dict[str, Any] = dict.fromkeys(models, X)
-            if zeros > 0.9:  # no peer is quicker with these as an array
+            if zeros > 0.9:  # all peers are faster with sparse rows here
                 rows = {model: X if model == "ours" else sparse.csr_array(X) for model in models}
             elif zeros > 0.5 and time_fit(models["SVC"], sparse.csr_array(X), y) < time_fit(models["SVC"], X, y):
                 rows["SVC"] = sparse.csr_array(X)
-            models["ours"].fit(X, y)  # compiled
+            models["ours"].fit(X, y)  # compiles before any time is taken
             seconds: dict[str, list[float]] = {model: [] for model in models}
             for _ in range(args.repeats):
                 for model, fitted in models.items():
@@ -175,13 +177,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             results[f"{name}, C = {C:g}"] = {
                 "seconds": {model: summarise(values) for model, values in seconds.items()},
                 "ratio": {peer: statistics.median(seconds[peer]) / statistics.median(seconds["ours"]) for peer in peers},
-                "objective": {model: objective(fitted, X, gamma) for model, fitted in models.items()},
+                "objective": {model: compute_objective(fitted, X, gamma) for model, fitted in models.items()},
                 "gap": models["ours"].gap_,
                 "rows": list(X.shape),
                 "support vectors": len(models["ours"].support_),
             }
             report_progress(f"{name}, C = {C:g}: {results[f'{name}, C = {C:g}']['ratio']}")
-            write_results(args.out, {"scikit-learn": version("scikit-learn"), "sets": results})
+            write_json(args.out, {"scikit-learn": version("scikit-learn"), "sets": results})
     return results
 
 
@@ -189,21 +191,21 @@ def main() -> None:
     parser = make_parser(__doc__, "csmo_shapes")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rows", type=int, help="of each set, at random; by default, all")
+    parser.add_argument("--rows", type=int, help="maximum number of random rows of each set; default: all")
     args = parser.parse_args()
     results = measure(args)
     peers = list(next(iter(results.values()))["ratio"])
     table = []
-    for label, found in results.items():
-        own, objectives = found["seconds"]["ours"], found["objective"]
+    for label, result in results.items():
+        own_seconds, objectives = result["seconds"]["ours"], result["objective"]
         table.append((
             label,
-            "{:,} x {:,}".format(*found["rows"]),
-            f"{own['min']:.4f} {own['median']:.4f} {own['max']:.4f}",
-            *(f"{found['seconds'][peer]['median']:.4f} ({found['ratio'][peer]:.1f})" for peer in peers),
+            "{:,} x {:,}".format(*result["rows"]),
+            f"{own_seconds['min']:.4f} {own_seconds['median']:.4f} {own_seconds['max']:.4f}",
+            *(f"{result['seconds'][peer]['median']:.4f} ({result['ratio'][peer]:.1f})" for peer in peers),
             f"{(objectives['SVC'] - objectives['ours']) / abs(objectives['SVC']):+.1e}",
-            f"{found['gap']:.1e}",
-            f"{found['support vectors']:,}",
+            f"{result['gap']:.1e}",
+            f"{result['support vectors']:,}",
         ))  # fmt: skip
     print_table(
         "CSMO beside SVC and others: CPU seconds, and how many times CSMO's",
@@ -211,12 +213,12 @@ def main() -> None:
         table,
     )
     for peer in peers:
-        ratios = [found["ratio"][peer] for found in results.values()]
+        ratios = [result["ratio"][peer] for result in results.values()]
         print(f"{peer}: geometric mean {statistics.geometric_mean(ratios):.1f} times, worst {min(ratios):.1f}")
-        for half, some in (("first", list(SETS)[:8]), ("second", list(SETS)[8:])):
-            of_half = [found["ratio"][peer] for label, found in results.items() if label.split(",")[0] in some]
-            if of_half:
-                print(f"  {half} half: {statistics.geometric_mean(of_half):.1f} times, worst {min(of_half):.1f}")
+        for half, half_names in (("first", list(SETS)[:8]), ("second", list(SETS)[8:])):
+            half_ratios = [result["ratio"][peer] for label, result in results.items() if label.split(",")[0] in half_names]
+            if half_ratios:
+                print(f"  {half} half: {statistics.geometric_mean(half_ratios):.1f} times, worst {min(half_ratios):.1f}")
 
 
 if __name__ == "__main__":

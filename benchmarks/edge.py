@@ -1,12 +1,12 @@
-"""Models on small devices: bytes, stack and accuracy by bits of a number, time of a prediction in C, numpy, numba and ONNX.
+"""Measures models for small devices: bytes, stack and accuracy by bits of a number, and time in C, numpy, numba and ONNX.
 
-Also: the bytes of the default model, and accuracy against bytes as a plot. What the forms answer otherwise than the model,
-`parity.py` and `fewer_bits.py` count.
+Also: the bytes of the default model, and a plot of accuracy against bytes. `parity.py` and `fewer_bits.py` count the predictions
+that differ between a model and its exports.
 
-Models are a BSCA classifier with 100 or 500 support vectors that has learned all rows but those to test on in one pass. C is
-compiled for this computer by ``cc -O2`` to predict (with ``-march=native`` it uses the instructions that numba uses, too), and
-for a Cortex-M4 with a floating-point unit by ``arm-none-eabi-gcc -Os`` to see its size, where there is that compiler; there
-``qemu-system-arm`` counts the instructions of a prediction, and of a row that is predicted and learned.
+Models are BSCA classifiers with 100 or 500 support vectors that have learned all training rows in one pass. For predictions, C
+is compiled for this computer by ``cc -O2`` (with ``-march=native``, it uses the same instructions as numba). For its size, it is
+compiled for a Cortex-M4 with a floating-point unit by ``arm-none-eabi-gcc -Os``, if that compiler is installed, and
+``qemu-system-arm`` counts the instructions of a prediction, and of predicting and learning a row.
 """
 
 from __future__ import annotations
@@ -21,18 +21,7 @@ from typing import Any
 
 import numpy as np
 from _cortex_m4 import measure_learner, measure_program
-from common import (
-    PAPER,
-    RESULTS,
-    Split,
-    load_split,
-    make_parser,
-    print_table,
-    report_progress,
-    summarise,
-    to_dict_rows,
-    write_results,
-)
+from common import PAPER, RESULTS, Split, load_split, make_parser, print_table, report_progress, summarise, to_dicts, write_json
 from sklearn.datasets import load_digits
 
 from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
@@ -49,11 +38,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from c_model import CModel
 
 BITS, BUDGETS = (32, 16, 8), (100, 500)
-SIZES = (1000, 2000, 3500, 5000, 10_000, 20_000)  # bytes of tables
+TABLE_SIZES = (1000, 2000, 3500, 5000, 10_000, 20_000)  # bytes of tables
 
 
 def load_device_split(name: str, folder: Path | None) -> Split:
-    if name == "magic04":  # whose features have several units
+    if name == "magic04":  # its features have different units
         split = load_split(name, folder)
         mean, deviation = split.X.mean(axis=0), split.X.std(axis=0)
         return Split((split.X - mean) / deviation, split.y, (split.X_test - mean) / deviation, split.y_test)
@@ -67,9 +56,9 @@ def load_device_split(name: str, folder: Path | None) -> Split:
 
 def train_model(name: str, split: Split, budget: int) -> BSCAClassifier:
     gamma = PAPER[name].gamma if name in PAPER else {"digits": 0.001, "magic04": 0.1}[name]
-    own: dict[str, Any] = {"magic04": {}, "digits": {"C": 10.0, "max_classes": 10}}
-    given: dict[str, Any] = {"C": PAPER[name].C} if name in PAPER else own[name]
-    model = BSCAClassifier(budget, gamma=gamma, scaling=None, max_features=split.X.shape[1], seed=0, **given)
+    own_parameters: dict[str, Any] = {"magic04": {}, "digits": {"C": 10.0, "max_classes": 10}}
+    parameters: dict[str, Any] = {"C": PAPER[name].C} if name in PAPER else own_parameters[name]
+    model = BSCAClassifier(budget, gamma=gamma, scaling=None, max_features=split.X.shape[1], seed=0, **parameters)
     model.learn_many(*split.shuffle_rows(np.random.default_rng(0)))
     return model
 
@@ -77,48 +66,51 @@ def train_model(name: str, split: Split, budget: int) -> BSCAClassifier:
 # Bytes and accuracy ---------------------------------------------------------------------------------------------------
 
 
-def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
+def measure_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
     model = train_model(name, split, budget)
     program, rows = make_program(model), []
-    right = 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean())
+    accuracy = 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean())
     for bits in BITS:
-        made = quantise_program(program, bits)
-        compiled = CModel(made)
+        quantised = quantise_program(program, bits)
+        compiled = CModel(quantised)
         rows.append(
             {
                 "data": name,
                 "vectors": model.n_support,
                 "bits": bits,
                 "tables": compiled.table_bytes,
-                **measure_program(made, split.X_test[:20])._asdict(),
+                **measure_program(quantised, split.X_test[:20])._asdict(),
                 "accuracy": 100.0 * float((compiled.predict_many(split.X_test) == split.y_test).mean()),
-                "model": right,
+                "model": accuracy,
             }
         )
     return rows
 
 
-def by_size(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
-    """Accuracy against bytes: of a model of many vectors that is made smaller, with rows and without."""
+def measure_sizes(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
+    """Return accuracy and bytes of a large model that is reduced to several sizes, with and without rows to fit."""
     model = train_model(name, split, budget)
     program, learned = make_program(model), split.shuffle_rows(np.random.default_rng(1))[0][:5000]
     rows = []
-    for size in SIZES:
-        begin = time.perf_counter()
+    for size in TABLE_SIZES:
+        start = time.perf_counter()
         try:
-            made, blind = reduce_program(program, size, learned, bits=8), reduce_program(program, size, bits=8)
-        except ExportError as error:  # not even one vector
+            reduction, blind_reduction = reduce_program(program, size, learned, bits=8), reduce_program(program, size, bits=8)
+        except ExportError as error:  # the size is too small for one vector
             report_progress(f"{name}: {error}")
             continue
-        seconds = (time.perf_counter() - begin) / 2
-        right = [100.0 * float((CModel(r.program).predict_many(split.X_test) == split.y_test).mean()) for r in (made, blind)]
+        seconds = (time.perf_counter() - start) / 2
+        right = [
+            100.0 * float((CModel(result.program).predict_many(split.X_test) == split.y_test).mean())
+            for result in (reduction, blind_reduction)
+        ]
         rows.append(
             {
                 "data": name,
                 "bytes": size,
-                "tables": made.table_bytes,
-                "vectors": made.vectors[1],
-                "same": 100.0 * (made.label_agreement or 0.0),
+                "tables": reduction.table_bytes,
+                "vectors": reduction.n_vectors[1],
+                "same": 100.0 * (reduction.label_agreement or 0.0),
                 "accuracy": right[0],
                 "without rows": right[1],
                 "model": 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean()),
@@ -128,58 +120,58 @@ def by_size(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
     return rows
 
 
-def of_default(split: Split) -> list[dict[str, Any]]:
-    """Bytes and accuracy of the default model, as it is and made smaller, and of a learner of 100 vectors."""
+def measure_default(split: Split) -> list[dict[str, Any]]:
+    """Return bytes and accuracy of the default model, unchanged and reduced, and of a learner with 100 support vectors."""
     programs = {}
     for model in (SVMClassifier(seed=0), BSCAClassifier(100, seed=0)):
         model.learn_many(*split.shuffle_rows(np.random.default_rng(0)))
         programs[type(model).__name__] = make_program(model)
     default, small = programs.values()
-    made = {
-        "as it is": default,
+    programs_by_name = {
+        "unchanged": default,
         "8 bits": quantise_program(default, 8),
         "8 bits, 16,000 bytes": reduce_program(default, 16_000, bits=8).program,
     }
-    made |= {"BSCAClassifier(100)": small, "BSCAClassifier(100), 8 bits": quantise_program(small, 8)}
+    programs_by_name |= {"BSCAClassifier(100)": small, "BSCAClassifier(100), 8 bits": quantise_program(small, 8)}
     return [
         {
             "model": name,
-            **measure_needs(each)._asdict(),
-            "accuracy": 100.0 * float((CModel(each).predict_many(split.X_test) == split.y_test).mean()),
+            **measure_needs(exported)._asdict(),
+            "accuracy": 100.0 * float((CModel(exported).predict_many(split.X_test) == split.y_test).mean()),
         }
-        for name, each in made.items()
+        for name, exported in programs_by_name.items()
     ]
 
 
-def learning(split: Split) -> list[dict[str, Any]]:
-    """What learners of 100 vectors need that go on learning on a Cortex-M4."""
+def measure_learners(split: Split) -> list[dict[str, Any]]:
+    """Return the resources of learners with 100 support vectors that continue to learn on a Cortex-M4."""
     rows = []
     for kind in (BSGDClassifier, BSCAClassifier):
         model = kind(100, gamma=PAPER["ijcnn1"].gamma, scaling=None, seed=0)
         model.learn_many(*split.shuffle_rows(np.random.default_rng(0)))
-        some = split.y_test[:40] == max(model.labels)
-        rows.append({"learner": kind.__name__, **measure_learner(model, split.X_test[:40], some)._asdict()})
+        targets = split.y_test[:40] == max(model.labels)
+        rows.append({"learner": kind.__name__, **measure_learner(model, split.X_test[:40], targets)._asdict()})
     return rows
 
 
 # Time -----------------------------------------------------------------------------------------------------------------
 
 
-def microseconds(work: Callable[[], Any], rows: int, repeats: int) -> list[float]:
-    """Microseconds a row of each repeat, after one that is not timed."""
+def time_rows(work: Callable[[], Any], rows: int, repeats: int) -> list[float]:
+    """Return the microseconds a row of each of ``repeats`` calls, after a call that is not timed."""
     work()
     times = []
     for _ in range(repeats):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         work()
-        times.append(1e6 * (time.perf_counter() - begin) / rows)
+        times.append(1e6 * (time.perf_counter() - start) / rows)
     return times
 
 
-def speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float]]:
+def measure_speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float]]:
     model = train_model("ijcnn1", split, budget)
     program, X = make_program(model), split.X_test[:1000]
-    predictor, dicts = Predictor(program), to_dict_rows(X)
+    predictor, dicts = Predictor(program), to_dicts(X)
     renamed = [dict(zip(predictor.columns, row, strict=True)) for row in X.tolist()]
     ways: dict[str, tuple[Callable[[], Any], int]] = {}
     for bits in BITS:
@@ -193,17 +185,17 @@ def speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float
     ways["numba, one dict"] = lambda: [model.predict_one(x) for x in renamed], len(X)
     ways["numpy, rows of an array"] = lambda: predictor.predict_many(X), len(X)
     ways["numpy, one dict"] = lambda: [predictor.predict_one(x) for x in renamed[:200]], 200
-    if session := _onnx(program):
+    if session := _open_onnx(program):
         ways["onnxruntime, rows of an array"] = lambda: session.run(["label"], {"X": X}), len(X)
         ways["onnxruntime, one row"] = lambda: [session.run(["label"], {"X": X[i : i + 1]}) for i in range(200)], 200
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(repeats):  # in turn, so that a busy moment meets all
+    for _ in range(repeats):  # in turn, so that a busy moment affects all of them
         for name, (work, rows) in ways.items():
-            times[name] += microseconds(work, rows, 1)
-    return {name: summarise(some) for name, some in times.items()}
+            times[name] += time_rows(work, rows, 1)
+    return {name: summarise(values) for name, values in times.items()}
 
 
-def _onnx(program: Program) -> Any:
+def _open_onnx(program: Program) -> Any:
     try:
         import onnxruntime  # noqa: PLC0415
 
@@ -223,7 +215,7 @@ def _onnx(program: Program) -> Any:
 def main() -> None:
     parser = make_parser(__doc__, "edge")
     parser.add_argument("--sets", nargs="*", default=["ijcnn1", "a9a", "digits"])
-    parser.add_argument("--repeats", type=int, default=15, help="of times")
+    parser.add_argument("--repeats", type=int, default=15, help="repeated measurements of each time")
     parser.add_argument("--plot", type=Path, default=RESULTS / "edge.png", help="file of the plot of accuracy against bytes")
     args: argparse.Namespace = parser.parse_args()
     results: dict[str, Any] = {"bits": [], "sizes": []}
@@ -231,44 +223,46 @@ def main() -> None:
         split = load_device_split(name, args.data)
         for budget in BUDGETS:
             report_progress(f"{name}, {budget} vectors")
-            results["bits"] += by_bits(name, split, budget)
+            results["bits"] += measure_bits(name, split, budget)
         report_progress(f"{name}, made smaller")
-        results["sizes"] += by_size(name, split, BUDGETS[-1])
+        results["sizes"] += measure_sizes(name, split, BUDGETS[-1])
     report_progress("the default model")
-    results["default"] = of_default(load_split("magic04", args.data))
+    results["default"] = measure_default(load_split("magic04", args.data))
     report_progress("learners on a device")
-    results["learners"] = learning(load_split("ijcnn1", args.data))
+    results["learners"] = measure_learners(load_split("ijcnn1", args.data))
     report_progress("times")
-    results["times"] = {str(budget): speeds(load_split("ijcnn1", args.data), budget, args.repeats) for budget in BUDGETS}
-    _show(results)
-    write_results(args.out, results)
-    _plot(results, args.plot)
+    results["times"] = {str(budget): measure_speeds(load_split("ijcnn1", args.data), budget, args.repeats) for budget in BUDGETS}
+    _print_results(results)
+    write_json(args.out, results)
+    _save_plot(results, args.plot)
 
 
-def _show(results: dict[str, Any]) -> None:
+def _print_results(results: dict[str, Any]) -> None:
     names = ["data", "vectors", "bits", "tables", "flash", "stack", "instructions", "accuracy", "model"]
-    cells = [[_text(row[name]) for name in names] for row in results["bits"]]
+    cells = [[_format(row[name]) for name in names] for row in results["bits"]]
     print_table("By bits of a vector's number: bytes, instructions (a Cortex-M4), accuracy in C and of the model", names, cells)
     names = ["model", "table_bytes", "stack_bytes", "fits_16_bits", "accuracy"]
     print_table(
         "The default model on magic04: bytes, accuracy",
         names,
-        [[_text(row[name]) for name in names] for row in results["default"]],
+        [[_format(row[name]) for name in names] for row in results["default"]],
     )
     names = ["learner", "flash", "ram", "stack", "instructions"]
-    cells = [[_text(row[name]) for name in names] for row in results["learners"]]
+    cells = [[_format(row[name]) for name in names] for row in results["learners"]]
     print_table(
         "Learners of 100 vectors of 22 features on a Cortex-M4: bytes; instructions to predict and learn a row", names, cells
     )
     names = ["data", "bytes", "tables", "vectors", "same", "accuracy", "without rows", "model", "seconds"]
-    print_table("Made smaller, 8 bits: bytes allowed", names, [[_text(row[name]) for name in names] for row in results["sizes"]])
+    print_table(
+        "Made smaller, 8 bits: bytes allowed", names, [[_format(row[name]) for name in names] for row in results["sizes"]]
+    )
     for budget, times in results["times"].items():
-        cells = [[name, *(f"{some[key]:.2f}" for key in ("min", "median", "max"))] for name, some in times.items()]
+        cells = [[name, *(f"{statistics[key]:.2f}" for key in ("min", "median", "max"))] for name, statistics in times.items()]
         print_table(f"Microseconds a prediction, {budget} vectors of 22 features", ["", "min", "median", "max"], cells)
 
 
-def _plot(results: dict[str, Any], path: Path) -> None:
-    """Accuracy against bytes: models made smaller, with rows and without, beside the one that they are made of."""
+def _save_plot(results: dict[str, Any], path: Path) -> None:
+    """Save a plot of accuracy against bytes: reduced models, with and without rows to fit, and the original model."""
     import matplotlib  # noqa: PLC0415 - optional
 
     matplotlib.use("Agg")
@@ -293,7 +287,7 @@ def _plot(results: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     return (
         "-"
         if value is None

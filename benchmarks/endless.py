@@ -1,7 +1,7 @@
-"""Memory over an endless stream: ten million rows, and a million feature names that never come again.
+"""Measures memory over long streams: ten million rows, and a million feature names that each occur once.
 
-Each scenario runs in a process of its own, which samples its resident memory. river's LogisticRegression, which keeps a weight
-for every name, is beside it.
+Each scenario samples the resident memory of its own process. For comparison, river's LogisticRegression stores a weight for
+every name.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import make_parser, print_table, read_resident_bytes, report_progress, write_results
+from common import make_parser, print_table, read_resident_bytes, report_progress, write_json
 from river import linear_model
 
 from streamsvm import BSGDClassifier
 
 BUDGET = 500
 FEATURES = 20
-SAMPLES = 200
-WARM_UP = 0.05  # of the stream: until then libraries load, code compiles and the budget fills
-LIMIT = 1e6  # bytes that count as flat: an allocator's noise
+N_SAMPLES = 200
+WARM_UP = 0.05  # share of the stream in which libraries load, code compiles and the budget fills
+MAX_FLAT_GROWTH = 1e6  # bytes; less growth is noise of the allocator
 
 
-def many_rows(samples: list[tuple[int, int]], n: int) -> Any:
-    """``learn_many`` in chunks, of a stream whose boundary turns all the time."""
+def learn_rows(samples: list[tuple[int, int]], n: int) -> Any:
+    """Learn n rows with ``learn_many``, in chunks of a stream whose class boundary rotates, and return the model.
+
+    ``samples`` gets pairs of the number of rows and the resident bytes.
+    """
     model = BSGDClassifier(BUDGET, gamma=0.05, scaling=None, learning_rate="floor", max_features=FEATURES, seed=0)
     rng = np.random.default_rng(0)
-    chunk = max(1, n // SAMPLES)
+    chunk = max(1, n // N_SAMPLES)
     for start in range(0, n, chunk):
         X = rng.standard_normal((min(chunk, n - start), FEATURES), np.float32)
         angle = 2.0 * np.pi * start / n
@@ -39,10 +42,10 @@ def many_rows(samples: list[tuple[int, int]], n: int) -> Any:
     return model
 
 
-def many_names(samples: list[tuple[int, int]], n: int, model: Any) -> Any:
-    """predict_one and learn_one, a new feature name in each row."""
+def learn_names(samples: list[tuple[int, int]], n: int, model: Any) -> Any:
+    """Predict and learn n rows, each with a new feature name, and return the model; ``samples`` is as in `learn_rows`."""
     rng = np.random.default_rng(0)
-    every = max(1, n // SAMPLES)
+    every = max(1, n // N_SAMPLES)
     for i in range(n):
         if i % every == 0:
             common = rng.standard_normal((every, 3)).tolist()
@@ -55,15 +58,15 @@ def many_names(samples: list[tuple[int, int]], n: int, model: Any) -> Any:
     return model
 
 
-def scenario(name: str, rows: int, names: int) -> dict[str, Any]:
+def run_scenario(name: str, rows: int, names: int) -> dict[str, Any]:
     samples: list[tuple[int, int]] = []
     start = time.perf_counter()
     if name == "rows":
-        model = many_rows(samples, rows)
+        model = learn_rows(samples, rows)
     elif name == "river":
-        model = many_names(samples, names, linear_model.LogisticRegression())
+        model = learn_names(samples, names, linear_model.LogisticRegression())
     else:
-        model = many_names(samples, names, BSGDClassifier(BUDGET, gamma=0.5, scaling=None, overflow=name, seed=0))
+        model = learn_names(samples, names, BSGDClassifier(BUDGET, gamma=0.5, scaling=None, overflow=name, seed=0))
     seconds = time.perf_counter() - start
     warm = [memory for row, memory in samples if row >= WARM_UP * samples[-1][0]]
     return {
@@ -77,7 +80,7 @@ def scenario(name: str, rows: int, names: int) -> dict[str, Any]:
     }
 
 
-def plot(results: list[dict[str, Any]], labels: dict[str, str], path: Path) -> None:
+def save_plot(results: list[dict[str, Any]], labels: dict[str, str], path: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, and not needed by the processes that measure
 
     mpl.use("Agg")
@@ -111,23 +114,23 @@ def main() -> None:
     results = []
     for name in args.scenarios:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            results.append(pool.apply(scenario, (name, args.rows, args.names)))
+            results.append(pool.apply(run_scenario, (name, args.rows, args.names)))
         report_progress(f"{labels[name]}: {results[-1]['seconds']:.1f} s")
     rows = [
         (
-            labels[r["scenario"]],
-            f"{r['seconds'] / r['rows'] * 1e6:.2f}",
-            f"{r['nbytes'] / 1e6:.2f}" if r["nbytes"] else "-",
-            f"{r['after_warm_up'] / 1e6:.1f}",
-            f"{r['growth'] / 1e6:+.2f}",
-            "flat" if r["growth"] <= LIMIT else "NOT FLAT",
+            labels[result["scenario"]],
+            f"{result['seconds'] / result['rows'] * 1e6:.2f}",
+            f"{result['nbytes'] / 1e6:.2f}" if result["nbytes"] else "-",
+            f"{result['after_warm_up'] / 1e6:.1f}",
+            f"{result['growth'] / 1e6:+.2f}",
+            "flat" if result["growth"] <= MAX_FLAT_GROWTH else "NOT FLAT",
         )
-        for r in results
+        for result in results
     ]
     columns = ("stream", "us a row", "nbytes, MB", "resident after warm-up, MB", "most after that, MB", "verdict")
     print_table("Resident memory", columns, rows)
-    write_results(args.out, {"scenarios": results})
-    plot(results, labels, args.out.with_suffix(".png"))
+    write_json(args.out, {"scenarios": results})
+    save_plot(results, labels, args.out.with_suffix(".png"))
     report_progress(f"plot: {args.out.with_suffix('.png').name}")
 
 

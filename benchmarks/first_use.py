@@ -1,10 +1,10 @@
-"""What a first use costs: CPU seconds, and seconds, from the start of Python to the first learned row with nothing compiled.
+"""Measures the first use of an installation: CPU and wall-clock seconds until a row is learned, with an empty compile cache.
 
     python benchmarks/first_use.py                       # every public estimator, the command line, and river
     python benchmarks/first_use.py --only SVMClassifier learn --python other/bin/python
 
-Each use is a process of its own with an empty folder of compiled code; ``again`` is the same once more with what the first one
-left there. Where machine code was shipped, as in the wheel of a platform, both are the same.
+Each use runs in its own process with an empty compile cache; ``again`` repeats it with the cache that the first run has filled.
+Both are equal where machine code is installed, as in wheels for a platform.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import make_parser, print_table, report_progress, write_results
+from common import make_parser, print_table, report_progress, write_json
 
-#: A stream's learners learn a row and predict one; solvers fit 300 rows.
-USE = """
+#: Learners of streams predict and learn a row; batch solvers fit 300 rows.
+USE_CODE = """
 import sys
 import numpy as np
 name = sys.argv[1]
@@ -41,38 +41,38 @@ else:
     model = (getattr(streamsvm.batch, name, None) or getattr(streamsvm.linear, name))()
     model.fit(X) if name == "CSMOOneClass" else model.fit(X, y.astype(float if y.dtype.kind == "f" else int))
 """
-RIVER = """
+RIVER_CODE = """
 from river import linear_model
 linear_model.LogisticRegression().learn_one(dict(a=1.0, b=2.0), True)
 """
-NAMES = """
-from streamsvm.core.compiling import ahead
-print(*(name for name in ahead.list_uses() if name[0].isupper()))
+NAMES_CODE = """
+from streamsvm.core.compiling import ahead_of_time
+print(*(name for name in ahead_of_time.list_components() if name[0].isupper()))
 """
-STATUS = "from streamsvm.core.compiling.machine_code import describe_status; print(describe_status())"
+STATUS_CODE = "from streamsvm.core.compiling.machine_code import describe_status; print(describe_status())"
 
 
-def measured(words: list[str], cache: str, folder: Path) -> tuple[float, float]:
-    """Run a command with a folder of compiled code; its CPU seconds, those of its own processes included, and its seconds."""
+def run_command(command: list[str], cache: str, folder: Path) -> tuple[float, float]:
+    """Run a command with a compile cache, and return its CPU seconds (with child processes) and wall-clock seconds."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(words, check=True, env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, seconds
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure each use, print a table and write JSON."""
     parser = make_parser(__doc__, "first_use")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="some estimators, river or learn")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of estimators, river or learn")
     parser.add_argument("--python", default=sys.executable, help="the Python of the environment to measure")
     arguments = parser.parse_args()
     python = arguments.python
 
-    def printed(code: str) -> str:
+    def run_code(code: str) -> str:
         return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
-    names = ["river", *printed(NAMES).split(), "learn"]
+    names = ["river", *run_code(NAMES_CODE).split(), "learn"]
     rows, figures = [], {}
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "rows.csv")
@@ -80,17 +80,20 @@ def main() -> None:
             "a,b,y\n"
             + "".join(f"{i * 37 % 100},{i * 61 % 90},{'yes' if i * 37 % 100 > i * 61 % 90 else 'no'}\n" for i in range(3000))
         )
-        commands = {"river": [python, "-c", RIVER], "learn": [python, "-m", "streamsvm", "learn", str(table), "--label", "y"]}
+        commands = {
+            "river": [python, "-c", RIVER_CODE],
+            "learn": [python, "-m", "streamsvm", "learn", str(table), "--label", "y"],
+        }
         for name in arguments.only or names:
             report_progress(name)
-            command = commands.get(name, [python, "-c", USE, name])
+            command = commands.get(name, [python, "-c", USE_CODE, name])
             with tempfile.TemporaryDirectory() as cache:
-                first, again = measured(command, cache, Path(folder)), measured(command, cache, Path(folder))
+                first, again = run_command(command, cache, Path(folder)), run_command(command, cache, Path(folder))
             figures[name] = {"cpu": first[0], "seconds": first[1], "cpu_again": again[0], "seconds_again": again[1]}
             rows.append((name, *(f"{figure:.2f}" for figure in (*first, *again))))
-    status = printed(STATUS)
+    status = run_code(STATUS_CODE)
     print_table(f"first use ({status})", ["use", "CPU s", "s", "CPU s again", "s again"], rows)
-    write_results(arguments.out, {"status": status, "uses": figures})
+    write_json(arguments.out, {"status": status, "uses": figures})
 
 
 if __name__ == "__main__":

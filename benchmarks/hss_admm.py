@@ -1,8 +1,8 @@
-"""Compressed kernel matrices: time against error, accuracy of ADMM on them beside the exact machine, and growth with the rows.
+"""Measures compressed kernel matrices: time against error, accuracy of ADMM compared with the exact machine, and scaling.
 
-CPU seconds in one process, beside Y: one pass over the whole kernel matrix with numpy, float32 blocks of 2,048 rows (product,
-exponential, times a vector). Errors e = |(K - K~) V| / |K V| in the Frobenius norm, of all rows and 20 random vectors, with K in
-float64. Run it on one core: ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/hss_admm.py``.
+CPU seconds in one process are compared with Y, the time of one pass of numpy over the kernel matrix in float32 blocks of 2,048
+rows (matrix product, exponential, product with a vector). Errors are e = |(K - K~) V| / |K V| in the Frobenius norm, for all rows
+and 20 random vectors, with K in float64. Run it on one core: ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/hss_admm.py``.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import load_file, load_split, make_parser, print_table, report_progress, summarise, write_results
+from common import load_file, load_split, make_parser, print_table, report_progress, summarise, write_json
 
 from streamsvm.batch import CSMOClassifier, HSSADMMClassifier
 from streamsvm.batch.hss import HSSMatrix
 
-VECTORS, BLOCK = 20, 2048
+N_VECTORS, BLOCK = 20, 2048
 CS = (0.1, 1.0, 10.0)
-LONG = 0.05  # tolerances below are measured once
-LARGEST_RANK = 2000
-GROWING = ("seconds", "bytes")
+REPEATED_TOLERANCE = 0.05  # smaller tolerances, which take long, are measured once
+MAX_RANK = 2000
+GROWTH_MEASURES = ("seconds", "bytes")
 GROWTH_TOLERANCES = (1.2, 1.0, 0.8, 0.6, 0.5, 0.4, 0.36, 0.3, 0.2, 0.1)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A data set, h of the kernel exp(-|x - s|^2 / (2 h^2)), tolerances, and what the paper reports at C = 1 (coarse, LIBSVM)."""
+    """A data set, h of the kernel exp(-|x - s|^2 / (2 h^2)), tolerances, and the paper's accuracies at C = 1 (coarse, LIBSVM)."""
 
     name: str
     h: float
     tolerances: tuple[float, ...]
     paper: tuple[float, float]
-    asked: tuple[float, float] | None = None  # Y at most, at an error of at most
+    asked: tuple[float, float] | None = None  # maximum time in Y, if the error is at most the second number
 
     @property
     def gamma(self) -> float:
@@ -56,8 +56,8 @@ CASES = [
 ]
 
 
-def rows_of(case: Case, folder: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """X, y, X_test, y_test: skin, which has no test file, 70/30 as in the paper."""
+def load_rows(case: Case, folder: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return X, y, X_test and y_test of a case. skin, which has no test file, is split 70/30 as in the paper."""
     if case.name == "skin":
         arrays = load_file("skin", folder)
         X, y = arrays["X"].astype(float), arrays["y"] > 0
@@ -67,48 +67,48 @@ def rows_of(case: Case, folder: Path | None) -> tuple[np.ndarray, np.ndarray, np
     return split.X.astype(float), split.y, split.X_test.astype(float), split.y_test
 
 
-def pass_over(X: np.ndarray, gamma: float) -> float:
-    """Y: seconds for the kernel matrix times a vector."""
+def time_numpy_pass(X: np.ndarray, gamma: float) -> float:
+    """Return Y: the CPU seconds of numpy to multiply the kernel matrix with a vector."""
     X = X.astype(np.float32)
     squares, v, out = np.square(X).sum(axis=1), np.ones(len(X), np.float32), np.empty(len(X), np.float32)
     start = time.process_time()
-    for begin in range(0, len(X), BLOCK):
-        K = X[begin : begin + BLOCK] @ X.T
+    for first in range(0, len(X), BLOCK):
+        K = X[first : first + BLOCK] @ X.T
         K *= np.float32(2.0 * gamma)
         K -= np.float32(gamma) * squares
-        K -= np.float32(gamma) * squares[begin : begin + BLOCK, None]
+        K -= np.float32(gamma) * squares[first : first + BLOCK, None]
         np.exp(K, out=K)
-        out[begin : begin + BLOCK] = K @ v
+        out[first : first + BLOCK] = K @ v
     return time.process_time() - start
 
 
-def products(X: np.ndarray, gamma: float, V: np.ndarray) -> np.ndarray:
-    """K V in float64."""
+def multiply_exactly(X: np.ndarray, gamma: float, V: np.ndarray) -> np.ndarray:
+    """Return K V, with the exact kernel matrix K in float64."""
     centred = X - X.mean(axis=0)
     squares = np.square(centred).sum(axis=1)
     return np.concatenate([
-        np.exp(-gamma * np.maximum(squares[some, None] + squares - 2.0 * centred[some] @ centred.T, 0.0)) @ V
-        for some in np.array_split(np.arange(len(X)), -(-len(X) // 500))
+        np.exp(-gamma * np.maximum(squares[rows, None] + squares - 2.0 * centred[rows] @ centred.T, 0.0)) @ V
+        for rows in np.array_split(np.arange(len(X)), -(-len(X) // 500))
     ])  # fmt: skip
 
 
-def compression(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
-    """Time against error."""
+def measure_compression(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Return times and errors of each case and tolerance."""
     results: dict[str, Any] = {}
-    HSSMatrix.compress(np.eye(100)).factorize(1.0)  # compiled from here on
+    HSSMatrix.compress(np.eye(100)).factorize(1.0)  # compiles before any time is taken
     for case in cases:
-        X = rows_of(case, args.data)[0]
-        V = np.random.default_rng(0).normal(size=(len(X), VECTORS))
-        KV = products(X, case.gamma, V)
+        X = load_rows(case, args.data)[0]
+        V = np.random.default_rng(0).normal(size=(len(X), N_VECTORS))
+        KV = multiply_exactly(X, case.gamma, V)
         results[case.name] = {}
         for tolerance in case.tolerances:
             times: dict[str, list[float]] = {"Y": [], "compress": [], "factorize": [], "solve": []}
-            for _ in range(args.repeats if tolerance >= LONG else 1):
-                times["Y"].append(pass_over(X, case.gamma))
+            for _ in range(args.repeats if tolerance >= REPEATED_TOLERANCE else 1):
+                times["Y"].append(time_numpy_pass(X, case.gamma))
                 start = time.process_time()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RuntimeWarning)
-                    K = HSSMatrix.compress(X, gamma=case.gamma, rel_tol=tolerance, max_rank=LARGEST_RANK, seed=None)
+                    K = HSSMatrix.compress(X, gamma=case.gamma, rel_tol=tolerance, max_rank=MAX_RANK, seed=None)
                 times["compress"].append(time.process_time() - start)
                 start = time.process_time()
                 factorization = K.factorize(1.0)
@@ -127,22 +127,22 @@ def compression(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
                 "bytes": K.nbytes + factorization.nbytes,
                 "asked": case.asked,
             }
-            found = results[case.name][str(tolerance)]
-            report_progress(f"compression: {case.name} at {tolerance:g}: e = {found['error']:.4f}, {found['share']:.3f} Y")
+            result = results[case.name][str(tolerance)]
+            report_progress(f"compression: {case.name} at {tolerance:g}: e = {result['error']:.4f}, {result['share']:.3f} Y")
     return results
 
 
-def show_compression(results: dict[str, Any]) -> None:
+def print_compression(results: dict[str, Any]) -> None:
     rows = []
     for name, by_tolerance in results.items():
         for tolerance, r in by_tolerance.items():
-            asked = ""
+            verdict = ""
             if r["asked"] and r["error"] <= r["asked"][1]:
-                asked = f"{'yes' if r['share'] <= r['asked'][0] else 'NO'} ({r['asked'][0]:g} at {r['asked'][1]:g})"
+                verdict = f"{'yes' if r['share'] <= r['asked'][0] else 'NO'} ({r['asked'][0]:g} at {r['asked'][1]:g})"
             rows.append((
                 name, tolerance, f"{r['error']:.3f}", f"{r['estimate']:.3f}",
                 *(f"{r[part]['min']:.2f} {r[part]['median']:.2f} {r[part]['max']:.2f}" for part in ("compress", "factorize")),
-                f"{r['Y']['median']:.2f}", f"{r['share']:.3f}", asked, f"{r['solve share']:.4f}", r["largest rank"],
+                f"{r['Y']['median']:.2f}", f"{r['share']:.3f}", verdict, f"{r['solve share']:.4f}", r["largest rank"],
                 f"{r['bytes'] / 1e6:.0f}",
             ))  # fmt: skip
     print_table(
@@ -152,12 +152,12 @@ def show_compression(results: dict[str, Any]) -> None:
     )
 
 
-def accuracy(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
-    """Of a balanced penalty, and of the paper's setting."""
+def measure_accuracy(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Return times and accuracies of ADMM with a balanced penalty and with the paper's setting, and of exact machines."""
     results: dict[str, Any] = {}
     for case in cases:
-        X, y, X_test, y_test = rows_of(case, args.data)
-        found: dict[str, Any] = {}
+        X, y, X_test, y_test = load_rows(case, args.data)
+        result: dict[str, Any] = {}
         settings = {
             "balanced": HSSADMMClassifier(gamma=case.gamma),
             "paper's setting": HSSADMMClassifier(gamma=case.gamma, beta="paper", rel_tol=case.tolerances[1]),
@@ -165,7 +165,7 @@ def accuracy(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
         for label, model in settings.items():
             start = time.process_time()
             models = model.fit_path(X, y, CS)
-            found[label] = {
+            result[label] = {
                 "seconds": time.process_time() - start,
                 "accuracy": [100.0 * m.score(X_test, y_test) for m in models],
                 "iterations": max(m.n_iter_ for m in models),
@@ -174,26 +174,26 @@ def accuracy(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
             }
         start = time.process_time()
         exact = [CSMOClassifier(C=C, gamma=case.gamma).fit(X, y) for C in CS]
-        found["exact"] = {
+        result["exact"] = {
             "seconds": time.process_time() - start,
             "accuracy": [100.0 * m.score(X_test, y_test) for m in exact],
         }
-        results[case.name] = {**found, "paper": case.paper}
+        results[case.name] = {**result, "paper": case.paper}
         report_progress(f"accuracy: {case.name}")
     return results
 
 
-def show_accuracy(results: dict[str, Any]) -> None:
+def print_accuracy(results: dict[str, Any]) -> None:
     rows = []
-    for name, r in results.items():
+    for name, result in results.items():
         for label in ("exact", "balanced", "paper's setting"):
-            part = r[label]
-            differences = [a - b for a, b in zip(part["accuracy"], r["exact"]["accuracy"], strict=True)]
+            part = result[label]
+            differences = [a - b for a, b in zip(part["accuracy"], result["exact"]["accuracy"], strict=True)]
             rows.append((
                 name, label, *(f"{a:.2f} ({d:+.2f})" for a, d in zip(part["accuracy"], differences, strict=True)),
                 f"{part['seconds']:.1f}", part.get("iterations", ""), f"{part['error']:.3f}" if "error" in part else "",
                 " ".join(f"{error:.2f}" for error in part.get("value errors", ())),
-                {"exact": f"{r['paper'][1]:.2f} (LIBSVM)", "paper's setting": f"{r['paper'][0]:.2f}"}.get(label, ""),
+                {"exact": f"{result['paper'][1]:.2f} (LIBSVM)", "paper's setting": f"{result['paper'][0]:.2f}"}.get(label, ""),
             ))  # fmt: skip
     print_table(
         "Accuracy in % (and points above the exact machine's) at each C; CPU seconds for all three",
@@ -202,17 +202,17 @@ def show_accuracy(results: dict[str, Any]) -> None:
     )
 
 
-def mixture(n: int) -> np.ndarray:
-    """Rows of 8 features from 50 Gaussians."""
+def draw_mixture(n: int) -> np.ndarray:
+    """Draw n rows with 8 features from 50 Gaussians."""
     rng = np.random.default_rng(0)
     return rng.uniform(-5.0, 5.0, size=(50, 8))[rng.integers(0, 50, n)] + rng.normal(size=(n, 8))
 
 
-def one_size(n: int, error: float) -> list[dict[str, float]]:
-    """From coarse to just below the error, in a process of its own, for its peak of memory."""
-    X = mixture(n)
+def measure_size(n: int, error: float) -> list[dict[str, float]]:
+    """Decrease the tolerance until the error is reached, and return results of the last two; run it in its own process."""
+    X = draw_mixture(n)
     HSSMatrix.compress(X[:500]).factorize(1.0)
-    found: list[dict[str, float]] = []
+    results: list[dict[str, float]] = []
     for tolerance in GROWTH_TOLERANCES:
         start = time.process_time()
         K = HSSMatrix.compress(X, gamma=0.5, rel_tol=tolerance)
@@ -220,7 +220,7 @@ def one_size(n: int, error: float) -> list[dict[str, float]]:
         seconds = time.process_time() - start
         start = time.process_time()
         factorization.solve(np.ones(n))
-        found.append(
+        results.append(
             {
                 "n": n,
                 "tolerance": tolerance,
@@ -235,45 +235,48 @@ def one_size(n: int, error: float) -> list[dict[str, float]]:
         if K.error <= error:
             break
         del K, factorization
-    return found[-2:]
+    return results[-2:]
 
 
-def growth(_: list[Case], args: argparse.Namespace) -> dict[str, Any]:
-    """Time and memory at growing numbers of rows."""
+def measure_growth(_: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Return time and memory for increasing numbers of rows."""
     results = {}
     for n in args.rows:
-        code = f"import json; from hss_admm import one_size; print(json.dumps(one_size({n}, {args.error})))"
-        done = subprocess.run(
+        code = f"import json; from hss_admm import measure_size; print(json.dumps(measure_size({n}, {args.error})))"
+        process = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
         )
-        results[str(n)] = json.loads(done.stdout)
+        results[str(n)] = json.loads(process.stdout)
         report_progress(f"growth: {n:,} rows")
     return {"error": args.error, "sizes": results}
 
 
-def at_the_error(results: dict[str, Any]) -> list[dict[str, float]]:
-    """Of each size, what it would be at the error: between the two measured ones, on logarithms."""
-    found = []
+def interpolate_sizes(results: dict[str, Any]) -> list[dict[str, float]]:
+    """Return time and memory of each size at the given error, interpolated between two measurements on logarithmic scales."""
+    sizes = []
     for pair in results["sizes"].values():
-        where = np.log([r["error"] for r in pair[::-1]])
-        at = np.log(results["error"])
-        found.append(
+        log_errors = np.log([result["error"] for result in pair[::-1]])
+        log_error = np.log(results["error"])
+        sizes.append(
             {
                 "n": pair[0]["n"],
-                **{part: float(np.exp(np.interp(at, where, np.log([r[part] for r in pair[::-1]])))) for part in GROWING},
+                **{
+                    part: float(np.exp(np.interp(log_error, log_errors, np.log([result[part] for result in pair[::-1]]))))
+                    for part in GROWTH_MEASURES
+                },
             }
         )
-    return found
+    return sizes
 
 
-def exponents(results: dict[str, Any]) -> dict[str, float]:
-    """Of the number of rows, by least squares on logarithms."""
-    sizes = at_the_error(results)
-    log_n = np.log([r["n"] for r in sizes])
-    return {part: float(np.polyfit(log_n, np.log([r[part] for r in sizes]), 1)[0]) for part in GROWING}
+def fit_exponents(results: dict[str, Any]) -> dict[str, float]:
+    """Return the exponents with which time and memory grow with the number of rows (least squares on logarithms)."""
+    sizes = interpolate_sizes(results)
+    log_n = np.log([result["n"] for result in sizes])
+    return {part: float(np.polyfit(log_n, np.log([result[part] for result in sizes]), 1)[0]) for part in GROWTH_MEASURES}
 
 
-def show_growth(results: dict[str, Any]) -> None:
+def print_growth(results: dict[str, Any]) -> None:
     print_table(
         "A mixture of 50 Gaussians in 8 dimensions, h = 1: compression and factorisation",
         ("rows", "rel_tol", "CPU s", "solve, s", "MB", "peak MB", "e, estimated", "rank"),
@@ -286,21 +289,21 @@ def show_growth(results: dict[str, Any]) -> None:
     print_table(
         f"The same at e = {results['error']:g}, between the two",
         ("rows", "CPU s", "MB"),
-        [(f"{r['n']:,}", f"{r['seconds']:.1f}", f"{r['bytes'] / 1e6:,.0f}") for r in at_the_error(results)],
+        [(f"{r['n']:,}", f"{r['seconds']:.1f}", f"{r['bytes'] / 1e6:,.0f}") for r in interpolate_sizes(results)],
     )
     if len(results["sizes"]) > 1:
-        print("exponents in n:", ", ".join(f"{name} {value:.2f}" for name, value in exponents(results).items()))
+        print("exponents in n:", ", ".join(f"{name} {value:.2f}" for name, value in fit_exponents(results).items()))
 
 
 PARTS = {
-    "compression": (compression, show_compression),
-    "accuracy": (accuracy, show_accuracy),
-    "growth": (growth, show_growth),
+    "compression": (measure_compression, print_compression),
+    "accuracy": (measure_accuracy, print_accuracy),
+    "growth": (measure_growth, print_growth),
 }
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
-    """Time against error, and growth."""
+def save_plot(results: dict[str, Any], path: Path) -> None:
+    """Save plots of time against error, and of growth."""
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, and not needed by the processes that measure
 
     mpl.use("Agg")
@@ -308,13 +311,13 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     for name, by_tolerance in results.get("compression", {}).items():
-        points = sorted((r["error"], r["share"]) for r in by_tolerance.values())
+        points = sorted((result["error"], result["share"]) for result in by_tolerance.values())
         left.loglog(*zip(*points, strict=True), marker="o", label=name)
     left.set(xlabel="error e", ylabel="compression and factorisation, in passes Y", title="Time against error")
-    grown = at_the_error(results["growth"]) if "growth" in results else []
+    sizes = interpolate_sizes(results["growth"]) if "growth" in results else []
     for part, label, unit in (("seconds", "CPU seconds", 1.0), ("bytes", "memory, GB", 1e9)):
-        if grown:
-            right.loglog([r["n"] for r in grown], [r[part] / unit for r in grown], marker="o", label=label)
+        if sizes:
+            right.loglog([result["n"] for result in sizes], [result[part] / unit for result in sizes], marker="o", label=label)
     right.set(xlabel="rows", title="Growth at the same error")
     for axes in (left, right):
         axes.grid(alpha=0.3, which="both")
@@ -330,17 +333,19 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
     parser.add_argument("--sets", default="", help="comma-separated names of data sets; empty: all")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 300_000, 1_000_000], help="of the part growth")
-    parser.add_argument("--error", type=float, default=0.5, help="of the part growth: e, the same at all sizes")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[100_000, 300_000, 1_000_000], help="numbers of rows for the part growth"
+    )
+    parser.add_argument("--error", type=float, default=0.5, help="error e at which sizes are compared in the part growth")
     args = parser.parse_args()
     cases = [case for case in CASES if not args.sets or case.name in args.sets.split(",")]
     results: dict[str, Any] = {}
     for part in args.parts.split(","):
-        measure, tell = PARTS[part]
+        measure, print_part = PARTS[part]
         results[part] = measure(cases, args)
-        tell(results[part])
-        write_results(args.out, results)
-    plot(results, args.out.with_suffix(".png"))
+        print_part(results[part])
+        write_json(args.out, results)
+    save_plot(results, args.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

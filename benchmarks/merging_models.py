@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import numpy as np
-from common import PAPER, Split, load_split, make_parser, print_table, report_progress, summarise, write_results
+from common import PAPER, Split, load_split, make_parser, print_table, report_progress, summarise, write_json
 
 from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.learners.preprocessing import BoundedScaler
@@ -97,7 +97,7 @@ def main() -> None:
                 slowest = f"{max(each['seconds']['median'] for each in of.values()):.1f}"
                 rows.append((key, f"{first['whole']['mean']:.2f}", alone, *losses, slowest, verdict))
                 report_progress(str(rows[-1]))
-    write_results(args.out, {"results": results})
+    write_json(args.out, {"results": results})
     title = (
         f"B = {BUDGET}, {args.shuffles} shuffles: test accuracy %; of n parts: that of the merged model minus that of one pass"
     )

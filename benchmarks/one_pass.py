@@ -20,8 +20,8 @@ from common import (
     print_table,
     report_progress,
     summarise,
-    to_dict_rows,
-    write_results,
+    to_dicts,
+    write_json,
 )
 from river import linear_model, preprocessing
 
@@ -90,7 +90,7 @@ def show_shuffles(args: argparse.Namespace, results: dict[str, Any]) -> None:
 def drifting(args: argparse.Namespace) -> dict[str, Any]:
     """Prequential accuracy on elec2, standardised as it comes; whole stream and first 20,000 rows."""
     arrays = load_file("elec2", args.data)
-    rows, labels = to_dict_rows(arrays["X"]), (arrays["y"] > 0).tolist()
+    rows, labels = to_dicts(arrays["X"]), (arrays["y"] > 0).tolist()
     repeated = np.array(labels[1:]) == np.array(labels[:-1])
     results: dict[str, Any] = {"predict the last label": rates(np.concatenate(([not labels[0]], repeated)))}
     river_models = {
@@ -161,7 +161,7 @@ def main() -> None:
         show_shuffles(args, results["shuffles"])
     if "elec2" in results:
         show_drifting(results["elec2"])
-    write_results(args.out, results)
+    write_json(args.out, results)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import (
-    PAPER,
-    Split,
-    compute_accuracies,
-    load_split,
-    make_parser,
-    print_table,
-    report_progress,
-    summarise,
-    write_results,
-)
+from common import PAPER, Split, compute_accuracies, load_split, make_parser, print_table, report_progress, summarise, write_json
 from river import datasets, linear_model, multiclass, preprocessing, tree
 
 from streamsvm import BSCAClassifier, BSGDClassifier
@@ -132,7 +122,7 @@ def measure_table(args: argparse.Namespace) -> list[dict[str, Any]]:
     with multiprocessing.Pool(args.processes) as pool:
         for i, run in enumerate(pool.imap(run_method, jobs)):
             runs.append(run)
-            write_results(args.out, {"table": runs})  # what there is, should the rest be too long to wait for
+            write_json(args.out, {"table": runs})  # what there is, should the rest be too long to wait for
             report_progress(f"table {i + 1}/{len(jobs)}: {run['set']} {run['method']} {run['auto']:.2f} % {run['seconds']:.1f} s")
     return runs
 
@@ -354,7 +344,7 @@ def main() -> None:
     if "inverse" in args.parts:
         results["inverse"] = measure_inverse(args)
         print_table("Projectron: residual of its inverse", ("rows", "largest |K K^-1 - I|"), list(results["inverse"].items()))
-    write_results(args.out, results)
+    write_json(args.out, results)
 
 
 if __name__ == "__main__":

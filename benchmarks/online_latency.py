@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from common import PAPER, Split, load_split, make_parser, print_table, report_progress, summarise, to_dict_rows, write_results
+from common import PAPER, Split, load_split, make_parser, print_table, report_progress, summarise, to_dicts, write_json
 from river import feature_extraction, linear_model, tree
 
 from streamsvm import BSGDClassifier
@@ -69,7 +69,7 @@ def predict_and_learn(model: Any, rows: list[Row]) -> float:
 
 
 def compare_with_river(split: Split, repeats: int) -> dict[str, dict[str, float]]:
-    rows: list[Row] = list(zip(to_dict_rows(split.X), split.y.tolist(), strict=True))
+    rows: list[Row] = list(zip(to_dicts(split.X), split.y.tolist(), strict=True))
     ours = model_of(split)
     ours.learn_many(dict_frame(rows), split.y)
     if ours.n_support != BUDGET:
@@ -252,7 +252,7 @@ def main() -> None:
     if "start_up" in args.parts:
         results["start_up"] = start_up(args.repeats)
     report(results)
-    write_results(args.out, results)
+    write_json(args.out, results)
 
 
 if __name__ == "__main__":

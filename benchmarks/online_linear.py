@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import load_file, make_parser, print_table, report_progress, summarise, write_results
+from common import load_file, make_parser, print_table, report_progress, summarise, write_json
 from river import linear_model
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
@@ -124,7 +124,7 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     results = {name: one_set(name, args) for name in args.sets.split(",")}
     print_sets(results)
-    write_results(args.out, {"sets": results})
+    write_json(args.out, {"sets": results})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import load_file, make_parser, print_table, read_resident_bytes, report_progress, summarise, write_results
+from common import load_file, make_parser, print_table, read_resident_bytes, report_progress, summarise, write_json
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from sklearn.exceptions import ConvergenceWarning
@@ -342,7 +342,7 @@ def main() -> None:
         if args.rows:
             results["large"] = large(args, Path(folder))
             print_large(results["large"])
-    write_results(args.out, results)
+    write_json(args.out, results)
     if results["sets"]:
         plot(args.out, results)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import make_parser, print_table, report_progress, write_results
+from common import make_parser, print_table, report_progress, write_json
 from river import base
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
@@ -247,7 +247,7 @@ def main() -> None:
             results.append(measured(case, args.rows))
             report_progress(_name(results[-1]))
     _show(results)
-    write_results(args.out, {"models": results})
+    write_json(args.out, {"models": results})
 
 
 def _show(results: list[dict[str, Any]]) -> None:

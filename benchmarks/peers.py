@@ -22,7 +22,7 @@ from _prequential import run_learner
 from _ratios import FACTORS, compare_ratios, compute_ratios, format_table, summarise_runs
 from _stream_learners import select_learners
 from _streams import STREAMS, make_rows
-from common import Split, describe_machine, load_split, make_parser, print_table, report_progress, write_results
+from common import Split, describe_machine, load_split, make_parser, print_table, report_progress, write_json
 from online_latency import BUDGET, compare_with_river
 
 from streamsvm import __version__
@@ -166,7 +166,7 @@ def main() -> None:
         ("", "ratio"),
         [(name, f"{ratio:.3g}") for name, ratio in results["ratios"].items()],
     )
-    write_results(args.out, results)
+    write_json(args.out, results)
     if args.check:
         check_ratios(results["ratios"])
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from common import make_parser, print_table, report_progress, summarise, to_dict_rows, write_results
+from common import make_parser, print_table, report_progress, summarise, to_dicts, write_json
 from numba import njit
 
 from streamsvm import BSGDClassifier
@@ -173,7 +173,7 @@ def microseconds(run: Callable[..., object], *args: Any) -> float:
 def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
     """Microseconds a row of each loop, in each of the repeats; and the share of rows that become support vectors."""
     X, labels = draw(0)
-    rows = list(zip(to_dict_rows(X), labels.tolist(), strict=True))
+    rows = list(zip(to_dicts(X), labels.tolist(), strict=True))
     model, merges = BSGDClassifier(BUDGET, scaling=None, max_features=FEATURES, seed=0), 0
     for i, (x, y) in enumerate(rows):
         model.learn_one(x, y)
@@ -265,7 +265,7 @@ def main() -> None:
         rows,
     )
     print(f"{100.0 * share:.1f} % of the rows become support vectors, at {usual['event']['']:.2f} us each with the merge.")
-    write_results(
+    write_json(
         args.out, {"budget": BUDGET, "features": FEATURES, "share": share, "least": least, "medians": usual, "loops": loops}
     )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import PAPER, load_split, make_parser, print_table, report_progress, write_results
+from common import PAPER, load_split, make_parser, print_table, report_progress, write_json
 from pyspark.sql import DataFrame, SparkSession
 from sklearn.exceptions import ConvergenceWarning
 from spark_common import start_session, write_parquet
@@ -172,9 +172,7 @@ def main() -> None:
             label = f"{case.name} {found['rows']:,}, {case.C:g}, {case.gamma:.3g}"
             results[label] = found
             report_progress(f"{label}: {found['seconds']}")
-            write_results(
-                args.out, {"partitions": args.partitions, "cores": args.cores, "sorted": args.sorted, "results": results}
-            )
+            write_json(args.out, {"partitions": args.partitions, "cores": args.cores, "sorted": args.sorted, "results": results})
         spark.stop()
     mega = 2**20
     print_table(

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from common import Split, load_split, make_parser, print_table, report_progress, write_results
+from common import Split, load_split, make_parser, print_table, report_progress, write_json
 from pyarrow import parquet
 from spark_common import FEATURES, draw_rows, start_session, write_parquet
 
@@ -58,7 +58,7 @@ class Parts(NamedTuple):
             models[-1].learn_many(X[rows], y[rows])
             reservoir = Reservoir([0, part])
             reservoir.add(X[rows], y[rows].astype(np.float64), np.ones(len(rows)))
-            samples.append(reservoir.sample())
+            samples.append(reservoir.get_sample())
         return cls(models, samples, slices)
 
     def merged(self) -> Any:
@@ -362,7 +362,7 @@ def main() -> None:
             spark.stop()
     if {"accuracy", "fit"} <= set(args.only):  # which the reckoning needs
         results["paper"] = run_paper(args, results)
-    write_results(args.out, {"results": results})
+    write_json(args.out, {"results": results})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import make_parser, print_table, read_resident_bytes, report_progress, write_results
+from common import make_parser, print_table, read_resident_bytes, report_progress, write_json
 from pyarrow import parquet
 from spark_common import FEATURES, draw_rows, start_session, write_parquet
 
@@ -110,7 +110,7 @@ def main() -> None:
     again = found["again"]
     print(f"Accuracy {100 * found['query']['accuracy']:.2f} %. Started anew, the learner has {again['rows']:,} rows after")
     print(f"{again['seconds']:.3f} s, and the query finds nothing new in {again['query_seconds']:.1f} s.")
-    write_results(args.out, {"results": found})
+    write_json(args.out, {"results": found})
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from _prequential import BLOCK, run_learner
 from _ranks import compute_critical_difference, compute_friedman_p, compute_mean_ranks, plot_curves, plot_reliability
 from _stream_learners import Learner, select_learners
 from _streams import GROUPS, SCALERS, STREAMS, make_rows
-from common import make_parser, print_table, report_progress, write_results
+from common import make_parser, print_table, report_progress, write_json
 
 SAVE_SECONDS = 10.0  # between two writes of the JSON file
 #: Digits after the decimal point of each metric.
@@ -123,7 +123,7 @@ def read_runs(path: Path) -> Runs:
 def save_runs(path: Path, runs: Runs) -> None:
     """Write all runs to the JSON file atomically."""
     part = path.with_suffix(".part")
-    write_results(part, {"peers": list_versions(), "runs": runs})
+    write_json(part, {"peers": list_versions(), "runs": runs})
     part.replace(path)
 
 

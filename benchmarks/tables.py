@@ -28,7 +28,7 @@ import _peers
 import numpy as np
 from _prequential import WARM_UP, measure_clock_cost
 from _stream_learners import measure_memory
-from common import make_parser, print_table, report_progress, summarise, write_results
+from common import make_parser, print_table, report_progress, summarise, write_json
 from river import base, compose, linear_model, preprocessing, stats
 from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
@@ -298,7 +298,7 @@ def main() -> None:
         for contender in [each for each in able if CONTENDERS[each][2 + table.regression]]:
             found[contender] = measure(contender, table, args.repeats)
             report_progress(f"{name}, {contender}: {', '.join(cells(found[contender], digits))}")
-            write_results(args.out, {"peers": peers, "repeats": args.repeats, "tables": results})
+            write_json(args.out, {"peers": peers, "repeats": args.repeats, "tables": results})
         columns = ["contender", *(metric.replace("_", " ") for metric in digits), "us, min", "median", "max", "kB", "features"]
         print_table(f"{name}, {len(table.y):,} rows", columns, [[each, *cells(of, digits)] for each, of in found.items()])
 
