@@ -349,8 +349,8 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
 
 @compiled(nogil=True)
 def convert_to_kernel_values(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
-    """Convert a matrix of dot products [n, m] between two sets of rows to kernel values, in place. ``row_squares`` [n] and
-    ``column_squares`` [m] are the squared norms of the rows.
+    """Convert a matrix of dot products [n, m] between two sets of rows to values of ``kernel`` (its kind and parameters), in
+    place. ``row_squares`` [n] and ``column_squares`` [m] are the squared norms of the rows.
 
     Only the Gaussian kernel needs the squared norms.
     """

@@ -117,9 +117,9 @@ def read_objects(
     integer_mask: Any,
     places: Any,
 ) -> Any:
-    """Parse JSON objects in ``data`` uint8 from row ``first`` on, until one is invalid or unusual; write their numbers into ``X``
-    float64 [rows, columns], and the positions of other values into ``places``. Returns (row of the first object that was not
-    parsed, or the number of rows; index of the name whose value is not a number, or -1).
+    """Parse flat JSON objects, object i being ``data[begins[i]:ends[i]]`` (uint8), from row ``first`` on until one is invalid or
+    unusual; write their numbers into ``X`` float64 [rows, columns], and the positions of other values into ``places``. Returns
+    (row of the first object that was not parsed, or the number of rows; index of the name whose value is not a number, or -1).
 
     An object has a string, number, bool or null for some of the names, in any order. ``data`` is uint8, and object i is
     ``data[begins[i]:ends[i]]``. ``names``, uint8, are the names with their quotes, concatenated; each ends at ``stops``, int64
@@ -231,9 +231,9 @@ def _find_cell_text(data: Any, at: Any, limit: Any, delimiter: Any) -> Any:
 def read_cells(
     data: Any, begins: Any, ends: Any, first: Any, delimiter: Any, columns: Any, texts: Any, X: Any, bits: Any, places: Any
 ) -> Any:
-    """Parse delimited (CSV) rows in ``data`` uint8 from row ``first`` on, until one is invalid or unusual; write their numbers
-    into ``X`` float64 [rows, columns], and the positions of other cells' texts into ``places``. Returns (row that was not parsed,
-    or the number of rows; index of the cell that was the reason, or -1).
+    """Parse delimited (CSV) rows, row i being ``data[begins[i]:ends[i]]`` (uint8), from row ``first`` on until one is invalid or
+    unusual; write their numbers into ``X`` float64 [rows, columns], and the positions of other cells' texts into ``places``.
+    Returns (row that was not parsed, or the number of rows; index of the cell that was the reason, or -1).
 
     The ``delimiter`` must not be a blank. Cells can be quoted, and blanks before them are skipped. The number of a cell is
     written into column ``columns[cell]`` of ``X``, NaN if it is empty, and the range of its text in ``data`` into ``places[row,
@@ -285,9 +285,9 @@ def read_cells(
 
 @compiled
 def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: Any, bits: Any, labels: Any) -> Any:
-    """Parse LIBSVM rows (a label and index:value pairs) in ``data`` uint8 from row ``first`` on, until one is invalid or unusual;
-    write the values into ``X`` float64 [rows, columns], and the positions of the label texts into ``labels``. Returns the row
-    that was not parsed, or the number of rows.
+    """Parse LIBSVM rows (a label and index:value pairs), row i being ``data[begins[i]:ends[i]]`` (uint8), from row ``first`` on
+    until one is invalid or unusual; write the values into ``X`` float64 [rows, columns], and the positions of the label texts
+    into ``labels``. Returns the row that was not parsed, or the number of rows.
 
     The value of an index is written into column ``columns[index]`` of ``X``; missing ones are NaN. Rows with a comment, or with
     an index whose column is -1, are not parsed. A label can be any text, whose range in ``data`` is written into ``labels``,

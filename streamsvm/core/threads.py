@@ -107,9 +107,10 @@ class Workers(AbstractContextManager["Workers"]):
             self._pool.shutdown(cancel_futures=True)
 
     def for_each(self, function: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
-        """Call ``function(item)`` for each of ``items`` in the threads of this pool, and wait for all calls.
+        """Call ``function(item)`` for each of ``items`` in the threads of this pool, and wait for all calls. If a call raises an
+        exception, the event ``stop`` is set, so that running calls can end early, and the exception is raised here.
 
-        After the first exception, ``stop`` is set and no further calls begin. It is raised when the running calls have ended.
+        No further calls begin after the first exception. With a single thread, ``stop`` is not set, because no other call runs.
         """
         if self._pool is None:
             call_for_each(function, items)

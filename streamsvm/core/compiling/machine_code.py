@@ -45,7 +45,9 @@ def compute_sources_digest() -> str:
 
 
 def _read_processor_features() -> dict[str, bool]:
-    """Return the instruction sets (such as ``"AVX2"``, in numpy's names) with whether this processor supports them."""
+    """Return a dict from the name of an instruction set (such as ``"AVX2"``, as numpy names it) to whether this processor
+    supports it.
+    """
     from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found] # noqa: PLC0415
 
     return dict(__cpu_features__)

@@ -75,8 +75,8 @@ def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def _walk_trees(store: np.ndarray) -> None:
-    """Find the leaf that the current row reaches in each tree of the forest in ``store``, and write the leaves and their depths
-    to arrays of the store.
+    """Find the leaf that the current row reaches in each tree of the forest, and write the leaves and their depths to arrays of
+    the forest's memory ``store``.
 
     All trees are descended in step and without branches, so that their memory reads overlap.
     """
@@ -179,7 +179,9 @@ def update_labels(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 
 @compiled
 def _store_row(block: np.ndarray, store: np.ndarray) -> int:
-    """Copy the current row into the forest's ring buffer of recent rows, over the oldest one; return its position there."""
+    """Copy the current row into the ring buffer of recent rows in the forest's memory ``store``, over the oldest row; return its
+    position there. ``block`` is the memory of the ensemble that the forest belongs to.
+    """
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
     position, n_extra = h["n_learned"] % h["capacity"], h["extra_columns"]

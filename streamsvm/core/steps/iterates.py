@@ -275,8 +275,8 @@ def select_iterate(common: np.ndarray, output_kind: int) -> int:
 
 @compiled(inline=True)
 def add_to_iterates(common: np.ndarray, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
-    """Add ``step`` to the coefficient at ``position`` of the last iterate, without changing the average iterate. ``u`` and ``v``
-    are the two arrays that represent both iterates, with lazy scale factors in ``common``.
+    """Add ``step`` to the coefficient at ``position`` of a model's last iterate, without changing the average iterate. Both
+    iterates are linear combinations of the arrays ``u`` and ``v``, with factors in ``common``, the record of the training state.
     """
     lazy_step = step / common["scale"]
     u[position] += lazy_step

@@ -91,8 +91,8 @@ def _store_first_row(block: np.ndarray, norm: float, target: float, weight: floa
 
 @compiled
 def _write_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) -> None:
-    """Write ``row``, with its squared norm, to the landmark array at index ``slot``, and invalidate cached kernel values.
-    ``block`` is the model's memory.
+    """Copy ``row`` with the squared norm ``norm`` to index ``slot`` of the model's landmarks (stored rows whose kernel values are
+    the regressors), and invalidate cached kernel values. ``block`` is the model's memory.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -105,9 +105,9 @@ def _write_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) 
 
 @compiled
 def _compute_novelty(block: np.ndarray, regressors: np.ndarray, own_kernel: float) -> float:
-    """Return how different a row is from all landmarks: 1 minus the largest squared cosine with one of them in feature space, so
-    0 for a copy of a landmark. ``regressors`` are its kernel values with the landmarks from index 1 on, ``own_kernel`` is k(x,
-    x).
+    """Return how different a row is from all landmarks (stored rows): 1 minus the largest squared cosine with one of them in
+    feature space, so 0 for a copy of a landmark. ``regressors`` are the row's kernel values with the landmarks from index 1 on,
+    ``own_kernel`` is k(x, x).
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -158,8 +158,8 @@ def _refit(block: np.ndarray) -> None:
 
 @compiled
 def _compute_prior(block: np.ndarray, j: int) -> None:
-    """Reset row j of the normal equations to the regularisation alone: the ridge times the kernel values of landmark j - 1 with
-    all landmarks; row 0 is that of the intercept.
+    """Reset row j of the normal equations to the regularisation alone: the ridge times the kernel values of landmark j - 1 (a
+    stored row) with all landmarks; row 0 is that of the intercept. ``block`` is the model's memory.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
@@ -189,8 +189,9 @@ def _compute_prior(block: np.ndarray, j: int) -> None:
 
 @compiled
 def _update_candidates(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Remember the current row as a candidate for a new landmark if its error times its distance from the landmarks is larger
-    than that of the worst candidate so far. ``norm`` is its squared norm; ``target`` and ``weight`` belong to the row.
+    """Remember the current row as a candidate for a new landmark (a stored row whose kernel values are regressors), if its error
+    times its distance from the landmarks is larger than that of the worst candidate so far. ``norm`` is its squared norm;
+    ``target`` and ``weight`` belong to the row.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
@@ -216,8 +217,9 @@ def _update_candidates(block: np.ndarray, norm: float, target: float, weight: fl
 
 @compiled
 def _swap_landmarks(block: np.ndarray) -> bool:
-    """Try to make each candidate row a landmark, in a free slot or in place of a little used one, and clear the list of
-    candidates. Returns True if a landmark was added or replaced.
+    """Try to make each candidate row in the model's memory ``block`` a landmark (a stored row whose kernel values are
+    regressors), in a free slot or in place of a little used one, and clear the list of candidates. Returns True if a landmark was
+    added or replaced.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     old_n_swaps = s["n_swaps"]
@@ -276,8 +278,9 @@ def _find_least_used(block: np.ndarray) -> int:
 
 @compiled
 def _find_neighbours(block: np.ndarray, regressor: int) -> int:
-    """Find the landmarks most similar to the row whose kernel values are in ``kernel_rows[1]``, and write their indices (from 1)
-    to ``starts``; return their number. The landmark with index ``regressor`` is left out.
+    """Find the landmarks (stored rows) most similar to the row whose kernel values are in ``kernel_rows[1]`` of the model's
+    memory ``block``, and write their indices, from 1, to ``starts``; return their number. The landmark with index ``regressor``
+    is left out.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -341,8 +344,8 @@ def _solve_projection(block: np.ndarray, count: int) -> None:
 
 @compiled(noinline=True)
 def _replace_regressor(block: np.ndarray, regressor: int, own_kernel: float) -> None:
-    """Put the row whose kernel values are in ``kernel_rows[1]`` in place of the landmark with index ``regressor`` (from 1) in the
-    normal equations. ``own_kernel`` is k(x, x).
+    """Put the row whose kernel values are in ``kernel_rows[1]`` in place of the landmark (stored row) with index ``regressor``,
+    from 1, in the normal equations of the least squares model in ``block``. ``own_kernel`` is k(x, x).
 
     Sums over earlier rows are estimated: their kernel values with the new landmark are those with its projection on neighbours.
     """
@@ -404,8 +407,8 @@ def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Let a least squares model on landmarks learn the current row. Returns the constant `LEARNED`, or `REFUSED` for a row that
-    is not finite or too large, which leaves the model unchanged. ``block`` is the model's memory with the row in it.
+    """Let a least squares model on landmarks (kernel values with stored rows) learn the current row in its memory ``block``.
+    Returns the constant `LEARNED`, or `REFUSED` for a row that is not finite or too large, which leaves the model unchanged.
     """
     v, c = landmark_views(block), get_common_state(block)
     h = v.header[0]

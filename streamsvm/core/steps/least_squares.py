@@ -63,8 +63,8 @@ _ZERO = np.float32(0.0)
 
 @compiled
 def compute_regressors(block: np.ndarray, i: int, n_active: int, norm: float) -> None:
-    """Compute the regressors of ``rows[i]`` (0: the current row, 1: a scratch row) in the model's ``block`` into
-    ``kernel_rows[i]`` float32: the constant 1, then the kernel values with all landmarks.
+    """Compute the regressors of ``rows[i]`` (0: the current row, 1: a scratch row) in the model's memory ``block`` into
+    ``kernel_rows[i]`` float32: the constant 1, then the kernel values with all landmarks (stored rows).
 
     ``n_active`` and ``norm`` are those of `scan_row`.
     """
@@ -77,7 +77,7 @@ def compute_regressors(block: np.ndarray, i: int, n_active: int, norm: float) ->
 @compiled
 def compute_regressor_scores(block: np.ndarray, regressors: np.ndarray) -> None:
     """Compute the decision values of a row from its ``regressors`` float32 [1 + landmarks] (the constant 1 and its kernel values
-    with the landmarks), and write two per output to ``scores``: with fast corrections, and without.
+    with stored rows), and write two per output to ``scores`` in the model's memory ``block``: with fast corrections, and without.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -124,7 +124,8 @@ def update_corrections(block: np.ndarray, regressors: np.ndarray, target: float,
 @compiled
 def buffer_row(block: np.ndarray, position: int, regressors: np.ndarray, target: float, weight: float) -> None:
     """Store a row's ``regressors`` (the constant 1 and its kernel values with the landmarks), target and weight at index
-    ``position`` of the buffer from which the normal equations are updated once per chunk. Very large regressors are scaled down.
+    ``position`` of the model's buffer; the normal equations are updated from it once per chunk of rows. Very large regressors are
+    scaled down.
     """
     v = landmark_views(block)
     n, row, largest = v.header[0]["n_support"] + 1, v.regressors[position], np.float32(1.0)

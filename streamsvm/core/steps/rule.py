@@ -54,7 +54,7 @@ class Rule(NamedTuple):
 
     @property
     def address(self) -> int:
-        """The address of the compiled ``learn_one`` of this update rule, an integer for calls from compiled code."""
+        """The memory address of this rule's compiled ``learn_one``, an integer with which compiled code calls it."""
         return get_address(self.learn_one, LEARN_SIGNATURE, "i8")
 
 

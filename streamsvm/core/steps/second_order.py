@@ -35,8 +35,8 @@ _FEATURE_CLIP = np.float32(FEATURE_CLIP)
 
 @compiled(inline=True)
 def count_functions(side: int, used: int) -> int:
-    """Return how many functions of each feature the additive expert can use, 4, 2 or 1, if its curvature matrix has ``side``
-    rows, and there are ``used`` features.
+    """Return how many functions of each feature (4, 2 or 1: itself, and piecewise linear ones) the additive expert can use if its
+    curvature matrix has ``side`` rows, and there are ``used`` features.
     """
     max_functions = (side - 1) // max(used, 1)
     return 4 if max_functions >= 4 else 2 if max_functions >= 2 else 1
