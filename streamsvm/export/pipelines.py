@@ -176,8 +176,9 @@ def _read_max_abs_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
 
 
 def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return a pair of the median and the interquartile range for each field, as a river RobustScaler has learned them. A median
-    that the scaler does not use is 0, such a range 1; for unknown fields, both are 0.
+    """Return a pair of the median and the interquartile range for each field, as a river RobustScaler has learned them; they are
+    0 for unknown fields. If the scaler does not subtract medians, they are all 0; if it does not divide by ranges, they are all
+    1.
     """
     pairs = []
     for name in fields:

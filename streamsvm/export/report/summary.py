@@ -28,7 +28,7 @@ _SMALL_DEVICE_BYTES = 256 * 1024  # constants of this size fit usual small devic
 
 
 class ModelSummary:
-    """A model and the run that learned it. An attribute that the checkpoint does not have is None or empty."""
+    """A model and the run that learned it. An attribute that the checkpoint does not have has the value None, or is empty."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         """Summarise a checkpoint or a saved model."""
