@@ -267,7 +267,7 @@ class HierarchicalMachine(PathMachine):
         out = np.tile(self._intercepts, (X.shape[0], 1))
 
         def decide_chunk(start: int) -> None:
-            """Add the decision values of the chunk of rows that begins at row ``start``."""
+            """Add the decision values of the chunk of rows that begins at row ``start`` to the output array."""
             rows = slice(start, start + _CHUNK_ROWS)
             chunk = X[rows].toarray() if sparse.issparse(X) else X[rows]
             add_forest_values(self._predictor, self._kernel, np.ascontiguousarray(chunk, np.float64), out[rows])

@@ -201,7 +201,7 @@ class KernelMachine(SklearnEstimator):
         size, tolerances = self._predictor.choose_chunk_rows(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
 
         def decide_chunk(start: int) -> None:
-            """Write the decision values of the chunk of rows that begins at row ``start``."""
+            """Write the decision values of the chunk of rows that begins at row ``start`` into the output array."""
             chunk, values = X[start : start + size], out[start : start + size]
             rough_sums = None if find_settled is None else self._predictor.compute_float32(chunk)
             if find_settled is not None and rough_sums is not None:

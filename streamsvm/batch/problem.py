@@ -68,7 +68,7 @@ class RowGroups:
         X = np.empty((len(self), self._X.shape[1]))
 
         def copy_rows(start: int) -> None:
-            """Copy the chunk of rows that begins at the group ``start``."""
+            """Copy one row of each group, for the chunk of groups that begins at group ``start``, into the output array."""
             X[start : start + _COPIED_ROWS] = self._X[self.row_of_group[start : start + _COPIED_ROWS]]
 
         self.for_each(copy_rows, range(0, len(self), _COPIED_ROWS))
@@ -79,8 +79,9 @@ class RowGroups:
         return np.bincount(self.group_of_row, values, len(self))
 
     def compute_bounds(self, C: np.ndarray, positive: np.ndarray | None = None) -> Bounds:
-        """Return the lower and upper bounds and the kinks of the groups' dual variables, float64 [m] each, from the bounds ``C``
-        float64 [n] of the single rows. ``positive`` marks the rows of the positive class; None means regression.
+        """Return the lower and upper bounds and the kinks (where the slope of the objective jumps) of the groups' dual variables,
+        float64 [m] each, from the bounds ``C`` float64 [n] of the single rows. ``positive`` marks the rows of the positive class;
+        None means regression.
 
         ``C`` is above 0, and ``positive`` bool [n].
         """

@@ -95,9 +95,9 @@ class BatchAdapter(RefittingEstimator):
     """
 
     def to_budget(self, budget: int | None = None, **parameters: Any) -> Any:
-        """Distil the adapter's last fitted kernel machine into a learner with a budget of at most ``budget`` support vectors,
-        which predicts alike and can continue to learn row by row. Returns the learner, in a pipeline with a scaler if the adapter
-        standardises its rows.
+        """Distil the adapter's last fitted kernel machine into a learner with at most ``budget`` support vectors, which predicts
+        alike and can continue to learn row by row. Returns the learner, in a pipeline with a scaler if the adapter standardises
+        its rows. ``parameters`` are those of `streamsvm.batch.to_budget`.
 
         Parameters
         ----------
@@ -144,8 +144,8 @@ class BatchAdapter(RefittingEstimator):
 
     def _get_distillable_fit(self) -> ScaledModel:
         """Return the model of the adapter's last fit, with its scaling and labels. Raise a ValueError if it cannot be distilled
-        into a budgeted learner: there was no fit yet, it is no kernel machine of `streamsvm.batch`, or its labels were replaced
-        by codes.
+        into a budgeted learner: there was no fit yet, it is not a kernel machine of `streamsvm.batch`, or its labels were
+        replaced by codes.
         """
         fit = self._get_latest_fit()
         if fit is None:
@@ -201,8 +201,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     # Learning ---------------------------------------------------------------------------------------------------------------
 
     def _encode_target(self, y: Any) -> float:
-        """Return the target that the window stores for the label ``y``, as float: 0.0 for the first label that the stream had,
-        1.0 for the second, and so on. Raise a ValueError if the label is invalid or there are too many.
+        """Return the number under which the window (the last rows of the stream) stores the label ``y``, as float: 0.0 for the
+        first label of the stream, 1.0 for the second, and so on. Raise a ValueError if the label is invalid or there are too many
+        labels.
         """
         target = self._labels.encode(y)
         if self._labels.class_labels:
@@ -223,8 +224,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         self._labels.forget_after(counts[1])
 
     def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Add valid rows ``X`` float32 [n, features], with their targets and weights [n], to the window of the last rows, and
-        update the number of its rows with each label. Return the targets of the rows that they replace.
+        """Add valid rows ``X`` float32 [n, features], with their targets and weights [n], to the window (the last rows of the
+        stream), and update its counts of rows of each label. Return the targets of the rows that leave the window, float64.
         """
         replaced = super()._add_rows(X, targets, weights)
         for target in targets[-self.window :].tolist():
@@ -234,8 +235,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return replaced
 
     def _find_obstacle(self) -> str | None:
-        """Return the reason why the model cannot be fitted to the rows of the window, as text for a message: there are no rows,
-        or only one class. Return None if a fit is possible.
+        """Return the reason why the model cannot be fitted to the window (the last rows of the stream), as text for a message:
+        there are no rows, or only one class. Return None if a fit is possible.
         """
         targets = self._window.targets
         if len(targets) and self._counts[targets[0]] == len(targets):
@@ -243,8 +244,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return super()._find_obstacle()
 
     def _make_job(self) -> FitJob:
-        """Return a `FitJob`, which contains all data of one fit: a clone of the model, copies of the window's rows, the labels,
-        and the number of calibration folds.
+        """Return a `FitJob`, which contains all data of one fit: a clone of the model, copies of the rows of the window (the last
+        rows of the stream), the labels, and the number of folds for calibrating probabilities.
         """
         return super()._make_job()._replace(labels=list(self.labels), calibration_folds=int(self.calibration_folds))
 
@@ -252,7 +253,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
     @property
     def labels(self) -> list[Any]:
-        """The labels that this classifier has seen so far, as a list in the order of their first appearance."""
+        """The labels that this classifier has seen so far, as a list in the order of their first appearance in the stream."""
         return self._labels.seen
 
     @property
@@ -281,8 +282,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return dict(zip(self.classes, self._compute_probabilities(self._prepare_row(x, fit), fit)[0].tolist(), strict=True))
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the decision value of the row ``x``, a dictionary of feature values: a float for two classes, and otherwise a
-        dictionary with a value for each label.
+        """Return the decision value of the row ``x``, a dictionary of feature values: a float for two classes (positive for the
+        second one), and otherwise a dictionary from labels to values.
 
         The value is positive for the second of `classes`. It is 0 before the first fit. Raises an AttributeError if the model has
         no ``decision_function``.
@@ -299,8 +300,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     @overload
     def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probability of each label for many rows ``X``, a data frame or an array as in `learn_many`. The
-        probabilities are those that `predict_proba_one` returns for each row.
+        """Predict the probability of each label for many rows ``X``, a data frame or an array. Return a frame with a column for
+        each label, or an array float64 [n, labels]. The probabilities are those of `predict_proba_one`.
 
         Returns
         -------
@@ -311,8 +312,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return to_frame(self._compute_probabilities(rows, fit), self.classes, like)
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the labels [n] that the fitted model ``fit`` predicts for scaled rows, float32 or float64 [n, features]. Before
-        the first fit (``fit`` is None), each is the most frequent label of the window, or None if no row was learned.
+        """Return the labels [n] that the fitted model ``fit`` predicts for scaled rows [n, features]. Before the first fit
+        (``fit`` is missing), each is the most frequent label among the last rows of the stream, or None if no row was learned.
         """
         if not self._labels.n_seen:
             return np.full(len(rows), None)
@@ -325,7 +326,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
     def _compute_probabilities(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
         """Return the probabilities of the labels for scaled rows [n, features], float64 [n, labels], in the order of `classes`.
-        Before the first fit (``fit`` is None), they are the frequencies of the labels in the window.
+        Before the first fit (``fit`` is missing), they are the frequencies of the labels among the last rows of the stream.
         """
         if fit is None or not len(rows):
             return np.tile(self._compute_frequencies(), (len(rows), 1))
@@ -337,8 +338,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return np.pad(p, ((0, 0), (0, len(self.classes) - p.shape[1])))
 
     def _compute_frequencies(self) -> np.ndarray:
-        """Return the relative frequency of each label in the window, float64 [labels], in the order of `classes`. One is added to
-        each count (Laplace smoothing), so that no frequency is 0.
+        """Return the relative frequency of each label among the last rows of the stream (the window), float64 [labels], in the
+        order of `classes`. One is added to each count (Laplace smoothing), so that no frequency is 0.
         """
         counts = {label: self._counts[number] for number, label in enumerate(self.labels)}
         rows = np.array([counts.get(label, 0) + 1.0 for label in self.classes])
@@ -391,7 +392,7 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
         """Return the targets [n] that the fitted model ``fit`` predicts for scaled rows [n, features]. Before the first fit
-        (``fit`` is None), each is the mean target of the window, or 0 if the window is empty.
+        (``fit`` is missing), each is the mean target of the last rows of the stream, or 0 if no row was learned.
         """
         if fit is not None and len(rows):  # scikit-learn's models raise an error for 0 rows
             return np.asarray(predict_finite_rows(fit.model, rows))

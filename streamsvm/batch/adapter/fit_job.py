@@ -96,8 +96,8 @@ _ABOVE_HALF = 0.5 + 2.0**-52  # the smallest probability of a predicted label
 
 
 def assign_folds(labels: np.ndarray, folds: int) -> np.ndarray:
-    """Return the number of the cross-validation fold in which each row is held out, int64 [n], for ``labels`` int64 [n]. The
-    folds are stratified: the rows of each class alternate between them.
+    """Assign each row to the cross-validation fold that holds it out, and return the numbers of the folds, int64 [n], for
+    ``labels`` int64 [n]. The folds are stratified: the rows of each class alternate between them.
 
     The only row of a class gets -1, because every fold must train on it.
     """
@@ -110,7 +110,7 @@ def assign_folds(labels: np.ndarray, folds: int) -> np.ndarray:
 
 def _to_two_columns(decisions: np.ndarray) -> np.ndarray:
     """Return decision values as one score for each class, [n, classes]. Values [n] of two classes become two columns, 0 and the
-    decision value; values [n, classes] are returned unchanged.
+    value; values [n, classes] are returned unchanged.
     """
     return np.column_stack((np.zeros(len(decisions)), decisions)) if decisions.ndim == 1 else decisions
 
@@ -136,8 +136,9 @@ def calibrate_probabilities(log_factor: float, decisions: np.ndarray) -> np.ndar
 def fit_log_factor(
     labels: np.ndarray, weights: np.ndarray, folds: int, fit_and_decide: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> float:
-    """Fit the factor that turns decision values into log odds (temperature scaling) by maximum likelihood on held-out rows of
-    ``folds`` folds. Return its logarithm; 0 if ``folds`` is 0 or no row can be held out.
+    """Fit the factor that turns a classifier's decision values into log odds (temperature scaling) by maximum likelihood on rows
+    held out in cross-validation with ``folds`` folds. Return the factor's logarithm; 0 if ``folds`` is 0 or no row can be held
+    out.
 
     The window has labels int64 [n] and weights [n]. For each fold, ``fit_and_decide`` is called with two masks, bool [n]: it fits
     a model to the rows of the first, and returns the decision values of the rows of the second.
@@ -156,7 +157,9 @@ def fit_log_factor(
     targets *= weights[rows, np.newaxis]
 
     def compute_loss(log_factor: float) -> float:
-        """Return the cross entropy of the smoothed targets if decision values are multiplied by exp(``log_factor``)."""
+        """Return the cross entropy between the smoothed labels and the probabilities that result if decision values are
+        multiplied by exp(``log_factor``).
+        """
         return float(-np.sum(targets * _compute_log_softmax(np.exp(log_factor) * scores)))
 
     return float(minimize_scalar(compute_loss, bounds=(-MAX_LOG_FACTOR, MAX_LOG_FACTOR), method="bounded").x)
@@ -190,7 +193,8 @@ class FitJob(NamedTuple):
 
     def _fit_classifier(self, X: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> ScaledModel:
         """Fit a classifier to standardised rows X [n, features], and calibrate its probabilities on held-out rows unless it has
-        ``predict_proba``. Return the fitted model with ``mean``, ``scale``, its labels and the factor.
+        ``predict_proba``. Return the fitted model together with ``mean`` and ``scale`` (of the standardisation), its labels and
+        the calibration factor.
         """
         labels, targets, weights = self.labels, self.rows.targets.astype(np.int64), self.rows.weights
         values = encode_unsupported_labels(labels)

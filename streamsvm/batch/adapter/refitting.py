@@ -127,8 +127,8 @@ class RefittingEstimator(WindowedEstimator):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def fit(self) -> Self:
-        """Fit the model now, in this thread, to all rows in the window, and return the adapter. A fit that runs in the background
-        is stopped.
+        """Fit the model now, in this thread, to all rows in the window (the last rows of the stream), and return the adapter. A
+        fit that runs in the background is stopped.
 
         Raises
         ------
@@ -180,21 +180,21 @@ class RefittingEstimator(WindowedEstimator):
         return self._background_fit is None
 
     def _find_obstacle(self) -> str | None:
-        """Return the reason why the model cannot be fitted to the rows of the window, as text for a message, such as that there
-        are no rows. Return None if a fit may succeed.
+        """Return the reason why the model cannot be fitted to the window (the last rows of the stream), as text for a message,
+        such as that it has no rows. Return None if a fit may succeed.
         """
         return None if self.n_window else "the window has no rows"
 
     @property
     def _current_model_text(self) -> str:
-        """A phrase for warnings about a failed fit: the current model, which is this many rows old, stays in use. Empty before
-        the first fit.
+        """A phrase for warnings about a failed fit: the current model, fitted this many rows ago, stays in use. Empty before the
+        first fit.
         """
         return "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
 
     def _count_rows_to_check(self) -> int:
-        """Return the number of rows, at least 1, that can be added to the window until the adapter must check again whether the
-        next fit is due: the remaining rows of the period ``refit_every``.
+        """Return the number of rows, at least 1, that can be learned until the adapter must check again whether the next fit is
+        due, which happens every ``refit_every`` rows.
         """
         n_left: int = self.refit_every - self.n_since_fit  # type: ignore[operator]
         if n_left > 0:
@@ -202,8 +202,8 @@ class RefittingEstimator(WindowedEstimator):
         return self.refit_every if self.fitting else 1  # type: ignore[return-value]
 
     def _fit_if_due(self) -> None:
-        """Use the model of a background fit that has ended. Then start the next fit if ``refit_every`` rows came since the last
-        one, unless a fit is still running or the window cannot be fitted. Failures become warnings if there is a previous model.
+        """Start the next fit of the model if ``refit_every`` rows were learned since the last one, unless a fit is still running
+        or the rows cannot be fitted, such as rows of one class. Before that, use the model of a background fit that has ended.
         """
         self._use_outcome()
         if self.refit_every is None or self.n_since_fit < self.refit_every or self._background_fit is not None:
@@ -224,15 +224,17 @@ class RefittingEstimator(WindowedEstimator):
             self._report_failure(error, self.n_window)
 
     def _report_failure(self, error: Exception, n_rows: int) -> None:
-        """Warn that a fit to ``n_rows`` rows failed with ``error`` and that the previous model stays in use. If there is no
-        previous model, raise the error.
+        """Warn that a fit to ``n_rows`` rows failed with ``error`` and that the previous model stays in use. Before the first
+        successful fit, raise the error instead.
         """
         if not self._current_model_text:
             raise error
         warn(f"the fit of {n_rows:,} rows failed, {self._current_model_text}: {error}", RuntimeWarning)
 
     def _fit_now(self) -> None:
-        """Fit the model to the rows of the window in this thread, and use it for predictions."""
+        """Fit the model to the window (the last rows of the stream) in this thread, wait for the end, and use it for
+        predictions.
+        """
         self._last_attempt, self._has_warned = self._window.n_added, False
         self._use_fit(self._make_job().fit_model(), self._last_attempt)
 
@@ -244,8 +246,8 @@ class RefittingEstimator(WindowedEstimator):
         self._n_fits, self._fitted_at = self._n_fits + 1, started_at
 
     def _use_outcome(self) -> None:
-        """If the background fit has ended, use its model, and issue its warnings; if it failed, warn or raise its error. A fit
-        that was stopped becomes due again. Does nothing while the fit is running.
+        """If the background fit has ended, use its model for predictions, and issue its warnings; if it failed, warn or raise its
+        error. If it was stopped, make it due again. Does nothing while the fit is running.
         """
         background_fit = self._background_fit
         if background_fit is None or background_fit.is_running:
@@ -269,8 +271,8 @@ class RefittingEstimator(WindowedEstimator):
         return self._fit
 
     def _make_job(self) -> FitJob:
-        """Return a `FitJob`, which contains all data of one fit: a clone of the model, copies of the rows of the window in order
-        of arrival, and whether to standardise them.
+        """Return a `FitJob`, which contains all data of one fit: a clone of the model, copies of the rows of the window (the last
+        rows of the stream) in order of arrival, and whether to standardise them.
         """
         rows = self._window.copy_rows(len(self._features))
         return FitJob(clone(self.model, safe=False), rows, bool(self.standardize), [], 0)
@@ -289,20 +291,20 @@ class RefittingEstimator(WindowedEstimator):
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
         """Return the predictions [n] of the fitted model ``fit`` for scaled rows [n, features]. Before the first fit (``fit`` is
-        None), they come from the targets in the window. Subclasses define it.
+        missing), they come from the targets of the last rows of the stream. Subclasses define it.
         """
         raise NotImplementedError
 
     def _prepare_row(self, x: Mapping[Any, Any], fit: ScaledModel | None) -> np.ndarray:
         """Convert a row ``x``, a dictionary of feature values, to an array [1, features] for the model ``fit``, standardised as
-        in its fit. Before the first fit (None), it is not scaled. Raise a ValueError if a value is not finite.
+        in its fit. Before the first fit (``fit`` is missing), it is not scaled. Raise a ValueError if a value is not finite.
         """
         row = self._fill_row(x, False)[np.newaxis]
         return row if fit is None else fit.scale_rows(row)
 
     def _prepare_rows(self, X: Any, fit: ScaledModel | None) -> tuple[np.ndarray, Any]:
         """Convert many rows ``X``, a frame or an array, to an array [n, features] for the model ``fit``, standardised as in its
-        fit. Return it with the frame whose type predictions should have, which is None if X is an array.
+        fit. Return it with the frame whose type predictions should have (None if X is an array).
         """
         matrix, names, like = to_matrix(X)
         columns = self._features.find_columns(names, False)
@@ -325,8 +327,8 @@ class RefittingEstimator(WindowedEstimator):
 
     @property
     def scale(self) -> np.ndarray | None:
-        """The standard deviation of each feature in the last fit, by which rows are divided, float64 [features at the fit]. None
-        before the first fit.
+        """The standard deviation of each feature in the last fit, the divisor of rows in standardisation, float64 [features at
+        the fit]. None before the first fit.
         """
         return None if self._fit is None else self._fit.scale.copy()
 

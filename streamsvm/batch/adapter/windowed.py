@@ -107,7 +107,8 @@ class RowRingBuffer:
 
 def scatter_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
     """Rearrange the features of the rows in ``matrix`` [n, features]: feature j moves to column ``columns[j]``, or is dropped if
-    that is -1. Return the rows as float32 [n, width].
+    that is -1. Return the rows as float32 [n, width]. A value that is not finite raises a ValueError with the feature from
+    ``names`` and the row from ``numbers``.
 
     Values in the same column are added. Raises a ValueError if a value is not finite; it names the feature, and the row by its
     element of ``numbers``.
@@ -153,8 +154,8 @@ class WindowedEstimator(SupervisedEstimator):
     # Rows to learn -----------------------------------------------------------------------------------------------------------
 
     def _encode_target(self, y: Any) -> float:
-        """Return the label or target ``y`` as the float that the window stores. Raise a ValueError if it is invalid. Subclasses
-        define it.
+        """Return the label or target ``y`` as the float that the window (the last rows of the stream) stores. Raise a ValueError
+        if it is invalid. Subclasses define it.
         """
         raise NotImplementedError
 
@@ -182,8 +183,8 @@ class WindowedEstimator(SupervisedEstimator):
         return w
 
     def _add_row(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
-        """Add the row ``x``, a dictionary of feature values, with label or target ``y`` and weight ``w`` to the window. If it is
-        invalid, remove the feature names and labels that it added, and raise the error.
+        """Add the row ``x``, a dictionary of feature values, with label or target ``y`` and weight ``w`` to the window (the last
+        rows of the stream). If it is invalid, remove the feature names and labels that it added, and raise the error.
         """
         counts = self._count_names()
         try:
@@ -195,8 +196,9 @@ class WindowedEstimator(SupervisedEstimator):
         self._add_rows(row[np.newaxis], np.array([target]), np.array([w]))
 
     def _check_batch(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Check all rows of a batch, and return them as float32 [n, features] with their targets float64 [n]. If a value, target
-        or weight is invalid, remove the names that the batch added, and raise an error that names the row.
+        """Check all rows of ``batch`` (rows, labels and weights of one call), and return the rows as float32 [n, features] with
+        their targets float64 [n]. If one is invalid, remove the names that the batch added, and raise an error that names the
+        row.
         """
         counts = self._count_names()
         targets = np.empty(len(batch.y))
@@ -214,14 +216,14 @@ class WindowedEstimator(SupervisedEstimator):
             raise
 
     def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Add valid rows ``X`` float32 [n, features], with their targets and weights [n], to the window. Return the targets of
-        the rows that they replace.
+        """Add valid rows ``X`` float32 [n, features], with their targets and weights [n], to the window (the last rows of the
+        stream). Return the targets of the rows that leave it, float64.
         """
         return self._window.add_rows(X, targets, weights)
 
     def _fill_row(self, x: Mapping[Any, Any], learn: bool) -> np.ndarray:
-        """Convert the row ``x``, a dictionary of feature values, to float32 [features], in the order of the model's columns. The
-        array is a view, which the next call overwrites.
+        """Convert the row ``x``, a dictionary of feature values, to float32 [features], in the order of the model's columns. New
+        names get a column if ``learn`` is True. The array is a view, which the next call overwrites.
 
         New feature names get a column if ``learn`` is True. Raises a ValueError if a value is not finite.
         """
@@ -240,17 +242,17 @@ class WindowedEstimator(SupervisedEstimator):
 
     @property
     def n_window(self) -> int:
-        """The number of rows in the window, at most ``window``."""
+        """The number of rows in the window (the last rows of the stream), at most the parameter ``window``."""
         return len(self._window)
 
     @property
     def n_learned(self) -> int:
-        """The number of rows that were added to the window so far, including rows that have left it. Rows of weight 0 are not
+        """The number of rows that were learned so far, including rows that have left the window. Rows of weight 0 are not
         counted.
         """
         return self._window.n_added
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the window, ``window * (4 * max_features + 16)``, which are constant."""
+        """The bytes of the window (the last rows of the stream), ``window * (4 * max_features + 16)``, which are constant."""
         return self._window.nbytes

@@ -45,8 +45,8 @@ class _PathCSMO(CSMO):
     """The exact solvers with a parameter C; the one-class machine has none."""
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit a copy of this estimator for each value of C in ``Cs``, and return the fitted copies in this order. They equal
-        those of separate fits, but take less time.
+        """Fit a copy of this estimator to the rows X for each value of C in ``Cs``, and return the fitted copies in this order.
+        They equal those of separate fits, but take less time. The other arguments are those of `fit`.
 
         Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, the fits share the kernel values
         of up to 2,000 rows, if the cache has room for twice the Gram matrix (at most 32 MB). More rows begin with blocks, which
@@ -221,8 +221,8 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
             self._sigmoids = fit_sigmoids(machine, training, weights, self.random_state)
 
     def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
-        """Return the class index of each training row, int64 [n], and the two class indices of each binary machine, int64
-        [machines, 2]: there is one machine for each pair of classes.
+        """Return the class index of each training row, int64 [n], and the two class indices of each binary machine (an SVM for
+        one pair of classes), int64 [machines, 2].
         """
         return training.labels, np.array(list(combinations(range(len(self.classes_)), 2)))  # type: ignore[return-value]
 
@@ -235,7 +235,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return support[np.argsort(labels, kind="stable")]
 
     def _count_machines(self, classes: int) -> int:
-        """Return the number of binary machines for this number of classes, which is the number of pairs of classes."""
+        """Return the number of binary machines (SVMs for one pair of classes each) for this number of classes."""
         return classes * (classes - 1) // 2
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
@@ -262,8 +262,8 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return 0.5 * (self._sum_pair_values(np.where(is_second, 1.0, -1.0)) + len(self.classes_) - 1)
 
     def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return the labels [n] predicted for rows X that have been validated. Decision values are computed in float64, not in
-        faster float32, if ``break_ties`` is True, because their size then matters.
+        """Return the labels [n] predicted for rows X that have been validated. Decision values are computed in float64 instead of
+        faster float32 if ``break_ties`` is True, because their size then matters.
         """
         breaks_ties = self.break_ties and len(self.classes_) > 2  # by exact decision values, so float32 settles nothing
         return self._predict_from_decisions(self._compute_decisions(X)) if breaks_ties else super()._predict_checked(X)
@@ -291,8 +291,9 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return 0.5 * len(self.classes_) * self._compute_class_values(np.clip(f / _FULL_VOTE_MARGIN, -1.0, 1.0))
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
-        """Convert the machines' decision values ``f`` [n, machines] to those of `decision_function`: [n] for two classes,
-        otherwise one for each pair or for each class, as ``decision_function_shape`` says.
+        """Convert the decision values ``f`` [n, machines] of the binary machines (one for each pair of classes) to those of
+        `decision_function`: [n] for two classes, otherwise one for each pair or for each class, as ``decision_function_shape``
+        says.
         """
         if len(self.classes_) == 2:
             return f[:, 0]
@@ -306,8 +307,8 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return self._count_votes(f > 0.0) + sums / (3.0 * (np.abs(sums) + 1.0))
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
-        """Return the labels [n] for the machines' decision values ``f`` [n, machines]: with more than two classes, those with the
-        most votes.
+        """Return the labels [n] for the decision values ``f`` [n, machines] of the binary machines (one for each pair of
+        classes): with more than two classes, those with the most votes.
         """
         if len(self.classes_) == 2:
             return super()._predict_from_decisions(f)
@@ -316,8 +317,8 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return self.classes_[scores.argmax(axis=1)]
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        """Raise a ValueError if the ``state`` of a saved classifier is corrupt: its arrays do not match its number of
-        ``machines``, or its counts of support vectors do not match its classes.
+        """Raise a ValueError if the ``state`` (saved attributes) of a classifier is corrupt: its arrays do not match its number
+        of ``machines``, or its counts of support vectors do not match its classes.
         """
         super()._check_saved(state, machines)
         counts, shape = state["n_support_"], (len(state["classes_"]),)

@@ -73,13 +73,14 @@ class DualFit:
 
     @cached_property
     def max_rows(self) -> int:
-        """The number of training rows of the largest binary machine of this fit."""
+        """The number of training rows of the largest binary machine (an SVM for one pair of classes) of this fit."""
         counts, (first, second) = np.bincount(self._used_labels, minlength=2), self.machines.T
         return int((counts[second] + np.where(first != second, counts[first], 0)).max())
 
     def solve_small_machines(self) -> None:
-        """Solve all machines of this fit in one compiled call, and store their solutions in ``first_solutions``. Does nothing if
-        a machine has too many rows, kernel values are not precomputed, or the user passed initial coefficients.
+        """Solve all binary machines (SVMs for pairs of classes) of this fit in one compiled call, and store their solutions in
+        ``first_solutions``. Does nothing if a machine has too many rows, kernel values are not precomputed, or the user passed
+        initial coefficients.
         """
         rows, targets = self.shared.rows, self.training.targets
         has_matrix = isinstance(rows, PrecomputedRows) and rows.contiguous_matrix is not None
@@ -91,8 +92,9 @@ class DualFit:
             )  # fmt: skip
 
     def solve_machine(self, k: int, buffer: np.ndarray, workers: Workers) -> DualSolution:
-        """Solve the dual problem of machine number ``k``, starting from earlier coefficients if there are any. Write the
-        coefficients of its rows into ``coefficients[k]``, and return the solution. ``buffer`` is memory for kernel values.
+        """Solve the dual problem of the binary machine number ``k`` (an SVM for one pair of classes), starting from earlier
+        coefficients if there are any. Write the coefficients of its rows into ``coefficients[k]``, and return the solution.
+        ``buffer`` is memory for kernel values.
         """
         (first, second), used_rows, shared = self.machines[k], self.training.used_rows, self.shared
         which = used_rows[(self._used_labels == first) | (self._used_labels == second)]
@@ -234,15 +236,15 @@ class CSMO(KernelMachine):
 
     @property
     def dual_coef_(self) -> Any:
-        """The coefficients of the support vectors in the decision values, float64 [machines, n_support], with one machine for
-        each pair of classes. A CSR array if X was sparse.
+        """The coefficients of the support vectors in the decision values, float64 [machines, n_support]; a CSR array if X was
+        sparse. There is one machine, or for three or more classes one for each pair.
         """
         return self._match_sparsity(self._coefficients)
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The intercept of each machine, float64 [machines], which is added to its kernel sums. There is one machine for each
-        pair of classes.
+        """The intercept of each machine, float64 [machines], which is added to its sum of kernel values. There is one machine, or
+        for three or more classes one for each pair.
         """
         return self._value_sign * self._intercepts
 
@@ -266,7 +268,7 @@ class CSMO(KernelMachine):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """Fit the model to all rows X with labels or targets y. A ValueError leaves the model unchanged.
+        """Fit the model to all rows X with labels or targets y, and return it. A ValueError leaves the model unchanged.
 
         Parameters
         ----------
@@ -290,9 +292,9 @@ class CSMO(KernelMachine):
     def _fit_machines(
         self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None, shared: SharedFitData | None = None
     ) -> Self:
-        """Fit all machines to rows X, and set all fitted attributes; return this estimator. If the user interrupts, the
-        attributes are those of the last iterate. ``shared`` holds kernel values that several fits share; the other arguments are
-        those of `fit`.
+        """Fit the SVMs of this estimator (one for each pair of classes) to rows X, and set all fitted attributes; return the
+        estimator. If the user interrupts, the attributes are those of the last iterate. ``shared`` holds kernel values that
+        several fits share; the other arguments are those of `fit`.
         """
         with self._rollback_on_error():
             self._check_parameters([self.C])
@@ -323,8 +325,8 @@ class CSMO(KernelMachine):
         """
 
     def _solve_dual(self, training: TrainingData, dual_coef_init: Any, shared: SharedFitData) -> list[DualSolution]:
-        """Solve the dual problems of all machines for the ``training`` data; set the fitted attributes, such as the support
-        vectors, and return the solutions, one for each machine. ``dual_coef_init`` is that of `fit`.
+        """Solve the dual problems of all SVMs of this estimator (one for each pair of classes) for the ``training`` data; set the
+        fitted attributes, such as the support vectors, and return the solutions. ``dual_coef_init`` is that of `fit`.
         """
         n, used_rows = len(training.weights), training.used_rows
         labels, machines = self._assign_machines(training)
@@ -348,8 +350,8 @@ class CSMO(KernelMachine):
         return solutions
 
     def _solve_machines(self, fit: DualFit) -> list[DualSolution]:
-        """Solve the dual problem of each machine of a fit, in ``n_jobs`` threads, and return the solutions in the machines'
-        order. After an interrupt, machines that were not solved have empty solutions.
+        """Solve the dual problems of all SVMs of a fit (one for each pair of classes), in ``n_jobs`` threads, and return the
+        solutions in order. After an interrupt, those that were not solved have empty solutions.
 
         Each thread solves one machine at a time; if there is only one machine, all threads share its loops.
         """
@@ -362,7 +364,7 @@ class CSMO(KernelMachine):
         thread_data = threading.local()
 
         def solve_one(k: int) -> None:
-            """Solve machine number ``k`` in the current thread, unless the fit was stopped."""
+            """Solve the dual problem of SVM number ``k`` of the fit in the current thread, unless the fit was stopped."""
             if not stop.is_set():
                 if not hasattr(thread_data, "buffer"):
                     thread_data.buffer = allocate_buffer(self.cache_size, fit.max_rows)
@@ -464,8 +466,8 @@ class CSMO(KernelMachine):
         return np.zeros(len(training.weights), np.int64), np.zeros((1, 2), np.int64)
 
     def _order_support(self, support: np.ndarray, training: TrainingData) -> np.ndarray:  # noqa: ARG002
-        """Return the positions ``support`` of the support vectors among the training rows, in the order in which ``support_``
-        lists them. Sets ``n_support_``, their number.
+        """Return the positions ``support`` of the support vectors among the training rows, sorted for the attribute ``support_``.
+        Sets ``n_support_``, their number.
         """
         self.n_support_: np.ndarray = np.array([len(support)], np.int32)
         return support
@@ -480,8 +482,8 @@ class CSMO(KernelMachine):
         return super()._take_support_vectors(X)
 
     def _prepare_predictor(self) -> None:
-        """Set ``_predictor``, the object that computes decision values from the support vectors; None for precomputed kernels and
-        kernel functions.
+        """Set ``_predictor``, the object that computes decision values from the support vectors. Precomputed kernels and kernel
+        functions need no object (None).
         """
         if self._kernel.kind == PRECOMPUTED:
             self._predictor = None
@@ -491,15 +493,16 @@ class CSMO(KernelMachine):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _check_rows(self, X: Any) -> Any:
-        """Check rows X to predict, and return them as an array or CSR matrix. A kernel function gets X as it was passed. Raise an
-        error if the model is not fitted, or X is invalid.
+        """Check rows X to predict, and return them as an array or CSR matrix. For a kernel function, X is returned unchecked.
+        Raise an error if the model is not fitted, or X is invalid.
         """
         check_is_fitted(self)
         return super()._check_rows(X) if self._kernel.kind != PRECOMPUTED or self._kernel_function is None else X
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
-        """Return the decision values of all machines for rows X, float64 [n, machines]. With a precomputed kernel, X contains the
-        kernel values with all training rows. ``find_settled`` marks rows for which float32 values suffice.
+        """Return the decision values of all SVMs of this estimator (one for each pair of classes) for rows X, float64 [n,
+        machines]. With a precomputed kernel, X contains the kernel values with all training rows. ``find_settled`` marks rows for
+        which float32 values suffice.
         """
         if self._kernel.kind != PRECOMPUTED:
             return super()._compute_decisions(X, find_settled)
@@ -519,8 +522,8 @@ class CSMO(KernelMachine):
     # Saved models -----------------------------------------------------------------------------------------------------------
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        """Raise a ValueError if the ``state`` of a saved model is corrupt: its coefficients do not match its number of
-        ``machines``, or its support vectors are out of range.
+        """Raise a ValueError if the ``state`` (saved attributes) of a model is corrupt: its coefficients do not match its number
+        of ``machines``, or its support vectors are out of range.
         """
         if state.get("_kernel", _MISSING_KERNEL).kind != PRECOMPUTED:
             super()._check_saved(state, machines)

@@ -41,8 +41,8 @@ class NewtonSteps:
         self.spent: float = 0.0  # operations of the SMO steps since the last Newton step
 
     def run_if_due(self, state: SolverState) -> None:
-        """Run one Newton step on the solver's current solution if the SMO steps (steps on two variables) since the last one took
-        long enough to pay for it, the solution is near the optimum, and the equations are few enough.
+        """Run a Newton step on the solver's current solution if it is worth its time: the SMO steps (steps on two variables)
+        since the last one took long enough, the solution is near the optimum, and the equations are few enough.
         """
         rises, falls, gap = state.compute_slopes()
         m = int(np.count_nonzero(rises == falls))
@@ -110,8 +110,8 @@ def _solve_newton_equations(K: np.ndarray, state: SolverState, movable: _Movable
 
 
 def _apply_change(a: WorkingSet, movable: _MovableVariables, change: np.ndarray) -> np.ndarray:
-    """Return the dual variables of the working set, float64 [n], after the movable ones have been changed by ``change`` [m].
-    Variables that reach a bound or kink are set exactly to it.
+    """Return the dual variables of the working set ``a``, float64 [n], after the movable ones have been changed by ``change``
+    [m]. Variables that reach a bound, or a kink (where the slope of the objective jumps), are set exactly to it.
     """
     b = a.b.copy()
     b[movable.which] += change
@@ -133,7 +133,7 @@ class _MovableVariables(NamedTuple):
 
 def _find_movable_variables(state: SolverState) -> _MovableVariables:
     """Return the variables that a Newton step may move: all free ones (strictly between their bounds), and those at a bound or
-    kink that violate the optimality conditions most.
+    kink (a jump of the objective's slope) that violate the optimality conditions most.
     """
     a, (rises, falls, _) = state.working, state.compute_slopes()
     is_free = rises == falls

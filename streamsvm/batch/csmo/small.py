@@ -48,8 +48,9 @@ def solve_machines(
     coefficients: np.ndarray,
     results: np.ndarray,
 ) -> None:
-    """Solve the dual problems of several binary machines (pairs of classes) one after the other, in compiled code, with the Gram
-    matrix of all rows in memory. Writes the dual coefficients into ``coefficients`` float64 [machines, n].
+    """Solve the dual problems of several binary machines (SVMs for pairs of classes) one after the other, in compiled code. ``K``
+    is the Gram matrix of all rows, ``C`` [n] are upper bounds, ``labels`` [n] class indices, and ``machines`` [machines, 2] pairs
+    of these. Writes the dual coefficients into ``coefficients`` float64 [machines, n].
 
     K float64 [N, N] is the Gram matrix; ``matrix_rows`` int64 [n] are the positions of the n rows in it, equal for equal rows. C
     are the rows' bounds, 0 for unused rows, ``labels`` int64 [n] their classes, and ``machines`` int64 [machines, 2] the two
@@ -118,9 +119,9 @@ def solve_small(
     total: float,
     options: SmallOptions,
 ) -> tuple[float, float, float, float, float]:
-    """Solve the dual problem of one machine with its Gram matrix K float64 [n, n], starting from the variables ``b`` float64 [n],
-    which become the solution. Returns intercept, gap (violation of the optimality conditions), dual objective, primal objective
-    and number of steps.
+    """Solve the dual problem of an SVM with its Gram matrix K float64 [n, n], starting from the variables ``b`` float64 [n],
+    which become the solution; bounds are ``lower`` and ``upper`` [n]. Returns intercept, gap (violation of the optimality
+    conditions), dual objective, primal objective and number of steps.
 
     Once the steps converge, the free variables are solved for to the last digits.
     """
@@ -164,9 +165,9 @@ def solve_small(
 
 @compiled(nogil=True)
 def solve_free_variables(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, gap: float) -> float:
-    """Solve the linear optimality conditions of the ``free`` variables (those strictly between their bounds) exactly, with all
-    other variables fixed, and update the working set ``a``. Return the new gap; if the solution is not accepted, ``a`` does not
-    change and ``gap`` is returned.
+    """Compute the ``free`` variables (positions of those strictly between their bounds) that satisfy the optimality conditions
+    exactly, with all others fixed, and update the solution ``a``. Return the new gap (violation of the conditions); if the result
+    is not better, ``a`` does not change and ``gap`` is returned.
 
     If all other variables stay, the optimality conditions are linear equations. Their solution is accepted if the variables stay
     between their bounds, and objective and gap decrease. K float64 [n, n] is the Gram matrix, ``free`` int64 [m] the positions of
@@ -219,8 +220,9 @@ def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
 def recompute_slopes(
     K: np.ndarray, a: WorkingSet, targets: np.ndarray, epsilon: float, free: np.ndarray
 ) -> tuple[float, float, int]:
-    """Recompute the gradient of the dual problem from its Gram matrix K float64 [n, n], and write the positions of free variables
-    (between their bounds) into ``free``. Return the gap, the largest difference of two slopes, and the number of free variables.
+    """Recompute the gradient of the dual problem in ``a`` from its Gram matrix K float64 [n, n], and write the positions of free
+    variables (strictly between their bounds) into ``free``. Return the gap (violation of the optimality conditions), the largest
+    difference of two slopes, and the number of free variables.
 
     The m positions of free variables are written into ``free[:m]``.
     """
@@ -256,9 +258,9 @@ def _add_row(K: np.ndarray, j: int, factor: float, out: np.ndarray) -> None:
 def _write_equations(
     K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, equations: np.ndarray, right: np.ndarray
 ) -> None:
-    """Write the linear equations of a Newton step for the m ``free`` variables of the working set ``a``: minus their slopes into
-    ``right`` [m], and the matrix of the first m - 1 equations, without the variable that the sum determines, into ``equations``
-    [m - 1, m - 1].
+    """Write the linear equations of a Newton step for the m ``free`` variables (strictly between their bounds) of the solution
+    ``a``: minus their slopes into ``right`` [m], and the matrix of the first m - 1 equations into ``equations`` [m - 1, m - 1].
+    The last variable follows from the sum.
     """
     b, gradient, upper, kink, m, trace, last = a.b, a.gradient, a.upper, a.kink, len(free), 0.0, free[-1]
     for i in range(m):
@@ -276,8 +278,9 @@ def _write_equations(
 def _move_free_variables(
     K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, change: np.ndarray, right: np.ndarray
 ) -> float:
-    """Add ``change`` [m] to the m ``free`` variables of the working set ``a``, and update its gradient. Return the new gap;
-    return infinity, without an update of the gradient, if a variable would leave its interval or the objective would rise.
+    """Add ``change`` [m] to the m ``free`` variables (positions) of the solution ``a``, and update its gradient. Return the new
+    gap (violation of the optimality conditions); if a variable would leave its interval or the objective would rise, change
+    nothing and return infinity.
     """
     b, lower, upper, kink, gradient, rises = a.b, a.lower, a.upper, a.kink, a.gradient, 0.0
     for i in range(len(free)):
@@ -302,8 +305,8 @@ def _move_free_variables(
 def compute_objectives(
     a: WorkingSet, targets: np.ndarray, epsilon: float, classification: bool, total: float
 ) -> tuple[float, float, float]:
-    """Return the intercept, the dual objective and the primal objective of a machine for the current variables and gradient in
-    the working set ``a``. ``total`` is the prescribed sum of the variables.
+    """Return the intercept, the dual objective and the primal objective of an SVM for the variables and the gradient in ``a``.
+    ``total`` is the prescribed sum of the variables, and ``targets`` [n] are those of regression (0 for classification).
     """
     b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
     least, most, free, slopes, square, linear, bends, widths = np.inf, -np.inf, 0, 0.0, 0.0, 0.0, 0.0, 0.0

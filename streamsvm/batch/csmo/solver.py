@@ -62,9 +62,9 @@ class SolverOptions(NamedTuple):
 
 
 def solve_blocks(state: SolverState, options: SolverOptions, goal: float) -> int:
-    """Solve the dual problem in blocks: choose about 1,000 variables, solve the problem for them with the others fixed, update
-    all gradients, and repeat until the gap (violation of the optimality conditions) is at most ``goal``. Returns the status
-    `CONVERGED`, `STALLED`, or `RUNNING` if steps on all variables are now faster.
+    """Solve the dual problem in blocks: choose about 1,000 variables, solve for them with the others fixed, update all gradients,
+    and repeat until the gap (violation of the optimality conditions) is at most ``goal``. Returns the status `CONVERGED`,
+    `STALLED`, or `RUNNING` if steps on all variables are now faster.
 
     `STALLED` means that a block made no progress. O(n d m) for each block, where m coefficients change. The matrix of a block
     overwrites the matrix of the working set.
@@ -103,8 +103,8 @@ def solve_blocks(state: SolverState, options: SolverOptions, goal: float) -> int
 
 
 def _find_positions(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return the positions that the row numbers ``rows`` have in ``which`` int64 [m], the ascending row numbers of the working
-    set. Rows that are not in it are left out.
+    """Return the positions of ``rows`` in ``which`` int64 [m]: both contain row numbers, and ``which`` (the rows that the solver
+    currently works on) is ascending. Rows that do not occur in it are left out.
     """
     positions = np.searchsorted(which, rows)
     positions[positions == len(which)] = 0
@@ -164,7 +164,9 @@ class DualSolution(NamedTuple):
     interrupted: bool
 
     def has_ended(self, options: SolverOptions) -> bool:
-        """Return whether this solution is final: its gap is at most the tolerance, or the maximum number of steps is reached."""
+        """Return whether this solution is final: its gap (violation of the optimality conditions) is at most the tolerance, or
+        the maximum number of steps is reached.
+        """
         return self.gap <= options.tol or self.n_iter >= options.max_iter
 
 
@@ -201,8 +203,9 @@ def solve_problem(
     n_done: int = 0,
     gram: GramCache | None = None,
 ) -> DualSolution:
-    """Solve the dual problem of one machine, and return the solution. It starts from the coefficients ``start`` float64 [n], made
-    feasible, or without them from the first feasible point.
+    """Solve the dual problem of an SVM, and return the solution. It starts from the coefficients ``start`` float64 [n], made
+    feasible, or without them from the first feasible point. ``buffer`` is memory for kernel values, and ``n_done`` the number of
+    steps already made.
 
     ``buffer`` comes from `allocate_buffer`, and ``gram`` from `allocate_gram`. ``n_done`` is the number of steps that led to
     ``start``. An interrupt, or `raise_if_stopped`, ends the solver with the current solution. O(n) for each step, O(n d) for each
@@ -275,8 +278,9 @@ def solve_small_machines(
     options: SolverOptions,
     coefficients: np.ndarray,
 ) -> dict[int, DualSolution]:
-    """Solve the dual problems of several machines with few rows in compiled code, and write their solutions into ``coefficients``
-    float64 [machines, n]. Return the solutions by the number of the machine.
+    """Solve the dual problems of several SVMs (pairs of classes) with few rows in compiled code, and write their solutions into
+    ``coefficients`` float64 [machines, n]. Return a dictionary from the number of the SVM to its solution. The arguments are
+    those of `solve_machines`.
 
     The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`. Solutions may be above the tolerance.
     """
@@ -294,7 +298,8 @@ def solve_small_machines(
 
 def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: SolverOptions) -> DualSolution:
     """Solve the problem ``p`` of few rows with its Gram matrix K float64 [n, n], starting from the coefficients ``b`` float64
-    [n], which are overwritten by the solution. Return it with its objectives and gap.
+    [n], which are overwritten by the solution. Return it with its objectives and the remaining gap (violation of the optimality
+    conditions).
     """
     small = _make_small_options(options)
     values = solve_small(K, b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, small)
@@ -302,8 +307,8 @@ def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: Solv
 
 
 def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOptions) -> DualSolution:
-    """Return a `DualSolution` of the coefficients ``b`` and the five ``values`` of `solve_small`: intercept, gap, dual objective,
-    primal objective and number of steps.
+    """Combine the coefficients ``b`` and the five ``values`` that `solve_small` returns (intercept, gap, dual objective, primal
+    objective, number of steps) to a `DualSolution`, and return it.
     """
     bias, gap, objective, primal, n_steps = values
     if options.verbose:
@@ -312,8 +317,9 @@ def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOption
 
 
 def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
-    """Improve a solution ``a`` of the problem ``p`` to the last digits: recompute its gradient in float64 from the Gram matrix K,
-    and if its gap is at most ``tol``, solve for the free variables (between their bounds) exactly. Return the gap.
+    """Improve the solution ``a`` of the problem ``p`` to the last digits: recompute its gradient in float64 from the Gram matrix
+    K, and if its gap (violation of the optimality conditions) is at most ``tol``, solve for the free variables (strictly between
+    their bounds) exactly. Return the gap.
     """
     free = np.empty(len(a.b), np.int64)
     gap, _, m = recompute_slopes(K, a, p.targets, p.epsilon, free)
@@ -323,8 +329,9 @@ def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> fl
 
 
 def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -> int:
-    """Run SMO steps on all variables of the working set, with occasional Newton steps, until the gap is below ``goal`` or the
-    step limit is reached. Return the status `CONVERGED`, `STALLED` (no step is possible) or `RUNNING`.
+    """Run SMO steps (steps on pairs of variables), with occasional Newton steps, on all variables that the solver currently works
+    on, until the gap (violation of the optimality conditions) is below ``goal`` or the step limit is reached. Return the status
+    `CONVERGED`, `STALLED` (no step is possible) or `RUNNING`.
     """
     p, n_since_shrink, newton = state.problem, 0, NewtonSteps(options.tol)
     while state.n_iter < options.max_iter:

@@ -234,8 +234,8 @@ class SolverState:
         return self.problem.precomputed or self.problem.rows, self.is_float64
 
     def reserve_matrix(self, n: int) -> np.ndarray:
-        """Return memory for the kernel matrix of ``n`` variables, float32 [n, n]. The kernel matrix of the working set, which
-        uses the same memory, is lost.
+        """Return memory for the kernel matrix of ``n`` variables, float32 [n, n]. The solver's current kernel matrix, which uses
+        the same memory, is lost.
         """
         self.values = None
         return self.buffer[: n * n].reshape(n, n)
@@ -243,8 +243,8 @@ class SolverState:
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
     def write_matrix(self, variables: np.ndarray, out: np.ndarray) -> None:
-        """Write the kernel values of m variables with each other into ``out``, float32 [m, m]. ``variables`` int64 [m] are their
-        ascending positions in the working set.
+        """Write the kernel values of m variables with each other into ``out``, float32 [m, m]. ``variables`` int64 [m] are
+        ascending positions in the working set (the variables that the solver currently works on).
         """
         p, which = self.problem, self.which[variables]
         if p.precomputed is not None:
@@ -269,8 +269,8 @@ class SolverState:
         return compute_kernel_values(p.rows[rows], p.rows[columns], p.kernel)
 
     def fill_matrix(self) -> np.ndarray:
-        """Return the kernel values of all m variables of the working set with each other, float32 [m, m]. They are computed at
-        the first call after the working set has changed.
+        """Return the kernel values with each other of the m variables that the solver currently works on (the working set),
+        float32 [m, m]. They are computed at the first call after the working set has changed.
         """
         n, gram = len(self.which), self._gram if len(self.which) == len(self.b) else None
         if self.values is None and gram is not None and gram.source is not None:
@@ -321,8 +321,8 @@ class SolverState:
     # The working set ----------------------------------------------------------------------------------------------------------
 
     def restore_rows(self) -> None:
-        """Put all rows that were dropped from the working set back into it, and compute their gradients for the current
-        solution.
+        """Put all variables that were dropped from the working set (the variables that the solver currently works on) back into
+        it, and compute their gradients for the current solution.
         """
         if not self.dropped:
             return
@@ -339,16 +339,18 @@ class SolverState:
         self.b, self.which, self.working, self.dropped, self.values = b, np.arange(n), working, [], None
 
     def compute_slopes(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the slopes of the objective when each of the m variables of the working set is raised and when it is lowered,
-        float64 [m] each, and the gap: the violation of optimality by the worst pair of variables.
+        """Return the slopes of the objective when each of the m variables of the working set (those that the solver currently
+        works on) is raised and when it is lowered, float64 [m] each, and the gap: the violation of optimality by the worst pair
+        of variables.
         """
         ascents, descents = np.empty(len(self.which)), np.empty(len(self.which))
         least, most = write_slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
         return ascents, descents, most - least
 
     def shrink_rows(self, max_share: float) -> None:
-        """Shrink the working set: drop variables at a bound or kink that would not move in the next step, because they cannot
-        violate optimality together with the worst pair. Does nothing if more than ``max_share`` of the variables would remain.
+        """Drop variables at a bound or kink from the working set (the variables that the solver currently works on) if they
+        cannot violate optimality together with the worst pair. Does nothing if more than ``max_share`` of the variables would
+        remain.
         """
         ascents, descents, _ = self.compute_slopes()
         stays = (ascents <= descents.max()) | (descents >= ascents.min())
@@ -369,8 +371,8 @@ class SolverState:
         self.b, self.which, self.working, self.dropped, self.values = b, self.which[kept], working, dropped, values
 
     def check_gap(self) -> float:
-        """Return the gap (the violation of the optimality conditions) of the current solution, computed in float64. All rows must
-        be in the working set; gradients that may determine the gap are recomputed.
+        """Return the gap (the violation of the optimality conditions) of the current solution, computed in float64. It recomputes
+        the gradients that may determine the gap. No variable may be dropped from the working set at that time.
 
         A row cannot determine the gap if its float32 gradient excludes that by more than four times the largest error so far. For
         other kernels than the Gaussian, values and errors can have any size: all their gradients are recomputed.
@@ -393,8 +395,8 @@ class SolverState:
             a.gradient[new], is_exact[new] = gradient, True
 
     def compute_exact_gradient(self, which: np.ndarray) -> np.ndarray:
-        """Return the gradient of the dual problem at the current solution for the rows ``which`` int64 [m], float64 [m], computed
-        in float64. All rows must be in the working set.
+        """Return the gradient of the dual problem at the current solution for the rows at the positions ``which`` int64 [m],
+        float64 [m], computed in float64. No variable may be dropped from the working set at that time.
         """
         gradient, support = -self.problem.targets[which], np.flatnonzero(self.working.b)
         self.add_change_exactly(self.working.b[support], support, which, gradient)

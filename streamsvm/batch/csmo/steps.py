@@ -61,8 +61,8 @@ class Scratch(NamedTuple):
 
 @compiled(nogil=True, forceinline=True)
 def get_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
-    """Return the slope of the term epsilon |b - kink| of the dual objective when the variable ``b`` is raised: epsilon, minus
-    epsilon below the kink, or infinity if it is at its upper bound.
+    """Return the slope of the term epsilon |b - kink| of the dual objective when the variable ``b`` is raised: epsilon, or minus
+    epsilon below the kink (where the slope jumps), or infinity if b is at its upper bound.
     """
     if b >= upper:
         return np.inf
@@ -72,7 +72,7 @@ def get_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
 @compiled(nogil=True, forceinline=True)
 def get_fall(b: float, lower: float, kink: float, epsilon: float) -> float:
     """Return the slope of the term epsilon |b - kink| of the dual objective when the variable ``b`` is lowered: epsilon above the
-    kink, otherwise minus epsilon, or minus infinity if it is at its lower bound.
+    kink (where the slope jumps), otherwise minus epsilon, or minus infinity if b is at its lower bound.
     """
     if b <= lower:
         return -np.inf
@@ -81,8 +81,8 @@ def get_fall(b: float, lower: float, kink: float, epsilon: float) -> float:
 
 @compiled(nogil=True)
 def write_slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarray, descent: np.ndarray) -> tuple[float, float]:
-    """Write the slopes of the objective when each variable is raised and when it is lowered into ``ascent`` and ``descent``,
-    minus the constant ``origin``. Return the smallest ascent and the largest descent, without that constant.
+    """Write the slopes of the objective when each variable of the solution ``a`` is raised and when it is lowered into ``ascent``
+    and ``descent`` [n], minus the constant ``origin``. Return the smallest ascent and the largest descent, without that constant.
 
     The point is optimal if the descent is not larger; otherwise, their difference is the gap: the violation of the worst pair.
     """
@@ -136,8 +136,8 @@ def _advance_chunk(
 
 @compiled(nogil=True, forceinline=True)
 def _find_chunk_extremes(first: int, last: int, ascent: np.ndarray, descent: np.ndarray) -> tuple[np.int32, np.int32]:
-    """Return the smallest ``ascent`` and the largest ``descent`` among the variables ``first`` to ``last`` (exclusive). They are
-    returned as int32 whose order is that of the float32 numbers.
+    """Return the smallest ``ascent`` and the largest ``descent`` (slopes when a variable is raised and lowered) among the
+    variables ``first`` to ``last`` (exclusive). They are returned as int32 whose order is that of the float32 numbers.
     """
     least, most = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
     for k in range(np.uint64(first), np.uint64(last)):
@@ -159,9 +159,9 @@ def _sweep_slopes(
     descent: np.ndarray,
     updates_image: bool,
 ) -> tuple[np.int32, np.int32, int]:
-    """Update the slopes ``ascent`` and ``descent`` of all variables after a ``step`` along the direction that raises variable i
-    and lowers variable j (plus ``beta`` times the previous direction), chunk by chunk. ``image`` is the kernel matrix times the
-    direction.
+    """Update the slopes ``ascent`` and ``descent`` of all variables after a ``step`` that raises variable i and lowers variable j
+    (plus ``beta`` times the previous direction). Return their smallest and largest value, and where the smallest is found.
+    ``columns`` is the flat kernel matrix, with columns i and j at ``at_i`` and ``at_j``.
 
     Returns the smallest ascent and the largest descent, as sortable bits, and the start of the first chunk with that ascent.
     """
@@ -244,8 +244,8 @@ def _find_best_partner(
     inverse: Any,
     gains: np.ndarray,
 ) -> int:
-    """Return the position j of the variable with which an SMO step on the pair (j, i) decreases the objective most; the first one
-    of several, or -1 if no pair decreases it.
+    """Return the position j of the variable with which an SMO step on the pair (j, ``i``) decreases the objective most; the first
+    one of several, or -1 if no pair decreases it. ``descent`` [n] are slopes, and ``columns`` is the flat kernel matrix.
     """
     diagonal_i, image_i, n, bits = diagonal[i], image[i], len(descent), gains.view(np.int32)
     most, j = np.int32(0), -1
@@ -260,8 +260,9 @@ def _find_best_partner(
 
 @compiled(nogil=True)
 def _update_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int, j: int) -> tuple[int, float]:
-    """Replace the search direction d by e_i - e_j + ``beta`` d (conjugate direction for the pair i, j), and store the positions
-    of its nonzero components. Returns their number, and the largest step before a variable reaches a bound or kink.
+    """Replace the search direction d by e_i - e_j + ``beta`` d (conjugate direction that raises variable i and lowers j), and
+    store the positions of its nonzero components. Returns their number, and the largest step before a variable reaches a bound or
+    kink (a jump of the objective's slope).
     """
     b, lower, upper, kink, direction, support, listed = a.b, a.lower, a.upper, a.kink, s.direction, s.support, s.listed
     size, max_step, dropped = 0, np.inf, 0.0
@@ -303,8 +304,9 @@ def _find_stop(b: float, d: float, lower: float, upper: float, kink: float) -> f
 
 @compiled(nogil=True)
 def _move_along_direction(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: float) -> bool:
-    """Move the variables by ``step`` times the search direction, exactly onto bounds and kinks that they reach, and correct the
-    slopes of those variables. ``length`` is the number of nonzero components. Return whether a variable changed.
+    """Move the variables of ``a`` by ``step`` times the search direction in ``s``, exactly onto bounds and kinks (jumps of the
+    objective's slope) that they reach, and correct the slopes there. ``length`` is the number of nonzero components. Return
+    whether a variable changed.
 
     The ascents and descents of coordinates that reach or leave a bound or kink change by the jump of the slope there.
     """
@@ -358,9 +360,9 @@ def _find_largest(values: np.ndarray) -> int:
 def run_steps(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
-    """Run at most ``limit`` SMO steps (each changes a pair of variables) on the working set ``a``, until the gap is below
-    ``tol``. ``columns`` float32 [n n] is the flat kernel matrix, and ``s`` are work arrays. Return the status and the number of
-    steps.
+    """Run at most ``limit`` SMO steps (each changes a pair of variables) on the solution ``a``, until the gap (violation of the
+    optimality conditions) is below ``tol``. ``columns`` float32 [n n] is the flat kernel matrix, and ``s`` are work arrays.
+    Return the status and the number of steps.
 
     The status is `CONVERGED` if no pair violates optimality by ``tol``, `STALLED` if no step is possible in this precision, and
     otherwise `RUNNING`. The first step is one of plain SMO. The gradient is updated at the end only. O(n) for each step.
@@ -387,8 +389,9 @@ def run_steps(
 def _run_step_loop(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
-    """Run the loop of `run_steps`: at most ``limit`` SMO steps on the variables of ``a``, until the gap is below ``tol``. It
-    updates variables and slopes, but not the gradient. Return the status and the number of steps.
+    """Run the loop of `run_steps`: at most ``limit`` SMO steps (each changes a pair of variables) on the solution ``a``, until
+    the gap (violation of the optimality conditions) is below ``tol``. It updates variables and slopes, but not the gradient.
+    Return the status and the number of steps.
     """
     # Fields become local names, because each access to a field of a tuple counts a reference, atomically: that would take most of
     # the time for few rows.

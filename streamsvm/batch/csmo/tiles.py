@@ -53,7 +53,9 @@ class Float32Rows(NamedTuple):
 
     @property
     def tile_columns(self) -> int:
-        """The number of columns in a tile of products with these rows; less for sparse rows with many features."""
+        """The number of columns in a tile (a part that fits into the processor's cache) of products with these rows; less for
+        sparse rows with many features.
+        """
         return COLUMNS if self.dense.shape[1] or self.features <= _MAX_FEATURES_OF_WIDE_TILES else _NARROW_TILE_COLUMNS
 
     def take_rows(self, which: np.ndarray) -> Float32Rows:
@@ -96,7 +98,9 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
     extremes, failed_chunks = np.empty((2, len(starts), d)), []
 
     def find_extremes(start: int) -> None:
-        """Write the smallest and the largest value of each feature in the chunk of rows that begins at row ``start``."""
+        """Write the smallest and the largest value of each feature in the chunk of rows that begins at row ``start`` into an
+        array that all chunks share.
+        """
         chunk = X[start : start + size]
         chunk.min(axis=0, out=extremes[0, start // size])
         chunk.max(axis=0, out=extremes[1, start // size])
@@ -184,7 +188,9 @@ def write_kernel_block(left: Float32Rows, right: Float32Rows, out: np.ndarray, f
     size = _choose_item_rows(left, right) if by_rows else _choose_item_rows(right, left)
 
     def write_item(start: int) -> None:
-        """Write the kernel values for one part of the work: the rows, or the columns, that begin at position ``start``."""
+        """Write the kernel values for one part of the work, the rows or columns that begin at position ``start``, into the output
+        matrix.
+        """
         first, last = (0, start + size) if is_mirrored else (0, right.n_rows) if by_rows else (start, start + size)
         columns = right_side.slice_rows(first, last)
         for rows, column, tile in iter_product_tiles(left, columns, *((start, start + size) if by_rows else (0, left.n_rows))):
@@ -205,7 +211,7 @@ def add_kernel_products(
     right_side, c, size = make_right_side(right), coefficients.astype(np.float32), _choose_item_rows(left, right)
 
     def add_item(start: int) -> None:
-        """Add the kernel sums of the range of rows that begins at position ``start``."""
+        """Add the kernel sums of the range of rows that begins at row ``start`` to the output array."""
         for rows, first, tile in iter_product_tiles(left, right_side, start, start + size):
             _add_tile_products(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
 
@@ -274,8 +280,8 @@ def iter_product_tiles(left: Float32Rows, right: Float32Rows, start: int, stop: 
 
 @compiled(nogil=True)
 def _mirror_values(values: np.ndarray, start: int, stop: int, first: int, last: int) -> None:
-    """Copy values from below the diagonal of the square matrix ``out`` to above it, for the rows ``start`` to ``stop`` and the
-    columns ``first`` to ``last`` (exclusive).
+    """Mirror a part of the square matrix ``values`` in place: copy its elements below the diagonal in the rows ``start`` to
+    ``stop`` and the columns ``first`` to ``last`` (exclusive) to above the diagonal.
     """
     flat, n = values.ravel(), np.uint64(len(values))
     for j in range(first, last):

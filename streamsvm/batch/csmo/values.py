@@ -186,7 +186,7 @@ def write_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, out: np.nd
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
     def write_rows(start: int) -> None:
-        """Write the kernel values of the range of rows that begins at row ``start``."""
+        """Write the kernel values of the range of rows that begins at row ``start`` into the output matrix."""
         rows = A[start : start + size]
         memory = _allocate_tile(len(rows), tiles)
         for first, columns in tiles:
@@ -225,7 +225,7 @@ def add_kernel_sums(
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
     def add_rows(start: int) -> None:
-        """Add the kernel sums of the range of rows that begins at row ``start``."""
+        """Add the kernel sums of the range of rows that begins at row ``start`` to the output array."""
         raise_if_stopped()
         rows, sums = A[start : start + size], out[start : start + size]
         memory = _allocate_tile(len(rows), tiles)
@@ -236,7 +236,9 @@ def add_kernel_sums(
 
 
 def _choose_tile_rows(rows: NormedRows) -> int:
-    """Return the number of rows in a tile of kernel values, which is smaller for sparse rows."""
+    """Return the number of rows in a tile of kernel values (a part that fits into the processor's cache), which is smaller for
+    sparse ``rows``.
+    """
     return _SPARSE_TILE_SHAPE[0] if sparse.issparse(rows.X) else _DENSE_TILE_SIZE
 
 
