@@ -17,17 +17,18 @@ ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecode
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether an Arrow type is a text type."""
+    """Return whether a pyarrow data type is text: string, large string or string view."""
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_number(kind: Any) -> bool:
-    """Return whether an Arrow type is numeric; booleans are not."""
+    """Return whether a pyarrow data type is numeric: integer, float or decimal. Booleans are not."""
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def to_float_array(column: Any, dtype: Any) -> np.ndarray:
-    """Convert a column of numbers or booleans to floats of a dtype [n], NaN for null. Each value is rounded only once.
+    """Convert a pyarrow column [n] of numbers or booleans to a NumPy array [n] of a float ``dtype``, with NaN for null. Each
+    value is rounded only once.
 
     >>> to_float_array(pa.array([31, None]), np.float32)
     array([31., nan], dtype=float32)
@@ -43,12 +44,14 @@ def to_float_array(column: Any, dtype: Any) -> np.ndarray:
 
 
 def get_nested_field(column: Any, indices: Sequence[int]) -> Any:
-    """Return a field of a column of structs, by its index in each nested struct; null if a struct is null."""
+    """Return a field of a pyarrow column of structs as a column; it is null where a struct is null. ``indices`` is the path to
+    the field: its index in the struct, then in the nested struct, and so on. Without indices, the column itself is returned.
+    """
     return compute.struct_field(column, list(indices)) if indices else column
 
 
 def to_objects(column: Any) -> list[Any]:
-    """Convert a column that is not dictionary-encoded to a list of Python objects, None for null.
+    """Convert a pyarrow column to a list of Python objects, with None for null. The column must not be dictionary-encoded.
 
     A time outside the years 1 to 9999, which Python cannot represent, becomes text.
 
@@ -63,7 +66,9 @@ def to_objects(column: Any) -> list[Any]:
 
 
 def _to_object(value: Any) -> Any:
-    """Convert an Arrow scalar to a Python object, or to text if Python cannot represent it."""
+    """Convert a pyarrow scalar to a Python object, or to text if Python cannot represent it, such as a date
+    after the year 9999.
+    """
     try:
         return value.as_py()
     except OverflowError:
@@ -87,7 +92,9 @@ class ArrowColumnReader:
         self._dictionaries: dict[Hashable, tuple[Any, np.ndarray]] = {}  # the last dictionary of each column, and its objects
 
     def read_values(self, key: Hashable, column: Any) -> Values:
-        """Return floats, and integers and booleans without null, as an array, and all other values as a list of objects.
+        """Convert a pyarrow column to the values of a table column: a NumPy array for floats, and for integers and booleans
+        without null; otherwise a list of Python objects, with None for null. ``key`` identifies the column across batches, for
+        the cache.
 
         Integers with null do not become floats, because numeric dates are parsed differently from floats.
         """
@@ -98,7 +105,9 @@ class ArrowColumnReader:
         return self.read_objects(key, column)
 
     def read_labels(self, key: Hashable, column: Any) -> list[Any]:
-        """Return the labels in a column, each as by `normalize_label`."""
+        """Convert a pyarrow column to a list of labels in normal form (`normalize_label`: stripped text, decoded bytes), with
+        None for null. ``key`` identifies the column across batches, for the cache.
+        """
         kind = column.type
         if types.is_primitive(kind):
             return self._to_list(column)
@@ -107,11 +116,15 @@ class ArrowColumnReader:
         return self._decode(key, column, lambda values: list(map(normalize_label, self._to_list(values))))
 
     def read_objects(self, key: Hashable, column: Any) -> list[Any]:
-        """Return the values of a column as Python objects, None for null."""
+        """Convert a pyarrow column to a list of Python objects, with None for null. ``key`` identifies the column across batches,
+        for the cache.
+        """
         return self._decode(key, column, self._to_list)
 
     def _decode(self, key: Hashable, column: Any, to_list: Callable[[Any], list[Any]]) -> list[Any]:
-        """Convert a column to a list of objects, reusing those of the column's last dictionary."""
+        """Convert a pyarrow column to a list of objects with ``to_list``. If it is dictionary-encoded, only the dictionary is
+        converted, and if the last batch had the same dictionary for this column (``key``), its objects are reused.
+        """
         if not types.is_dictionary(column.type):
             return to_list(column)
         entry = self._dictionaries.get(key)
@@ -123,6 +136,6 @@ class ArrowColumnReader:
 
 
 def _share_memory(first: Any, second: Any) -> bool:
-    """Return whether two dictionaries are the same memory."""
+    """Return whether two pyarrow arrays use the same buffers at the same offset, so that they are surely equal."""
     keys = [(array.offset, len(array), [buffer and buffer.address for buffer in array.buffers()]) for array in (first, second)]
     return bool(keys[0] == keys[1])

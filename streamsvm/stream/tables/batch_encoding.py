@@ -67,7 +67,9 @@ class ParsedTable:
 
 
 def _check_numbers(values: Values) -> NumericColumn:
-    """Convert parsed values to float64, and find those that are not finite float32 numbers."""
+    """Convert the parsed values of a numeric column to float64, with NaN for missing and invalid ones. Also returns the indices
+    of the rows with a value that is not a number within the range of float32, and of those whose value is text.
+    """
     numbers, n = to_float_prefix(values)
     if n == len(values):
         is_large = np.abs(numbers) > LARGEST_FLOAT32
@@ -85,7 +87,9 @@ def _check_numbers(values: Values) -> NumericColumn:
 
 
 def _parse_categories(values: Values, parser: TableParser, column: Hashable) -> CategoryColumn:
-    """Parse each distinct value of a categorical column once."""
+    """Convert the values of a categorical column to integer codes and a list of the distinct categories, with their keys in the
+    target encoding. Each distinct value is parsed only once, by ``parser``.
+    """
     cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
     types = set(map(type, cells)) - {type(None)}
     rows: Sequence[Any]
@@ -129,10 +133,9 @@ class EncodedBatch(NamedTuple):
 
 @compiled
 def fill_means(values: Any, is_learned: Any, count: int, mean: float, out: Any) -> Any:
-    """Write values, float64 [n], into ``out``, with NaN replaced by the running mean of the learned values before it.
-
-    ``is_learned``, bool [n], is a mask of the rows to learn. ``count`` and ``mean`` are those before the first value; returns
-    them after the last one.
+    """Copy ``values``, float64 [n], into ``out``, and replace NaN by the mean of the values before it. The mean starts from
+    ``mean`` of ``count`` earlier values, and is updated with the rows in the mask ``is_learned``, bool [n]. Returns count and
+    mean after the last value.
     """
     for i in range(values.shape[0]):
         if np.isnan(values[i]):
@@ -155,7 +158,9 @@ def encode_batch(
     y: Sequence[Any] = (),
     weights: np.ndarray | None = None,
 ) -> EncodedBatch:
-    """Encode the rows of a table from ``first`` on, up to ``stop``, or up to a row that must be encoded singly.
+    """Encode rows ``first`` to ``stop - 1`` of a parsed table as a matrix of features, float64 [rows, features], with feature
+    names. It may have fewer rows: it ends before a row that the encoder must process by itself, such as one with a new category
+    or an invalid value.
 
     ``is_learned``, bool [stop - first], is a mask of the rows that will be learned; None: rows are only predicted. A row that
     will be learned must be encoded singly if it has a new column, a new category, or a feature that is not among the learner's
@@ -230,7 +235,7 @@ class _BatchTargetEncoding:
         self.values: np.ndarray = values.reshape(n, len(features))[:, usable]
 
     def learn_rows(self, n: int) -> None:
-        """Learn the labels of the first ``n`` rows."""
+        """Update the target encoding with the labels of the first ``n`` rows of this batch."""
         self._target_encoding.learn_rows(self._row_keys[:n], self._y[:n], self._w[:n])
 
 
@@ -271,30 +276,36 @@ class _BatchEncoding:
                 self._add_codes(name, np.zeros(self.n, np.int64), only_missing)
 
     def is_usable(self, feature: Hashable) -> bool:
-        """Return whether the learner has a feature, or can add it."""
+        """Return whether a feature may be part of this batch: the learner has it, or its features are not restricted."""
         return self._features is None or feature in self._features
 
     def cut_before(self, mask: np.ndarray, always: bool = False) -> None:
-        """End the batch before the first row in ``mask``, bool [rows], if rows are learned, or ``always``."""
+        """End this batch before the first row in ``mask``, bool [rows], so that this row is encoded by itself. Batches that are
+        only predicted are not changed, unless ``always`` is set.
+        """
         mask = mask[: self.n]
         if (self._learns or always) and mask.any():
             self.n = int(np.argmax(mask))
 
     def _cut_before_rows(self, rows: np.ndarray) -> None:
-        """End the batch before the first of some rows of the table, given by their ascending indices."""
+        """End this batch before the first of ``rows``, which are ascending row indices in the table. Rows before the batch are
+        ignored.
+        """
         i = np.searchsorted(rows, self.first)
         if i < len(rows):
             self.n = min(self.n, int(rows[i]) - self.first)
 
     def _add_numeric_column(self, name: Hashable, column: NumericColumn) -> None:
-        """Add a numeric or date column, up to the first row with an invalid value."""
+        """Add the features of a numeric or date column to this batch, which ends before the first row with an invalid value."""
         # When only predicted, a column that was never learned may contain texts, which are ignored.
         ignores_texts = name not in self._state.means and not self._learns and self._state.parser.get_kind(name) != DATE
         self._cut_before_rows(np.setdiff1d(column.invalid_rows, column.text_rows) if ignores_texts else column.invalid_rows)
         self._add_numbers(name, column.values[self.first : self.first + self.n])
 
     def _add_numbers(self, name: Hashable, numbers: np.ndarray) -> None:
-        """Add the values of a numeric or date column, and the features for missing values and cycles."""
+        """Add the features of a numeric or date column to this batch: ``numbers``, float64 [rows] (NaN: missing), indicators of
+        missing values, and phases in cycles such as the day, as the encoder's options require.
+        """
         state, is_new = self._state, name not in self._state.means
         is_missing = np.isnan(numbers)
         if is_new:
@@ -318,12 +329,14 @@ class _BatchEncoding:
                         self.cut_before(~is_missing)
 
     def _add_category_column(self, name: Hashable, column: CategoryColumn) -> None:
-        """Add a categorical column, up to the first row with an invalid value."""
+        """Add the features of a categorical column to this batch, which ends before the first row with an invalid value."""
         self._cut_before_rows(column.invalid_rows)
         self._add_codes(name, column.codes[self.first : self.first + self.n], column)
 
     def _add_codes(self, name: Hashable, codes: np.ndarray, column: CategoryColumn) -> None:
-        """Add the indicators and target keys of a categorical column, whose rows have these ``codes``."""
+        """Add the features of a categorical column to this batch: one-hot, hashed and target-encoded ones. ``codes``, int64
+        [rows], has each row's index into ``column.categories``.
+        """
         state, categories = self._state, column.categories
         learned = state.categories.get(name)
         n_categories = len(categories)
@@ -355,5 +368,5 @@ class _BatchEncoding:
             self.target_keys[name] = keys[codes]
 
     def _add_indicator(self, feature: Hashable) -> int:
-        """Return the index of an indicator feature, which is added if it is new."""
+        """Return the index of a 0-1 feature in this batch. A new name gets the next index."""
         return self.indicators.setdefault(feature, len(self.indicators))

@@ -13,7 +13,7 @@ import numpy as np
 
 
 def is_null(value: Any) -> bool:
-    """Return whether a value is null as in frames: NaN, NaT, or the NA of pandas. None is not."""
+    """Return whether a value means "missing" in data frames: NaN, NaT, or the NA of pandas. False for None."""
     try:
         return bool(value != value)
     except (TypeError, ValueError, ArithmeticError):  # raised by NA, arrays and signalling NaN
@@ -56,7 +56,7 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of key and headers, including 16 of overhead for each header."""
+        """Size of key and headers in bytes, with an overhead of 16 for each header."""
         return len(self.key or b"") + sum(len(name.encode()) + len(value) + 16 for name, value in self.headers)
 
 
@@ -117,7 +117,7 @@ class Table:
         return len(self.columns[0]) if self.columns else len(self.y or ())
 
     def row(self, i: int) -> Row:
-        """Return row ``i``, without its missing values."""
+        """Return row ``i`` of this table as features and label. Features whose value is missing are left out."""
         x = {}
         for name, values in zip(self.names, self.columns, strict=True):
             value = values[i].item() if isinstance(values, np.ndarray) else values[i]
@@ -127,11 +127,11 @@ class Table:
         return Row(x, y if self.weights is None or y is None else WeightedLabel(y, float(self.weights[i])))
 
     def get_column(self, name: Hashable) -> Values | None:
-        """Return the values of a column; None if it does not exist."""
+        """Return the values of the column called ``name``; None if the table does not have it."""
         return self.columns[self.names.index(name)] if name in self.names else None
 
     def drop_columns(self, names: Iterable[Hashable]) -> Table:
-        """Return the table without some columns."""
+        """Return this table without the columns called ``names``; unknown names are ignored."""
         dropped = set(names)
         if dropped.isdisjoint(self.names):
             return self
@@ -141,7 +141,9 @@ class Table:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row | BadRow]) -> Table | None:
-        """Convert rows to a table; return None if most of its cells would be empty."""
+        """Convert rows (features by name, with labels) to a table with a column for each feature. Returns None if most of its
+        cells would be empty, because rows have different features. Bad rows become empty ones, listed in ``unparsed_rows``.
+        """
         n = len(rows)
         unparsed_rows = [i for i, row in enumerate(rows) if type(row) is BadRow or not isinstance(row[0], Mapping)]
         parsed_rows = [Row({}) if i in set(unparsed_rows) else row for i, row in enumerate(rows)] if unparsed_rows else rows
@@ -166,7 +168,7 @@ class Table:
 
 
 def _has_nan(values: list[Any]) -> bool:
-    """Return whether a list contains a NaN."""
+    """Return whether one of the values in a list is a float NaN."""
     return any(issubclass(kind, float | np.floating) for kind in set(map(type, values))) and any(map(_is_nan, values))
 
 
@@ -238,7 +240,7 @@ class Chunk:
         return self._n
 
     def row(self, i: int) -> Row | BadRow:
-        """Return row ``i``, or the `BadRow` that says why it cannot be read."""
+        """Return row ``i`` of this chunk: features and label, or a `BadRow` with the reason if it cannot be parsed."""
         row = self.read_row(i)
         for change in self._changes:
             if type(row) is BadRow:
@@ -250,9 +252,8 @@ class Chunk:
         return row
 
     def table(self, features: Sequence[Hashable]) -> Table | None:
-        """Return all rows as a table; None if they can only be read singly.
-
-        ``features`` are the features of a model that takes only numbers: formats without a header look for these. Empty: all.
+        """Return all rows of this chunk as a table of columns; None if they must be read one by one. ``features`` are the
+        features of a model that takes only numbers; formats without a header look for these. Empty: all.
         """
         if not self._changes:
             return self.read_table(features)
@@ -267,14 +268,16 @@ class Chunk:
         return self._changed_table
 
     def read_row(self, i: int) -> Row | BadRow:
-        """Read row ``i``, without the changes of `with_change`."""
+        """Return row ``i`` of this chunk as the source has it, before the functions added by `with_change` are applied."""
         if self._rows is not None:
             return self._rows[i]
         table: Any = self._table
         return table.row(i)
 
     def read_table(self, features: Sequence[Hashable]) -> Table | None:
-        """Read all rows as a table, without the changes of `with_change`; otherwise as `table`."""
+        """Return all rows of this chunk as a table of columns, before the functions added by `with_change` are applied; None if
+        they must be read one by one. ``features`` are as in `table`.
+        """
         if self._has_table:
             return self._table
         self._has_table = True
@@ -287,39 +290,52 @@ class Chunk:
         return self._table
 
     def parse_table(self, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Parse all rows in one call; return None if the format cannot, or if many rows have to be parsed singly."""
+        """Parse all rows of this chunk into a table in one call; for subclasses. Returns None if the format does not support
+        this, or if too many rows need the parser of single rows. ``features`` are as in `table`.
+        """
         return None
 
     def place(self, i: int) -> str:
-        """Return where row ``i`` is, for messages: the stream, and the line, offset or row number in it."""
+        """Return a text for messages that says where row ``i`` of this chunk is in the stream: its name, and the line, offset or
+        row number.
+        """
         return self._place(i)
 
     def raw(self, i: int) -> bytes | None:
-        """Return the bytes of row ``i``, for its dead letter; None if the source does not have them."""
+        """Return the original bytes of row ``i``, to be written to the dead letters if the row is refused; None if the source
+        does not keep them.
+        """
         return None if self._raw is None else self._raw(i)
 
     def passthrough_columns(self, start: int, stop: int) -> list[Sequence[Any]]:
-        """Return the requested passthrough columns of rows ``start`` to ``stop - 1`` (see `Source.request_passthrough`)."""
+        """Return the values that are copied from rows ``start`` to ``stop - 1`` into their predictions: one sequence for each
+        column that was requested by `Source.request_passthrough`.
+        """
         if self._passthrough_columns is not None:
             return [values[start:stop] for values in self._passthrough_columns]
         rows = [self.read_row(i)[0] for i in range(start, stop)]
         return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._passthrough_names]
 
     def messages(self, first: int, stop: int) -> MessageColumns | None:
-        """Return the messages of rows ``first`` to ``stop - 1``; None if the rows are not from Kafka."""
+        """Return key, timestamp and headers of the Kafka messages of rows ``first`` to ``stop - 1``; None if the rows are not
+        from Kafka.
+        """
         return None if self._message_columns is None else self._message_columns[first:stop]
 
     def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
-        """Return the key of row ``i``'s message, and its time in seconds since 1970; None for each that is missing."""
+        """Return the key and the timestamp (in seconds since 1970) of the message with row ``i``. Each may be None: by default,
+        rows have neither.
+        """
         return None, None
 
     def with_change(
         self, change_row: Callable[[Row], Row], change_table: Callable[[Table], Table], names: Iterable[Hashable] = ()
     ) -> Self:
-        """Return the chunk with changed rows; both functions make the same change, one to a row and one to the table.
+        """Return a copy of this chunk whose rows are changed when they are read, such as by leaving out columns. Both functions
+        make the same change: ``change_row`` to a row, ``change_table`` to a table. A ValueError of ``change_row`` refuses the
+        row.
 
-        If ``change_row`` raises ValueError, the row is refused. ``names`` are the columns that the change needs, even if the
-        model does not know them.
+        ``names`` are the columns that the change needs, even if the model does not know them.
         """
         changed = copy.copy(self)
         changed._changes, changed._unchanged_table = (
@@ -330,7 +346,7 @@ class Chunk:
 
 
 def drop_columns(chunk: Chunk, names: Iterable[Hashable]) -> Chunk:
-    """Return a chunk without some columns."""
+    """Return a copy of the chunk whose rows lack the columns called ``names``."""
     dropped = frozenset(names)
 
     def change_row(row: Row) -> Row:
@@ -348,10 +364,10 @@ _ROWS_AFTER_SINGLE = 32  # rows of the first batch after a row that was processe
 def process_rows(
     start: int, stop: int, max_rows: int, process_batch: Callable[[int, int], int], process_one: Callable[[int], object]
 ) -> None:
-    """Process the rows from ``start`` to ``stop - 1`` in order: in batches of up to ``max_rows``, and singly where needed.
+    """Process rows ``start`` to ``stop - 1`` in order: many at once where possible, with ``process_batch(first, end)``, which
+    returns how many rows it has processed before one that needs ``process_one(row)``. Batches have up to ``max_rows`` rows.
 
-    ``process_batch(first, end)`` processes rows from ``first`` on, up to one that must be processed singly, and returns their
-    number. If it returns -1, it has processed none, and is called again for half of them.
+    If ``process_batch`` returns -1, it has processed no row, and is called again for half of them.
     """
     size = max_rows
     while start < stop:
@@ -369,7 +385,8 @@ def process_rows(
 
 
 def to_float_prefix(values: Values) -> tuple[np.ndarray, int]:
-    """Convert the values of a column to float64 (missing: NaN), up to the first that is not a number; also return their count.
+    """Convert the values of a column to float64, with NaN for missing. Stops at the first value that is not a number. Returns the
+    array [n] and n, the number of converted values.
 
     >>> to_float_prefix([1, True, None, "two", 3])
     (array([ 1.,  1., nan]), 3)
@@ -403,17 +420,19 @@ class UnparsedRows:
         self._rows: set[int] = set()
 
     def add(self, row: int) -> None:
-        """Add the index of a row."""
+        """Add the index of a row that could not be parsed."""
         self._rows.add(row)
 
     def add_and_check_limit(self, row: int) -> bool:
-        """Add the index of a row; return whether the limit is exceeded, so that it is faster to parse all rows singly."""
+        """Add the index of a row that could not be parsed. Returns whether the limit is exceeded: then parsing all rows one by
+        one is faster.
+        """
         self._rows.add(row)
         return len(self._rows) > self._limit
 
     @property
     def rows(self) -> list[int]:
-        """The indices in ascending order."""
+        """The collected row indices in ascending order."""
         return sorted(self._rows)
 
 
@@ -428,7 +447,9 @@ class CachedTextParser:
         self._cache: dict[Any, Any] = {}
 
     def parse_texts(self, texts: list[Any], unparsed_rows: UnparsedRows) -> list[Any]:
-        """Return the value of each text, in order; None for those that cannot be parsed, which are added to ``unparsed_rows``."""
+        """Parse texts, and return their values in order. A text that cannot be parsed has the value None, and its index is added
+        to ``unparsed_rows``. Frequent texts are cached.
+        """
         cache = self._cache
         new = set(texts) - cache.keys()
         if not new:
@@ -453,6 +474,8 @@ class CachedTextParser:
 
 
 def concatenate_rows(rows: Sequence[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """Concatenate rows; return all bytes, and the offsets of the beginning and end of each row, int64 [rows]."""
+    """Join the bytes of rows. Returns the joined bytes, and the offsets in them where each row begins and ends, int64 [rows]
+    each.
+    """
     ends = np.fromiter(map(len, rows), np.int64, len(rows)).cumsum()
     return b"".join(rows), np.concatenate([[0], ends[:-1]]), ends

@@ -40,7 +40,9 @@ class ColumnKind(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ColumnKind:
-        """Parse a kind, such as ``"category"`` or ``"date=%d.%m.%Y"``; ValueError if it is invalid."""
+        """Parse the text of a column kind: ``drop``, ``number``, ``category`` or ``date``, optionally with a date format or
+        missing-value markers, such as ``"date=%d.%m.%Y"``. Raises ValueError if it is invalid.
+        """
         match = _KIND.fullmatch(text) if isinstance(text, str) else None
         if match is None or (match[1] == DROP and match[2] is not None):
             raise ValueError(f"{short_repr(text)} is not a kind of column: {_USAGE}")
@@ -51,7 +53,8 @@ class ColumnKind(NamedTuple):
 
 
 def parse_columns(columns: ColumnKinds) -> dict[str, str]:
-    """Return the kind of each column as a dict, given a mapping or its text form.
+    """Return the kind of each column as a dict, such as ``{"id": "drop"}``. ``columns`` is a mapping like this or its text form,
+    such as ``"id:drop,zip:category"``.
 
     Raises
     ------
@@ -78,7 +81,9 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
 
 
 def _parse_kinds_text(text: str) -> dict[str, str]:
-    """Parse the text form NAME:KIND,... of column kinds; raise ValueError if it is invalid."""
+    """Parse column kinds in text form, such as ``"id:drop,zip:category"``, to a dict from column to kind. Raises ValueError if
+    the text is invalid.
+    """
     kinds: dict[str, str] = {}
     position = 0
     while position < len(text):
@@ -98,12 +103,15 @@ def _parse_kinds_text(text: str) -> dict[str, str]:
 
 
 def _unquote(text: str) -> str:
-    """Remove double quotes around a name, and undouble those within."""
+    """Remove the double quotes around a quoted name, and replace two double quotes within it by one. Other
+    names are unchanged.
+    """
     return text[1:-1].replace('""', '"') if text.startswith('"') else text
 
 
 def format_columns(kinds: Mapping[str, str]) -> str:
-    """Format a mapping from column to kind as text that `parse_columns` parses.
+    """Format the kinds of columns (``{"id": "drop"}``) as one text (``"id:drop"``), which `parse_columns` parses. Names with
+    special characters are quoted.
 
     >>> format_columns({"id": "drop", "*": "drop", "last, first": "category", "since": "date=%d, %m"})
     'id:drop,"last, first":category,since:date="%d, %m",*:drop'
@@ -118,7 +126,8 @@ def format_columns(kinds: Mapping[str, str]) -> str:
 
 
 def merge_options(options: Mapping[str, Any], updates: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a table with updates: mappings and lists are merged, other values are replaced.
+    """Return ``options`` with ``updates`` applied: a mapping is updated, a list is extended by new items, and other values are
+    replaced.
 
     >>> merge_options({"columns": {"a": "drop"}, "missing": ["NA"]}, {"columns": {"b": "date"}, "missing": ["-"]})
     {'columns': {'a': 'drop', 'b': 'date'}, 'missing': ['NA', '-']}

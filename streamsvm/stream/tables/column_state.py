@@ -62,18 +62,20 @@ class ColumnState:
 
     @property
     def columns(self) -> list[Hashable]:
-        """The learned columns, numeric ones first."""
+        """Names of the columns that were learned so far, numbers and dates first, then categories."""
         return [*self.means, *self.categories]
 
     @property
     def frequent_columns(self) -> list[Hashable]:
-        """The learned categorical columns, and the numeric ones that are present in at least half of the rows."""
+        """Names of the learned columns, without numeric ones that are missing in more than half of the rows."""
         n_rows = max((count for count, _ in self.means.values()), default=0)
         return [*(name for name, (count, _) in self.means.items() if 2 * count >= n_rows), *self.categories]
 
     @property
     def max_values(self) -> int:
-        """Maximum number of one-hot categories of a column."""
+        """Maximum number of categories of a column that are one-hot encoded. The default depends on how all others are encoded
+        (hashing, or target encoding of labels or of regression targets).
+        """
         if self._max_values is not None:
             return self._max_values
         if self.target_encoding is None:
@@ -81,21 +83,23 @@ class ColumnState:
         return _MAX_VALUES_OF_CLASSIFIERS if self.target_encoding.is_regression is False else _MAX_VALUES_OF_REGRESSORS
 
     def is_full(self, column: Hashable) -> bool:
-        """Return whether a learned column cannot have further one-hot categories."""
+        """Return whether a learned categorical column already has the maximum number of one-hot encoded categories."""
         values = self.categories[column]
         return len(values) >= self.max_values if self.target_encoding is None else len(values) > self.max_values
 
     def has_target_encoding(self, column: Hashable, feature: str | None) -> bool:
-        """Return whether a category with a one-hot ``feature`` (None or empty if it does not have one) is target encoded, too."""
+        """Return whether a category of the column is target encoded. ``feature`` is its one-hot feature, None or empty without
+        one. In a regression all categories are; with labels, only those without a one-hot feature, once the column is full.
+        """
         if self.target_encoding is None:
             return False
         return bool(self.target_encoding.is_regression) or not (feature or not self.is_full(column))
 
     def propose_feature(self, column: Hashable, text: str) -> str | None:
-        """Return the one-hot feature to create when a category is learned; None if it has one, or the column is full.
+        """Return the name of the one-hot feature that the category ``text`` of a column gets when it is learned now. ``""``: it
+        is remembered, and gets a feature the next time. None: it has one already, or the column has the maximum number.
 
-        On the first occurrence it is "", because a feature is only created on the second one; with hash buckets, it is created
-        immediately.
+        With hash buckets, a category gets its feature on the first occurrence.
         """
         values = self.categories[column]
         feature = values.get(text)
@@ -109,7 +113,9 @@ class ColumnState:
         return "" if feature is None else name or None
 
     def encode_category(self, column: Hashable, text: str) -> tuple[str | None, bool]:
-        """Return the one-hot or hashed feature of a category (None or "": it has none), and whether it is target encoded."""
+        """Return how the category ``text`` of a column is encoded: the name of its one-hot or hashed feature (None or ``""``
+        without one), and whether it is target encoded.
+        """
         values = self.categories.get(column)
         if values is None:
             return None, False
@@ -119,11 +125,15 @@ class ColumnState:
         return feature, self.has_target_encoding(column, feature)
 
     def resolve_name(self, column: Hashable, text: str) -> str:
-        """Return the name of a category: the text itself if it was learned so, otherwise its normalised form."""
+        """Return the name under which a category of a column is known: the text itself if it was learned in this spelling,
+        otherwise its normalised spelling.
+        """
         return text if text in self.categories.get(column, ()) else normalize_name(text)
 
     def count_unknown_names(self, column: Hashable, values: Values) -> int:
-        """Return the number of values in a column whose category was never learned; 0 if hashing makes that unknown."""
+        """Return how many values of a categorical column are categories that were never learned. 0 if this cannot be known,
+        because unknown categories share hash buckets.
+        """
         learned = self.categories.get(column)
         if learned is None or (self.target_encoding is None and self.is_full(column)):
             return 0
@@ -137,9 +147,9 @@ class ColumnState:
         return sum(n for n, is_known_name in zip(unknown.values(), is_known.tolist(), strict=True) if not is_known_name)
 
     def split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
-        """Parse a row, and split it into numbers (including dates) and category names, by column.
-
-        Unless the row ``learns``, texts in numeric columns that were never learned are ignored.
+        """Parse a row (value by column). Returns two dicts by column: numbers, including dates in seconds, and names of
+        categories. Missing values are left out. ``learns`` says whether the row will be learned: if it is only predicted, texts
+        in unknown numeric columns are ignored.
 
         Raises
         ------
@@ -176,7 +186,9 @@ class ColumnState:
         return numbers, names
 
     def learn_row(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
-        """Learn the numbers and category names of a row, and its label ``y`` with weight ``w``."""
+        """Update the column state with a row that `split_row` has parsed: running means with its ``numbers``, one-hot categories
+        with its ``names``, and their target encoding with the label ``y`` (None: unlabelled) of weight ``w``.
+        """
         if self.target_encoding is not None and y is not None:
             keys = [compute_name_key(compute_column_seed(name), text) for name, text in names.items()]
             self.target_encoding.learn_row(keys, y, w)
@@ -190,7 +202,9 @@ class ColumnState:
                 values[text] = feature
 
     def merge_attributes(self, others: Sequence[ColumnState]) -> dict[str, Any]:
-        """Return the learned attributes for the rows of all states together; raise ValueError if they exceed a limit."""
+        """Return the merged means, one-hot categories and target encoding of this state and the others, by attribute name, as if
+        one encoder had learned all of their rows. Raises ValueError if columns or categories exceed a limit.
+        """
         means: dict[Hashable, tuple[int, float]] = {}
         categories: dict[Hashable, dict[str, str]] = {}
         for state in (self, *others):
@@ -216,7 +230,9 @@ class ColumnState:
         return {"means": means, "categories": categories, "target_encoding": target_encoding}
 
     def map_features_to_columns(self) -> dict[str, Hashable]:
-        """Return the column of each derived feature, by the feature's name; the features of numbers have their columns' names."""
+        """Return a dict from the name of each derived feature (one-hot, hashed, target-encoded, missing, cycle) to the column
+        that it belongs to. Plain numbers are not in it: their features have the names of their columns.
+        """
         dates = self.parser.columns_of_kind(DATE)
         columns: dict[str, Hashable] = {f"{column} is missing": column for column in self.columns}
         columns |= {f"{column} {cycle} {part}": column for column in dates for cycle in self.cycles for part in ("sin", "cos")}
@@ -227,7 +243,9 @@ class ColumnState:
         return columns
 
     def decode_features(self, features: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return the values of columns that a row's features stand for, as far as they can be recovered."""
+        """Convert features, as of a support vector, back to the values of the table's columns, as far as possible. Categories
+        without a one-hot feature become ``another``, with their target encoding.
+        """
         values: dict[Any, Any] = {}
         suffixes = [] if self.target_encoding is None else self.target_encoding.suffixes
         for column in self.means:
@@ -248,7 +266,9 @@ class ColumnState:
         return values
 
     def _to_number(self, name: Hashable, value: Any) -> float:
-        """Convert a value of a numeric column to float; raise ValueError with advice if it is not a finite float32 number."""
+        """Convert a value of the numeric column ``name`` to float. Raises ValueError, with advice for the user, if it is not a
+        number within the range of float32.
+        """
         try:
             if isinstance(value, str | bytes):
                 raise TypeError
@@ -264,7 +284,9 @@ class ColumnState:
         return number
 
     def _advise(self, name: Hashable, value: Any) -> str:
-        """Return advice on a value that is not a number: the options to set, or how to fix the row."""
+        """Return advice for the user on an invalid ``value`` in the numeric or date column ``name``: the options to set, or how
+        to fix the row.
+        """
         parser, n_learned = self.parser, self.means.get(name, (0, 0.0))[0]
         is_known, is_text = n_learned >= _MIN_ROWS_OF_NUMBERS, isinstance(value, str)
         missing = _format_option({"missing": [str(value)]})
@@ -283,5 +305,5 @@ class ColumnState:
 
 
 def _format_option(options: Mapping[str, Any]) -> str:
-    """Format options as Python arguments and, in brackets, as command-line flags."""
+    """Format options for messages, as Python arguments followed by command-line flags in brackets."""
     return f"{format_arguments(options)} ({format_flags(options)})"

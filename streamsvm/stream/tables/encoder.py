@@ -142,37 +142,41 @@ class TableEncoder(base.MiniBatchTransformer):
 
     @property
     def categories(self) -> list[str]:
-        """Names of the categorical columns."""
+        """Names of the columns that are declared as categorical."""
         return self._parser.columns_of_kind(CATEGORY)
 
     @property
     def dates(self) -> list[str]:
-        """Names of the date columns."""
+        """Names of the columns that are declared as dates."""
         return self._parser.columns_of_kind(DATE)
 
     @property
     def learned_columns(self) -> list[Hashable]:
-        """The learned columns, numeric ones first."""
+        """Names of the columns that were learned so far, numbers and dates first, then categories."""
         return self._state.columns
 
     @property
     def column_state(self) -> ColumnState:
-        """The learned means, one-hot features and target encoding of the columns."""
+        """Learned state of the columns: the running means of numbers, one-hot features of categories, and
+        their target encoding.
+        """
         return self._state
 
     @property
     def target_encoding(self) -> TargetEncoding | None:
-        """The target encoding of the categories; None if there are hash buckets instead, or no categorical columns."""
+        """The learned target encoding of the categories. None if other categories are hashed (``buckets``), or if there are no
+        categorical columns.
+        """
         return self._state.target_encoding
 
     def drops(self, column: Hashable) -> bool:
-        """Return whether a column is dropped."""
+        """Return whether a column is declared to be ignored."""
         return self._parser.get_kind(column) == DROP
 
     def compute_max_features(self, default: int, n_columns: int = 0) -> int:
-        """Return a ``max_features`` for a learner that is enough for all features of a table.
-
-        ``default`` is that of the learner, for numbers and dates; ``n_columns`` is the number of columns of the table, if known.
+        """Return a value of a learner's parameter ``max_features`` that is enough for all features of a table. ``default`` is the
+        learner's default, which covers numbers and dates; ``n_columns`` is the number of columns of the table, or 0 if it is
+        unknown.
         """
         features_per_column = self._state.max_values + (MAX_LABELS if self.buckets is None else self.buckets)
         n_derived = len(self.categories) * features_per_column + 2 * len(self.dates) * len(self.cycles)
@@ -180,13 +184,12 @@ class TableEncoder(base.MiniBatchTransformer):
 
     @property
     def learned_scaler(self) -> Any:
-        """The scaler of numbers and dates, in its learned state; None without a scaler."""
+        """The fitted scaler of numbers and dates; None if the encoder was created without one."""
         return self._scaler
 
     def learn_one(self, x: Mapping[Any, Any], y: Any = None, w: float = 1.0) -> None:
-        """Learn the columns, categories and scales of a row, and the target encoding from its label ``y`` with weight ``w``.
-
-        A row of weight 0 is only checked.
+        """Update the encoder with a row (value by column): running means, categories, scaler, and the target encoding with the
+        label ``y`` (None: unlabelled) of weight ``w``. Nothing is learned if the row is invalid, or if the weight is 0.
 
         Raises
         ------
@@ -201,7 +204,8 @@ class TableEncoder(base.MiniBatchTransformer):
             self._scaler.learn_one(numbers)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, Any]:
-        """Return the features of a row.
+        """Return the features of a row as a dict from feature to value, such as ``{"age": 31.0, "city=Paris": 1.0}``. The row
+        (value by column) is not learned.
 
         Raises
         ------
@@ -237,7 +241,9 @@ class TableEncoder(base.MiniBatchTransformer):
         return features
 
     def _add_categories(self, names: Mapping[Hashable, str], features: dict[Hashable, Any]) -> None:
-        """Add the one-hot, hashed and target-encoded features of a row's categories."""
+        """Add the one-hot, hashed and target-encoded features of a row's categories to the dict ``features``. ``names`` has the
+        category of each categorical column.
+        """
         state, keys = self._state, {}
         for name, text in names.items():
             feature, has_target_encoding = state.encode_category(name, text)
@@ -260,17 +266,20 @@ class TableEncoder(base.MiniBatchTransformer):
         y: Sequence[Any] = (),
         weights: np.ndarray | None = None,
     ) -> EncodedBatch:
-        """Return the features of many rows of a table before they are learned, as `transform_one` returns them.
+        """Encode rows ``first`` to ``stop - 1`` of a table as a matrix of features, as `transform_one` would encode each. Rows in
+        the mask ``is_learned`` (None: no row) are encoded before they are learned. The batch ends before a row that must be
+        encoded by itself.
 
         The encoder must not have a scaler. ``streamsvm.stream.tables.batch_encoding.encode_batch`` describes the parameters, and
-        which rows must be encoded singly.
+        which rows must be encoded by themselves.
         """
         if self._parsed is None or self._parsed.table is not table:  # batches of one table come in a row
             self._parsed = ParsedTable(table, self._parser)
         return encode_batch(self._state, self._parsed, first, stop, is_learned, features, y, weights)
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None) -> None:
-        """Learn the rows of a frame in order, with their labels and weights, as `learn_one` does.
+        """Update the encoder with the rows of a frame [n, columns], in order, as `learn_one` would. ``y`` are the n labels (None:
+        unlabelled), and ``w`` the weights (None: all 1).
 
         The message of a ValueError begins with the index of the row; the rows before it were learned.
         """
@@ -294,7 +303,8 @@ class TableEncoder(base.MiniBatchTransformer):
         process_rows(0, n, _MAX_BATCH_ROWS, learn_batch, learn_one)
 
     def transform_many(self, X: Any) -> Any:
-        """Return the features of the rows of a frame, as a frame of the same kind.
+        """Return the features of the rows of a frame [n, columns], as a frame [n, features] of the same library. A feature that a
+        row does not have is 0. Rows are not learned.
 
         Missing features are 0, as for learners. Errors are those of `transform_one`, and begin with the
         index of the row.
@@ -309,7 +319,9 @@ class TableEncoder(base.MiniBatchTransformer):
         return to_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, frame)
 
     def _transform_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
-        """Return the features of ``n`` rows by name, without a scaler."""
+        """Return the features of the ``n`` rows of a table as a dict from feature to values, float64 [n]; only for encoders
+        without a scaler.
+        """
         batch = self.encode_batch(table, 0, n, None, None)
         if (n_encoded := len(batch.X)) < n:
             with add_row_number(n_encoded):
@@ -325,7 +337,9 @@ class TableEncoder(base.MiniBatchTransformer):
         return dict(zip(batch.names, batch.X.T, strict=True)) | new_columns
 
     def _transform_singly(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
-        """Return the features of ``n`` rows by name, transformed one by one."""
+        """Return the features of the ``n`` rows of a table as a dict from feature to values, float64 [n]. Rows are transformed
+        one by one, which every encoder supports.
+        """
         columns: dict[Hashable, np.ndarray] = {}
         for i in range(n):
             with add_row_number(i):
@@ -334,7 +348,8 @@ class TableEncoder(base.MiniBatchTransformer):
         return columns
 
     def merge_with(self, *others: TableEncoder) -> list[Units]:
-        """Merge other encoders into this one, as if it had learned all of their rows.
+        """Merge the state of other encoders into this one, as if it had learned all of their rows. Returns for each encoder, this
+        one first, how to convert values that it has scaled to the merged scale.
 
         Parameters
         ----------

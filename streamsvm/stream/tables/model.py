@@ -50,24 +50,31 @@ class TableModel(compose.Pipeline):
 
     @property
     def schema(self) -> TableSchema | None:
-        """The schema of the table, if `streamsvm.table_model` or ``streamsvm learn`` made the model; otherwise None."""
+        """The schema of the table: the kinds of its columns and the options that read it. None unless the model was made by
+        `streamsvm.table_model` or ``streamsvm learn``.
+        """
         schema = vars(self).get("_reading")
         return schema if isinstance(schema, TableSchema) else None
 
     @property
     def label(self) -> str | None:
-        """Name of the column with the labels or targets; None if it is unknown."""
+        """Name of the table's column with the labels or targets. None if labels come beside the rows, or if the model has no
+        schema.
+        """
         return None if self.schema is None else self.schema.label
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> TableModel:
-        """Return an untrained model with the same parameters and schema."""
+        """Return an untrained copy of this model with the same schema and parameters. ``new_params`` (changed parameters by step)
+        and ``include_attributes`` are as in river's ``clone``.
+        """
         model = super().clone(new_params, include_attributes)
         if self.schema is not None:
             model._reading = copy.deepcopy(self.schema)
         return model
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None, **params: Any) -> None:
-        """Learn the rows of a frame in order.
+        """Learn the rows of a frame in order, as `learn_one` would. Labels are ``y``, or the label column of the frame; rows
+        without a label are skipped.
 
         Parameters
         ----------
@@ -111,7 +118,9 @@ class TableModel(compose.Pipeline):
             last.note_columns(names)
 
     def predict_many(self, X: Any) -> Any:
-        """Return the predicted label or target of each row of a frame."""
+        """Return the predicted label or target of each row of a frame [n, columns], as an array [n] or a series of the same
+        library. Raises ValueError, with the index of the row, if a row is invalid.
+        """
         if hasattr(self._last_step, "predict_many"):
             return super().predict_many(X)
         names, columns, frame = to_columns(X)
@@ -122,7 +131,8 @@ class TableModel(compose.Pipeline):
         return np.array(predictions)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the accuracy on the rows of a frame, or R2 for a regression, as scikit-learn's ``score``.
+        """Return the accuracy of the predictions for the rows of a frame, or R2 for a regression. True labels are ``y``, or the
+        label column of the frame.
 
         Parameters
         ----------
@@ -148,7 +158,8 @@ class TableModel(compose.Pipeline):
         return float(np.mean([prediction == target for target, prediction in pairs]))
 
     def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, label: Any = None) -> Any:
-        """Return the contribution of each column of a row to its decision, as ``explain_one`` of the learner.
+        """Explain the model's decision on a row (value by column): return the contribution of each column, compared with a
+        ``typical`` row, for a ``label`` if there are several. The result is that of the learner's ``explain_one``.
 
         The contributions of all features of a column are added. By default, the typical row has the mean of each number, if the
         learner knows it, and the mean target encoding of categories. Raises ValueError if the row is refused, the model is
@@ -167,7 +178,8 @@ class TableModel(compose.Pipeline):
         return replace(explanation, values={**x, **dates})
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
-        """Return up to n support vectors of each label that are nearest to a row, as ``examples_one`` of the learner.
+        """Return the support vectors that are nearest to a row (value by column), up to ``n`` for each label, as examples of
+        similar rows. The result is that of the learner's ``examples_one``.
 
         Their features are decoded to columns as far as possible: a category without a one-hot feature is shown by its target
         encoding, and a missing number by the mean that replaced it. Raises ValueError if the row is refused, or the learner has
@@ -180,22 +192,31 @@ class TableModel(compose.Pipeline):
         return examples.map_examples(lambda e: e._replace(values=encoder.column_state.decode_features(e.values)))
 
     def predict_interval_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the prediction interval of a row; raise ValueError unless the model ends in a conformal regressor."""
+        """Return the prediction interval for the target of a row (value by column), as the conformal regressor at the end of the
+        model computes it. Raises ValueError if there is another learner.
+        """
         return self._call_last_step("predict_interval_one", "no intervals", x)
 
     def predict_set_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the prediction set (labels) of a row; raise ValueError unless the model ends in a conformal classifier."""
+        """Return the prediction set, which are all plausible labels, of a row (value by column), as the conformal classifier at
+        the end of the model computes it. Raises ValueError if there is another learner.
+        """
         return self._call_last_step("predict_set_one", "no sets of labels", x)
 
     def _call_last_step(self, method: str, missing: str, x: Mapping[Any, Any], *more: Any) -> Any:
-        """Call a method of the last step with a row's features; raise ValueError, with ``missing``, if it lacks the method."""
+        """Encode a row (value by column), and call a method of the learner at the end of the pipeline with its features and the
+        ``more`` arguments. Returns its result. Raises ValueError if the learner lacks the method; ``missing`` is the noun for the
+        message.
+        """
         last = self._last_step
         if not hasattr(last, method):
             raise ValueError(f"a {type(last).__name__} has {missing}")
         return getattr(last, method)(self._transform_one(x)[0], *more)  # type: ignore[arg-type] # the encoder checks that it is a mapping
 
     def _get_labels(self, X: Any, y: Any) -> list[Any]:
-        """Return the parsed labels ``y``, or those in the label column of a frame; all None if neither is known."""
+        """Return the parsed labels of the rows of a frame ``X``: those in ``y``, or without ``y`` those in the frame's label
+        column. All are None if the model does not know a label column. Raises ValueError if the frame lacks the column.
+        """
         if y is not None:
             return self.parse_labels(to_list(y))
         if self.label is None:
@@ -206,7 +227,8 @@ class TableModel(compose.Pipeline):
         return self.parse_labels(to_list(columns[self.label]))
 
     def parse_labels(self, labels: Sequence[Any]) -> list[Any]:
-        """Parse labels as the `schema` says: None for missing-value markers, and targets of a regression as numbers.
+        """Return labels as the learner takes them, as the model's schema requires: missing-value markers and null become None,
+        and targets of a regression become numbers. Without a schema, labels are unchanged.
 
         Raises
         ------
@@ -227,7 +249,10 @@ class TableModel(compose.Pipeline):
         return parsed_labels
 
     def _learn_batch(self, table: Table, first: int, y: list[Any], w: np.ndarray, is_weighted: bool) -> int:
-        """Learn rows of a table from ``first`` on in one call; return their number, 0 if they must be learned singly."""
+        """Encode and learn rows of a table from row ``first`` on in one call, with labels ``y`` and weights ``w``. Returns the
+        number of learned rows; it ends before a row that must be learned by itself, and is 0 if the learner or encoder does not
+        support batches.
+        """
         encoder, last = self.steps.values()
         if not hasattr(last, "predict_then_learn") or encoder.learned_scaler is not None or None in y:
             return 0
@@ -242,7 +267,7 @@ class TableModel(compose.Pipeline):
 
 
 def _warn_if_sorted(labels: Sequence[Any]) -> None:
-    """Warn if the rows of a frame are sorted by their labels, because the last rows have the most influence."""
+    """Warn if rows are sorted by their labels: a model that learns a stream is influenced most by the last rows."""
     if len(labels) < _MIN_ROWS_FOR_ORDER:
         return
     n_changes = sum(a != b for a, b in itertools.pairwise(labels))
@@ -258,7 +283,9 @@ def _warn_if_sorted(labels: Sequence[Any]) -> None:
 
 
 def validate_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
-    """Return the weights of n rows, float64; raise ValueError if one is invalid, or there are not n weights and n labels."""
+    """Return the weights of n rows, float64 [n]. ``w`` is a sequence, one weight for all rows, or None for 1. Raises ValueError
+    if a weight is invalid, or if there are not n weights and n labels.
+    """
     values = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else to_list(w)
     weights = np.array([validate_weight(value) for value in values], np.float64)
     if not len(labels) == len(weights) == n:
@@ -268,7 +295,7 @@ def validate_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def add_row_number(i: int) -> Iterator[None]:
-    """Put the index of a row before the message of a ValueError."""
+    """Return a context manager that puts ``row i:`` before the message of a ValueError raised within it."""
     try:
         yield
     except ValueError as error:

@@ -120,27 +120,33 @@ class TableParser:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The parameters that differ from their defaults."""
+        """The parameters of this parser (``columns``, ``missing``, ``decimal``) that were set, by name."""
         options = {"columns": self.columns, "missing": self.missing, "decimal": self.decimal}
         return {name: value for name, value in options.items() if value}
 
     def columns_of_kind(self, kind: str) -> list[str]:
-        """Return the names of the columns that were declared to have a kind."""
+        """Return the names of the columns that were declared to have a kind: ``"drop"``, ``"number"``, ``"category"`` or
+        ``"date"``.
+        """
         return [str(name) for name, column in self._kinds.items() if column.kind == kind]
 
     def get_kind(self, name: Hashable) -> str:
-        """Return the kind of a column: ``drop``, ``number``, ``category`` or ``date``."""
+        """Return the kind of the column called ``name``: ``"drop"``, ``"number"``, ``"category"`` or ``"date"``. Columns that
+        were not declared are numbers, or dropped if the parser drops all others.
+        """
         return self._kinds.get(name, self._other).kind
 
     def get_date_format(self, name: Hashable) -> str | None:
-        """Return the format of a column of dates; None for ISO 8601."""
+        """Return the format of the date column called ``name``: a strptime format or the unit of numeric times; None for ISO
+        8601.
+        """
         return self._kinds.get(name, self._other).format
 
     def find_column_problem(self, columns: Sequence[str], label: str | None, within: Collection[str] = ()) -> str:
-        """Return the reason why a table with these columns cannot be parsed; empty if it can be.
+        """Return the reason why this parser does not fit a table with these columns: the ``label`` or a declared column is
+        missing, or two columns have the same name. Empty if it fits.
 
-        Reasons are a missing label or declared column, and two columns with one name. ``within`` are the objects that contain
-        nested columns, which can be dropped, too.
+        ``within`` are the names of objects that contain nested columns; these can be declared as dropped, too.
         """
         if len(set(columns)) < len(columns):
             return f"two columns have one name, {short_repr(next(name for name in columns if columns.count(name) > 1))}"
@@ -157,7 +163,9 @@ class TableParser:
     def parse_row(
         self, cells: Iterable[tuple[Hashable, Any]], to_number: Callable[[str], float] = parse_number
     ) -> dict[Hashable, Any]:
-        """Parse the pairs of column name and value of a row; return the values by column, without dropped and missing ones.
+        """Parse a row, given as pairs of column name and value. Returns the parsed values by column: numbers, texts of
+        categories, and dates in seconds. Missing values and dropped columns are left out; values that do not fit their column are
+        unchanged.
 
         ``to_number`` converts numbers in text: ``float`` is faster, and correct for text in ASCII without underscores.
         """
@@ -168,11 +176,15 @@ class TableParser:
         return x
 
     def get_value_parser(self, name: Hashable) -> Callable[[Any], Any]:
-        """Return the function that parses a value of a column; it returns None for missing values and dropped columns."""
+        """Return the function that parses one value of the column called ``name``. It returns None for missing values, and for
+        all values of dropped columns.
+        """
         return self._value_parsers.get(name, self._other_parser)
 
     def _make_value_parser(self, column: ColumnKind) -> Callable[..., Any]:
-        """Return the function that parses values of a kind of column. Its second argument converts numbers in text."""
+        """Return a function ``parse(value, to_number)`` that parses values of columns of this kind, and returns None for missing
+        ones. ``to_number`` converts numbers in text, and may be omitted.
+        """
         kind, date_format, decimal = column.kind, column.format, self.decimal
         texts, numbers = self._markers if column.markers is None else _split_markers(column.markers)
 
@@ -223,7 +235,9 @@ class TableParser:
         return {DROP: drop_value, DATE: parse_date}.get(kind, parse_value)
 
     def parse_iso_dates(self, name: Hashable, texts: Iterable[str]) -> np.ndarray | None:
-        """Parse the texts of an ISO 8601 date column to seconds, float64; None if the texts have different or other formats."""
+        """Parse all texts of a date column at once to seconds since 1970, float64 [n]. Returns None if the column is not in ISO
+        8601, or if the texts are not all in the same common form or contain missing-value markers.
+        """
         if self.get_kind(name) != DATE or self.get_date_format(name) is not None:
             return None
         texts = list(texts)
@@ -231,7 +245,9 @@ class TableParser:
         return seconds if seconds is None or self._markers[0].isdisjoint(texts) else None
 
     def parse_column(self, name: Hashable, values: Values) -> Values:
-        """Parse the values of a column that is not dropped, each as in `parse_row`."""
+        """Parse all values of the column called ``name``, which must not be dropped. Returns an array or a list of the parsed
+        values; invalid values are unchanged, and missing ones are NaN or None.
+        """
         kind, _, column_markers = self._kinds.get(name, self._other)
         if kind == DATE and isinstance(values, list):
             types = set(map(type, values))
@@ -260,18 +276,21 @@ class TableParser:
         return list(map(parse_or_keep, values.tolist() if isinstance(values, np.ndarray) else values))
 
     def parse_table(self, table: Table) -> Table:
-        """Return a table with parsed columns and labels, without the dropped columns."""
+        """Return the table with all values and labels parsed, and without the columns that are declared as dropped."""
         positions = [position for position, name in enumerate(table.names) if self.get_kind(name) != DROP]
         columns = [self.parse_column(table.names[position], table.columns[position]) for position in positions]
         y = None if table.y is None else [self.parse_label(y) for y in table.y]
         return replace(table, names=tuple(table.names[position] for position in positions), columns=columns, y=y)
 
     def has_plain_numbers(self, name: Hashable) -> bool:
-        """Return whether the texts of a column are numbers that ``float`` parses, without thousands separators or currencies."""
+        """Return whether numbers in text of this column can be parsed by ``float``: it is numeric, and the parser is not set to
+        read thousands separators or currencies.
+        """
         return self.get_kind(name) == NUMBER and self.decimal is None
 
     def normalize_number(self, text: str) -> str:
-        """Convert a number that is formatted for people to the notation of Python.
+        """Convert the text of a number that is written for people, such as ``"1,209.28 €"``, to the notation of Python. Without a
+        ``decimal`` mark in this parser, the text is unchanged.
 
         Raises
         ------
@@ -299,7 +318,8 @@ class TableParser:
         return "-" * (signs not in ("", "+")) + digits.translate(_TRANSLATIONS[self.decimal])
 
     def parse_label(self, y: Any) -> Any:
-        """Parse a label: None for missing-value markers, Python notation for formatted numbers; other labels are unchanged.
+        """Parse a label or target ``y``: missing-value markers become None, and the text of a number that is written for people
+        becomes Python's notation, still as text. Other labels are unchanged.
 
         Examples
         --------
@@ -322,7 +342,9 @@ class TableParser:
 
 
 def _split_markers(texts: Iterable[str]) -> tuple[set[str], set[float]]:
-    """Return missing-value markers as texts, and those that are numbers also as floats."""
+    """Return the texts of missing-value markers as a set, and the values of those that are numbers as a set of floats, such as
+    -999.0 for ``"-999"``.
+    """
     markers, numbers = set(texts), set()
     for text in markers:
         with contextlib.suppress(ValueError):
@@ -331,7 +353,9 @@ def _split_markers(texts: Iterable[str]) -> tuple[set[str], set[float]]:
 
 
 def _decode_category(value: bytes | Decimal, texts: set[str], numbers: set[float]) -> str | None:
-    """Return bytes or a decimal as the name of a category; None if it is empty or one of the missing-value markers."""
+    """Return the text of a category that comes as bytes or a decimal. None if it is empty or a missing-value marker, one of
+    ``texts`` or ``numbers``.
+    """
     text = value.decode(errors="replace").strip() if isinstance(value, bytes) else str(value)
     is_missing = not text or text in texts or is_null(value)
     if isinstance(value, Decimal) and not is_missing:
@@ -340,12 +364,12 @@ def _decode_category(value: bytes | Decimal, texts: set[str], numbers: set[float
 
 
 def _format_moment(moment: date) -> tuple[str, str]:
-    """Return the texts that a missing-value marker may use for a date: with a time at midnight, and without it."""
+    """Return two texts that may mark a date or datetime as missing: with its time, and without it if that is midnight."""
     return str(moment), str(moment).removesuffix(" 00:00:00")
 
 
 def to_plain_value(value: Any) -> Any:
-    """Convert NumPy scalars and decimals to Python numbers, and durations to seconds; other values are unchanged."""
+    """Convert a NumPy scalar or a decimal to a Python number, and a duration to seconds; other values are unchanged."""
     if isinstance(value, np.number | np.bool_):
         value = value.item()
     if isinstance(value, timedelta):
@@ -354,7 +378,9 @@ def to_plain_value(value: Any) -> Any:
 
 
 def _to_category(value: Any) -> str:
-    """Return a value as the name of a category, so that equal values have one name in all file formats."""
+    """Convert a value to the text of a category, so that equal values have the same one in all file formats: 1.0 becomes ``"1"``,
+    and True becomes ``"true"``.
+    """
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bool):
@@ -365,7 +391,9 @@ def _to_category(value: Any) -> str:
 
 
 def validate_names(parameter: str, names: Names) -> list[str]:
-    """Return one name or several as a list; raise ValueError if one is not text, or is repeated."""
+    """Return the value of a parameter that takes one name or several as a list of names. ``parameter`` is its name for messages.
+    Raises ValueError if a name is not text, or is repeated.
+    """
     if not isinstance(names, Iterable):
         raise ValueError(f"{parameter} must be a text or a list of texts, not {names!r}")
     names = [names] if isinstance(names, str) else list(names)

@@ -34,9 +34,8 @@ class TableOptions(NamedTuple):
 
 
 def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -> TableOptions:
-    """Split the options of a table by who uses them; raise ValueError if one is invalid.
-
-    ``text_format`` is the format of the file; None for topics and rows in Python.
+    """Split the options of a table into those for the source, those for the encoder, and the kinds of columns. ``text_format`` is
+    the format of the file, None for topics and rows in Python. Raises ValueError if an option is invalid.
     """
     columns = TableParser(**{name: value for name, value in options.items() if name in PARSER_OPTIONS}).columns
     if OTHER_COLUMNS in columns and set(columns.values()) == {DROP}:
@@ -51,7 +50,7 @@ def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -
 
 
 def format_flags(options: Mapping[str, Any]) -> str:
-    """Format options as command-line flags.
+    """Format options (value by name) as the flags of a command line, quoted for the shell.
 
     >>> format_flags({"missing": ["NA", "?"], "columns": {"id": "drop", "since": "date=%d.%m.%Y", "to": "date"}})
     "--columns id:drop,since:date=%d.%m.%Y,to:date --missing 'NA,?'"
@@ -65,7 +64,7 @@ def format_flags(options: Mapping[str, Any]) -> str:
 
 
 def format_arguments(options: Mapping[str, Any]) -> str:
-    """Format options as keyword arguments of a Python call.
+    """Format options (value by name) as the keyword arguments of a Python call.
 
     >>> format_arguments({"missing": ["NA", "?"], "columns": {"id": "drop", "since": "date=%d.%m.%Y", "to": "date"}})
     "columns='id:drop,since:date=%d.%m.%Y,to:date', missing=['NA', '?']"
@@ -74,7 +73,9 @@ def format_arguments(options: Mapping[str, Any]) -> str:
 
 
 def _format_kinds(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the column kinds, if there are any, as text and first."""
+    """Return the options with the kinds of columns converted from a dict to text (``"id:drop"``) and put first. They are left out
+    if no kind is set.
+    """
     columns = format_columns(options.get("columns", {}))
     return ({"columns": columns} if columns else {}) | {name: value for name, value in options.items() if name != "columns"}
 
@@ -160,16 +161,19 @@ class TableSchema:
 
     @property
     def source_options(self) -> dict[str, Any]:
-        """Options of `streamsvm.stream.open_source` for a CSV file with this table. Other formats do not take ``delimiter``."""
+        """Keyword arguments of `streamsvm.stream.open_source` that read a CSV file with this table. Sources of other formats do
+        not take ``delimiter``.
+        """
         return resolve_table_options(self.options, "csv").source
 
     @property
     def encoder_options(self) -> dict[str, Any]:
-        """Parameters of a `TableEncoder` for this table."""
+        """Keyword arguments of `TableEncoder` that encode this table."""
         return resolve_table_options(self.options, None).encoder
 
     def with_options(self, **options: Any) -> TableSchema:
-        """Return a changed schema, with other values of ``columns``, ``missing``, ``decimal`` or other options of `table_model`.
+        """Return a copy of this schema with changed options: ``columns``, ``missing``, ``decimal``, ``when_missing``, ``cycles``,
+        ``delimiter`` or ``encoding``, as in `table_model`.
 
         ``columns``, such as ``"id:number,zip:category"``, only changes the columns that it names.
 
@@ -196,7 +200,9 @@ _SHOWN_KINDS = {"drop": "dropped", "category": "category", "date": "date", "numb
 
 
 def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> list[ColumnSchema]:
-    """Return columns with the kinds that options set; a label or target stays one."""
+    """Return the columns of a schema with the kinds that are set in ``options["columns"]``. Columns without one, and the label or
+    target, are unchanged.
+    """
     kinds = options.get("columns", {})
     changed = []
     for column in columns:
@@ -207,7 +213,9 @@ def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> 
 
 
 def format_schema(name: str, n_rows: int, columns: Sequence[ColumnSchema], formatter: Callable[[Mapping[str, Any]], str]) -> str:
-    """Format a schema as a table for the user; ``formatter`` formats alternative options as flags or as arguments."""
+    """Format the columns of a schema as a text table, for the user. ``name`` is the source, and ``n_rows`` the number of rows in
+    the sample. ``formatter`` writes alternative options as command-line flags or Python arguments.
+    """
     lines = [f"first look at {name}" + (f", {n_rows:,} rows" if n_rows > 1 else "")]
     rows = [("column", "kind", "values", "")]
     for column in columns[:_MAX_SHOWN_COLUMNS]:

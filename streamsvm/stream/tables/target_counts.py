@@ -25,7 +25,7 @@ _MAX_CATEGORY_WEIGHT, _MAX_TOTAL_WEIGHT = 1000.0, 10_000.0
 
 @compiled
 def find_slot(keys: Any, key: Any) -> Any:
-    """Return the slot of a key; -1 if it is not in the table."""
+    """Return the index of ``key`` in the hash table with the array ``keys``, uint32 [size]; -1 if it is absent."""
     first = (np.int64(key) & (keys.shape[0] // WAYS - 1)) * WAYS
     for slot in range(first, first + WAYS):
         if keys[slot] == key:
@@ -35,7 +35,9 @@ def find_slot(keys: Any, key: Any) -> Any:
 
 @compiled
 def _choose_slot(keys: Any, last_rows: Any, key: Any) -> Any:
-    """Return the slot of a key; for a new key a free slot, or else the least recently learned one of its set."""
+    """Return the index in the hash table where ``key`` is, or where it can be put: a free slot, or else that of the key with the
+    oldest entry in ``last_rows`` among the 16 slots that the key may use.
+    """
     first = (np.int64(key) & (keys.shape[0] // WAYS - 1)) * WAYS
     oldest = first
     for slot in range(first, first + WAYS):
@@ -50,9 +52,9 @@ def _choose_slot(keys: Any, last_rows: Any, key: Any) -> Any:
 def _update_category(
     keys: Any, last_rows: Any, counts: Any, slot: Any, row: Any, key: Any, y: Any, w: Any, is_regression: Any
 ) -> Any:
-    """Add a class index or target ``y`` with weight ``w`` to the category in a slot, which it may take over.
-
-    Returns whether the slot was free.
+    """Add a row's label, the class index or target ``y`` with weight ``w``, to the counts of the category with this ``key`` in a
+    slot of the hash table. ``row`` is the index of the row. If another category has the slot, it is replaced. Returns whether the
+    slot was free.
     """
     was_free = keys[slot] == 0
     if keys[slot] != key:
@@ -73,7 +75,9 @@ def _update_category(
 
 @compiled
 def _update_totals(totals: Any, y: Any, w: Any, is_regression: Any) -> Any:
-    """Add a class index or target ``y`` with weight ``w`` to the totals of all rows."""
+    """Add a row's label, the class index or target ``y`` with weight ``w``, to ``totals``, which describe all rows: the weight of
+    each label, or the weight, mean and sum of squared deviations of targets.
+    """
     if not is_regression:
         totals[int(y)] += w
         if totals.sum() > _MAX_TOTAL_WEIGHT:
@@ -92,10 +96,11 @@ def _update_totals(totals: Any, y: Any, w: Any, is_regression: Any) -> Any:
 def update_rows(
     keys: Any, last_rows: Any, counts: Any, totals: Any, row: Any, row_keys: Any, y: Any, w: Any, is_regression: Any
 ) -> Any:
-    """Learn class indices or targets ``y``, float64 [rows], with weights ``w``, for the categories of each row.
+    """Update the hash table of a target encoding (``keys``, ``last_rows``, ``counts``, ``totals``) with rows: ``y``, float64
+    [rows], are class indices or targets (NaN: skipped), ``w`` their weights, and ``row_keys``, uint32 [rows, columns], the keys
+    of their categories, 0 if missing.
 
-    ``row_keys``, uint32 [rows, columns], are 0 where a row has no category. Rows whose ``y`` is NaN are skipped; ``row`` is the
-    index of the first row. Returns the number of learned rows, and of slots that were free.
+    ``row`` is the index of the first row. Returns the number of learned rows, and the number of slots that were free.
     """
     n_rows, n_new = 0, 0
     for i in range(row_keys.shape[0]):
@@ -112,7 +117,8 @@ def update_rows(
 
 @compiled
 def encode_key(keys: Any, counts: Any, totals: Any, key: Any, positive: Any, is_regression: Any, out: Any) -> Any:
-    """Write the target encoding of a category into ``out``, float64 [features]; zeros if it is unknown.
+    """Write the target encoding of one category into ``out``, float64 [features], from the hash table of a target encoding
+    (``keys``, ``counts``, ``totals``). Zeros if the table does not have the category's ``key``.
 
     For regression, it is the category's mean minus the mean of all targets, in standard deviations of all targets. For
     classification, it is the log odds of each label minus those of all rows; of two labels, only that with index ``positive``.
@@ -138,7 +144,9 @@ def encode_key(keys: Any, counts: Any, totals: Any, key: Any, positive: Any, is_
 
 @compiled
 def encode_keys(keys: Any, counts: Any, totals: Any, requested_keys: Any, positive: Any, is_regression: Any, out: Any) -> Any:
-    """Write the target encodings of keys, uint32 [rows, columns], into ``out``, float64 [rows, columns, features]."""
+    """Write the target encodings of many categories into ``out``, float64 [rows, columns, features]. ``requested_keys``, uint32
+    [rows, columns], are their keys, 0 if missing; the other arguments are those of `encode_key`.
+    """
     for i in range(requested_keys.shape[0]):
         for k in range(requested_keys.shape[1]):
             encode_key(keys, counts, totals, requested_keys[i, k], positive, is_regression, out[i, k])
@@ -160,10 +168,12 @@ def encode_rows_in_order(
     is_regression: Any,
     out: Any,
 ) -> Any:
-    """Write the target encodings of rows into ``out``, each as of before its own label is learned; then undo the learning.
+    """Write the target encodings of rows into ``out``, each from the labels of the rows before it (ordered target statistics).
+    The hash table is updated row by row, and restored at the end. Returns how many rows can be learned together before the table
+    must grow.
 
-    Returns how many rows can be processed together: up to the row with which more than ``n_free`` new categories are in the
-    table, which then grows. The other parameters are those of `update_rows` and `encode_keys`.
+    That is up to the row with which more than ``n_free`` new categories are in the table. The other parameters are those of
+    `update_rows` and `encode_keys`.
     """
     size = row_keys.shape[0] * row_keys.shape[1]
     changed_slots = np.empty(size, np.int64)
@@ -199,9 +209,9 @@ def encode_rows_in_order(
 def merge_categories(
     keys: Any, last_rows: Any, counts: Any, n_free: Any, other_keys: Any, other_last_rows: Any, other_counts: Any, start: Any
 ) -> Any:
-    """Add the categories of another table, from its slot ``start`` on, until more than ``n_free`` of them took free slots.
-
-    Returns the slot of the other table to continue with, and the number of slots that were free.
+    """Add the categories of another hash table, from its slot ``start`` on, to this one (``keys``, ``last_rows``, ``counts``),
+    until more than ``n_free`` free slots are used. Returns the slot of the other table to continue with, and the number of free
+    slots used.
     """
     n_new = 0
     for i in range(start, other_keys.shape[0]):

@@ -60,23 +60,25 @@ class TargetEncoding:
         self._make_table(_MIN_TABLE_SIZE, 2)
 
     def _make_table(self, size: int, width: int) -> None:
-        """Make an empty hash table of ``size`` slots, with ``width`` counts each."""
+        """Replace the hash table by an empty one for up to ``size`` categories, with ``width`` counts for each."""
         self._keys, self._last_rows = np.zeros(size, np.uint32), np.zeros(size, np.int64)
         self._counts = np.zeros((size, width))
 
     @property
     def nbytes(self) -> int:
-        """Size of the hash table in bytes."""
+        """Size of the arrays of this target encoding in bytes."""
         return sum(array.nbytes for array in (self._keys, self._last_rows, self._counts, self._totals))
 
     @property
     def keys(self) -> np.ndarray:
-        """The sorted keys of the categories in the table, uint32."""
+        """Sorted integer keys (hashes of column and text) of the categories that are in the hash table, uint32 [categories]."""
         return np.sort(self._keys[self._keys != 0])
 
     @property
     def suffixes(self) -> list[str]:
-        """For each feature of a column, the part of its name after ``~``: the label; empty for a regression."""
+        """Suffixes of the features of each categorical column, after ``~``: a text for each encoded label, one empty text for a
+        regression. Empty before there are two labels.
+        """
         if self.is_regression:
             return [""]
         if len(self._labels) < 2:
@@ -86,16 +88,18 @@ class TargetEncoding:
 
     @property
     def _positive_index(self) -> int:
-        """Index of the larger one of two labels, which has the feature."""
+        """Class index of the larger one of two labels; only this label has a feature."""
         labels = list(self._labels)
         return max(range(len(labels)), key=lambda index: (isinstance(labels[index], str), labels[index]), default=0)
 
     def contains(self, keys: Iterable[int]) -> np.ndarray:
-        """Return whether each key is in the table, bool [keys]."""
+        """Return for each category, given by its integer key, whether it is in the hash table, bool [keys]."""
         return np.array([find_slot(self._keys, int(key)) >= 0 for key in keys], bool)
 
     def encode_categories(self, keys: Sequence[int]) -> np.ndarray:
-        """Return the current encoding of categories by their keys, float64 [keys, suffixes]; zeros for unknown ones."""
+        """Return the target encoding of categories, float64 [keys, suffixes], from all rows learned so far. ``keys`` are their
+        integer keys. Unknown categories are encoded as zeros.
+        """
         requested_keys = np.array(keys, np.uint32).reshape(1, -1)
         out = np.zeros((*requested_keys.shape, len(self.suffixes)))
         if out.shape[2]:
@@ -104,7 +108,9 @@ class TargetEncoding:
         return out[0]
 
     def get_label_code(self, y: Any) -> float | None:
-        """Return the class index of a label, or the target itself; NaN if it cannot be learned, None if the label is new."""
+        """Return the number that stands for a label when it is learned: its class index (8 for all after the first 8), or the
+        target itself in a regression. NaN if the label is missing or invalid; None if it is new, and must be registered first.
+        """
         y = _to_plain_label(y)
         if y is None:
             return math.nan
@@ -118,9 +124,8 @@ class TargetEncoding:
         return float(min(index, MAX_LABELS))
 
     def get_label_codes(self, ys: Sequence[Any], is_learned: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the `get_label_code` of each label up to the first new one, float64 [rows], and their number.
-
-        The code is NaN for rows that are not to be learned, by the mask ``is_learned``.
+        """Return the numbers that stand for the labels ``ys`` when they are learned (see `get_label_code`), float64 [n], and n.
+        Stops at the first new label. Rows that are not in the mask ``is_learned`` have NaN.
         """
         codes: list[float] = []
         cache: dict[Any, float | None] = {}
@@ -137,7 +142,7 @@ class TargetEncoding:
         return np.array(codes, np.float64), len(codes)
 
     def learn_row(self, keys: Sequence[int], y: Any, w: float = 1.0) -> None:
-        """Learn the label or target of one row with a weight, for its categories, given by their keys."""
+        """Learn the label or target ``y`` of one row with weight ``w``. ``keys`` are the integer keys of the row's categories."""
         if (code := self.get_label_code(y)) is None:
             self._add_label(_to_plain_label(y))
             code = self.get_label_code(y)
@@ -146,10 +151,9 @@ class TargetEncoding:
             self.learn_rows(row_keys, np.array([code]), np.array([float(w)]))
 
     def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
-        """Learn many rows in order.
-
-        ``row_keys`` are the sorted keys of each row's categories, uint32 [rows, columns], 0 for missing; ``y`` the label codes,
-        float64 [rows], NaN for rows that are not learned; ``w`` the weights, float64 [rows].
+        """Learn many rows in order: ``row_keys``, uint32 [rows, columns], are the integer keys of their categories, sorted in
+        each row (0: missing); ``y``, float64 [rows], the numbers from `get_label_codes` (NaN: not learned); and ``w``, float64
+        [rows], their weights.
         """
         table = self._keys, self._last_rows, self._counts, self._totals
         w = np.minimum(w, _MAX_WEIGHT)
@@ -160,10 +164,11 @@ class TargetEncoding:
             self._grow_table()
 
     def encode_rows(self, row_keys: np.ndarray, requested: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
-        """Encode rows, each as if the rows before it were learned; nothing is learned.
+        """Return the target encodings of rows, float64 [rows, columns, suffixes], each from the labels of the rows before it, and
+        how many of the rows can be learned at once. Nothing is learned. ``requested``, uint32 [rows, columns], are the keys of
+        the categories to encode (0: missing).
 
-        ``requested``, uint32 [rows, columns], are the categories to encode, 0 for missing; the other parameters are those of
-        `learn_rows`. Returns the encodings, float64 [rows, columns, suffixes], and how many rows can be learned at once.
+        The other parameters are those of `learn_rows`.
         """
         out = np.zeros((*requested.shape, len(self.suffixes)))
         table = self._keys, self._last_rows, self._counts, self._totals
@@ -174,18 +179,20 @@ class TargetEncoding:
 
     @property
     def _n_free(self) -> int:
-        """Number of new categories before the table grows."""
+        """Number of new categories that the hash table can take before it must grow."""
         return len(self._keys) // 2 - self._n_categories if len(self._keys) < MAX_CATEGORIES else len(self._keys)
 
     def _grow_table(self) -> None:
-        """Double the size of the hash table."""
+        """Replace the hash table by one of twice its size, with the same categories."""
         old_table = self._keys, self._last_rows, self._counts
         self._make_table(2 * len(self._keys), self._counts.shape[1])
         self._n_categories = 0
         self._add_categories(*old_table)
 
     def _add_categories(self, keys: np.ndarray, last_rows: np.ndarray, counts: np.ndarray) -> None:
-        """Add the categories of another hash table."""
+        """Add all categories of another hash table to this one, which grows if needed. The arguments are the arrays of that
+        table: integer keys, index of the last row, and counts of each slot.
+        """
         slot = 0
         while slot < len(keys):
             table, n_free = (self._keys, self._last_rows, self._counts), max(self._n_free, 0)
@@ -195,7 +202,9 @@ class TargetEncoding:
                 self._grow_table()
 
     def _add_label(self, y: Any) -> None:
-        """Add a new label; start a regression instead if labels are numbers to predict."""
+        """Register a new label ``y`` with the next class index. If it shows that labels are numbers to predict (a fraction, or
+        too many distinct integers), start a regression instead, and forget the labels.
+        """
         if isinstance(y, float) and (self.is_regression is None or not y.is_integer()):
             self._start_regression()
         elif self.is_regression is None:
@@ -208,19 +217,23 @@ class TargetEncoding:
             self._widen_counts()
 
     def _start_regression(self) -> None:
-        """Forget all labels, and learn targets from now on."""
+        """Switch to regression: forget all labels and categories, and learn numeric targets from now on."""
         self.is_regression, self._labels, self._totals, self._n_categories = True, {}, np.zeros(3), 0
         self._make_table(_MIN_TABLE_SIZE, 2)
 
     def _widen_counts(self) -> None:
-        """Add columns to the counts, so that each known label has one."""
+        """Enlarge the count arrays so that each registered label has a column, up to 9 of them (the last is for all further
+        labels).
+        """
         width = min(len(self._labels), MAX_LABELS + 1)
         self._totals = np.pad(self._totals, (0, width - len(self._totals)))
         if (n_more := width - self._counts.shape[1]) > 0:
             self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, n_more))))
 
     def merge_with(self, others: Iterable[TargetEncoding]) -> TargetEncoding:
-        """Return the target encoding of all rows of this one and others; raise ValueError if only some are regressions."""
+        """Return one target encoding that is approximately as if it had learned all rows of this one and the others. Raises
+        ValueError if some have learned labels, and some targets of a regression.
+        """
         encodings = [encoding for encoding in (self, *others) if encoding.is_regression is not None]
         merged = TargetEncoding()
         if len({encoding.is_regression for encoding in encodings}) > 1:
@@ -280,7 +293,7 @@ class TargetEncoding:
 
 
 def _to_plain_label(y: Any) -> Any:
-    """Convert a label to a plain Python object; None for missing labels and for numbers that are not finite."""
+    """Convert a label to a Python bool, number or text. Returns None for missing labels, NaN and infinity."""
     y = to_python_scalar(y)
     if y is None or isinstance(y, _LABEL_TYPES):
         return None if isinstance(y, float) and not math.isfinite(y) else y
@@ -288,13 +301,17 @@ def _to_plain_label(y: Any) -> Any:
 
 
 def _make_suffix(label: Any) -> str:
-    """Return the label as text; a long one is cut, and made unique by a hash."""
+    """Return a label as text for the name of a feature. A text of more than 100 characters is cut, and a hash is appended so that
+    it stays unique.
+    """
     text = str(label)
     return text if len(text) <= _MAX_SUFFIX_LENGTH else f"{text[: _MAX_SUFFIX_LENGTH // 2]}#{compute_name_key(0, text):08x}"
 
 
 def _pool_moments(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return weight, mean and sum of squared deviations of the targets of several encodings together."""
+    """Return weight, mean and sum of squared deviations, float64 [3], of the targets of several encodings together. ``parts`` are
+    these three numbers of each encoding.
+    """
     weight = sum(float(part[0]) for part in parts)
     mean = sum(float(part[0] * part[1]) for part in parts) / weight if weight > 0.0 else 0.0
     return np.array([weight, mean, sum(float(part[2] + part[0] * (part[1] - mean) ** 2) for part in parts)])

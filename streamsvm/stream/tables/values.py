@@ -33,9 +33,8 @@ _YEAR_RANGE, _DAY_RANGE = (1900, 2100), (19_000_101, 21_001_231)  # whole number
 
 
 def parse_number(text: str) -> float:
-    """Parse a number in text; raise ValueError if it is not one.
-
-    Unlike Python's ``float``, it accepts neither underscores nor digits outside ASCII.
+    """Convert the text of a number to float, like Python's ``float``, but without underscores and digits outside ASCII. Raises
+    ValueError if it is not a number.
 
     >>> parse_number(" 1e3 "), parse_number("-.5")
     (1000.0, -0.5)
@@ -50,7 +49,8 @@ def parse_number(text: str) -> float:
 
 
 def normalize_label(y: Any) -> Any:
-    """Convert a typed label to the form it has in text formats: decoded from bytes, without blanks around, decimals as numbers.
+    """Convert a label from a typed format, such as Parquet, to the form that it would have in a text format: bytes are decoded,
+    decimals become numbers, and texts are stripped of blanks. Other labels are unchanged.
 
     >>> normalize_label("yes "), normalize_label(b"yes"), normalize_label(1)
     ('yes', 'yes', 1)
@@ -68,11 +68,11 @@ MAX_DEPTH = 16
 
 
 def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
-    """Flatten nested objects of a row: their values become columns named by their path, such as ``after.a``.
+    """Return a row without nested objects: each value within an object becomes a column that is named by its path, such as
+    ``after.a``. ``label`` is a path whose value is not flattened, and ``dropped`` are paths to leave out.
 
-    Lists are not flattened, nor is the value of ``label``, so that no part of a label becomes a feature. ``dropped`` are columns
-    or paths to omit, with all values within them. Raises ValueError if two values have one path, or objects are nested more than
-    16 deep.
+    Lists are not flattened, either. Raises ValueError if two values have the same path, or if objects are nested more than 16
+    deep.
 
     >>> flatten_row({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
     {'op': 'c', 'after.a': 1, 'after.at.x': 2}
@@ -99,7 +99,8 @@ def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Itera
 
 
 def get_nested_value(row: Mapping[str, Any], path: str) -> Any:
-    """Return the value or object at a path as in `flatten_row`; None if the row does not have it.
+    """Return the value or object at a path in a row with nested objects, such as ``after.a`` (``a`` within ``after``); None if
+    the row does not have it.
 
     >>> get_nested_value({"op": "c", "after": {"a": 1, "at": {"x": 2}}}, "after.at.x")
     2
@@ -114,11 +115,13 @@ def get_nested_value(row: Mapping[str, Any], path: str) -> Any:
 
 
 def to_seconds(value: Any, form: str | None = None) -> float:
-    """Convert a date or time to seconds since 1970, in UTC unless it has a time zone; raise ValueError for other values.
+    """Convert a date, a time, its text or a number to seconds since 1970. Times are in UTC unless they have a time zone. ``form``
+    is the strptime format of text or the unit of numbers; None: ISO 8601, and the unit is inferred. Raises ValueError for other
+    values.
 
-    ``form`` is the format of text, as in `datetime.datetime.strptime`, or the unit of numbers: ``"s"``, ``"ms"``, ``"us"`` or
-    ``"ns"``. None: text is ISO 8601, and the unit of a number is inferred from its size; a whole number may also be a year (2024)
-    or a day (20240131). A float below 1e11 is in seconds regardless of the format, so that results are not converted again.
+    ``form`` is a format as in `datetime.datetime.strptime`, or ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. Without one, the unit of
+    a number is inferred from its size; a whole number may also be a year (2024) or a day (20240131). A float below 1e11 is in
+    seconds regardless of the format, so that results are not converted again.
 
     >>> to_seconds("1970-01-02"), to_seconds("1970-01-01T01:00+01:00"), to_seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
     (86400.0, 0.0, 88200.0)
@@ -144,12 +147,13 @@ def to_seconds(value: Any, form: str | None = None) -> float:
 
 
 def datetime_to_seconds(moment: datetime) -> float:
-    """Convert a datetime to seconds since 1970, in UTC unless it has a time zone."""
+    """Convert a datetime to seconds since 1970. It is in UTC unless it has a time zone."""
     return (moment - (_EPOCH if moment.tzinfo is not None else _NAIVE_EPOCH)) / _SECOND
 
 
 def format_date(seconds: float) -> str:
-    """Format seconds since 1970 as a date, with a time unless it is midnight; as a number if a date cannot represent them.
+    """Format seconds since 1970 as a date in ISO 8601, followed by the time unless that is midnight. Times that a date cannot
+    represent are formatted as numbers.
 
     >>> format_date(86400.0), format_date(5400.5), format_date(1e300)
     ('1970-01-02', '1970-01-01 01:30:00', '1e+300')
@@ -160,9 +164,10 @@ def format_date(seconds: float) -> str:
 
 
 def parse_iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
-    """Parse texts that all have the same format, YYYY-MM-DD with HH:MM or HH:MM:SS or without, to seconds since 1970, float64.
+    """Convert many dates in text to seconds since 1970 at once, float64 [n]. All must have the same form: YYYY-MM-DD, optionally
+    with HH:MM or HH:MM:SS. Returns None if one differs.
 
-    Returns None if a text has another format. Results are those of `to_seconds`.
+    Results are those of `to_seconds`.
 
     >>> parse_iso_seconds(["1970-01-02 00:00", "1970-01-01 01:00"])
     array([86400.,  3600.])
@@ -191,7 +196,9 @@ _ZERO, _NINE = ord("0"), ord("9")
 
 
 def _parse_time_text(text: str, form: str | None) -> datetime | int | float:
-    """Parse the text of a time: a date in the format, or a number."""
+    """Parse the text of a date in a strptime format (``form`` None: ISO 8601) to a datetime. Without a format, or with a unit
+    such as ``"ms"``, the text of a number is returned as a number. Raises ValueError for other texts.
+    """
     if form not in UNITS:
         try:
             return parse_datetime(text, form)
@@ -203,7 +210,7 @@ def _parse_time_text(text: str, form: str | None) -> datetime | int | float:
 
 
 def guess_epoch_unit(value: float) -> str:
-    """Return the probable unit of a numeric time since 1970, judged by its size.
+    """Guess the unit of a number that is a time since 1970 from its size: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
 
     >>> guess_epoch_unit(1_700_000_000), guess_epoch_unit(1_700_000_000_000)
     ('s', 'ms')
@@ -212,7 +219,8 @@ def guess_epoch_unit(value: float) -> str:
 
 
 def parse_datetime(text: str, form: str | None = None) -> datetime:
-    """Parse a date or time in text, in a format as in `to_seconds`; raise ValueError for other texts.
+    """Parse the text of a date or time to a datetime. ``form`` is a strptime format, or None for ISO 8601. Raises ValueError if
+    the text does not fit.
 
     The name of a time zone in brackets after an offset is ignored, 24:00 is the end of a day, and nanoseconds are cut to
     microseconds.
@@ -240,7 +248,9 @@ _NANOSECONDS = re.compile(r"(?<=\.\d{6})\d{1,3}(?!\d)")
 
 
 def _parse_date(text: str, form: str | None) -> datetime:
-    """Parse a date in text as Python does, but refuse numeric times; raise ValueError if it has another format."""
+    """Parse the text of a date or time by Python's strptime or, without a format, as ISO 8601, but never a number such as 202401.
+    Raises ValueError if the text does not fit.
+    """
     if form is None:
         # Python would parse some numeric times as dates.
         if not text.isascii() or (text.replace(".", "").isdigit() and len(text) != _N_DAY_DIGITS):
@@ -250,7 +260,9 @@ def _parse_date(text: str, form: str | None) -> datetime:
 
 
 def is_date(value: Any, form: str | None) -> bool:
-    """Return whether a text is a date in a format, as in `to_seconds`."""
+    """Return whether a text is a date or time in a strptime format or a unit of numbers (``"ms"``), or in ISO 8601 if ``form`` is
+    not set.
+    """
     try:
         to_seconds(value, form) if form in UNITS else parse_datetime(value, form)
     except (ValueError, TypeError, OverflowError):
@@ -288,7 +300,8 @@ _FIELD_ORDERS = {  # by the sequence of fields (n: one or two digits, M: name of
 
 
 def find_date_formats(texts: Sequence[str]) -> list[str | None]:
-    """Return the formats that fit all texts: only None for ISO 8601, several if day and month are indistinguishable.
+    """Return the strptime formats that fit all of these texts, most likely first: more than one if day and month are
+    indistinguishable, ``[None]`` for ISO 8601, and an empty list if the texts are not dates.
 
     >>> find_date_formats(["2024-03-01T12:00"])
     [None]
@@ -307,7 +320,9 @@ def find_date_formats(texts: Sequence[str]) -> list[str | None]:
 
 
 def _guess_date_formats(text: str) -> Iterable[str]:
-    """Yield the date formats that a text may have, the most likely ones first."""
+    """Yield the strptime formats that may fit the text of a date, most likely first. Nothing is yielded if the text is not a
+    date.
+    """
     text = _NAMED_OFFSET.sub(r"\1", text)
     if len(text) > _MAX_DATE_LENGTH:
         return
@@ -341,7 +356,8 @@ def _guess_date_formats(text: str) -> Iterable[str]:
 
 
 def find_zone_names(texts: Iterable[str]) -> list[str]:
-    """Return the names of time zones, except UTC and GMT, in texts that are dates otherwise; empty if the texts are not dates.
+    """Return the sorted names of time zones, such as CET, that follow the dates in these texts; UTC and GMT are left out. Empty
+    if the texts are not dates.
 
     >>> find_zone_names(["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"]), find_zone_names(["5 ABC"])
     (['CEST', 'CET'], [])
@@ -355,13 +371,14 @@ def find_zone_names(texts: Iterable[str]) -> list[str]:
 
 
 def _make_clock_format(token: re.Match[str]) -> str:
-    """Return the format of a time of day that matches ``token``."""
+    """Return the strptime format of a time of day, such as ``%H:%M:%S``, that a match of the date pattern has found."""
     fraction = token["f"]
     return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
 
 
 def encode_cycle(time: float, cycle: str) -> tuple[float, float]:
-    """Encode a time's phase in a cycle as sine and cosine, so that the end of a cycle is near its beginning.
+    """Return sine and cosine of the phase of a time (seconds since 1970) in a cycle: ``"day"``, ``"week"`` or ``"year"``. So the
+    end of a cycle is near its beginning.
 
     >>> [round(part, 2) for part in encode_cycle(3 * 3600.0, "day")]
     [0.71, 0.71]
