@@ -139,7 +139,9 @@ class ArrowSource(TableSource):
         return BatchChunk(columns, self._parser, lambda i: f"{self.name}, row {first + i:,}", copies)
 
     def _read_columns(self, batch: Any) -> Table:
-        """Return the columns of a batch, with their values as in the file."""
+        """Return the features and labels of ``batch`` (a pyarrow RecordBatch) as a `Table`, with one array or list of values per
+        feature. Labels are None if the file has no label column.
+        """
         columns: dict[Hashable, Values] = {}
         y: list[Any] = [None] * batch.num_rows
         for column in self._columns:
@@ -151,19 +153,23 @@ class ArrowSource(TableSource):
         return Table(tuple(columns), list(columns.values()), y)
 
     def _get_array(self, batch: Any, column: _Column) -> Any:
-        """Return the Arrow array of a column, which may be nested in structs."""
+        """Return the Arrow array of ``column`` from ``batch`` (a pyarrow RecordBatch); for a field of nested structs, that
+        field's array.
+        """
         return self._get_nested_field(batch.column(column.path[0]), column.indices)
 
     @contextlib.contextmanager
     def _with_place(self, row: int) -> Iterator[None]:
-        """Convert errors of pyarrow to a StreamError that names the row before."""
+        """Convert errors of pyarrow within the ``with`` block to a StreamError that says "after row ``row``"."""
         try:
             yield
         except self._errors as error:
             raise StreamError(f"{self.name}, after row {row:,}: {error}") from error
 
     def _iter_batches(self, n_skipped: int) -> Iterator[Any]:
-        """Yield batches of at most `_BATCH_ROWS` rows after the first ``n_skipped`` ones; row groups before them are not read."""
+        """Yield pyarrow RecordBatches of at most 1,024 rows from this file, without its first ``n_skipped`` rows. Row groups that
+        lie completely within the skipped rows are not read.
+        """
         fields = list(dict.fromkeys(column.path[0] for column in (*self._columns, *self._passthrough)))
         if self._kind == "parquet":
             groups = range(self._file.num_row_groups)
@@ -186,7 +192,9 @@ class ArrowSource(TableSource):
                 n_skipped -= min(n_skipped, batch.num_rows)
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Have chunks copy columns, as `Source.request_passthrough`; raise a StreamError if the file lacks one of them."""
+        """Request that `read` also returns the columns ``names`` unchanged, so that they can be copied into predictions. Return
+        the names; raise a StreamError if the file lacks a column. Call it before the first `read`.
+        """
         by_name = {name: column.get_struct(name) for column in reversed(self._all_columns) for name in column.path}
         if missing := [name for name in names if name not in by_name]:
             columns = ", ".join(column.name for column in self._all_columns)
@@ -196,11 +204,15 @@ class ArrowSource(TableSource):
 
     @property
     def position(self) -> Position:
-        """The number of rows that were returned, a digest of the file, the label, and the parser options."""
+        """The position of the next row, as a dict: the number of rows read, a digest of the file, the label's name, and the
+        parser options.
+        """
         return self._parser_position | {"rows": self._rows, "file_digest": self._digest, "label": self._label}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``, as `Source.seek`; raise a StreamError also for another label or other parser options."""
+        """Continue reading at ``position``, the saved `position` of an earlier source. Raise a StreamError if the file, the label
+        or the parser options have changed, and a RuntimeError if rows were read already.
+        """
         self._check_not_started()
         rows = position.get("rows")
         if not {"rows", "file_digest", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
@@ -211,7 +223,7 @@ class ArrowSource(TableSource):
         self._rows = rows
 
     def stop(self) -> None:
-        """End before the next row."""
+        """Make all further calls of `read` return None, as at the end of the file."""
         self._stopped = True
 
     def close(self) -> None:
@@ -255,13 +267,15 @@ class _Column(NamedTuple):
         return self.path[-1]
 
     def get_struct(self, name: str) -> _Column:
-        """Return the struct of this name around the column, or the column itself if that is its name."""
+        """Return the enclosing struct that has this name, as a column, or this column itself if the name is its own."""
         depth = self.path.index(name)
         return _Column(self.path[: depth + 1], self.indices[:depth])
 
 
 def _iter_leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
-    """Yield a column, or the columns in it if it is a struct."""
+    """Yield ``column`` itself or, if its Arrow type ``kind`` is a struct, the columns of its fields (recursively, up to a maximum
+    depth).
+    """
     fields = [kind.field(i) for i in range(kind.num_fields)] if str(kind).startswith("struct<") else []
     if not fields or len(column.path) == MAX_DEPTH:
         yield column

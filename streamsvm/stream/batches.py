@@ -38,7 +38,9 @@ class Batch(NamedTuple):
 
 
 def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
-    """Return whether a model can process rows in batches: learners of this library can, alone or behind a `TableEncoder`."""
+    """Return whether a model can process many rows in one call. This holds for learners of this library, alone or after a
+    `TableEncoder`; if ``learns``, the learner must also be able to learn many rows in one call.
+    """
     if pipeline.encoder is None and not pipeline.is_bare_learner:
         return False
     return hasattr(pipeline.last_step, "predict_then_learn") and (not learns or pipeline.last_step.can_learn_many)
@@ -47,9 +49,9 @@ def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
 def next_batch(
     chunk: Chunk, start: int, stop: int, pipeline: ValidatingPipeline, learns: bool, knows_label: LabelTest, regression: bool
 ) -> Batch | None:
-    """Return rows ``start`` to ``stop`` (exclusive) of a chunk as a batch; None if the first of them must be processed alone.
-
-    The batch ends early, before a row that is unreadable or invalid or, if the model ``learns``, has a new feature or label.
+    """Return rows ``start`` to ``stop`` (exclusive) of a chunk (rows read together) as a batch for the model; None if the row
+    ``start`` must be processed alone. The batch ends before the first unreadable or invalid row and, if the model ``learns``,
+    before a row with a new feature or a label for which ``knows_label`` is False.
     """
     if not learns and pipeline.last_step.overflow == "hash":  # features that the model does not list may share hashed columns
         return None
@@ -89,7 +91,9 @@ def next_batch(
 
 
 def _leading_targets(labels: list[Any]) -> list[Any]:
-    """Convert labels to regression targets, up to the first label that is not a finite number; None stays None."""
+    """Convert labels to floats, the targets of a regression, up to the first label that is not a finite number; None (missing)
+    stays None. The result may be shorter than ``labels``.
+    """
     targets: list[Any] = []
     for label in labels:
         try:
@@ -102,9 +106,9 @@ def _leading_targets(labels: list[Any]) -> list[Any]:
 def _feature_matrix(
     table: Table, start: int, stop: int, known_features: Sequence[Hashable], learns: bool
 ) -> tuple[np.ndarray, list[Hashable], int]:
-    """Return the known features of a table's rows as float64 [n, features], their names, and the number of all-missing rows.
-
-    The matrix ends before the first row that the learner would refuse or, if it ``learns``, that has a new feature.
+    """Return rows ``start`` to ``stop`` of a table as float64 [n, features] with 0 for missing values, the feature names, and the
+    number of rows without any value. Only ``known_features`` have columns. The matrix ends before the first row that the learner
+    would refuse or, if it ``learns``, that has a new feature.
     """
     known_names, names, columns = set(known_features), [], []
     for name, column in zip(table.names, table.columns, strict=True):
@@ -131,12 +135,16 @@ def _feature_matrix(
 
 
 def _is_ignored_if_unknown(value: Any) -> bool:
-    """Return whether a predicting learner ignores this value of an unknown feature; it refuses rows with any other value."""
+    """Return whether a learner that only predicts ignores ``value`` in a feature that it does not know (text, floats, None, ints
+    in float64's range). It refuses a row with any other value.
+    """
     return isinstance(value, _IGNORED_IF_UNKNOWN) or (isinstance(value, int) and abs(value) < _INT_LIMIT)
 
 
 def _first_refused_row(table: Table, start: int, stop: int) -> int:
-    """Return the index of the first row that `check_numbers` refuses; ``stop`` if all are valid."""
+    """Return the index of the first row from ``start`` to ``stop`` (exclusive) of a table with a number that is not finite or too
+    large for float32; ``stop`` if there is no such row.
+    """
     for column in table.columns:
         values = column[start:stop]
         numbers, n = to_float_prefix(values)  # the first n values

@@ -61,11 +61,15 @@ class Checkpoint(NamedTuple):
 
     @property
     def is_start(self) -> bool:
-        """Whether it only has the start position of a run that had not read a row."""
+        """Whether this checkpoint was written before the first row was read. It then holds only the stream's start position,
+        without a model.
+        """
         return self.header.get("kind") == _START_KIND
 
     def get_position(self, store: Path | str) -> dict[str, Any]:
-        """Return the position of the next row; raise a CheckpointError that names the ``store`` if it is missing or invalid."""
+        """Return the position from which the stream continues after this checkpoint. Raise a CheckpointError if it is missing or
+        invalid; ``store`` is the checkpoint store's path or name, for the message.
+        """
         try:
             return dict(validate_mapping("position", self.header.get("position")))
         except ValueError as error:
@@ -88,27 +92,35 @@ class Checkpoints(Closeable):
 
     @property
     def max_seconds(self) -> float | None:
-        """Maximum time between two checkpoints; None without a limit."""
+        """Maximum number of seconds between two checkpoints in this store; None if there is no limit."""
         return None
 
     def try_open_sink(self, url: str, options: Mapping[str, Any] | None = None) -> Sink | None:  # noqa: ARG002
-        """Open a sink whose records become visible with the next checkpoint; None if the sink of a URL cannot do that."""
+        """Open the sink at ``url`` so that its records become visible only with the next checkpoint (as in a Kafka transaction),
+        and return it. None if this checkpoint store cannot do that. ``options`` are those of the connection.
+        """
         return None
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Any:
-        """Write a checkpoint atomically; raise a CheckpointError if it cannot be written."""
+        """Write a checkpoint with the model, the run's ``state``, the number of ``rows`` read, the source's ``position`` and
+        further header fields ``facts``: all of it or nothing. Raise a CheckpointError if it cannot be written.
+        """
         raise NotImplementedError
 
     def save_start(self, position: Mapping[str, Any]) -> None:
-        """Save the start position of a run that has not read a row. The next run starts there, with any model."""
+        """Save a checkpoint without a model that holds only the source's ``position`` before its first row. A later run then
+        starts at this position.
+        """
         self.save(None, None, rows=0, position=position, kind=_START_KIND)
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest undamaged checkpoint; None if the store is empty."""
+        """Read the newest undamaged checkpoint of this store; None if the store is empty."""
         raise NotImplementedError
 
     def check(self, model: Any, state: Any) -> None:
-        """Raise a CheckpointError if this model and state cannot be saved. Nothing is written."""
+        """Raise a CheckpointError if the model or the run's ``state`` contains objects that cannot be saved in a checkpoint.
+        Nothing is written.
+        """
         try:
             self._checkpoint_bytes(model, state, {}, 0, {})
         except ModelFileError as error:
@@ -117,7 +129,9 @@ class Checkpoints(Closeable):
     def _checkpoint_bytes(
         self, model: Any, state: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]
     ) -> bytes:
-        """Return the bytes of a checkpoint; raise a ModelFileError if the model cannot be saved."""
+        """Serialise a checkpoint: the model, the run's ``state`` and, in the header, the ``facts``, the number of ``rows`` and
+        the source's ``position``. Raise a ModelFileError if an object cannot be saved.
+        """
         facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
         try:
             return serialize_parts({"model": model, "state": state}, facts, self._trusted)
@@ -128,12 +142,16 @@ class Checkpoints(Closeable):
 
 
 def parse_checkpoint(data: bytes, name: str, trusted: bool = False) -> Checkpoint:
-    """Parse the bytes of a checkpoint, as `read_checkpoint` does. ``name`` is the name of their store in messages."""
+    """Parse the bytes of a checkpoint file. ``name`` is the checkpoint store in messages; with ``trusted=True``, the data may
+    contain classes of any package. Raise a CheckpointError if the data cannot be loaded.
+    """
     return _load_checkpoint(name, trusted, data)
 
 
 def _load_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
-    """Read a checkpoint from a file or from ``data``; with ``trusted=None``, only its header, without model and state."""
+    """Parse a checkpoint from ``data``, or from the file ``path`` if ``data`` is None. With ``trusted=True`` it may contain
+    classes of any package; with None, only the header is read. Raise a CheckpointError if it cannot be loaded.
+    """
     try:
         container = unpack_container(read_file(Path(path)) if data is None else data)
         header, parts = read_metadata(container), {} if trusted is None else read_parts(container, trusted)
@@ -148,12 +166,14 @@ def _load_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes 
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """Read the header of a checkpoint file, without its model."""
+    """Read only the header of a checkpoint file (numbers of rows, position, metrics and other JSON fields), without loading its
+    model. Raise a CheckpointError if the file is unreadable.
+    """
     return _load_checkpoint(Path(path)).header
 
 
 def read_checkpoint(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read a checkpoint file, or the file of a saved model.
+    """Read the model, the run's state and the header of a checkpoint file. The file of a saved model is also accepted.
 
     Raises a CheckpointError if the file is corrupt, of a newer version, or not ``trusted`` and has classes of other packages than
     streamsvm and river.
@@ -166,7 +186,8 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model]) -> Model
 @overload
 def load(path: str | Path, trusted: bool = False) -> Any: ...
 def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = None) -> Any:
-    """Load a saved model, or the model of a checkpoint.
+    """Load a model from a file that ``model.save`` has written, from a checkpoint file, or from the newest checkpoint of a
+    folder.
 
     Parameters
     ----------
@@ -207,14 +228,18 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
 
 
 def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read a checkpoint as `read_newest` does; raise a CheckpointError if it has no model."""
+    """Read a checkpoint file, or the newest undamaged checkpoint of a folder. Raise a CheckpointError if it has no model. With
+    ``trusted=True``, it may contain classes of any package.
+    """
     checkpoint = read_newest(path, trusted)
     check_has_model(path, checkpoint)
     return checkpoint
 
 
 def check_has_model(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError if a checkpoint has no model, such as that of a prediction loop."""
+    """Raise a CheckpointError if ``checkpoint`` contains no model, as for one of a prediction loop. ``path`` is its file or
+    store, for the message.
+    """
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
     if checkpoint.is_start:
@@ -224,7 +249,9 @@ def check_has_model(path: Path | str, checkpoint: Checkpoint) -> None:
 
 
 def check_row_count(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError if a checkpoint has no model, or no number of rows: then it is the file of a saved model."""
+    """Raise a CheckpointError if ``checkpoint`` has no model, or no row count in its header: then ``path`` is a plain model file,
+    not a checkpoint of a run.
+    """
     check_has_model(path, checkpoint)
     try:
         validate_count("rows", checkpoint.header.get("rows"))
@@ -233,7 +260,9 @@ def check_row_count(path: Path | str, checkpoint: Checkpoint) -> None:
 
 
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read a checkpoint file, or the newest undamaged checkpoint of a folder; see `load`."""
+    """Read a checkpoint file or, if ``path`` is a folder, its newest undamaged checkpoint. Raise a CheckpointError if there is
+    none. With ``trusted=True``, it may contain classes of any package.
+    """
     path = Path(path)
     checkpoint = CheckpointFolder.read_newest_in(path, trusted) if path.is_dir() else read_checkpoint(path, trusted)
     if checkpoint is None:
@@ -302,7 +331,8 @@ class CheckpointFolder(Checkpoints):
             raise CheckpointError(f"{path}: {error.strerror}") from error
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
-        """Write a checkpoint atomically: all of it or none, even if the process or the machine stops. Return the file.
+        """Write a checkpoint into this folder and return the path of its file. The write is atomic: if the process or the machine
+        stops meanwhile, the file is either complete or absent.
 
         Parameters
         ----------
@@ -337,13 +367,15 @@ class CheckpointFolder(Checkpoints):
         return path
 
     def _check_owned(self, path: Path) -> None:
-        """Raise a TakenOverError if another process has taken over the folder."""
+        """Raise a TakenOverError if another process has taken over this checkpoint folder, so that the file ``path`` must not be
+        written.
+        """
         if not self._is_owned:
             raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken over the folder")
 
     @property
     def _is_owned(self) -> bool:
-        """Whether this process still has the lock of the folder."""
+        """Whether this process still holds the lock of the folder, because no other process has taken it over."""
         # Another process that takes over replaces the lock file.
         try:
             present, locked = (self.path / _LOCK_NAME).stat(), os.fstat(self._lock.fileno())
@@ -352,7 +384,8 @@ class CheckpointFolder(Checkpoints):
         return os.path.samestat(present, locked)
 
     def _prune_folder(self, written: Path | None = None) -> None:
-        """Delete all checkpoints but the newest two undamaged ones, and the one that was just ``written``.
+        """Delete old checkpoints of this folder: all except the newest two undamaged ones, and the file that was just
+        ``written``, if any.
 
         Corrupt ones stay until a newer checkpoint is written, so that `newest` can warn of them.
         """
@@ -370,12 +403,15 @@ class CheckpointFolder(Checkpoints):
         self._valid_files = valid_files
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest undamaged checkpoint; None if the folder is empty. See `read_newest_in`."""
+        """Read the newest undamaged checkpoint of this folder; None if the folder is empty. Warn of newer checkpoints that are
+        corrupt.
+        """
         return self.read_newest_in(self.path, self._trusted)
 
     @staticmethod
     def read_newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
-        """Read the newest undamaged checkpoint of a folder without locking it, and warn of newer ones that are corrupt.
+        """Read the newest undamaged checkpoint of the folder ``path``, without locking it, and warn of newer ones that are
+        corrupt. With ``trusted=True``, it may contain classes of any package.
 
         Returns None if the folder is empty. Raises a CheckpointError if all checkpoints are corrupt (to start from scratch would
         lose the model), or if the newest undamaged one cannot be loaded.
@@ -400,7 +436,9 @@ class CheckpointFolder(Checkpoints):
 
     @staticmethod
     def read_signature(path: str | Path) -> tuple[Any, ...]:
-        """Return name, time, size and inode of the newest file of a folder, to recognise it; () for an empty folder."""
+        """Return name, modification time, size and inode of the newest checkpoint file of a folder, to detect a newer one later;
+        ``()`` for an empty folder.
+        """
         for file in _list_checkpoints(Path(path)):
             with contextlib.suppress(OSError):  # another process has replaced it by newer ones
                 status = file.stat()
@@ -414,13 +452,17 @@ class CheckpointFolder(Checkpoints):
 
 
 def _list_checkpoints(path: Path) -> list[Path]:
-    """Return the checkpoint files of a folder, the newest first. Files with other names belong to the user."""
+    """Return the checkpoint files of the folder ``path``, newest first (by the row number in their names). Files with other names
+    are ignored.
+    """
     numbered = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _FILE_NAME.fullmatch(file.name))]
     return [file for _, file in sorted(numbered, reverse=True)]
 
 
 def _read_file_state(file: Path) -> tuple[int, ...] | None:
-    """Return times, size and inode of a file, to detect a change; None if it does not exist."""
+    """Return modification and change times, size and inode of ``file``, to detect later that it was changed; None if it does not
+    exist.
+    """
     try:
         status = file.stat()
     except OSError:
@@ -429,7 +471,9 @@ def _read_file_state(file: Path) -> tuple[int, ...] | None:
 
 
 def _is_corrupt(file: Path) -> bool:
-    """Return whether a checkpoint file is damaged."""
+    """Return whether a checkpoint file is damaged. A file that cannot be loaded for other reasons, such as a newer version, is
+    not.
+    """
     try:
         _load_checkpoint(file)
     except CheckpointError as error:  # other errors do not mean damage: it may be of a newer version

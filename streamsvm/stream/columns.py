@@ -68,17 +68,19 @@ class ColumnMonitor(Resumable):
         self._unknown_names: Counter[Hashable] = Counter()  # rows with a name that was not learned, by column
 
     def compare_with(self, learned: Sequence[Hashable], encoder: TableEncoder | None) -> None:
-        """Set the learned columns and the encoder of the model to compare with."""
+        """Set the column names that a model has ``learned``, with which rows are compared. ``encoder`` is the model's encoder,
+        which knows the learned category names; None for a model without one.
+        """
         self._learned, self._encoder = dict.fromkeys(learned), encoder
         self._usual = self._learned.keys() if encoder is None else set(encoder.column_state.frequent_columns)
 
     @property
     def is_active(self) -> bool:
-        """Whether there are learned columns to compare with."""
+        """Whether the model has learned any columns. If not, this monitor counts nothing."""
         return bool(self._learned)
 
     def add_row(self, x: Any) -> None:
-        """Count a row."""
+        """Count which columns have a value in the row ``x``, a dict of values by column name."""
         if not self._learned or not isinstance(x, Mapping):
             return
         self.rows += 1
@@ -90,7 +92,7 @@ class ColumnMonitor(Resumable):
                 self._add_values(name, [value], 1)
 
     def add_table(self, table: Table, start: int, stop: int) -> None:
-        """Count the rows ``start`` to ``stop`` (exclusive) of a table."""
+        """Count which columns have values in rows ``start`` to ``stop`` (exclusive) of a table."""
         if not self._learned:
             return
         self.rows += stop - start
@@ -104,7 +106,9 @@ class ColumnMonitor(Resumable):
                 self._add_values(name, part, n)
 
     def _add_values(self, name: Hashable, values: Values, n: int) -> None:
-        """Count ``n`` rows with a value in a column, and those with an unknown name."""
+        """Add ``n`` to the number of rows with a value in the column ``name``, and count those of ``values`` that are category
+        names the model has not learned.
+        """
         if name in self._learned:
             self._values[name] += n
             if self._encoder is not None and (unknown := self._encoder.column_state.count_unknown_names(name, values)):
@@ -116,7 +120,9 @@ class ColumnMonitor(Resumable):
 
     @property
     def counts(self) -> dict[str, dict[str, int] | list[str]]:
-        """The learned columns that no row has, and the number of rows with each unknown column, and with unknown names."""
+        """The differences between the rows and the learned columns, as a dict: the learned columns that no row has, the number of
+        rows with each unlearned column, and the number of rows with unlearned category names, by column.
+        """
         values = dict(self._values)  # a copy, because another thread may count rows meanwhile
         missing = [name for name in self._learned if name not in values] if self.rows and not self._complete else []
         return {
@@ -127,7 +133,9 @@ class ColumnMonitor(Resumable):
 
     @property
     def messages(self) -> list[str]:
-        """Messages about each difference for the user; empty if the model has learned all columns and names of the rows."""
+        """One message for the user about each difference between the rows and the learned columns; empty if the model has learned
+        all columns and category names of the rows.
+        """
         counts: Any = self.counts
         messages = []
         if missing := counts["missing_columns"]:
@@ -146,12 +154,13 @@ class ColumnMonitor(Resumable):
 
     @property
     def gone_columns(self) -> list[Hashable]:
-        """The columns that most rows had while the model learned, and that no row has now."""
+        """Names of the columns that most rows had while the model learned, and that no counted row has."""
         return [] if self._complete else sorted(self._usual - self._values.keys(), key=str)
 
     @property
     def change_summary(self) -> str:
-        """A text that names the columns that are gone, and the unknown columns that at least half of the rows have.
+        """A text that names the columns that are gone (no counted row has them), and the columns that the model has not learned
+        although at least half of the rows have them.
 
         It is empty without such columns, and if rows are sparse: if they have fewer than half of the columns.
         """
@@ -167,7 +176,9 @@ class ColumnMonitor(Resumable):
 
     @property
     def mismatch(self) -> str:
-        """A message if rows have columns, and the model has learned none of them; else an empty text."""
+        """A message if the counted rows and the model have no column in common, so that the model is probably the wrong one; else
+        ``""``.
+        """
         if self._complete or not self._values or not self._learned.keys().isdisjoint(self._values):
             return ""
         names = f"they have {format_names(self._values, 5)}; learned were {format_names(self._learned, 5)}"
@@ -175,5 +186,5 @@ class ColumnMonitor(Resumable):
 
 
 def _normalize_name(name: str) -> str:
-    """Return a normal form of a name, without its differences in case, outer blanks and Unicode forms of letters."""
+    """Return a column name in lower case, without outer blanks, in Unicode form NFKC, to find names that differ only in these."""
     return unicodedata.normalize("NFKC", name).casefold().strip()

@@ -136,7 +136,8 @@ class CSVSource(TextSource):
         return StreamError(f"{self.name}, line 1: {message}")
 
     def _read_first_row(self, lines: list[bytes]) -> tuple[bytes, int, list[str]]:
-        """Parse the row that begins with the first line, and return its bytes, number of lines and cells.
+        """Parse the row that begins with ``lines[0]``, reading further lines if a quoted cell contains newlines. Return the row's
+        bytes, its number of lines, and its cells.
 
         The number of lines is 0 if the source was stopped within the row. Raises a ValueError if the row is unreadable.
         """
@@ -163,7 +164,7 @@ class CSVSource(TextSource):
         return self._reader.peek(size), n, cells
 
     def _make_csv_reader(self, texts: Iterable[str]) -> Any:
-        """Return a `csv.reader` of lines with the options of this source."""
+        """Return a `csv.reader` over ``texts`` (decoded lines) with the delimiter of this source."""
         return csv.reader(texts, strict=True, delimiter=self._delimiter, skipinitialspace=True)
 
     def _has_row(self, line: bytes) -> bool:
@@ -189,7 +190,9 @@ class CSVSource(TextSource):
         return chunk, chunk.lines, n
 
     def _read_valid_rows(self, lines: list[bytes]) -> LinesChunk:
-        """Parse rows, up to one with several lines that is unreadable or needs more lines."""
+        """Parse lines into a chunk of rows. It ends before a row of several lines that is unreadable, and before a row of which
+        later lines are missing in ``lines``.
+        """
         chunk = self._make_lines_chunk(self._join_lines(lines) if self._has_multiline_rows else lines)
         if not self._has_multiline_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):
             self._has_multiline_rows = True
@@ -203,7 +206,9 @@ class CSVSource(TextSource):
         return chunk
 
     def _join_lines(self, lines: list[bytes]) -> list[bytes]:
-        """Join the lines of each row, up to a row that is unreadable or needs more lines."""
+        """Join the lines that belong to one row, because a quoted cell has newlines. Return one item per row; the list ends
+        before a row that is unreadable or incomplete.
+        """
         rows: list[bytes] = []
         i = 0
         while i < len(lines):
@@ -218,7 +223,9 @@ class CSVSource(TextSource):
         return rows
 
     def _count_row_lines(self, lines: list[bytes], first: int) -> int:
-        """Return the number of lines of the row that begins at ``first``; 0 if it needs more lines, or is unreadable."""
+        """Return the number of lines of the row that begins at ``lines[first]``; 0 if it continues after the last line, or is
+        unreadable.
+        """
         texts = (lines[i].decode(self._encoding, errors="replace") for i in range(first, min(first + MAX_ROW_LINES, len(lines))))
         reader = self._make_csv_reader(texts)
         try:
@@ -230,11 +237,13 @@ class CSVSource(TextSource):
         return n if n == 1 or (fits and not self._is_header(cells)) else 0
 
     def _make_bad_chunk(self, row: BadRow) -> Chunk:
-        """Return a chunk with one unreadable row."""
+        """Return a chunk (rows read together) that contains only ``row``, an unreadable row."""
         return Chunk([row], lambda _: row.place, lambda _: row.raw, passthrough_columns=[[None]] * len(self.passthrough_names))
 
     def _warn_of_unclosed_quote(self, chunk: LinesChunk) -> None:
-        """Warn once if a line within a quoted cell looks like a row, because a quote before it is probably not closed."""
+        """Warn once if a quoted cell with newlines in ``chunk`` contains a line that looks like a row: a quote before it is
+        probably not closed.
+        """
         for i, row in enumerate(chunk.lines):
             candidates = []  # cells of the inner lines that have as many cells as a row
             for line in row.removesuffix(b"\n").split(b"\n")[1:-1] if _has_several_lines(row) else ():
@@ -253,7 +262,7 @@ class CSVSource(TextSource):
                 return
 
     def _find_numeric_columns(self, chunk: LinesChunk, i: int) -> list[int]:
-        """Return the indices of the columns that have numbers in the last readable row before row ``i`` of a chunk."""
+        """Return the indices of the columns that have a number in the last readable row before row ``i`` of ``chunk``."""
         previous = self._previous_chunk
         earlier = () if previous is None else map(previous.read_row, reversed(range(len(previous))))
         rows = itertools.chain(map(chunk.read_row, reversed(range(i))), earlier)
@@ -265,17 +274,21 @@ class CSVSource(TextSource):
         ]
 
     def _is_header(self, cells: Sequence[str]) -> bool:
-        """Return whether cells are the names of the columns."""
+        """Return whether the cells of a row repeat the header, the names of all columns."""
         return cells[0].strip() == self._names[0] and [cell.strip() for cell in cells] == self._names
 
     def _describe_problem(self, cells: Sequence[str]) -> str:
-        """Return the reason why a row with these cells is refused."""
+        """Return the message for a row that is refused because ``cells`` repeat the header, or because their number is not that
+        of the columns.
+        """
         if len(cells) == len(self._names):
             return "the line that names the columns stands here again"
         return f"{len(cells)} cells for {len(self._names)} columns: {short_repr(','.join(cells))}"
 
     def _make_row(self, cells: list[str], is_plain: bool) -> Row:
-        """Parse cells into a row. ``is_plain`` means that float() parses all numbers of the line correctly."""
+        """Convert the cells of a CSV line to a row with features and label. ``is_plain`` means that the line is ASCII without
+        underscores, so that float() parses its numbers correctly.
+        """
         y = self.parse_label_cell(cells.pop(self._label_index) if self._label_index >= 0 else "")
         parse = float if is_plain else parse_number  # float() accepts some texts that are no plain numbers
         if self._uses_parser:
@@ -298,7 +311,9 @@ class CSVSource(TextSource):
         return super()._make_lines_chunk(list(itertools.takewhile(self.is_complete_row, lines)))
 
     def is_complete_row(self, line: bytes) -> bool:
-        """Return whether a line is a whole row, readable or not, and not the beginning of a row with several lines."""
+        """Return whether ``line`` is a complete row (valid or not). It is not if it is blank, or if a quoted cell continues on
+        the next line.
+        """
         if b'"' not in line:
             return self._has_row(line)
         try:
@@ -308,19 +323,19 @@ class CSVSource(TextSource):
         return True
 
     def is_header_line(self, line: bytes) -> bool:
-        """Return whether a line repeats the header."""
+        """Return whether a line repeats the header, the names of all columns; False if it is unreadable."""
         try:
             return self._is_header(self.split_cells(line.decode(self._encoding)))
         except ValueError:
             return False
 
     def parse_label_cell(self, text: str) -> Any:
-        """Parse the label in a cell; None if it is missing."""
+        """Parse the text of a label's cell to a bool, number or text, as this source's options say; None if it is missing."""
         y = self._parser.parse_label(text) if self._uses_parser else text
         return None if y is None else parse_label(y)
 
     def split_cells(self, line: str) -> list[str]:
-        """Split the line of a row into cells; raise a ValueError if it is malformed."""
+        """Split a CSV line into its cells; raise a ValueError if its quotes are malformed."""
         text = line.removesuffix("\n").removesuffix("\r")
         if '"' not in text and "\r" not in text and len(text) <= csv.field_size_limit():
             return [cell.lstrip(" ") for cell in text.split(self._delimiter)]
@@ -362,17 +377,21 @@ class _CSVColumnReader:
         self._assign_columns()
 
     def _add_text_column(self, index: int) -> None:
-        """Make a column one of texts, which are parsed in Python."""
+        """Make the column with this index a column of texts: its cells are converted by Python, with a cache, and no longer as
+        numbers by the compiled reader.
+        """
         source = self._source
         read = source._parser.get_value_parser(source._names[index]) if source._uses_parser else _parse_optional_cell
         self._texts[index] = CachedTextParser(lambda text: read(self._decode_cell(text)))
 
     def _decode_cell(self, cell: str | bytes) -> str:
-        """Return a cell as text; it is bytes if the text has letters of several bytes."""
+        """Return a CSV cell as str; bytes are decoded with the encoding of the source."""
         return cell if isinstance(cell, str) else cell.decode(self._source._encoding)
 
     def _assign_columns(self) -> None:
-        """Assign each column of the file to a column of numbers or of texts in the arrays of `read_cells`."""
+        """Assign each column of the file a destination in the arrays of the compiled `read_cells`: a column of numbers, one of
+        texts, or nothing if it is dropped.
+        """
         source, n = self._source, len(self._source._names)
         self._columns, self._places = np.full(n, -1), np.full(n, -1)
         passthrough = {source._names.index(name) for name in source.passthrough_names}
@@ -383,7 +402,9 @@ class _CSVColumnReader:
         self._features = [i for i in range(n) if i not in self._dropped and i != source._label_index]
 
     def read(self, lines: list[bytes], first_line: int) -> LinesChunk:
-        """Parse lines, up to one that is not a whole row. ``first_line`` is the number of the first one."""
+        """Parse CSV lines into a chunk (rows read together) with columns of values. It ends before a row that continues after the
+        last line. ``first_line`` is the line number of ``lines[0]``.
+        """
         source, n, (data, begins, ends) = self._source, len(lines), concatenate_rows(lines)
         may_have_header = source._longest_name in data
         header_lines = {i for i, line in enumerate(lines) if source.is_header_line(line)} if may_have_header else set()
@@ -453,12 +474,12 @@ class _CSVColumnReader:
 
 
 def _has_several_lines(row: bytes) -> bool:
-    """Return whether a row has a newline before its end."""
+    """Return whether the bytes of a CSV row contain a newline other than the one at the end."""
     return b"\n" in row[:-1]
 
 
 def _parse_cell(text: str) -> float | str:
-    """Parse a cell as a number, or return its text."""
+    """Convert the text of a CSV cell to a float, or return the text itself if it is not a number."""
     try:
         return parse_number(text)
     except ValueError:
@@ -466,7 +487,9 @@ def _parse_cell(text: str) -> float | str:
 
 
 def _parse_optional_cell(text: str) -> float | str | None:
-    """Parse a cell as a number or text; None if it is blank. Raise a ValueError if it is NaN."""
+    """Convert the text of a CSV cell to a float, or return the text if it is not a number; None if it is blank. Raise a
+    ValueError for the text NaN.
+    """
     if not text.strip():
         return None
     value = _parse_cell(text)

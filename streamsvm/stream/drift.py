@@ -89,7 +89,8 @@ class DriftWatch(Resumable):
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
     def start(self, model: Any, regression: bool, name: str) -> None:
-        """Start to watch a model on the stream ``name``.
+        """Begin to watch a model for concept drift. ``regression`` says whether it predicts numbers, and ``name`` is the stream
+        in messages.
 
         Raises a ValueError if the detector is for labels and the model predicts numbers (``regression``), or if the model must be
         reset and cannot be cloned.
@@ -101,7 +102,8 @@ class DriftWatch(Resumable):
         self._name, self._regression = name, regression
 
     def update(self, y: Any, predicted: Any, row: int) -> None:
-        """Feed the error of a prediction of the label or target ``y`` to the detector, after ``row`` rows.
+        """Add the error between the true label or target ``y`` and the prediction to the drift detector; ``row`` is the number of
+        rows before it. If a drift is detected that increases the error, count and log it.
 
         A prediction of None, from a model that does not predict yet, is ignored.
         """
@@ -139,7 +141,9 @@ class DriftWatch(Resumable):
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
     def restore(self, state: Any, detector: Any) -> None:
-        """Continue from a saved `state` and its detector; raise a ValueError if they are corrupt, or of another detector."""
+        """Continue from a saved `state` and the saved river detector. Raise a ValueError if one is corrupt, or is of another kind
+        of detector than this one.
+        """
         if isinstance(state, dict) and (saved := str(state.get("description"))) != self.description:
             raise ValueError(f"drift was watched by {saved[:_MAX_DESCRIPTION_CHARS]}, not {self.description}: ask for the same")
         if type(detector) is not type(self.detector) or vars(detector).keys() != vars(self.detector).keys():
@@ -155,7 +159,7 @@ class DriftWatch(Resumable):
 
 
 def _try_detector(detector: Any) -> None:
-    """Feed some errors to a copy of a detector, so that an unusable one raises its error now."""
+    """Update a copy of a drift detector with three errors, so that an unusable detector raises its exception immediately."""
     detector = copy.deepcopy(detector)
     for error in (0, 1, 0):
         detector.update(error)

@@ -70,7 +70,7 @@ class Closeable:
     """An object that a ``with`` statement closes at its end."""
 
     def close(self) -> None:
-        """Release the file or connection."""
+        """Release the file or connection of this object."""
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +109,7 @@ class Source(Closeable):
     """Whether the first row depends on the time of opening, as with a topic. Loops then save the start before they read a row."""
 
     def read(self, max_rows: int) -> Chunk | None:
-        """Return the next available rows, at most ``max_rows``; None if the stream has ended or was stopped.
+        """Return the next available rows as a chunk, at most ``max_rows``; None if the stream has ended or was stopped.
 
         The chunk is empty if no row has arrived within a fraction of a second.
         """
@@ -117,11 +117,12 @@ class Source(Closeable):
 
     @property
     def position(self) -> Position:
-        """The position of the next row."""
+        """The position of the next row in this stream, as a dict that can be saved as JSON and passed to `seek` later."""
         raise NotImplementedError
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``; only before the first row was read. Never skips rows silently.
+        """Continue this stream at ``position``, the saved `position` of an earlier source. Call it before the first row is read.
+        It raises an error rather than skip missing rows.
 
         Raises
         ------
@@ -137,7 +138,8 @@ class Source(Closeable):
         return StreamError(f"{self.name}: {text}")
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Ask chunks to copy columns into `Chunk.passthrough_columns`, and return the names of all columns that they will copy.
+        """Request that `read` also copies the columns ``names`` into ``passthrough_columns`` of its chunks, unchanged, to write
+        them with predictions. Return the names of all columns that will be copied; a source may add some, such as the offset.
 
         Call it before the first row is read. Raise a StreamError if the stream has no such column. By default, the columns are
         features, and `read` passes `passthrough_names` to its chunks.
@@ -149,24 +151,27 @@ class Source(Closeable):
     """The columns that were requested by `request_passthrough`."""
 
     def prepare_for_join(self) -> None:
-        """Prepare to be one of the two streams of a `JoinedSource`; raise a StreamError if the stream cannot be joined.
+        """Prepare this stream to be joined with another one: predictions in one and labels in the other (`JoinedSource`). Raise a
+        StreamError if it cannot be joined.
 
         From then on, an endless stream returns an empty chunk only after it has read all available rows, and without waiting.
         """
 
     def on_checkpoint(self) -> None:
-        """React to a checkpoint with the current `position`, for example by committing offsets. By default, do nothing."""
+        """React to a new checkpoint at the current `position`, for example by committing offsets to Kafka. By default, do
+        nothing.
+        """
 
     def reads_from(self, output: object) -> bool:  # noqa: ARG002
-        """Return whether this stream is the one that a sink or a checkpoint store writes to."""
+        """Return whether this stream reads the file or topic to which ``output``, a sink or a checkpoint store, writes."""
         return False
 
     def lag(self) -> dict[Any, int] | None:
-        """Return the number of unread rows by partition; None if it is unknown."""
+        """Return the number of unread rows (the consumer lag) of each partition of this stream; None if it is unknown."""
         return None
 
     def stop(self) -> None:
-        """End a wait for rows, from a signal handler or another thread. `read` may still return rows that have arrived."""
+        """End a wait of `read` for rows, from a signal handler or another thread. `read` may still return rows that arrived."""
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         """Yield the rows one by one; `position` is after the row that was yielded last."""
@@ -186,20 +191,25 @@ class Sink(Closeable):
     """Advice for the user on how to make the sink faster; empty if none is needed."""
 
     def write(self, record: Record) -> None:
-        """Write a prediction or a dead letter; raise a StreamError if that fails."""
+        """Write one record (the fields of a prediction or a dead letter, by name); raise a StreamError if that fails."""
         raise NotImplementedError
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
-        """Write predictions, given as one column for each field, with the messages of their rows if the sink accepts them."""
+        """Write n predictions: ``columns`` has a sequence of n values for each field. ``messages`` are the Kafka messages from
+        which the rows came, for sinks with ``accepts_messages``.
+        """
         for values in zip(*columns.values(), strict=True):
             self.write(dict(zip(columns, values, strict=True)))
 
     def flush(self) -> Position:
-        """Make all records durable, and return the position to save in a checkpoint; raise a StreamError if that fails."""
+        """Make all written records durable, and return the position after them, a dict for `seek`, to save in a checkpoint. Raise
+        a StreamError if that fails.
+        """
         raise NotImplementedError
 
     def seek(self, position: Position) -> None:
-        """Drop the records after ``position``, if the medium can: a file can, a topic cannot.
+        """Delete the records after ``position`` (a result of `flush`), so that a resumed run does not write them twice. A sink
+        that cannot delete, such as a topic, leaves them.
 
         Raises
         ------

@@ -49,7 +49,9 @@ class JSONObjects:
         self._add_text_columns(())
 
     def parse_table(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known_features: Sequence[Hashable]) -> Table | None:
-        """Parse rows into a table; None if many of them must be parsed one by one.
+        """Parse JSON objects into a table with one column per field; None if many of them must be parsed one by one in Python
+        instead. Object i is ``data[begins[i]:ends[i]]``, with int64 offsets. ``known_features`` are the features that the model
+        knows.
 
         Row i is ``data[begins[i]:ends[i]]``, with offsets int64 [rows]. ``known_features`` is as for `Chunk.table`. If it is
         empty, integers are ints, as ``parse`` returns them; otherwise they are floats.
@@ -85,7 +87,7 @@ class JSONObjects:
                 self._add_text_columns(large)
 
     def _parse_flat_object(self, row: bytes) -> Mapping[str, Any]:
-        """Parse a row into a dict; empty if it is invalid, or has nested values."""
+        """Parse the bytes of a JSON object into a dict; empty if it is invalid JSON, or contains nested objects or lists."""
         try:
             fields: dict[str, Any] | list[Any] | str | float | None = self._parse(row.decode())
         except (ValueError, RecursionError):
@@ -95,7 +97,9 @@ class JSONObjects:
         return fields
 
     def _add_columns(self, row: Mapping[str, Any]) -> bool:
-        """Add the columns of a row, and return whether any of them is new."""
+        """Add the fields of ``row`` (values by field name) to the columns that this parser fills, and return whether any of them
+        is new.
+        """
         new = [name for name in row if name not in self._columns and name != self._label]
         if new and len(self._columns) + len(new) > _MAX_NAMES:
             self._columns.clear()
@@ -108,7 +112,9 @@ class JSONObjects:
         return bool(new)
 
     def _add_text_columns(self, names: Collection[str]) -> None:
-        """Turn columns into columns of texts, and assign all columns to the arrays again."""
+        """Make the columns ``names`` columns of texts, whose values are parsed in Python and not as numbers by the compiled
+        reader. Then reassign all columns to the reader's arrays.
+        """
         dropped = [] if self._parser is None else [name for name in self._columns if self._parser.get_kind(name) == DROP]
         self._columns |= {name: CachedTextParser(self._make_text_parser(name)) for name in names if name not in dropped}
         numbers = [name for name, texts in self._columns.items() if texts is None and name not in dropped]
@@ -116,7 +122,9 @@ class JSONObjects:
         self._names = _FieldNames(numbers, texts if self._label is None else [*texts, self._label], dropped)
 
     def _make_text_parser(self, name: str) -> Callable[[bytes], Any]:
-        """Return a function that parses the JSON text of a value of this column; None for an empty text."""
+        """Return a function that converts the JSON text of a field's value (bytes) to the value of the column ``name``; it
+        returns None for empty bytes.
+        """
         parse, convert = self._parse, None if self._parser is None else self._parser.get_value_parser(name)
 
         def parse_text(text: bytes) -> Any:
@@ -129,7 +137,9 @@ class JSONObjects:
         return parse_text
 
     def _parse_label(self, text: bytes) -> Any:
-        """Parse the JSON text of a label; None if it is missing."""
+        """Convert the JSON text of a label to a Python object; None if it is empty or null. Raise a ValueError for numbers that
+        are not finite.
+        """
         y = normalize_label(self._parse(text.decode())) if text else None
         if isinstance(y, float) and not math.isfinite(y):
             raise ValueError("parsers differ in how they read it")
@@ -176,7 +186,7 @@ class _FieldNames:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name is valid Unicode text, without lone surrogates."""
+    """Return whether a field name can be encoded as UTF-8, that is, has no lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -201,7 +211,9 @@ class _RowReader:
         return len(self._begins)
 
     def read_next(self) -> bool:
-        """Read rows up to the next one that cannot be read, and return whether one is left."""
+        """Read JSON objects into the arrays until one cannot be read, because it is invalid or has unexpected values. Return True
+        if there is one: then ``i`` is its index. False means that all objects were read.
+        """
         names, first = self._names, self.i
         self.text_column = None
         bits = self._X.view(np.uint64)
@@ -216,26 +228,30 @@ class _RowReader:
 
     @property
     def row(self) -> bytes:
-        """The bytes of row ``i``, which could not be read."""
+        """The bytes of the JSON object with the index ``i``, at which `read_next` stopped because it could not read it."""
         return self._data[self._begins[self.i] : self._ends[self.i]]
 
     def skip_row(self) -> None:
-        """Skip row ``i``, which could not be read."""
+        """Mark all values of the JSON object with the index ``i`` as missing, because it could not be read, and advance to the
+        next one.
+        """
         self._X[self.i], self._text_spans[self.i] = np.nan, -1
         self.i += 1
 
     def has_values(self, name: str) -> bool:
-        """Return whether any row has a value of this name."""
+        """Return whether any of the JSON objects has a value in the field ``name``."""
         if name in self._names.text_index:
             return bool((self._text_spans[:, self._names.text_index[name], 0] >= 0).any())
         return not np.isnan(self.get_numbers(name)).all()
 
     def get_numbers(self, name: str) -> np.ndarray:
-        """Return the numbers of a column, float64 [rows], NaN where a row has none."""
+        """Return the numbers in the field ``name`` of all JSON objects as float64 [rows]; NaN if an object has no such number."""
         return self._X[:, self._names.number_index[name]]
 
     def get_typed_numbers(self, name: str) -> Values:
-        """Return the numbers of a column with integers as ints: an array if all are ints or all floats, else a list."""
+        """Return the numbers in the field ``name``, with JSON integers as ints: an int64 or float64 array if all have one type
+        and, for ints, all are present; else a list of ints, floats and None.
+        """
         numbers, is_integer = self.get_numbers(name), self._is_integer[:, self._names.number_index[name]]
         missing = np.isnan(numbers)
         if not (is_integer & ~missing).any():
@@ -248,24 +264,30 @@ class _RowReader:
         ]
 
     def has_large_integers(self, name: str) -> bool:
-        """Return whether a column has integers that float64 cannot represent exactly."""
+        """Return whether the field ``name`` of any JSON object is an integer of at least 2**53, which float64 may not represent
+        exactly.
+        """
         return bool(
             (np.abs(self.get_numbers(name)[self._is_integer[:, self._names.number_index[name]]]) >= _FIRST_INEXACT_INTEGER).any()
         )
 
     def get_texts(self, name: str) -> list[bytes]:
-        """Return the JSON texts of a column's values; empty for a row without one."""
+        """Return the JSON text of the field ``name`` of each JSON object as bytes; empty for an object without this field."""
         return list(map(self._data.__getitem__, map(slice, *self._text_spans[:, self._names.text_index[name]].T.tolist())))
 
     def iter_inner_texts(self, name: str) -> Iterator[str]:
-        """Yield the strings of a column without quotes, if all rows have one; wrong for those with escapes or beyond ASCII."""
+        """Yield the string in the field ``name`` of each JSON object without its quotes; nothing if any object has no string
+        there. Strings with escapes or letters beyond ASCII are not decoded correctly.
+        """
         begins, ends = self._text_spans[:, self._names.text_index[name]].T
         if (begins >= 0).all() and (self._bytes[begins] == _QUOTE).all():
             text = self._data.decode("latin-1")
             yield from map(text.__getitem__, map(slice, (begins + 1).tolist(), (ends - 1).tolist()))
 
     def check_skipped_text(self, unparsed: UnparsedRows) -> None:
-        """Mark rows that are not valid UTF-8 as unparsed, because the reader does not check skipped values."""
+        """Add the JSON objects that are not valid UTF-8 to ``unparsed``, so that they are parsed (and refused) in Python. It is
+        needed because the compiled reader does not check the fields that it skips.
+        """
         if not self._data[self._begins[0] : self._ends[-1]].isascii():
             for i, (start, stop) in enumerate(zip(self._begins.tolist(), self._ends.tolist(), strict=True)):
                 try:
@@ -278,7 +300,7 @@ _QUOTE = ord('"')
 
 
 def _make_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the dict of an object; raise a ValueError if a name is repeated."""
+    """Convert the (name, value) pairs of a JSON object to a dict; raise a ValueError if a name occurs twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -310,7 +332,7 @@ class JSONLinesSource(TextSource):
         return self._objects.parse_table(*concatenate_rows(lines), known_features) if self._encoding == "utf-8" else None
 
     def _parse_object(self, line: str) -> dict[str, Any]:
-        """Parse a line as a JSON object; raise a ValueError with the reason if it is not one."""
+        """Parse a line of text as a JSON object. Raise a ValueError with the reason if it is not valid JSON, or not an object."""
         hint = _LIST_HINT if line.lstrip()[:1] == "[" else ""
         try:
             x = STRICT_DECODER.decode(line)

@@ -83,14 +83,18 @@ class ByteStream:
         return self.name
 
     def read(self) -> bytes:
-        """Return the available bytes, or wait for some; empty at the end of the stream, or after `stop`."""
+        """Return the next decompressed bytes of this stream, and wait for at least one. Empty at the end of the stream, or after
+        `stop`.
+        """
         if self._peeked and not self.stopped:
             peeked, self._peeked = self._peeked, b""
             return peeked
         return self._read_bytes()
 
     def _read_bytes(self) -> bytes:
-        """Read the next bytes from the file, decompressed; empty at the end, or after `stop`."""
+        """Read and decompress the next bytes of the file, ignoring those that `peek` has read; empty at the end, or after `stop`.
+        Raise a StreamError if the file is corrupt or not text.
+        """
         chunk: bytes | None = None
         while chunk is None:  # None if another reader of the pipe was quicker
             self._wait_for_bytes(None)
@@ -108,11 +112,14 @@ class ByteStream:
         return chunk
 
     def _wait_for_bytes(self, seconds: float | None) -> bool:
-        """Wait up to ``seconds`` for bytes or the end of the stream, and return whether they have come."""
+        """Wait at most ``seconds`` (None: without a limit) until bytes arrive or the stream ends. Return False if neither has
+        happened in time.
+        """
         return not self.is_pipe or bool(self._poll.poll(None if seconds is None else 1000 * seconds))
 
     def peek(self, max_lines: int, min_lines: int, max_bytes: int, seconds: float, ask_to_wait: Callable[[], bool]) -> bytes:
-        """Return the first bytes of the stream, up to the end of a line if possible. `read` returns them again.
+        """Return the first bytes of this stream, without consuming them: at most about ``max_lines`` lines or ``max_bytes``. Wait
+        for at least ``min_lines`` lines; ``ask_to_wait`` is called after ``seconds``, and returns whether to wait longer.
 
         Read up to ``max_lines`` or ``max_bytes``. Wait for the first ``min_lines`` lines that are not blank, and then up to
         ``seconds`` for further lines. If the first ones have not arrived within ``seconds``, call ``ask_to_wait``, which returns
@@ -142,16 +149,16 @@ class ByteStream:
         return data if has_ended else data[: data.rfind(b"\n") + 1] or data
 
     def can_skip_to(self, offset: int) -> bool:
-        """Return whether this is a plain file of at least ``offset`` bytes, so that `seek` can go there."""
+        """Return whether `seek` can move to ``offset``: this is an uncompressed regular file with at least ``offset`` bytes."""
         return self._is_seekable and offset <= os.fstat(self._file.fileno()).st_size
 
     def seek(self, offset: int) -> None:
-        """Continue `read` at an offset of the file."""
+        """Move to ``offset`` in the file, in bytes from its start, where the next `read` begins."""
         self._file.seek(offset)
         self._n_read = offset
 
     def stop(self) -> None:
-        """End a wait for bytes, from a signal handler or another thread.
+        """End a wait of `read` for bytes, from a signal handler or another thread. From then on, `read` returns no bytes.
 
         Where the system has no ``select.poll`` (Windows), a wait for a pipe ends when its next bytes come.
         """
@@ -160,7 +167,7 @@ class ByteStream:
             self._wake_pipe[1].write(b"\0")
 
     def close(self) -> None:
-        """Close the file. Standard input stays open."""
+        """Close the file of this stream. Standard input stays open."""
         for file in (*(self._wake_pipe or ()), self._decompressed, self._file):
             if file is not None:
                 file.close()
@@ -168,7 +175,7 @@ class ByteStream:
 
 
 def _open_decompressed(file: io.FileIO, name: str) -> gzip.GzipFile | bz2.BZ2File | _ZstdFile | None:
-    """Return a file object that decompresses a file, by the suffix of its name; None if it is not compressed."""
+    """Return a file object that decompresses ``file``, if its ``name`` ends in ``.gz``, ``.bz2`` or ``.zst``; else None."""
     if name.lower().endswith(".gz"):
         return gzip.GzipFile(fileobj=file)
     if name.lower().endswith(".bz2"):
@@ -190,7 +197,9 @@ class _ZstdFile:
         self._compressed = b""
 
     def read1(self, size: int) -> bytes | None:  # noqa: ARG002 - the result is short, because few compressed bytes are read
-        """Return decompressed bytes; empty at the end, and None if no bytes are available."""
+        """Return the next decompressed bytes of this Zstandard file, usually fewer than ``size``. Empty at the end of the file;
+        None if no bytes have arrived yet.
+        """
         while True:
             compressed = self._compressed or self._file.read(_COMPRESSED_CHUNK_BYTES)
             if not compressed:
@@ -209,7 +218,7 @@ class _ZstdFile:
                 return data
 
     def close(self) -> None:
-        """Do nothing, because the file belongs to the caller."""
+        """Do nothing, because the compressed file belongs to the caller."""
 
 
 class BytesInMemory(ByteStream):
@@ -242,7 +251,9 @@ def hex_digest(data: bytes) -> str:
 
 
 def digest_file_ends(path: str | Path, size: int, prefix: str) -> str:
-    """Return a digest of ``prefix``, and of the first and the last 64 KiB of the first ``size`` bytes of a file."""
+    """Return a SHA-256 digest (hexadecimal) of ``prefix`` and of the first ``size`` bytes of a file, of which only the first and
+    the last 64 KiB are read.
+    """
     with Path(path).open("rb") as file:
         digest = hashlib.sha256(prefix.encode() + file.read(min(_END_BYTES, size)))
         start = max(size - _END_BYTES, 0)
@@ -252,7 +263,9 @@ def digest_file_ends(path: str | Path, size: int, prefix: str) -> str:
 
 
 def normalize_encoding(name: str) -> str:
-    """Return the canonical name of an encoding; raise a StreamError if it is unknown, or a newline is not one byte in it."""
+    """Return Python's canonical name of a text encoding, such as ``utf-8``. Raise a StreamError if the encoding is unknown, or if
+    it does not encode a newline as a single byte, as with UTF-16.
+    """
     try:
         canonical = codecs.lookup(name).name
         newline = "\n".encode(canonical)
@@ -280,16 +293,17 @@ class LineReader:
 
     @property
     def offset(self) -> int:
-        """Number of decompressed bytes that were consumed."""
+        """Number of (decompressed) bytes of the stream that were consumed so far."""
         return self._base + self._n_consumed
 
     @property
     def last_bytes(self) -> bytes:
-        """The last bytes that were consumed, at most `FINGERPRINT_BYTES`."""
+        """The last bytes that were consumed, at most 4,096 (`FINGERPRINT_BYTES`), to recognise the stream later."""
         return self._buffer[max(self._n_consumed - FINGERPRINT_BYTES, 0) : self._n_consumed]
 
     def peek_lines(self, max_lines: int, skip: int = 0) -> list[bytes]:
-        """Return the next lines with their newlines, at most ``max_lines``, without consuming them.
+        """Return the next lines of the stream as bytes with their newlines, at most ``max_lines``, without consuming them.
+        ``skip`` is the number of bytes to leave out before the first line.
 
         ``skip`` is the number of bytes before the first one. There is at least one line, unless the stream has ended or was
         stopped. The last line of a stream may have no newline. A line over `MAX_LINE_BYTES` is cut.
@@ -306,11 +320,12 @@ class LineReader:
         return lines[:-1] if is_unfinished and (self.stream.stopped or not has_ended) else lines
 
     def peek(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, which `peek_lines` has read, without consuming them."""
+        """Return the next ``size`` bytes without consuming them. Only bytes that `peek_lines` has read before are returned."""
         return self._buffer[self._n_consumed : self._n_consumed + size]
 
     def consume_lines(self, lines: Sequence[bytes]) -> None:
-        """Consume lines that `peek_lines` has returned, and the rest of a line that was cut.
+        """Advance past ``lines``, which `peek_lines` has returned. If the last one was cut because it is longer than 16 MiB
+        (`MAX_LINE_BYTES`), also skip the rest of that line.
 
         Raises a StreamError if that line does not end within `MAX_SKIPPED_BYTES`: the stream may have no newlines at all.
         """
@@ -331,14 +346,18 @@ class LineReader:
             self._drop_consumed()
 
     def read_head(self, size: int) -> bytes:
-        """Return the first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if the stream is shorter."""
+        """Return the first ``size`` bytes of the stream, at most 4,096 (`FINGERPRINT_BYTES`), even if they were already consumed.
+        Fewer if the stream is shorter.
+        """
         size = min(size, FINGERPRINT_BYTES)
         while len(self._head) < size and self._fill_buffer():
             pass
         return self._head[:size]
 
     def skip_to(self, offset: int) -> None:
-        """Move forward to an offset; raise a StreamError if the stream ends before it."""
+        """Move forward to ``offset``, in decompressed bytes from the start of the stream. Raise a StreamError if the stream ends
+        before it.
+        """
         if offset > self._base + len(self._buffer) and self.stream.can_skip_to(offset):
             self._buffer, self._base, self._n_consumed = b"", max(offset - FINGERPRINT_BYTES, 0), 0
             self.stream.seek(self._base)
@@ -358,7 +377,9 @@ class LineReader:
         self._buffer, self._base, self._n_consumed = self._buffer[dropped:], self._base + dropped, self._n_consumed - dropped
 
     def _fill_buffer(self) -> bool:
-        """Read the available bytes, or wait for some. Return False at the end of the stream, or if it was stopped."""
+        """Read more bytes of the stream into the buffer, and wait for at least one. Return False at the end of the stream, or if
+        it was stopped.
+        """
         n_read, chunk = self._base + len(self._buffer), self.stream.read()
         if n_read == len(self._head):
             self._head += chunk[: FINGERPRINT_BYTES - n_read]

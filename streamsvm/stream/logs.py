@@ -34,7 +34,9 @@ class RedactingFilter(logging.Filter):
         self._secrets: set[str] = set()
 
     def add(self, secret: str) -> None:
-        """Add a secret, which is also removed in the spellings of Python's repr and of JSON."""
+        """Add a secret, such as a password, that this filter removes from log records: as plain text, and as Python's repr or
+        JSON would write it.
+        """
         plain = "".join(secret)
         if plain:
             self._secrets |= {plain, repr(plain)[1:-1], repr(plain.encode())[2:-1], json.dumps(plain)[1:-1]}
@@ -82,7 +84,9 @@ class JSONFormatter(logging.Formatter):
 
 
 def _replace_nonfinite(value: Any) -> Any:
-    """Replace numbers that are not finite by None, also in mappings and lists."""
+    """Return a value with all NaNs and infinities replaced by None, also within mappings and lists, so that it can be written as
+    JSON.
+    """
     if isinstance(value, Mapping):
         return {str(name): _replace_nonfinite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -91,7 +95,8 @@ def _replace_nonfinite(value: Any) -> Any:
 
 
 def event(name: str, **fields: Any) -> dict[str, Any]:
-    """Return the argument ``extra`` of a log call for an event with fields.
+    """Return a dict to pass as ``extra`` to a logger's method, so that the record has the event's ``name`` and its ``fields``.
+    `log_as_json` writes them as JSON.
 
     >>> logging.getLogger("streamsvm").info("a checkpoint was written", extra=event("checkpoint", rows=5000))
     """
@@ -99,14 +104,15 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def log_checkpoint(logger: logging.Logger, path: str, rows: int, size: int, seconds: float) -> None:
-    """Log that a checkpoint was written, with its path, number of rows, size in bytes, and duration in seconds."""
+    """Log that a checkpoint was written to ``path``, after ``rows`` rows of the stream, with ``size`` bytes, in ``seconds``."""
     fields = event("checkpoint", path=path, rows=rows, seconds=round(seconds, 6), bytes=size)
     logger.info("checkpoint after %d rows, %d bytes in %.3f s: %s", rows, size, seconds, path, extra=fields)
 
 
 @contextmanager
 def log_as_json(stream: TextIO, level: str = "info") -> Iterator[None]:
-    """Write log records to a text stream as lines of JSON, without secrets, within the context.
+    """Return a context manager in which log records are written to ``stream`` as one line of JSON each, without secrets.
+    ``level`` is the minimum level of the records, such as ``"info"``.
 
     ``level`` is the minimum level of the records of this library and its connectors: ``"debug"``, ``"info"``, ``"warning"`` or
     ``"error"``. Other loggers keep their level, but with ``"debug"``, Kafka's client libraries log everything.

@@ -187,7 +187,9 @@ class LearningLoop(StreamLoop):
         self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.encoder)
 
     def _resume_drift(self, folder: Path | str, state: Any, detector: Any) -> None:
-        """Continue the watch for drift with a saved state and detector."""
+        """Continue the drift detection of this loop from the ``state`` and the river ``detector`` of a checkpoint in ``folder``.
+        Raise a CheckpointError if this loop has no drift detection, or a different detector.
+        """
         if self.drift is None:
             raise CheckpointError(f"{folder} was learned with a detector of drift: give --drift, {START_AFRESH}")
         try:
@@ -196,7 +198,9 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(f"{folder}: {error}, {START_AFRESH}") from None
 
     def _resume_delayed(self, folder: Path | str, counts: Any, state: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Continue with the rows and labels that wait in a checkpoint; raise a CheckpointError if the loop is of another kind."""
+        """Raise a CheckpointError if the checkpoint in ``folder`` has ``counts`` of labels from another stream (not None), which
+        this loop does not read. A subclass that reads them continues from these counts and ``state``.
+        """
         if counts is not None:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
 
@@ -257,7 +261,9 @@ class LearningLoop(StreamLoop):
         super()._process_chunk(chunk)
 
     def _set_column_order(self) -> None:
-        """Set the model's column order from the source, if the source has columns and the model has learned no row."""
+        """Pass the source's column names to the model, so that its features have the same order. Nothing happens if the source
+        has no columns, or the loop does not learn.
+        """
         note_columns = getattr(self._pipeline.last_step, "note_columns", None)
         if note_columns is not None and self._learns and self.source.columns:
             note_columns(self.source.columns)

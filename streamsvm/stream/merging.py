@@ -23,7 +23,7 @@ _MAX_NAMED_FOLDERS = 5
 
 
 def merge_models(models: Sequence[Any]) -> Any:
-    """Merge several models into one model of all the rows that they have learned.
+    """Merge several models that were trained on different rows into one model, as if it had learned all of these rows.
 
     The models themselves do not change.
 
@@ -154,7 +154,8 @@ class CheckpointMerger:
         self._list_folders()
 
     def merge_if_changed(self) -> MergeResult | None:
-        """Merge the newest models if one of them has changed since the last step.
+        """Merge the newest models of all folders into one, and save it as a checkpoint, if a folder has a newer model than at the
+        previous call. Return the row counts of the merged model; None if there was nothing new to merge.
 
         Return None if no model has changed, or no folder has a model yet. If a checkpoint is unreadable, warn once, and use the
         previous model of its folder.
@@ -192,7 +193,9 @@ class CheckpointMerger:
         return MergeResult(rows, names)
 
     def _list_folders(self) -> list[Path]:
-        """Return all folders of checkpoints; raise a CheckpointError if one is named twice or is that of the merged model."""
+        """Return the folders with the models to merge, where the subfolders ``partition-*`` replace their parent. Raise a
+        CheckpointError if a folder is listed twice, or is also that of the merged model.
+        """
         folders: dict[Path, Path] = {}
         for folder in self._folders:
             for path in sorted(folder.glob(_PARTITION_PATTERN), key=_get_sort_key) or [folder]:
@@ -205,7 +208,9 @@ class CheckpointMerger:
         return list(folders.values())
 
     def _read_changed_parts(self) -> bool:
-        """Read the checkpoints that have changed, and return whether there are any."""
+        """Read the newest checkpoint of each folder that has a newer one than at the previous call, and return whether there was
+        any.
+        """
         changed = False
         for path in self._list_folders():
             try:
@@ -222,7 +227,7 @@ class CheckpointMerger:
 
 
 def _get_sort_key(path: Path) -> tuple[int, str]:
-    """Return the number at the end of a folder's name, so that partitions are in numeric order, and the name."""
+    """Return the key by which folders are sorted: the number at the end of the name (``partition-10`` is 10), then the name."""
     number = path.name.rpartition("-")[2]
     return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
 
@@ -233,6 +238,8 @@ def _check_estimator(path: Path | str, checkpoint: Checkpoint) -> None:
 
 
 def _get_reading_options(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the options of reading in the position of a checkpoint, which must be the same for merged models."""
+    """Return the entries of a checkpoint's position that say how rows were read (label, column kinds, key, time). Models can only
+    be merged if these are equal.
+    """
     position = checkpoint.header.get("position")
     return {name: position[name] for name in _READING_OPTIONS if name in position} if isinstance(position, Mapping) else {}

@@ -128,7 +128,7 @@ class Monitor(Closeable):
             thread.start()
 
     def close(self) -> None:
-        """Stop the server."""
+        """Stop the HTTP server of this monitor, and wait for its threads to end."""
         self._closing.set()
         self._server.shutdown()
         self._server.server_close()
@@ -136,7 +136,9 @@ class Monitor(Closeable):
             thread.join()
 
     def collect(self) -> Any:
-        """Yield the metrics, as a collector of `prometheus_client`."""
+        """Return an iterator over the current Prometheus metrics of all loops. `prometheus_client` calls this method of its
+        collectors.
+        """
         families = self._make_families()
         for partition, loop in self._named_loops().items():
             families.add_loop(loop, self._read_progress(partition, loop), partition)
@@ -146,11 +148,15 @@ class Monitor(Closeable):
         return iter(families)
 
     def _named_loops(self) -> dict[str, Any]:
-        """Return the loops by partition; a single loop has the name ``""``."""
+        """Return the monitored loops by the number of their Kafka partition, as text; a single loop without partitions has the
+        name ``""``.
+        """
         return {str(number): loop for number, loop in self._loop.loops.items()} if self._has_partitions else {"": self._loop}
 
     def make_state(self) -> dict[str, Any]:
-        """Return the contents of the live page: the parts of a report, and the points of the run so far."""
+        """Return the data of the live web page as a dict for JSON: source, state of the run, time quantiles, current scores, and
+        their history so far.
+        """
         loops, timings = self._named_loops(), self._loop.timings
         progress = [self._read_progress(partition, loop) for partition, loop in loops.items()]
         curve = self._loop.curve if isinstance(self._loop, LearningLoop) else None
@@ -163,7 +169,9 @@ class Monitor(Closeable):
         }
 
     def _model_facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return name and text of the facts for the page: age and size of each model, and the times of rows."""
+        """Return (name, text) pairs for the live web page: row count, age and memory size of each loop's model, and the time to
+        predict and to learn a row. ``loops`` are the loops by partition.
+        """
         facts, now, timings = [], time.monotonic(), self._loop.timings
         for partition, loop in loops.items():
             suffix = f" of partition {partition}" * bool(partition)
@@ -185,7 +193,9 @@ class Monitor(Closeable):
         return facts
 
     def _read_progress(self, partition: str, loop: Any) -> Any:
-        """Return the progress of a loop; the previous one if the loop keeps changing it meanwhile."""
+        """Return a snapshot of a loop's progress. If the loop keeps changing it in another thread meanwhile, return the previous
+        snapshot of this ``partition``.
+        """
         for _ in range(_SNAPSHOT_ATTEMPTS):
             try:
                 self._last_progress[partition] = loop.progress
@@ -195,7 +205,9 @@ class Monitor(Closeable):
         return self._last_progress[partition]
 
     def _make_point(self) -> dict[str, Any]:
-        """Return a point of the history: the present figures of all loops together."""
+        """Return one point of the history for the live web page, as a dict: seconds since the start, and rows, mean scores,
+        drifts, consumer lag, refused rows and support vectors over all loops.
+        """
         loops, lag = self._named_loops(), self._stream.lag()
         progress = [self._read_progress(partition, loop) for partition, loop in loops.items()]
         learning = [one for one in progress if one.learns]
@@ -212,14 +224,18 @@ class Monitor(Closeable):
         }
 
     def _watch_loops(self) -> None:
-        """Add a point to the history at regular intervals, until the monitor is closed."""
+        """Append a point of current figures to the history at regular intervals, until this monitor is closed. If there are too
+        many points, drop every second one and double the interval.
+        """
         while not self._closing.wait(self._interval):
             self._points.append(self._make_point())
             if len(self._points) > _MAX_POINTS:
                 self._points, self._interval = self._points[::2], 2.0 * self._interval
 
     def make_response(self, path: str) -> tuple[int, str, bytes]:
-        """Return HTTP status, content type and content for a path."""
+        """Return HTTP status, content type and content for a GET request of ``path``: the web page, its data as JSON, Prometheus
+        metrics, or a health check. The status is 404 for other paths.
+        """
         if path == "/metrics":
             return 200, "text/plain; version=0.0.4; charset=utf-8", self._format_metrics()
         if path == "/state.json":
@@ -234,7 +250,9 @@ class Monitor(Closeable):
 
 
 def find_quantile(histogram: Any, share: float) -> float:
-    """Return the upper bound of the bucket that contains a quantile of the observed times; NaN without observations."""
+    """Return an upper bound of a quantile of the times in a Prometheus ``histogram``: the limit of its bucket. ``share`` is from
+    0 to 1 (0.5 is the median). NaN if no time was observed.
+    """
     (family,) = histogram.collect()
     buckets = [(float(sample.labels["le"]), sample.value) for sample in family.samples if sample.name.endswith("_bucket")]
     n = buckets[-1][1]
@@ -266,21 +284,27 @@ class MetricFamilies:
         self._families[name].add_metric(list(labels.values()), *value)
 
     def add_counter(self, name: str, text: str, value: float, /, **labels: str) -> None:
-        """Add the value of a counter."""
+        """Add ``value`` to these metrics as the Prometheus counter ``streamsvm_<name>`` with the given ``labels``. ``text`` is
+        its help text.
+        """
         self._add_value(self._core.CounterMetricFamily, f"streamsvm_{name}", text, (value,), labels)
 
     def add_gauge(self, name: str, text: str, value: float, /, **labels: str) -> None:
-        """Add the value of a gauge."""
+        """Add ``value`` to these metrics as the Prometheus gauge ``streamsvm_<name>`` with the given ``labels``. ``text`` is its
+        help text.
+        """
         self._add_value(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
 
     def add_process_info(self, source: str) -> None:
-        """Add the version of the library and the name of the source."""
+        """Add the Prometheus info metric ``streamsvm``, with this library's version and the name of the ``source``."""
         self._families["info"] = self._core.InfoMetricFamily(
             "streamsvm", "The process", value={"version": version("streamsvm"), "source": source}
         )
 
     def add_loop(self, loop: StreamLoop, progress: Progress, partition: str = "") -> None:
-        """Add the metrics of a loop and of a snapshot of its progress."""
+        """Add all Prometheus metrics of one loop: row counts and scores from ``progress``, a snapshot, and the model's size.
+        ``partition`` is the Kafka partition of the loop, used as label.
+        """
         self._partition = partition
         self.add_counter("rows", "Rows of the stream, those of earlier runs included", progress.rows)
         if progress.learns:
@@ -362,7 +386,9 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Disconnect clients whose time is over. The server calls this twice a second."""
+        """Disconnect clients that were connected for longer than the time limit of a request. The base class calls this method
+        twice a second.
+        """
         earliest = time.monotonic() - _REQUEST_SECONDS
         for request, arrival in list(self.clients.items()):
             if arrival < earliest:
@@ -374,7 +400,7 @@ class _Server(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Do not print errors of clients that have disconnected."""
+        """Print a traceback for the current exception of a request. Ignore an OSError, because the client has disconnected."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -406,17 +432,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Do not log requests to standard error."""
+        """Do nothing, so that requests are not logged to standard error."""
 
 
 _REJECTED_HOST = b"this host name is not allowed: use the IP address, or allow it: --metrics-names NAME, Monitor(names=...)\n"
 
 
 def is_allowed_host(host: str, names: Collection[str]) -> bool:
-    """Return whether a request with this Host header is answered: for an IP address, a name without a dot, or one of ``names``.
-
-    A foreign web page could read the figures by DNS rebinding: its own host name, which has a dot, then resolves to the address
-    of this server.
+    """Return whether a request with this Host header is answered: for IP addresses, names without a dot, and ``names``. Other
+    names are rejected, as they allow DNS rebinding: a foreign web page could read the metrics under its own host name.
 
     >>> [is_allowed_host(host, []) for host in ("10.1.2.3:9400", "[::1]:9400", "localhost", "learner-1:9400", "evil.example")]
     [True, True, True, True, False]
