@@ -140,7 +140,7 @@ class ArrowSource(TableSource):
 
     def _read_columns(self, batch: Any) -> Table:
         """Return the features and labels of ``batch`` (a pyarrow RecordBatch) as a `Table`, with one array or list of values per
-        feature. Labels are None if the file has no label column.
+        feature. Each label is missing (None) if the file has no label column.
         """
         columns: dict[Hashable, Values] = {}
         y: list[Any] = [None] * batch.num_rows

@@ -143,7 +143,7 @@ def _is_ignored_if_unknown(value: Any) -> bool:
 
 def _first_refused_row(table: Table, start: int, stop: int) -> int:
     """Return the index of the first row from ``start`` to ``stop`` (exclusive) of a table with a number that is not finite or too
-    large for float32; ``stop`` if there is no such row.
+    large for float32; ``stop`` if all numbers are valid.
     """
     for column in table.columns:
         values = column[start:stop]

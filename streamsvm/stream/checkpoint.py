@@ -92,7 +92,7 @@ class Checkpoints(Closeable):
 
     @property
     def max_seconds(self) -> float | None:
-        """Maximum number of seconds between two checkpoints in this store; None if there is no limit."""
+        """Maximum number of seconds between two checkpoints in this store; None for unlimited."""
         return None
 
     def try_open_sink(self, url: str, options: Mapping[str, Any] | None = None) -> Sink | None:  # noqa: ARG002
@@ -149,8 +149,8 @@ def parse_checkpoint(data: bytes, name: str, trusted: bool = False) -> Checkpoin
 
 
 def _load_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
-    """Parse a checkpoint from ``data``, or from the file ``path`` if ``data`` is None. With ``trusted=True`` it may contain
-    classes of any package; with None, only the header is read. Raise a CheckpointError if it cannot be loaded.
+    """Parse a checkpoint from ``data``, or without ``data`` from the file ``path``. With ``trusted=True`` it may contain classes
+    of any package; with ``trusted=None``, only its header is read. Raise a CheckpointError if it cannot be loaded.
     """
     try:
         container = unpack_container(read_file(Path(path)) if data is None else data)

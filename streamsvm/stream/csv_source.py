@@ -190,8 +190,8 @@ class CSVSource(TextSource):
         return chunk, chunk.lines, n
 
     def _read_valid_rows(self, lines: list[bytes]) -> LinesChunk:
-        """Parse lines into a chunk of rows. It ends before a row of several lines that is unreadable, and before a row of which
-        later lines are missing in ``lines``.
+        """Parse lines into a chunk (rows read together). It ends before a row with several lines (newlines in a quoted cell) that
+        is unreadable, or that continues after the last line.
         """
         chunk = self._make_lines_chunk(self._join_lines(lines) if self._has_multiline_rows else lines)
         if not self._has_multiline_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):

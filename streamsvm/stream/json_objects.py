@@ -228,7 +228,7 @@ class _RowReader:
 
     @property
     def row(self) -> bytes:
-        """The bytes of the JSON object with the index ``i``, at which `read_next` stopped because it could not read it."""
+        """The bytes of the JSON object with the index ``i``, where `read_next` stopped because it could not read it."""
         return self._data[self._begins[self.i] : self._ends[self.i]]
 
     def skip_row(self) -> None:

@@ -251,8 +251,8 @@ def hex_digest(data: bytes) -> str:
 
 
 def digest_file_ends(path: str | Path, size: int, prefix: str) -> str:
-    """Return a SHA-256 digest (hexadecimal) of ``prefix`` and of the first ``size`` bytes of a file, of which only the first and
-    the last 64 KiB are read.
+    """Return a SHA-256 digest (hexadecimal) of ``prefix`` and of the first ``size`` bytes of a file. To save time, only the first
+    and the last 64 KiB of these are read.
     """
     with Path(path).open("rb") as file:
         digest = hashlib.sha256(prefix.encode() + file.read(min(_END_BYTES, size)))

@@ -111,8 +111,8 @@ def log_checkpoint(logger: logging.Logger, path: str, rows: int, size: int, seco
 
 @contextmanager
 def log_as_json(stream: TextIO, level: str = "info") -> Iterator[None]:
-    """Return a context manager in which log records are written to ``stream`` as one line of JSON each, without secrets.
-    ``level`` is the minimum level of the records, such as ``"info"``.
+    """Return a context manager. Within its context, log records are written to ``stream`` as one line of JSON each, without
+    secrets. ``level`` is the minimum level of the records, such as ``"info"``.
 
     ``level`` is the minimum level of the records of this library and its connectors: ``"debug"``, ``"info"``, ``"warning"`` or
     ``"error"``. Other loggers keep their level, but with ``"debug"``, Kafka's client libraries log everything.

@@ -227,7 +227,7 @@ class CheckpointMerger:
 
 
 def _get_sort_key(path: Path) -> tuple[int, str]:
-    """Return the key by which folders are sorted: the number at the end of the name (``partition-10`` is 10), then the name."""
+    """Return the sort key of a folder: the number at the end of its name (10 for ``partition-10``), then the name."""
     number = path.name.rpartition("-")[2]
     return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
 

@@ -31,7 +31,8 @@ _WILDCARDS = frozenset("*?[")
 
 
 def list_source_files(spec: str | Sequence[str]) -> list[str]:
-    """Return the files of a folder, of a pattern such as ``data/*.csv``, or of a list of these, sorted by name.
+    """Return the paths of the files of a source, sorted by name. ``spec`` is a folder, a pattern such as ``data/*.csv``, or a
+    list of files, folders and patterns.
 
     In a folder, these are the files with a known suffix whose names do not begin with ``.`` or ``_``. Empty files and duplicates
     are left out. The result is empty for a plain path, ``-`` or a URL. Raises a StreamError if a folder or pattern has no files.
@@ -58,7 +59,7 @@ def list_source_files(spec: str | Sequence[str]) -> list[str]:
 
 
 def _remove_duplicates(paths: Iterable[str]) -> list[str]:
-    """Return paths without those that lead to the same file as an earlier one, such as links."""
+    """Return ``paths`` without those that are the same file as an earlier one, for example by a symbolic link."""
     return list({os.path.realpath(path): path for path in reversed([*paths])}.values())[::-1]
 
 
@@ -129,11 +130,15 @@ class FilesSource(Source):
 
     @property
     def position(self) -> Position:
-        """The position within the current file, and the number and the digest of the finished files."""
+        """The position of the next row, as a dict: that within the current file, the number of files that were read completely,
+        and a digest of those.
+        """
         return {**self._source.position, "files_done": self._n_done, "files_digest": self._digest}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``, as `Source.seek`; raise a StreamError if the finished files have changed."""
+        """Continue at ``position``, the saved `position` of an earlier source of the same files. Raise a StreamError if one of
+        the files that were read completely before it is missing or has changed.
+        """
         file_position = dict(position)
         try:
             n_done, digest = validate_count("files_done", file_position.pop("files_done")), file_position.pop("files_digest")
@@ -160,17 +165,19 @@ class FilesSource(Source):
         self._source.seek(file_position)
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Have chunks copy columns, as `Source.request_passthrough`."""
+        """Request that `read` also returns the columns ``names`` of all files unchanged, so that they can be copied into
+        predictions. Return the names; raise a StreamError if the current file lacks a column.
+        """
         super().request_passthrough(names)
         return self._source.request_passthrough(names)
 
     def stop(self) -> None:
-        """End before the next row."""
+        """End a wait of `read` for rows, from a signal handler or another thread, and do not open any further file."""
         self._stopped = True
         self._source.stop()
 
     def close(self) -> None:
-        """Close the current file."""
+        """Close the file that is currently read."""
         self._source.close()
 
 
@@ -196,7 +203,8 @@ _FORMATS = (*_TEXT_SOURCES, *KINDS)
 
 
 def detect_format(spec: str | Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
-    """Return the format of files or of standard input: ``format`` if it is given, else by the suffix; None for a URL.
+    """Return the format of a file, of several files, or of standard input (``"csv"``, ``"jsonl"``, ``"libsvm"``, ``"parquet"``,
+    ``"arrow"``): ``format`` if it is given, else by the file suffix. None if ``spec`` is a URL.
 
     Raises a StreamError if the format is unknown, or if files have several formats.
 
@@ -228,7 +236,8 @@ def detect_format(spec: str | Sequence[str], format: str | None = None) -> str |
 
 
 def format_source_name(spec: str | Sequence[str]) -> str:
-    """Return the name of a source for messages.
+    """Return the name of a source for messages: the path or URL itself, or the first of several paths and the number of the
+    others.
 
     >>> format_source_name("-"), format_source_name(["a.csv", "b.csv", "c.csv"])
     ('-', 'a.csv and 2 more')
@@ -261,7 +270,8 @@ def open_source(
     stream: ByteStream | None = None,
     **reading: Unpack[FileOptions],
 ) -> Source:
-    """Open a source by its name: a path, ``"-"``, or a URL; or several files as one source.
+    """Open a source of rows by its name: the path of a file, ``"-"`` for standard input, or a URL such as
+    ``kafka://host:9092/topic``; or several files as one source.
 
     Parameters
     ----------
@@ -339,10 +349,8 @@ def _open_file(path: str | ByteStream, kind: str, label: str | None, options: Ma
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
-    """Open a sink by its name: a path, ``"-"`` for standard output, or a URL.
-
-    The scheme of the URL must be one that a package has registered, such as ``kafka://``. ``options`` are those of the
-    connection, as the package defines them.
+    """Open a sink for predictions by its name: a path, ``"-"`` for standard output, or a URL with a scheme that a package has
+    registered, such as ``kafka://``. ``options`` are those of the connection to the URL.
 
     Raises
     ------
@@ -355,7 +363,8 @@ def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
 
 
 def open_worker(spec: str, **arguments: Any) -> Any:
-    """Open a worker of a consumer group, which learns a separate model for each of its partitions of the stream with a URL.
+    """Open a worker of a Kafka consumer group. It reads the stream at the URL ``spec``, and learns a separate model for each
+    partition that is assigned to it.
 
     The worker has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of
     ``open_worker`` in the package of the URL's scheme. Raises a StreamError if the package lacks this function.
@@ -364,7 +373,8 @@ def open_worker(spec: str, **arguments: Any) -> Any:
 
 
 def open_checkpoints(spec: str, **arguments: Any) -> Checkpoints:
-    """Open the stream with a URL as a checkpoint store that other processes may follow. Arguments are as for `open_worker`.
+    """Open a checkpoint store at the URL ``spec``, such as a Kafka topic, that other processes can follow to get the newest
+    model. ``arguments`` are those of ``open_checkpoints`` in the package that has registered the URL's scheme.
 
     It replaces a `CheckpointFolder`, and can commit the offsets of a ``group`` and the messages of a sink (`try_open_sink`)
     together with a checkpoint.
@@ -376,7 +386,8 @@ def open_checkpoints(spec: str, **arguments: Any) -> Checkpoints:
 
 
 def open_models(spec: str, **arguments: Any) -> Any:
-    """Open the stream with a URL to follow the newest model of its checkpoints. Arguments are as for `open_worker`.
+    """Open a reader of the newest model in a checkpoint store at the URL ``spec``, such as a Kafka topic. ``arguments`` are those
+    of ``open_models`` in the package that has registered the URL's scheme.
 
     It replaces a `FollowedFolder`, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``.
     """
@@ -384,7 +395,9 @@ def open_models(spec: str, **arguments: Any) -> Any:
 
 
 def _open_by_package(function: str, spec: str, lacks: str, arguments: Mapping[str, Any]) -> Any:
-    """Call a function of the package of a URL's scheme; raise a StreamError with the text ``lacks`` without it."""
+    """Call ``function`` (its name) of the package that has registered the scheme of the URL ``spec``, with the URL and the
+    ``arguments``, and return its result. If the package lacks this function, raise a StreamError with the text ``lacks``.
+    """
     opener = getattr(import_module(_find_plugin("streamsvm.sources", spec).module), function, None) if "://" in spec else None
     if opener is None:
         raise StreamError(f"{spec} {lacks}, kafka://host:port/topic")
@@ -392,7 +405,9 @@ def _open_by_package(function: str, spec: str, lacks: str, arguments: Mapping[st
 
 
 def _find_plugin(group: str, url: str) -> EntryPoint:
-    """Return the loaded entry point of a URL's scheme; raise a StreamError if no package has registered it."""
+    """Return the entry point in ``group`` (such as ``streamsvm.sinks``) of the package for a URL's scheme. Raise a StreamError if
+    no installed package has registered the scheme.
+    """
     scheme = url.partition("://")[0]
     plugins = entry_points(group=group, name=scheme)
     if not plugins:

@@ -36,7 +36,7 @@ class Followed(Protocol):
     """A checkpoint store that is watched for newer models of another process: a `FollowedFolder`, or a topic."""
 
     def read_newer(self) -> FollowedModel | None:
-        """Return the newest model, without waiting; None if it was returned before."""
+        """Return the newest model of another process and its version, without waiting; None if it was returned before."""
 
 
 class Follower:
@@ -48,7 +48,8 @@ class Follower:
         self._stopping = threading.Event()
 
     def read_newer(self) -> FollowedModel | None:
-        """Return the newest model, without waiting; None if it was returned before.
+        """Return the newest model of the followed checkpoint store and its version, without waiting. None if it was returned
+        before, or if the store was already checked less than ``seconds`` ago.
 
         If the newest checkpoint cannot be read, warn once, and return None: the previous model stays in use.
         """
@@ -60,11 +61,11 @@ class Follower:
         return None if checkpoint is None else FollowedModel(checkpoint.model, checkpoint.header["rows"])
 
     def stop(self) -> None:
-        """End a wait. You can call it from a signal handler or another thread."""
+        """End a wait for a checkpoint, from a signal handler or another thread."""
         self._stopping.set()
 
     def _read_if_changed(self) -> Checkpoint | None:
-        """Return the newest checkpoint; None if it was returned before or cannot be read."""
+        """Return the newest checkpoint of the followed store; None if it was returned before or cannot be read."""
         raise NotImplementedError
 
 
@@ -102,7 +103,7 @@ class FollowedFolder(Follower):
         self._last_signature: tuple[Any, ...] = ()
 
     def wait_for_first(self) -> Checkpoint | None:
-        """Wait for the first checkpoint, and return the newest one; None after `stop`."""
+        """Wait until the folder has a checkpoint with a model, and return the newest one. None if `stop` was called meanwhile."""
         if (checkpoint := self._read_if_changed()) is None:
             logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
         while checkpoint is None and not self._stopping.wait(self._seconds):
@@ -110,7 +111,9 @@ class FollowedFolder(Follower):
         return None if self._stopping.is_set() else checkpoint
 
     def read_changed(self) -> Checkpoint | None:
-        """Return the newest checkpoint; None if it was returned before. Raise a CheckpointError if it has no readable model."""
+        """Return the newest checkpoint of the folder. None if it was returned before, or if the folder has no checkpoint with a
+        model yet. Raise a CheckpointError if the model cannot be loaded.
+        """
         signature = CheckpointFolder.read_signature(self.path)
         if not signature or signature == self._last_signature:
             return None
@@ -254,7 +257,9 @@ class PredictionLoop(StreamLoop):
         return columns if columns is None or self._follow is None else {**columns, "model": [self.version] * len(batch.y)}
 
     def _switch_to_newer(self) -> None:
-        """Replace the model by the newest one of the followed store, if there is a newer one that can predict."""
+        """Replace this loop's model by a newer one of the followed checkpoint store, if there is one. Warn and keep the model if
+        the newer one cannot predict.
+        """
         if self._follow is not None and (newer := self._follow.read_newer()) is not None:
             try:
                 pipeline = ValidatingPipeline(newer.model, learns=False)

@@ -38,7 +38,9 @@ PROBABILITIES = ComputedFields(
 
 
 def make_conformal_fields(model: Any) -> ComputedFields | None:
-    """Return fields for a conformal model's interval (``low``, ``high``) or label set (``labels``); None for other models."""
+    """Return the additional prediction fields of a conformal model: ``low`` and ``high`` for a prediction interval, or ``labels``
+    for a prediction set. None for other models.
+    """
     last_step = split_pipeline(model)[1]
     if hasattr(last_step, "predict_interval_one"):
         return ComputedFields(
@@ -50,7 +52,9 @@ def make_conformal_fields(model: Any) -> ComputedFields | None:
 
 
 def _call_last_step(model: Any, x: Any, method_name: str) -> Any:
-    """Call a method of a pipeline's last step with the transformed row."""
+    """Transform the features ``x`` by all transformers of a pipeline, then call the method ``method_name`` of its last step with
+    them, and return the result.
+    """
     transformers, last_step = split_pipeline(model)
     for transformer in transformers:
         x = transformer.transform_one(x)
@@ -92,7 +96,9 @@ class PredictionExtension:
             )
 
     def copy_columns(self, chunk: Chunk, start: int, stop: int) -> dict[str, Sequence[Any]]:
-        """Return the copied fields of rows ``start`` to ``stop`` (exclusive) by name; RowError as `to_json_columns` raises it."""
+        """Return the values of the passthrough columns in rows ``start`` to ``stop`` (exclusive) of a chunk, by name, as JSON
+        types. Raise a RowError if a value cannot be converted, or the texts of a row are too long.
+        """
         if not self._copied_names:
             return {}
         columns = chunk.passthrough_columns(start, stop)
@@ -100,7 +106,8 @@ class PredictionExtension:
         return dict(zip(self._copied_names, values, strict=True))
 
     def copy_messages(self, chunk: Chunk, start: int, stop: int) -> MessageColumns | None:
-        """Return the messages of rows ``start`` to ``stop`` (exclusive); None if predictions do not carry messages.
+        """Return the Kafka messages of rows ``start`` to ``stop`` (exclusive) of a chunk, so that predictions can keep their key
+        and headers. None if predictions do not carry messages.
 
         Raises a RowError if the key and the headers of a message are too long.
         """
@@ -110,7 +117,8 @@ class PredictionExtension:
         return messages
 
     def read_row(self, chunk: Chunk, i: int, model: Any, x: Any) -> tuple[dict[str, Any], MessageColumns | None]:
-        """Return the additional fields of row ``i``, which has the features ``x``, and its message; None if it carries none.
+        """Return the additional prediction fields of row ``i`` of a chunk as a dict, and its Kafka message (None if predictions
+        carry no messages). Some fields are computed by ``model`` from the features ``x``.
 
         Call it before the model learns the row. Raises RowError as `copy_columns` and `copy_messages` do.
         """
@@ -121,7 +129,9 @@ class PredictionExtension:
 
 
 def check_same_fields(folder: Path | str, header: Mapping[str, Any], names: list[str]) -> None:
-    """Raise a CheckpointError if predictions before the checkpoint have other additional fields than ``names``."""
+    """Raise a CheckpointError unless ``names``, the additional prediction fields of this run, equal those in the ``header`` of
+    the checkpoint in ``folder``: one output file must have the same fields throughout.
+    """
     if (saved_names := header.get("further_fields", [])) != names:
         raise CheckpointError(
             f"{folder} was written with predictions that have the additional fields {short_repr(saved_names)}, not "
@@ -131,7 +141,8 @@ def check_same_fields(folder: Path | str, header: Mapping[str, Any], names: list
 
 
 def to_json_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """Convert columns to None, bools, 64-bit ints, finite floats and texts.
+    """Convert the values of columns to types that every JSON parser reads: None, bools, 64-bit ints, finite floats and text.
+    ``names`` are the columns' names, for messages.
 
     Numbers that are not finite become None, and larger ints text. Dates become ISO 8601 text, lists and mappings JSON text.
     Raises RowError if a text is not valid UTF-8, a value cannot be written as JSON, or the texts of a row are too long together.
@@ -155,7 +166,7 @@ def to_json_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> l
 
 
 def _are_json_values(values: Sequence[Any]) -> bool:
-    """Return whether no value needs a conversion: only None, bools, 64-bit ints and ASCII texts."""
+    """Return whether all values are already None, bools, 64-bit ints or ASCII text, and need no conversion for JSON."""
     types = set(map(type, values))
     if not types <= _JSON_TYPES:
         return False
@@ -168,7 +179,9 @@ _JSON_TYPES = frozenset((str, int, bool, type(None)))
 
 
 def _to_json_value(name: str, value: Any) -> Any:
-    """Convert one value of the column ``name`` as `to_json_columns` does."""
+    """Convert a value of the column ``name`` to None, a bool, a 64-bit int, a finite float or text. Raise a RowError if it is
+    neither valid text nor JSON.
+    """
     value = to_python_scalar(value)
     if isinstance(value, float):
         return finite_or_none(value)
@@ -193,14 +206,15 @@ def _to_json_value(name: str, value: Any) -> Any:
 
 
 def _to_text(value: Any) -> str:
-    """Write a collection as JSON, and another value without a JSON type as `str` does."""
+    """Return a mapping or sequence as JSON text, and any other value (such as a Decimal) as ``str(value)``."""
     if isinstance(value, Mapping | Sequence):
         return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
     return str(value)  # such as a Decimal of a Parquet file
 
 
 def select_probabilities(probabilities: Mapping[Any, Sequence[float]], labels: Sequence[Any]) -> list[float | None]:
-    """Select the probability of each row's label from the probabilities [n] of all labels; None if the label has none.
+    """Return the probability of each row's own label. ``probabilities`` has the probabilities [n] of all n rows by label, and
+    ``labels`` one label per row. None for a label that it does not contain.
 
     >>> select_probabilities({"ham": [0.9, 0.4], "spam": [0.1, 0.6]}, ["ham", "ham"])
     [0.9, 0.4]
@@ -209,7 +223,8 @@ def select_probabilities(probabilities: Mapping[Any, Sequence[float]], labels: S
 
 
 def abstain_below(labels: Sequence[Any], probabilities: Sequence[float | None] | None, threshold: float) -> tuple[list[Any], int]:
-    """Replace labels whose probability is below ``threshold`` by None, and return them and the number of replaced ones.
+    """Replace each label whose probability is below ``threshold`` by None (the model abstains). Return the new labels and the
+    number of replaced ones.
 
     >>> abstain_below(["ham", "ham"], [0.9, 0.4], 0.8)
     (['ham', None], 1)

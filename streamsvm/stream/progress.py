@@ -87,22 +87,22 @@ class Progress:
 
     @property
     def predicted(self) -> int:
-        """Number of rows predicted so far, including earlier runs."""
+        """Number of rows that were predicted (read and not refused) so far, including those of earlier runs."""
         return self.rows - sum(self.refused.values())
 
     @property
     def metric_name(self) -> str:
-        """Name of the first metric."""
+        """Name of the loop's first metric, such as ``"Accuracy"``; ``""`` without metrics."""
         return self.scores[0].name if self.scores else ""
 
     @property
     def metric(self) -> float:
-        """The first metric over all rows; NaN if it has no value, and before a row was scored."""
+        """Value of the loop's first metric over all rows; NaN if no row was scored, or if it is undefined."""
         return self.scores[0].value if self.scores else math.nan
 
     @property
     def windowed(self) -> float:
-        """The first metric over the last ``window`` rows, as `metric`."""
+        """Value of the loop's first metric over the last ``window`` rows; NaN if no row was scored, or if it is undefined."""
         return self.scores[0].windowed if self.scores else math.nan
 
 
@@ -166,7 +166,7 @@ class LearningCurve:
         return f"LearningCurve({self.metric!r}, window={self.window}): {len(self.points)} points, one every {self.every:,} rows"
 
     def find_next_row(self, rows: int) -> int:
-        """Return the row number of the next point after ``rows`` rows."""
+        """Return the row count for the next point of this learning curve, after ``rows`` rows."""
         return (rows // self.every + 1) * self.every
 
     def add(
@@ -178,7 +178,10 @@ class LearningCurve:
         refused: int | None = None,
         drifts: int | None = None,
     ) -> None:
-        """Add the point that is due after this number of rows."""
+        """Add a point to this curve after ``rows`` rows: the ``metric`` over all rows, over the last rows (``windowed``), and
+        that of the best ``baseline``, with the numbers of ``refused`` rows and ``drifts``. If the curve is full, drop every
+        second point.
+        """
         self.points.append(
             CurvePoint(rows, _round_value(metric), _round_value(windowed), _round_value(baseline), refused, drifts)
         )
@@ -188,13 +191,15 @@ class LearningCurve:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The curve as JSON, for the header of a checkpoint."""
+        """The metric's name, the window and all points of this learning curve as a dict for JSON, for a checkpoint's header."""
         points = [list(map(finite_or_none, point)) for point in self.points]
         return {"metric": self.metric, "window": self.window, "every": self.every, "points": points}
 
     @classmethod
     def from_state(cls, state: Any, rows: Any) -> LearningCurve:
-        """Create the curve of a run with ``rows`` rows from its saved `state`; raise a ValueError if they are invalid."""
+        """Create a learning curve from its saved `state`, for a run that has read ``rows`` rows. Raise a ValueError if the state
+        is corrupt, or has points after these rows.
+        """
         try:
             curve = cls(state["metric"], validate_count("window", state["window"]))
             curve.every = validate_count("every", state["every"])
@@ -212,7 +217,7 @@ class LearningCurve:
 
 
 def _round_value(value: float) -> float:
-    """Round a value for the curve; NaN if it is too large."""
+    """Round a metric's value to six significant digits for the learning curve; NaN if it is above 1e300 or not finite."""
     return float(f"{value:.{_N_DIGITS}g}") if abs(value) <= _LARGEST_VALUE else math.nan
 
 
@@ -227,15 +232,15 @@ class Timings:
         self._since = 0.0
 
     def start_row(self) -> None:
-        """Start the time of a row."""
+        """Start the clock for one row, before it is predicted."""
         self._since = time.perf_counter()
 
     def observe_prediction(self) -> None:
-        """Observe the time since `start_row` as that of its prediction."""
+        """Add the time since `start_row` to the histogram of prediction times, and restart the clock."""
         now = time.perf_counter()
         self.predict.observe(now - self._since)
         self._since = now
 
     def observe_learning(self) -> None:
-        """Observe the time since `observe_prediction` as that of learning the row."""
+        """Add the time since `observe_prediction` to the histogram of learning times."""
         self.learn.observe(time.perf_counter() - self._since)

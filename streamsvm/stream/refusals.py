@@ -55,16 +55,17 @@ class RefusedRowHandler(Resumable):
 
     @property
     def sink(self) -> Sink | None:
-        """The sink for dead letters; None if the run has none, or has not opened it yet."""
+        """The sink that receives refused rows as dead letters; None if the run has no such sink, or has not opened it yet."""
         return self._user_sink if self._sink is None else self._sink
 
     @property
     def n_refused(self) -> int:
-        """Number of refused rows."""
+        """Number of rows that were refused so far, of all kinds."""
         return sum(self.counts.values())
 
     def handle_row(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
-        """Count a refused row, and write its dead letter.
+        """Count a row that the source could not read or the model refused, and write it to the dead-letter sink. Rows are counted
+        by ``kind``, a short reason such as "label"; ``reason`` is the full message.
 
         ``row`` is its number, ``place`` its line or offset for messages, and ``raw`` its bytes or Python object. Raises a
         StreamError if the first refused row ends the run, if a limit is exceeded, or if the dead letter cannot be written.
@@ -87,12 +88,14 @@ class RefusedRowHandler(Resumable):
             raise self._limit_error(f"{place}: {reason}. Now {share}")
 
     def _limit_error(self, text: str) -> StreamError:
-        """Return the error for too many refused rows, with their counts."""
+        """Return a StreamError that begins with ``text``, and adds the number of refused rows of each kind."""
         counted = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items())
         return StreamError(f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit")
 
     def write_dead_letter(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
-        """Write a row to the sink for dead letters, if there is one, without counting it. Parameters are as in `handle_row`."""
+        """Write a refused row to the dead-letter sink, if there is one, without counting it. ``row`` is its number, ``place`` its
+        line or offset, ``raw`` its bytes or Python object, ``kind`` the short reason, and ``reason`` the message.
+        """
         self.open()
         if self._sink is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -103,20 +106,22 @@ class RefusedRowHandler(Resumable):
             self._sink.write(letter)
 
     def open(self) -> None:
-        """Open the sink for dead letters, if there is one, and continue after the last durable dead letter."""
+        """Open the dead-letter sink, if there is one and it is not open, and continue it at the saved position, if any."""
         if self._sink is None and (self._sink_spec or self._user_sink is not None):
             self._sink = open_sink(self._sink_spec) if self._user_sink is None else self._user_sink
             if self._position is not None:
                 self._sink.seek(self._position)
 
     def flush(self) -> Any:
-        """Make dead letters durable, and return the position after them, or None; raise a StreamError if that fails."""
+        """Make the written dead letters durable, and return the sink's position after them, for a checkpoint; None if there are
+        no dead letters. Raise a StreamError if that fails.
+        """
         if self._sink is not None:
             self._position = dict(self._sink.flush())
         return self._position
 
     def close(self) -> None:
-        """Make dead letters durable, and close the sink if this object has opened it. `open` continues it."""
+        """Make the written dead letters durable, and close their sink, unless the user has passed it as an object."""
         if self._sink is not None:
             try:
                 self.flush()
@@ -127,11 +132,14 @@ class RefusedRowHandler(Resumable):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that a checkpoint saves: the counts, the decayed number of refused rows, and the position of dead letters."""
+        """The state of this object for a checkpoint, as a dict: the number of refused rows by kind, their recent (decayed)
+        number, and the position of the dead-letter sink.
+        """
         return super().state | {"dead_letters": self.flush()}
 
     def resume(self, state: Any) -> None:
-        """Continue from a saved `state`; raise a ValueError or TypeError if it is invalid.
+        """Continue from a saved `state` (counts of refused rows and position of the dead-letter sink). Raise a ValueError or
+        TypeError if it is invalid.
 
         `open` then drops the dead letters after the saved position, if the sink can. A run without a sink only passes the
         position on, to the next run that has one.
@@ -142,7 +150,9 @@ class RefusedRowHandler(Resumable):
 
 
 def _encode_raw(raw: Any) -> tuple[int, str, str]:
-    """Return the length of a row, the text for its dead letter (its beginning, if it is long), and the encoding of the text."""
+    """Return the length of a refused row (bytes or a Python object), its text for the dead letter, cut if it is long, and the
+    encoding of this text: ``"utf-8"``, ``"base64"`` or ``"repr"``.
+    """
     if not isinstance(raw, bytes):
         text = repr(raw)
         return len(text), text[:MAX_RAW_BYTES], "repr"
@@ -156,6 +166,6 @@ def _encode_raw(raw: Any) -> tuple[int, str, str]:
 
 
 def _format_ordinal(number: int) -> str:
-    """Return a number as an ordinal, such as 2nd."""
+    """Return an integer as an English ordinal with digits, such as "2nd" or "1,011th"."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"

@@ -62,33 +62,36 @@ class ResumableRun:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Number of refused rows, by kind of reason."""
+        """Number of rows that were refused so far, by the short name of the reason."""
         return dict(self._refusals.counts)
 
     @property
     def state(self) -> str:
-        """``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``, after which you can run the loop again."""
+        """The state of this run: ``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``. Only after ``"ended"`` it
+        can run again.
+        """
         if self._unusable_reason:
             return self._unusable_reason.removeprefix("has ").removeprefix("was ")
         return "running" if self._running else "ended" if self._has_started else "new"
 
     @property
     def saved_rows(self) -> int | None:
-        """Number of rows at the newest checkpoint; None before the first."""
+        """Number of rows that had been read when the newest checkpoint was written; None before the first checkpoint."""
         return None if self._saved_rows < 0 else self._saved_rows
 
     @property
     def progress(self) -> Progress:
-        """The progress now, without rates and times. You can read it from another thread."""
+        """A snapshot of the counts and scores of this run, with NaN for its rate and duration. Other threads may read it."""
         return self._make_progress(math.nan, math.nan)
 
     def stop(self) -> None:
-        """End the run after the current row, with a checkpoint. You can call it from a signal handler or another thread."""
+        """End the run after the current row, and write a checkpoint. It may be called from a signal handler or another thread."""
         self._stopped = True
         self.source.stop()
 
     def run(self, max_rows: int | None = None) -> Progress:
-        """Learn or predict until the stream ends or `stop` is called, and write a checkpoint at the end.
+        """Learn or predict the rows of the stream until it ends, ``max_rows`` were processed, or `stop` is called. Then write a
+        checkpoint, and return the final progress.
 
         Parameters
         ----------
@@ -114,19 +117,23 @@ class ResumableRun:
         return self._run_once(max_rows, True)
 
     def run_step(self, max_rows: int) -> Progress:
-        """Process up to ``max_rows`` of the available rows, without a checkpoint at the end; the next call continues."""
+        """Process at most ``max_rows`` rows, and return the progress; the next call continues. Unlike `run`, do not write a
+        checkpoint at the end.
+        """
         return self._run_once(max_rows, False)
 
     def write_checkpoint(self, always: bool = False) -> None:
-        """Write a checkpoint, if the run has a checkpoint store and has read rows since the last one.
-
-        With ``always=True``, write it even without new rows, because a source may have moved without returning a row.
+        """Write a checkpoint now, if this run has a checkpoint store, has read rows since the last checkpoint, and has any
+        results to save. With ``always=True``, write it even without new rows, because a source may have moved without returning a
+        row.
         """
         if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._is_worth_saving)):
             self._save_checkpoint(self._checkpoints)
 
     def write_checkpoint_if_due(self) -> None:
-        """Write a checkpoint if enough rows or seconds have passed: between two calls of `run_step`, when rows are rare."""
+        """Write a checkpoint if the interval in rows or seconds between checkpoints is over. Call it between calls of `run_step`
+        when rows are rare.
+        """
         if self._checkpoints is None or self._saved_rows == self.rows or not self.rows:
             return
         seconds = time.monotonic() - self._save_time
@@ -135,7 +142,9 @@ class ResumableRun:
             self._save_checkpoint(self._checkpoints)
 
     def _run_once(self, max_rows: int | None, is_final: bool) -> Progress:
-        """Run once, and make the loop unusable if that fails or it is stopped. ``is_final`` is False for a step of a run."""
+        """Run until the stream ends or ``max_rows`` were processed, and return the progress. After an error or `stop`, this loop
+        cannot run again. ``is_final`` is True if a checkpoint is written at the end.
+        """
         if self._unusable_reason:
             raise RuntimeError(
                 f"this loop {self._unusable_reason}. Make a new source, sink and loop to continue from the newest checkpoint"
@@ -158,7 +167,9 @@ class ResumableRun:
         return progress
 
     def _run_chunks(self, last_row: int | None, is_final: bool) -> Progress:
-        """Process chunks up to the row number ``last_row``, or the end of the stream."""
+        """Read chunks of rows and process them until the row count is ``last_row`` (None: unlimited) or the stream ends. Write
+        due checkpoints, and one at the end if ``is_final``. Return the progress.
+        """
         self._prepare_run()
         start_time = progress_time = flush_time = time.perf_counter()
         progress_rows = first_row = self.rows
@@ -203,7 +214,9 @@ class ResumableRun:
         return progress
 
     def _choose_chunk_rows(self, last_row: int | None) -> int:
-        """Return the maximum size of the next chunk, so that a checkpoint or the end is due after its last row, not within it."""
+        """Return the maximum number of rows to read next, so that no chunk extends beyond the next checkpoint or beyond the row
+        count ``last_row``, where the run ends (None: unlimited).
+        """
         max_rows = self._max_batch_rows()
         if last_row is not None:
             max_rows = min(max_rows, last_row - self.rows)
@@ -212,41 +225,45 @@ class ResumableRun:
         return max_rows
 
     def _max_batch_rows(self) -> int:
-        """Return the maximum number of rows that are processed in one call."""
+        """Return the maximum number of rows to read and process together."""
         return _MAX_CHUNK_ROWS
 
     def _prepare_run(self) -> None:
-        """Prepare for a further run or step."""
+        """Prepare this run before a call of `run` or `run_step` reads its first row. By default, do nothing."""
 
     def _process_chunk(self, chunk: Chunk) -> None:
-        """Process all rows of a chunk, and add them to `rows`."""
+        """Learn or predict all rows of ``chunk`` (rows read together), and add their number to `rows`."""
         raise NotImplementedError
 
     def _warn_after_chunk(self) -> None:
-        """Warn, once, of rows that are probably not the intended ones."""
+        """Warn, once, if the rows seem to be of another stream: they lack labels, or the columns of the model."""
 
     def _check_end(self) -> None:
-        """Raise a StreamError if the stream has ended and the run was in vain."""
+        """Raise a StreamError if the stream has ended and the run has no result, for example because no row had a label."""
 
     def _flush_scores(self) -> None:
-        """Update the scores with rows that were only collected so far."""
+        """Update the metrics with the predictions that are still buffered."""
 
     def _make_progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
-        """Return the progress, with the rate since the previous one and the seconds since the start of the run."""
+        """Return a snapshot of this run's counts and scores, with the given rate and duration. ``ended`` is True at the end of
+        the run.
+        """
         raise NotImplementedError
 
     @property
     def _current_place(self) -> str:
-        """The stream, and the line, offset or number of the current row in it, for messages."""
+        """The source's name, and the line, offset or number of the current row in it, for messages."""
         return self.source.name if self._chunk is None else self._chunk.place(self._row_index)
 
     @property
     def _is_worth_saving(self) -> bool:
-        """Whether the run has results for a checkpoint."""
+        """Whether the run has results to save in a checkpoint, such as learned rows."""
         return True
 
     def _check_no_feedback(self, **outputs: object) -> None:
-        """Raise a StreamError if the source is also an output of the run, because it would read its own output."""
+        """Raise a StreamError if the source reads from one of the ``outputs`` (sinks or a checkpoint store, by name), because the
+        run would then read its own output.
+        """
         for name, output in outputs.items():
             if output is not None and self.source.reads_from(output):
                 contents = "rows that were refused" if name == "refused" else name
@@ -255,7 +272,9 @@ class ResumableRun:
                 )
 
     def _resume_or_start(self) -> None:
-        """Continue from the newest checkpoint; without one, save the start of a source whose start can change."""
+        """Continue from the newest checkpoint, if there is one. Otherwise start a new run and, for a source such as a Kafka topic
+        whose first row may differ next time, save its position first.
+        """
         if (checkpoints := self._checkpoints) is None:
             return
         checkpoint = checkpoints.newest()
@@ -269,23 +288,29 @@ class ResumableRun:
             self._save_start(checkpoints)
 
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint of the same kind of run; raise a CheckpointError if it is of another run."""
+        """Restore this run from ``checkpoint``; ``folder`` is its store's path, for messages. Raise a CheckpointError if it was
+        written by another kind of run, or with other parameters.
+        """
         raise NotImplementedError
 
     def _save_start(self, checkpoints: Checkpoints) -> None:
-        """Save the current position of the source as the start of the run."""
+        """Write a checkpoint that has only the source's current position, so that a later run begins there, too."""
         checkpoints.save_start(_validate_position(self.source.name, "position", self.source.position))
         self.source.on_checkpoint()
 
     def _resume_counts(self, header: Mapping[str, Any]) -> None:
-        """Continue the counts in the header of a checkpoint; raise an error if they are missing or invalid."""
+        """Restore the row counts of this run from the ``header`` of a checkpoint. Raise an exception if one is missing or
+        invalid.
+        """
         counts = {name: validate_count(name, header[name]) for name in ("rows", *_SAVED_COUNTS)}
         if max(counts.values()) > counts["rows"]:
             raise ValueError(f"the counts {counts} have more than all rows")
         vars(self).update(counts)
 
     def _resume_streams(self, folder: Path | str, checkpoint: Checkpoint) -> None:
-        """Continue source, sink and dead letters at their positions in a checkpoint; CheckpointError if they do not fit."""
+        """Move source, sink and dead-letter sink to their positions in ``checkpoint``. ``folder`` is its store's path, for
+        messages. Raise a CheckpointError if it was written with other outputs than this run has, or is corrupt.
+        """
         header, saved = checkpoint.header, checkpoint.header.get("sink")
         if self.sink is not None and saved is None:
             raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
@@ -304,11 +329,13 @@ class ResumableRun:
         self._saved_rows = self.rows
 
     def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:
-        """Return the contents of a checkpoint: the model, the state of the run, and further fields of the header."""
+        """Return the model, the state of the run (such as metrics), and additional header fields, to save in a checkpoint."""
         raise NotImplementedError
 
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
-        """Write a checkpoint with the model, the state of the run, and the positions of source, sink and dead letters."""
+        """Write a checkpoint to the store ``checkpoints``: the model, the state of the run, and the positions of source, sink and
+        dead-letter sink.
+        """
         self._flush_scores()
         model, state, facts = self._make_checkpoint_parts()
         if self._extension.field_names:
@@ -329,7 +356,9 @@ class ResumableRun:
 
 
 def _validate_position(name: str, method: str, position: Any) -> dict[str, Any]:
-    """Return a position of a user's own source or sink as a dict; raise a StreamError if it is not a mapping."""
+    """Return the ``position`` that ``method`` of a user's source or sink has returned, as a dict. Raise a StreamError if it is
+    not a mapping; ``name`` is the source or sink, for the message.
+    """
     if not isinstance(position, Mapping):
         raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
     return dict(position)

@@ -85,21 +85,27 @@ class ValidatingPipeline:
         self.check_new_label: Callable[[Any, Any], None] | None = None if self.check_row else getattr(last, "check_one", None)
 
     def _without_unknown_texts(self, x: Any) -> Any:
-        """Return a row without texts in columns that the learner does not know, which it would refuse."""
+        """Return the row ``x`` (values by feature name) without texts in features that the learner does not know, because it
+        would refuse the row.
+        """
         if not isinstance(x, Mapping) or all(map(is_number, x.values())):
             return x
         features = set(self.last_step.feature_names)
         return {name: value for name, value in x.items() if name in features or not isinstance(value, str | bytes)}
 
     def _transform_row(self, x: Any) -> Any:
-        """Validate a row, and transform it without learning it."""
+        """Check that all numbers of the row ``x`` are finite and fit float32, and return it transformed by all transformers of
+        the pipeline. None of them learns the row. Raise a RowError if a number is invalid.
+        """
         _check_row(x)
         for step in self._steps:
             x = step.transform_one(x)
         return x
 
     def _transform_to_learn(self, x: Any) -> Any:
-        """As `_transform_row`, for a loop that learns: it keeps to river's options, and replaces values that are not finite."""
+        """Check the numbers of the row ``x``, and return it transformed by all transformers of the pipeline, with 0 for numbers
+        that are then not finite. Transformers learn it only if river's ``learn_during_predict`` is active.
+        """
         _check_row(x)
         if compose.Pipeline._LEARN_UNSUPERVISED_DURING_PREDICT:
             pipeline = self.model
@@ -111,7 +117,8 @@ class ValidatingPipeline:
         return _with_finite_numbers(x)
 
     def find_bad_feature(self, x: Any) -> tuple[Hashable, ...]:
-        """Return the name of the feature that makes a row unpredictable, in a tuple; an empty tuple if it is unknown.
+        """Return the name of the feature that prevents the model from predicting the row ``x``, as a tuple of one name; ``()`` if
+        it is unknown. Features that are not numbers are tried with 0 instead.
 
         With a number in this feature, the row could be predicted.
         """
@@ -137,7 +144,9 @@ class ValidatingPipeline:
 
 
 def split_pipeline(model: Any) -> tuple[list[Any], Any]:
-    """Return the transformers of a model, including those of nested pipelines, in their order, and its last step."""
+    """Return the transformers of a river pipeline (in order, those of nested pipelines included) and its last step; an empty list
+    and the model itself if it is not a pipeline.
+    """
     steps: list[Any] = []
     while isinstance(model, compose.Pipeline) and model.steps:
         *before, model = model.steps.values()
@@ -146,7 +155,9 @@ def split_pipeline(model: Any) -> tuple[list[Any], Any]:
 
 
 def find_learner(model: Any) -> Any:
-    """Return the learner of a model: the last step of a pipeline, without wrappers that scale targets or choose labels."""
+    """Return the learner within a model: the last step of a pipeline, and within it the model inside wrappers that scale targets
+    or choose labels.
+    """
     while True:
         model = split_pipeline(model)[1]
         if hasattr(model, "wrapped_learner"):
@@ -158,13 +169,15 @@ def find_learner(model: Any) -> Any:
 
 
 def has_probabilities(model: Any) -> bool:
-    """Return whether a classifier predicts probabilities. Some river classifiers do not."""
+    """Return whether a river classifier defines ``predict_proba_one``. Some can only predict labels."""
     own = getattr(type(model), "predict_proba_one", None)
     return own is not None and own is not base.Classifier.predict_proba_one
 
 
 def _check_row(x: Any) -> Any:
-    """Return a row unchanged; raise a RowError as `check_numbers` does."""
+    """Return the row ``x`` (numbers by feature name) unchanged. Raise a RowError if a number is not finite or too large for
+    float32.
+    """
     try:
         if math.hypot(*x.values()) <= LARGEST_FLOAT32:  # a quick test that all numbers are valid
             return x
@@ -176,7 +189,9 @@ def _check_row(x: Any) -> Any:
 
 
 def _with_finite_numbers(x: Any) -> Any:
-    """Replace infinities and NaNs by 0: transformers return them for features that they have not learned."""
+    """Return the row ``x`` with infinities and NaNs replaced by 0. Some river transformers return them for features that they
+    have not learned.
+    """
     try:
         if math.hypot(*x.values()) < math.inf:
             return x
@@ -188,7 +203,9 @@ def _with_finite_numbers(x: Any) -> Any:
 
 
 def check_numbers(x: Mapping[Any, Any]) -> None:
-    """Raise a RowError that names the first number which is not finite, or too large for float32. Other values are ignored."""
+    """Raise a RowError that names the first feature of the row ``x`` whose number is not finite, or too large for float32. Values
+    that are not numbers are ignored.
+    """
     for name, value in x.items():
         if value.__class__ is float and -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
             continue
@@ -201,12 +218,14 @@ def check_numbers(x: Mapping[Any, Any]) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number of Python or numpy."""
+    """Return whether a value is a real number (int, float, or numpy's scalar types), not a complex one."""
     return isinstance(value, NUMBER_TYPES) and not isinstance(value, np.complexfloating)
 
 
 def classify_error(error: Exception, x: Any, pipeline: ValidatingPipeline) -> tuple[str, str]:
-    """Return the kind of reason and the message of an error about a row. The message names the bad feature, if it is known."""
+    """Classify an exception about the row ``x`` of a ``pipeline``. Return the kind under which the refused row is counted, such
+    as "label" or "not a number", and the message, with the name of the bad feature if it can be found.
+    """
     text = str(error) if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RowError):
         return error.kind, text
@@ -226,7 +245,7 @@ def classify_error(error: Exception, x: Any, pipeline: ValidatingPipeline) -> tu
 
 
 def parse_target(y: Any) -> float:
-    """Parse the target of a regression, a number or its text; raise a RowError if it is not a finite number."""
+    """Convert a regression target (a number, or its text) to a float. Raise a RowError if it is not a finite number."""
     try:
         is_text = isinstance(y, str) and len(y) < MAX_NUMBER_CHARS
         return validate_target(parse_number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
@@ -235,7 +254,7 @@ def parse_target(y: Any) -> float:
 
 
 def format_names(names: Iterable[Any], max_names: int) -> str:
-    """Return the first ``max_names`` names as a text for a message."""
+    """Return the repr of the first ``max_names`` names, separated by commas, for a message; ``...`` stands for further ones."""
     names = list(map(repr, names))
     return ", ".join(names[:max_names]) + (", ..." if len(names) > max_names else "")
 
@@ -247,7 +266,7 @@ _MAX_SUSPECTS = 64  # features of a row that are tried, because of the time that
 
 @functools.lru_cache(maxsize=1024)
 def parse_label(text: str) -> Any:
-    """Parse a label: a bool, a number, or the text itself; None if the text is empty.
+    """Convert the text of a label to a bool, int or float if it is one, else return it as text; None if it is empty.
 
     A number that Python would print differently (``007``, ``1_000``, more digits than an int of 64 bits has) is probably a name,
     and stays text.
@@ -273,7 +292,9 @@ def parse_label(text: str) -> Any:
 
 
 def parse_libsvm_label(text: str) -> Any:
-    """Parse the label of LIBSVM text: a number in any spelling (+1, 1 and 1.0 are equal), else as `parse_label`."""
+    """Convert the label of a LIBSVM line to a number, where +1, 1 and 1.0 are equal. If it is not a number, convert it to a bool
+    or text.
+    """
     try:
         value = parse_number(text)
     except ValueError:
@@ -313,7 +334,9 @@ class LabelRules:
             raise ValueError(f"classes must be at least two different bools, ints, floats or texts, not {self.classes!r}")
 
     def check_is_new(self, y: Any) -> bool:
-        """Return whether a label is new; raise a RowError if the stream must not have it."""
+        """Return whether ``y`` is a label that was neither declared nor seen before. Raise a RowError if it is not valid: not
+        declared, empty, not finite, or of another type than earlier labels.
+        """
         try:
             if y in self.known_labels:
                 return False
@@ -345,11 +368,13 @@ class LabelRules:
         )
 
     def add(self, y: Any) -> None:
-        """Add a new label, after its row was learned."""
+        """Add ``y`` to the known labels. Call it after a row with this label was learned."""
         self.known_labels[_to_plain_label(y)] = None
 
     def describe_late_label(self, y: Any, rows: int) -> str:
-        """Return a warning about a label that is new after at least `SETTLED_ROWS` rows, and may be a mistake; else ``""``."""
+        """Return a warning that the new label ``y`` may be a mistake, because it first occurs after ``rows`` rows; ``""`` if this
+        is fewer than 1,000 (`SETTLED_ROWS`) or if labels are declared.
+        """
         if rows < SETTLED_ROWS or self.classes is not None:
             return ""
         return (
@@ -359,12 +384,14 @@ class LabelRules:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that a checkpoint saves: the declared and the known labels."""
+        """The declared labels (None if any label is allowed) and the known ones, as a dict, for a checkpoint."""
         seen = [y for y in self.known_labels if isinstance(y, _LABEL_TYPES)]
         return {"classes": self.classes, "seen": seen}
 
     def resume(self, state: Any) -> None:
-        """Continue from a saved `state`, but with the classes declared now, if any; raise an error if it is invalid."""
+        """Restore the known labels from a saved `state`. If this object was created with declared ``classes``, these replace the
+        saved labels. Raise an exception if the state is invalid.
+        """
         classes, seen = state["classes"], list(state["seen"])
         if self.classes is None:
             self.__init__(classes)  # type: ignore[misc]
@@ -375,7 +402,7 @@ _DECLARE_ADVICE = "If it is a label, declare all of them: --labels-are A,B,C, or
 
 
 def _reads_as_number(y: Any) -> bool:
-    """Return whether a label could be parsed as a finite number."""
+    """Return whether a label is a finite number, or a text that float() converts to one."""
     try:
         return math.isfinite(float(y)) and len(str(y)) < MAX_NUMBER_CHARS
     except (TypeError, ValueError, OverflowError):
@@ -383,7 +410,7 @@ def _reads_as_number(y: Any) -> bool:
 
 
 def _to_plain_label(y: Any) -> Any:
-    """Convert a label to a plain Python object; raise a RowError if that is not possible."""
+    """Convert a label, such as a numpy scalar, to a plain Python object. Raise a RowError if that is not possible."""
     try:
         return to_plain(y)
     except ValueError as error:
@@ -391,7 +418,9 @@ def _to_plain_label(y: Any) -> Any:
 
 
 def get_learned_columns(model: Any) -> list[Any]:
-    """Return the names of the columns that a model has learned; empty if its first transformer does not know them."""
+    """Return the names of the columns that a model has learned, as its first transformer or, without one, its learner lists them.
+    Empty if it does not list them.
+    """
     steps, last = split_pipeline(model)
     if not steps:
         return list(getattr(find_learner(last), "feature_names", ()))
@@ -402,7 +431,8 @@ def get_learned_columns(model: Any) -> list[Any]:
 
 
 def describe_parameters(model: Any) -> str:
-    """Return the parameters of a new model as text, with which a later run compares its model.
+    """Return the parameters of an untrained model as text. It is saved in checkpoints, so that a later run can check that its
+    model has the same ones.
 
     Call it before the first row, because some models show their state in their repr.
     """
@@ -417,7 +447,9 @@ def describe_parameters(model: Any) -> str:
 
 
 def describe_differences(saved: str, current: str) -> str:
-    """Return a text with the different lines of two texts of `describe_parameters`."""
+    """Return a message that lists the differences between the parameters of two models: the ``saved`` and the ``current`` result
+    of `describe_parameters`.
+    """
     old, new = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (saved, current))
     learned, requested = (", ".join(lines.elements()) for lines in (old - new, new - old))
     parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {requested}"] * bool(requested)

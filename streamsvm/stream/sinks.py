@@ -73,18 +73,22 @@ class FileSink(Sink):
             raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
 
     def _make_error(self, error: OSError) -> Exception:
-        """Return the StreamError for a failed operation; a BrokenPipeError of standard output stays as it is raised."""
+        """Convert an OSError of this file to a StreamError with its name. A BrokenPipeError of standard output is returned
+        unchanged, as command-line tools expect.
+        """
         self._failed = True
         if self._is_standard_output and isinstance(error, BrokenPipeError):
             return error
         return StreamError(f"{self.name}: {error.strerror}")
 
     def write(self, record: Record) -> None:
-        """Write a record as one line; raise a StreamError if that fails."""
+        """Write one record (the fields of a prediction by name) as a line of CSV or JSON; raise a StreamError if that fails."""
         self.write_many({name: [value] for name, value in record.items()})
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
-        """Write a line for each row of the columns; raise a StreamError if that fails."""
+        """Write n lines of CSV or JSON; ``columns`` has a sequence of n values for each field. ``messages`` are ignored. Raise a
+        StreamError if that fails.
+        """
         try:
             if self._offset < 0:
                 self._start_file()
@@ -104,13 +108,15 @@ class FileSink(Sink):
             raise self._make_error(error) from error
 
     def _start_file(self) -> None:
-        """Empty a regular file before its first record."""
+        """Delete the old contents of this file, before its first record is written. Pipes and devices have no such contents."""
         self._offset = 0
         if self._is_regular:
             self._file.truncate(0)
 
     def flush(self) -> Position:
-        """Make all lines durable, and return the position: name and size of the file, and a digest of its last bytes."""
+        """Make all written lines durable (fsync), and return the position after them for `seek`, a dict: name and size of the
+        file, and a digest of its last bytes.
+        """
         try:
             if self._offset < 0:
                 self._start_file()
@@ -125,7 +131,9 @@ class FileSink(Sink):
             raise self._make_error(error) from error
 
     def _digest_tail(self, offset: int) -> str | None:
-        """Return a digest of the last bytes before ``offset``; None for a pipe or device."""
+        """Return a digest of the last 4,096 bytes before ``offset`` in this file, to recognise it later; None for a pipe or
+        device.
+        """
         if not self._is_regular:
             return None
         start, current = max(offset - FINGERPRINT_BYTES, 0), self._file.tell()
@@ -135,7 +143,9 @@ class FileSink(Sink):
         return hex_digest(tail)
 
     def seek(self, position: Position) -> None:
-        """Drop the lines after a position, as `Sink.seek`. Lines that went to a pipe are repeated."""
+        """Truncate this file to ``position`` (a result of `flush`), so that a resumed run does not write lines twice. Raise a
+        StreamError if it is not the same file. Lines in a pipe cannot be removed, and are repeated.
+        """
         try:
             name, offset, tail = position["name"], validate_count("offset", position["offset"]), position["tail_digest"]
         except (KeyError, ValueError):
@@ -160,7 +170,7 @@ class FileSink(Sink):
         self._offset = offset
 
     def close(self) -> None:
-        """Close the file, but not standard output; remove it if this sink has created it and not written to it."""
+        """Close this file, but not standard output. Delete it if this sink has created it and written nothing."""
         if self._is_standard_output:
             return
         has_failed = self._failed  # do not raise the same error twice
@@ -174,13 +184,15 @@ class FileSink(Sink):
 
 
 def _to_json_value(value: Any) -> Any:
-    """Convert a value for JSON: numpy scalars to Python objects, and numbers that are not finite to None."""
+    """Convert a value for JSON: numpy scalars to Python objects, and numbers that are not finite to None. Other values stay."""
     value = to_python_scalar(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _to_csv_cells(values: Sequence[Any]) -> Sequence[Any]:
-    """Convert the values of a column to CSV cells."""
+    """Convert the values of a column for `csv.writer`: dicts and lists to JSON text, numpy scalars to Python objects, and numbers
+    that are not finite to None.
+    """
     types = set(map(type, values))
     if types <= {bool, int, str, type(None)} or (types == {float} and all(map(math.isfinite, values))):
         return values
@@ -189,14 +201,16 @@ def _to_csv_cells(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _format_json_lines(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Return the lines that `json.dumps` of each record would give, in a fraction of the time."""
+    """Return n lines of JSON, one object per row. ``columns`` has a sequence of n values for each field. The result equals
+    `json.dumps` of each row, but is much faster.
+    """
     formats, arguments = zip(*map(_to_json_format, columns.values()), strict=True)
     line = "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in zip(columns, formats, strict=True)) + "}\n"
     return line * len(arguments[0]) % tuple(itertools.chain.from_iterable(zip(*arguments, strict=True)))
 
 
 def _to_json_format(values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    """Return a %-format for the values of a column in JSON, and the arguments for it."""
+    """Return a %-format that writes one value of a column as JSON, and the list of arguments for it, one per value."""
     types = set(map(type, values))
     if types == {int}:
         return "%d", values

@@ -36,7 +36,9 @@ class TableSource(Source):
 
     @property
     def _parser_position(self) -> dict[str, Any]:
-        """The part of a position that holds the parser options; empty if all have their defaults."""
+        """The entries of this source's position that hold the parser options which differ from the defaults; empty if all have
+        their defaults.
+        """
         return {"table": self._options} if self._options else {}
 
     def _check_not_started(self) -> None:
@@ -44,7 +46,9 @@ class TableSource(Source):
             raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, open a new source")
 
     def _check_columns(self, position: Position) -> None:
-        """Raise a StreamError if the rows before a position had another label or other parser options."""
+        """Raise a StreamError if ``position``, of an earlier source, was saved with another label or other parser options than
+        this source has.
+        """
         if (label := position["label"]) != self._label:
             raise StreamError(
                 f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "
@@ -103,7 +107,7 @@ class TextSource(TableSource):
         self.may_block: bool = self._reader.stream.is_pipe
 
     def read(self, max_rows: int) -> Chunk | None:
-        """Return the next available rows, as `Source.read`."""
+        """Return the next available rows as a chunk, at most ``max_rows``; None if the stream has ended or was stopped."""
         self._start_reading()
         lines = [] if self._ended else self._next_lines(max_rows)
         if lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= MAX_LINE_BYTES and not self._has_row(lines[-1]):
@@ -124,13 +128,15 @@ class TextSource(TableSource):
         return chunk
 
     def _start_reading(self) -> None:
-        """Read the header, before the first row or the first `seek`."""
+        """Read the header of the text, unless that was done already. Call it before the first row or `seek`."""
         if not self._has_started:
             self._has_started = True
             self._read_header()
 
     def _next_lines(self, max_lines: int) -> list[bytes]:
-        """Return the next lines without consuming them, and without a byte order mark at the start of the stream."""
+        """Return the next lines of the text as bytes, at most ``max_lines``, without consuming them. Skip a byte order mark at
+        the start of the stream.
+        """
         lines = self._reader.peek_lines(max_lines)
         if lines and not self._reader.offset and self._encoding == "utf-8" and lines[0].startswith(codecs.BOM_UTF8):
             self._reader.consume_lines([codecs.BOM_UTF8])
@@ -138,12 +144,14 @@ class TextSource(TableSource):
         return lines
 
     def _consume_lines(self, lines: list[bytes], n_lines: int) -> None:
-        """Consume lines, and count them: a row may be a single item of ``lines`` and have several lines."""
+        """Advance past ``lines`` and add ``n_lines`` to the line count. The numbers may differ, because an item of ``lines`` may
+        be a whole row of several lines.
+        """
         self._reader.consume_lines(lines)
         self._line += n_lines
 
     def _has_row(self, line: bytes) -> bool:
-        """Return whether a line is not blank."""
+        """Return whether a line contains a row, that is, is not blank."""
         if b"!" <= line[:1] <= b"~":
             return True
         with contextlib.suppress(UnicodeDecodeError):
@@ -151,16 +159,20 @@ class TextSource(TableSource):
         return True
 
     def _make_chunk(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
-        """Parse rows from the first line on, and return a chunk (None if stopped within a row), its bytes and number of lines."""
+        """Parse ``lines`` up to the next blank one. Return a chunk of rows (None if the source was stopped within a row), the
+        bytes of these rows, and their number of lines.
+        """
         n = next((i for i, line in enumerate(lines) if i and not self._has_row(line)), len(lines))
         return self._make_lines_chunk(lines[:n]), lines[:n], n
 
     def _make_lines_chunk(self, lines: list[bytes]) -> LinesChunk:
-        """Return a chunk of lines, each with one row or an unreadable one."""
+        """Return a chunk of rows, one for each of ``lines``. They are parsed later, when they are needed."""
         return LinesChunk(self, lines, self._line + 1)
 
     def parse_row(self, line: bytes, place: str) -> Row | BadRow:
-        """Parse the line of a row; return a BadRow if it is unreadable."""
+        """Parse a line into a row of features and label. If it is unreadable, return a BadRow with the reason and ``place``
+        (stream and line number).
+        """
         if len(line) > MAX_LINE_BYTES:
             return BadRow(place, line, f"the line is longer than {MAX_LINE_BYTES:,} bytes")
         try:
@@ -172,27 +184,31 @@ class TextSource(TableSource):
         return BadRow(place, line, reason)
 
     def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Parse lines into a table, as `Chunk.table` does; None if many of them must be parsed one by one."""
+        """Parse lines into a table with one column per feature; None if many of them must be parsed one by one.
+        ``known_features`` are the features that the model knows.
+        """
         return None
 
     def read_passthrough(self, line: bytes) -> Sequence[Any]:
-        """Return the passthrough columns of a line; None for each if the line is unreadable."""
+        """Return the values of the requested passthrough columns (copied into predictions) in a line; None for each if the line
+        is unreadable.
+        """
         try:
             return self._parse_passthrough(line.decode(self._encoding))
         except ValueError:
             return [None] * len(self.passthrough_names)
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
-        """Return the columns `passthrough_names` of a line, with their values as in the text."""
+        """Return the values of the columns `passthrough_names` in a decoded line, as they are written in the text."""
         raise NotImplementedError
 
     def _parse_line(self, line: str) -> Row:
-        """Parse a line into a row; raise a ValueError with the reason if it is unreadable."""
+        """Parse a decoded line into a row of features and label; raise a ValueError with the reason if it is unreadable."""
         raise NotImplementedError
 
     @property
     def position(self) -> Position:
-        """The position of the next row.
+        """The position of the next row in the text, as a dict that can be saved and passed to `seek` later.
 
         It holds the offset in bytes, the number of lines and rows before it, digests of the bytes before it, the label, and the
         parser options.
@@ -208,7 +224,8 @@ class TextSource(TableSource):
         }
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``, as `Source.seek`.
+        """Continue at ``position``, the saved `position` of an earlier source of the same text. Call it before the first row is
+        read.
 
         Also raises a StreamError if the label, the parser options, or the bytes before the position have changed.
         """
@@ -246,19 +263,19 @@ class TextSource(TableSource):
         self._rows = rows
 
     def stop(self) -> None:
-        """End a wait for rows. An incomplete row is left for the next run."""
+        """End a wait of `read` for rows, from a signal handler or another thread. An incomplete row is not returned."""
         self._reader.stream.stop()
 
     def close(self) -> None:
-        """Close the file. Standard input stays open."""
+        """Close the file of this source. Standard input stays open."""
         self._reader.stream.close()
 
     def _read_header(self) -> None:
-        """Read the lines before the first row, if the format has such lines."""
+        """Read the lines before the first row. By default, do nothing, because the format has no header."""
 
 
 def describe_decoding_error(encoding: str, error: UnicodeDecodeError) -> str:
-    """Return the message for a line that is not in ``encoding``."""
+    """Return a message for the user: a line is not valid text in ``encoding``, with reason and offset of ``error``."""
     return (
         f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
         "such as latin-1 or cp1252"
@@ -305,7 +322,9 @@ class LinesChunk(Chunk):
         return f"{self._source.name}, line {self.get_line_number(i):,}"
 
     def get_line_number(self, i: int) -> int:
-        """Return the number of the first line of row ``i``; of the line after the chunk if ``i`` is the number of rows."""
+        """Return the number of the first line of row ``i`` in the whole text. For ``i == len(self)``, it is the number of the
+        line after the chunk.
+        """
         if not self._line_numbers:
             counts = [line.count(b"\n") + (line[-1:] != b"\n") for line in self.lines]
             self._line_numbers = list(itertools.accumulate(counts, initial=self._first_line))
@@ -336,7 +355,9 @@ class LIBSVMSource(TextSource):
     has_names = False
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Raise a StreamError if ``names`` is not empty: LIBSVM text has no named columns."""
+        """Raise a StreamError if ``names`` is not empty, because LIBSVM text has no named columns to copy into predictions.
+        Return an empty list.
+        """
         if names := list(names):
             raise StreamError(
                 f"{self.name}: column {names[0]!r} cannot be passed through: LIBSVM text has numbers without names only"
@@ -351,7 +372,9 @@ class LIBSVMSource(TextSource):
         return True
 
     def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:
-        """Parse lines into a table of the known features; a row with other features is left unparsed. None if there are many."""
+        """Parse LIBSVM lines into a table with one column per feature of ``known_features``. Rows with other features are marked
+        as unparsed. None if there are many of these, or no feature is known.
+        """
         names: list[Any] = [name for name in known_features if type(name) is int and 0 <= name < _LARGEST_INDEX]
         if not names:
             return None
@@ -375,7 +398,9 @@ class LIBSVMSource(TextSource):
 
 
 def parse_libsvm_line(line: str) -> Row | None:
-    """Parse a line of LIBSVM text; None if it is blank. Raise a ValueError with the reason if it is unreadable."""
+    """Parse a line ``label index:value ...`` of LIBSVM text into a row with the features by index; None if it is blank. Raise a
+    ValueError with the reason if it is unreadable.
+    """
     label, *cells = line.partition("#")[0].split() or [""]
     if not label and not cells:
         return None
@@ -445,11 +470,13 @@ class IterableSource(Source):
 
     @property
     def position(self) -> Position:
-        """The number of rows that were read."""
+        """The position of the next row: a dict with the number of rows that were read from the iterable."""
         return {"rows": self._rows}
 
     def seek(self, position: Position) -> None:
-        """Skip the rows before ``position``, as `Source.seek`; raise a StreamError if there are fewer."""
+        """Skip the rows of the iterable that come before ``position``, the saved `position` of an earlier source. Raise a
+        StreamError if there are fewer rows.
+        """
         if self._rows:
             raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, make a new source")
         try:

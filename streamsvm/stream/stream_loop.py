@@ -134,22 +134,24 @@ class StreamLoop(ResumableRun):
 
     @property
     def model(self) -> Any:
-        """The model in its present state: another object once a checkpoint or a newer model has replaced it."""
+        """The model that this loop currently uses. It is another object after the loop has resumed a checkpoint or switched to a
+        newer model.
+        """
         return self._pipeline.model
 
     @property
     def metric(self) -> Any:
-        """The metric over all rows."""
+        """The river metric object over all scored rows, the first one if the loop has several."""
         return self._scores.first.metric
 
     @property
     def windowed(self) -> Any:
-        """The metric over the last ``window`` rows."""
+        """The river metric object over the last ``window`` rows, of the first metric if the loop has several."""
         return self._scores.first.windowed
 
     @property
     def _delayed_counts(self) -> Mapping[str, int] | None:
-        """The counts of delayed labels; None if labels come with their rows."""
+        """Counts of the rows and labels that were joined or expired, by name, if labels come from another stream; else None."""
         return None
 
     def _make_progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
@@ -196,7 +198,8 @@ class StreamLoop(ResumableRun):
         process_rows(first, n, n, partial(self._process_batch, chunk), partial(self._process_row, chunk))
 
     def _process_batch(self, chunk: Chunk, start: int, stop: int) -> int:
-        """Process the rows from ``start`` on as one batch, and return its size.
+        """Predict and, if the loop learns, learn the rows of a chunk from ``start`` to at most ``stop`` (exclusive) in one call
+        of the model, and write their predictions. Return the number of processed rows.
 
         The batch ends before ``stop`` or a row that must be processed alone. Return -1, without any effect, if a smaller batch
         must be tried.
@@ -223,7 +226,9 @@ class StreamLoop(ResumableRun):
         return n
 
     def _process_row(self, chunk: Chunk, i: int) -> None:
-        """Process row ``i`` of a chunk alone: predict, score and learn it, write its prediction, or refuse it."""
+        """Process row ``i`` of a chunk alone: predict it, score the prediction, learn the row if the loop learns, and write the
+        prediction. If the row is invalid, refuse it.
+        """
         row, self._row_index = chunk.row(i), i
         if type(row) is BadRow:
             self._refusals.handle_row(self.rows, row[0], row[1], "malformed", row[2])
@@ -254,11 +259,11 @@ class StreamLoop(ResumableRun):
 
     @property
     def _needs_probability(self) -> bool:
-        """Whether the probability of each predicted label is needed."""
+        """Whether the probability of each predicted label must be computed: for the sink, or to abstain if it is small."""
         return self._has_probabilities and (self.sink is not None or self._abstain > 0.0)
 
     def _make_row_predictor(self) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
-        """Return a function that predicts a row from its features.
+        """Return a function that predicts one row from its features, a dict of values by name.
 
         It returns the features after all transformers, the predicted label, the probabilities of all labels (None unless scores
         need them), and the probability of the predicted label (None unless predictions need it).
@@ -282,7 +287,9 @@ class StreamLoop(ResumableRun):
         return predict
 
     def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
-        """Return a function that processes the features and the label of a row, and returns its prediction for the sink."""
+        """Return a function of a row's features and label that predicts, scores and, if the loop learns, learns the row. It
+        returns the prediction record for the sink; None without a sink.
+        """
         predict, learn = self._make_row_predictor(), self._make_row_learner()
         has_sink, timings = self.sink is not None, self.timings
 
@@ -305,7 +312,8 @@ class StreamLoop(ResumableRun):
         return process
 
     def _make_row_learner(self) -> Callable[..., Any]:
-        """Return a function that scores the prediction of a row with a label and, in a `LearningLoop`, learns the row.
+        """Return a function for rows with a label. It updates the metrics with a row's prediction and, in a `LearningLoop`, lets
+        the model learn the row.
 
         It takes the row, its label, its features after all transformers, the predicted label, the probabilities of all labels,
         and the weight of the row, if it has one. It returns the label, or the target as a float.
@@ -323,7 +331,9 @@ class StreamLoop(ResumableRun):
         return score
 
     def _validate_label(self, y: Any) -> Any:
-        """Return a label, or a target as a float; None if it is missing, or if it is invalid and the loop needs no labels."""
+        """Check a label, and return it (in a regression, as a float); None if it is missing. If it is invalid, raise a RowError
+        if the loop needs labels, else return None.
+        """
         if y is None:
             return None
         try:
@@ -341,7 +351,9 @@ class StreamLoop(ResumableRun):
         return y
 
     def _validate_labels(self, ys: list[Any]) -> list[Any] | None:
-        """Return labels as `_validate_label` does; None if the rows must be processed one by one."""
+        """Check the labels of several rows, and return them (in a regression, as floats) with None for missing ones. Return None
+        if one is invalid, so that the rows must be processed one by one.
+        """
         try:
             labels = {y: self._validate_label(y) for y in dict.fromkeys(ys)}
             return [labels[y] for y in ys]
@@ -349,16 +361,17 @@ class StreamLoop(ResumableRun):
             return None
 
     def _check_positive_label(self, y: Any) -> None:
-        """Raise a StreamError if a binary score cannot tell from this label which label is the positive one."""
+        """Raise a StreamError if the loop has a binary metric (such as F1) and the label ``y`` shows that it cannot know which
+        label is the positive one.
+        """
         try:
             self._scores.labels.check_label(y)
         except ScoreError as error:
             raise StreamError(f"{self._current_place}: {error}") from error
 
     def _predict_batch(self, batch: Batch) -> dict[str, Sequence[Any]] | None:
-        """Predict, learn and score a batch, and return the predictions as columns, without the column ``row``.
-
-        Return None, without any effect, if the rows must be processed one by one.
+        """Predict the rows of a batch in one call of the model, learn them if the loop learns, and update the metrics. Return the
+        prediction fields as columns, without ``row``. None, with nothing changed, if the rows must be processed one by one.
         """
         learns, n = self._learns, len(batch.y)
         labels = batch.y if learns else self._validate_labels(batch.y)
@@ -392,7 +405,9 @@ class StreamLoop(ResumableRun):
         return {"y_pred": predicted, "y_true": y_true, "probability": label_probabilities or [None] * n}
 
     def _score_batch(self, ys: list[Any], predicted: list[Any], probabilities: ProbabilityColumns | None) -> None:
-        """Score predictions, watch their errors for drift, and add the points of the learning curve that are due meanwhile."""
+        """Update metrics and drift detection with labels ``ys`` [n], predictions [n] and the probabilities [n] by label, and add
+        the points of the learning curve that are due within these rows.
+        """
         start, n = 0, len(ys)
         while start < n:
             next_point = self.curve.find_next_row(self.rows + start) - self.rows
@@ -408,14 +423,16 @@ class StreamLoop(ResumableRun):
             start = stop
 
     def _add_curve_point(self, rows: int) -> None:
-        """Add the point of the learning curve after ``rows`` rows, if the metric has counted a row."""
+        """Add a point with the current metrics to the learning curve after ``rows`` rows, unless no row was scored yet."""
         self._scores.flush_first()
         if (score := self._scores.first).has_rows:
             drifts = None if self.drift is None else self.drift.drifts
             self.curve.add(rows, score.value, score.windowed_value, self._scores.best_baseline, self._refusals.n_refused, drifts)
 
     def _knows_label(self, y: Any) -> bool:  # noqa: ARG002
-        """Return whether a row with this label may be learned in a batch, because the label was learned before."""
+        """Return whether a row with the label ``y`` may be learned together with others in one call, because the label was
+        learned before.
+        """
         return True
 
     def _check_end(self) -> None:
@@ -443,7 +460,7 @@ class StreamLoop(ResumableRun):
             self._warn_of_missing_labels()
 
     def _warn_of_changed_columns(self, min_rows: int = _ROWS_COMPARED) -> None:
-        """Warn, once and after ``min_rows`` rows, if the columns are not those that the model has learned."""
+        """Warn, once, if the rows have other columns than those that the model has learned, but not before ``min_rows`` rows."""
         if self._has_compared_columns or self.columns.rows < min_rows:
             return
         self._has_compared_columns = True
@@ -452,7 +469,7 @@ class StreamLoop(ResumableRun):
             warn(f"{self.source.name}: of the columns {when}, {changes}. This is said once")
 
     def _warn_of_missing_labels(self) -> None:
-        """Warn, once, if no row has had a label yet."""
+        """Warn, once, if none of the first 1,000 rows (`SETTLED_ROWS`) had a label."""
         has_labels = self.learned or self.scored or self._refusals.n_refused
         if self._has_warned_of_labels or has_labels or self.unlabelled < SETTLED_ROWS:
             return

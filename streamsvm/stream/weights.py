@@ -82,7 +82,9 @@ class WeightedSource(WrappedSource):
 
 
 def extract_weights(chunk: Chunk, weight: str) -> Chunk:
-    """Return a chunk whose rows have the values of the column ``weight`` as weights, and not as a feature."""
+    """Return a copy of ``chunk`` (rows read together) with the values of the column ``weight`` as the rows' weights instead of as
+    a feature. Rows without a value have the weight 1.
+    """
 
     def change_row(row: Row) -> Row:
         x, y = row
@@ -111,7 +113,8 @@ def extract_weights(chunk: Chunk, weight: str) -> Chunk:
 
 
 def parse_weight(value: Any) -> float:
-    """Parse a cell, a number or its text, as a weight of at least 0; 1 if it is empty. Raise a RowError if it is invalid.
+    """Convert a weight (a number or its text) to a float of at least 0; a missing or blank weight is 1. Raise a RowError if it is
+    negative, not finite or not a number.
 
     >>> parse_weight("0.5"), parse_weight(2), parse_weight(None), parse_weight(" ")
     (0.5, 2.0, 1.0, 1.0)
@@ -126,7 +129,9 @@ def parse_weight(value: Any) -> float:
 
 
 def check_accepts_weights(model: Any, weight: str) -> None:
-    """Raise a ValueError if the learner of a model, or a wrapper around it, does not accept weights."""
+    """Raise a ValueError if ``learn_one`` of a model does not accept the weight of a row (a parameter ``w``). ``weight`` is the
+    name of the column with weights, for the message.
+    """
     while True:
         model = split_pipeline(model)[1]
         parameters = inspect.signature(model.learn_one).parameters.values()
