@@ -26,13 +26,17 @@ from streamsvm.core.compiling.signatures import NO_RESULT, to_numba_types
 
 
 def make_caller(arguments: str, result: str) -> Any:
-    """Return an intrinsic ``call(address, *arguments)`` that calls the compiled function at an address."""
+    """Return a numba intrinsic ``call(address, *arguments)`` for compiled code, which calls the compiled function at a memory
+    address. ``arguments`` and ``result`` are its types as text, such as ``"u1:1 f8"``.
+    """
     argument_types = to_numba_types(arguments)
     return_type = to_numba_types(result)[0] if result != NO_RESULT else types.none
 
     @intrinsic
     def call(typingctx: Any, address: Any, *values: Any) -> Any:
-        """Call the compiled function at an address with a tuple of arguments."""
+        """Implement the intrinsic for numba: return its signature and the function that generates its LLVM code, for a call of
+        the function at ``address`` with the tuple ``values``.
+        """
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             function = ir.FunctionType(context.get_value_type(return_type), list(map(context.get_value_type, argument_types)))
@@ -46,7 +50,7 @@ def make_caller(arguments: str, result: str) -> Any:
 
 @intrinsic
 def to_pointer(typingctx: Any, address: Any) -> Any:
-    """Convert an address to a pointer."""
+    """Numba intrinsic for compiled code: convert a memory address, an integer, to a pointer."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], cgutils.voidptr_t)
@@ -55,7 +59,9 @@ def to_pointer(typingctx: Any, address: Any) -> Any:
 
 
 def implement_array_at(function: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Implement ``function(address)`` for compiled code: it returns the array of a shape and dtype at the address."""
+    """Register with numba how compiled code calls ``function(address)``: it returns the array of this ``shape`` and ``dtype`` at
+    a memory address, without a copy. Returns ``function``.
+    """
 
     @overload(function)
     def array(address):  # type: ignore[no-untyped-def] # numba compares signatures
@@ -65,12 +71,16 @@ def implement_array_at(function: Any, shape: tuple[int, ...], dtype: Any) -> Any
 
 
 def _get_data_address(context: Any, builder: Any, block_type: Any, block: Any) -> Any:
-    """Return the pointer to the bytes of a block."""
+    """Generate LLVM code for the address of the first byte of ``block``, the byte array that is a model's memory; return the LLVM
+    value, a pointer.
+    """
     return context.make_array(block_type)(context, builder, block).data
 
 
 def implement_record(function: Any) -> Any:
-    """Implement `streamsvm.core.memory.block.view_record` for compiled code: a record of a dtype at an offset of a block."""
+    """Register with numba how compiled code calls ``function``, which is `view_record`: it returns the record of a dtype at an
+    offset of a model's memory (a byte array), without a copy. Returns ``function``.
+    """
 
     @type_callable(function)
     def type_of_record(context: Any) -> Any:
@@ -85,7 +95,8 @@ def implement_record(function: Any) -> Any:
 
 
 def implement_views(function: Any, layout: Any, name: str) -> Any:
-    """Implement the function that opens blocks of a layout for compiled code.
+    """Register with numba how compiled code calls ``function(block)``, which returns the arrays in a model's memory (a byte array
+    with this ``layout``) as attributes of one object. ``name`` distinguishes the layout's types. Returns ``function``.
 
     It returns an open block, with the arrays of the layout's table ``name`` as attributes.
     """
@@ -146,7 +157,8 @@ class _BlockAttributes(AttributeTemplate):  # type: ignore[misc]
 
 
 def _hide_arithmetic(builder: Any, address: Any) -> Any:
-    """Return an address whose computation LLVM does not analyse.
+    """Generate LLVM code that returns ``address`` unchanged, but hides from the optimiser how it was computed, which saves
+    compile time.
 
     It is a sum of a dozen products; trying all ways to simplify these sums in each loop took a fifth of the compile time.
     """
@@ -155,14 +167,18 @@ def _hide_arithmetic(builder: Any, address: Any) -> Any:
 
 @lower_getattr_generic(BlockType)
 def _generate_array(context: Any, builder: Any, block_type: BlockType, value: Any, attribute: str) -> Any:
-    """Generate code for an attribute of an open block: the array at its offset, with the sizes of the block."""
+    """Generate LLVM code for ``views(block).attribute`` in compiled code: the array at its offset in a model's memory. ``value``
+    is the LLVM value of the views: the memory's address, and the sizes of its arrays.
+    """
 
     def number(n: int) -> Any:
-        """Return a constant intp."""
+        """Return the integer ``n`` as an LLVM constant of the size of a pointer."""
         return context.get_constant(types.intp, n)
 
     def product(numbers: list[Any]) -> Any:
-        """Generate code for a product of sizes, which never overflows."""
+        """Generate LLVM code for the product of integers, which are LLVM values and whose product never overflows; return its
+        value.
+        """
         result = numbers[0]
         for factor in numbers[1:]:
             result = builder.mul(result, factor, flags=["nsw"])

@@ -95,7 +95,7 @@ _noinline_functions: dict[Any, CompiledFunction] = {}  # noinline functions, by 
 
 @contextmanager
 def _as_entry(function: Any) -> Iterator[None]:
-    """Within the body, compile a function as an entry, which Python can call."""
+    """Context manager: in its body, ``function`` is compiled so that Python can call it, not only other compiled functions."""
     previous, _state.entry = _state.entry, function
     try:
         yield
@@ -105,7 +105,9 @@ def _as_entry(function: Any) -> Iterator[None]:
 
 @contextmanager
 def _measure_compilation() -> Iterator[None]:
-    """Within the body, disable garbage collection, and add the time to ``compilation.seconds``."""
+    """Context manager for a compilation: disable garbage collection in its body, and add the elapsed time to
+    ``compilation.seconds``, the total of this process.
+    """
     gc_was_enabled, start = gc.isenabled(), time.perf_counter()
     gc.disable()
     _state.depth += 1
@@ -136,44 +138,58 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
 
     @property
     def is_entry(self) -> bool:
-        """Whether the current compilation is of an entry, which Python can call."""
+        """Whether this function is being compiled so that Python can call it, and not only other compiled functions."""
         return self._as_entry
 
     def _flags(self, flags: Any) -> Any:
-        """Compile no wrappers, except for entries."""
+        """Set numba's compile ``flags`` so that no wrappers for Python and C are compiled, unless Python will call the function;
+        return the flags.
+        """
         if not self._as_entry:
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return flags
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Return numba's template of a call, with literal numbers replaced by ordinary ones."""
+        """Return numba's template for a call of this function from compiled code. Literal numbers among the argument types
+        ``args`` and ``kws`` are replaced by ordinary types, so that the function is not compiled again for each constant.
+        """
         return super().get_call_template(
             [_number_type(kind) for kind in args], {name: _number_type(kind) for name, kind in kws.items()}
         )
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
-        """Compile an entry for a call from Python; helper processes compile the other functions of an estimator meanwhile."""
+        """Compile this function when Python calls it with arguments of new types. Meanwhile, helper processes compile the other
+        functions of an estimator that was created before.
+        """
         if expected_components:
             start_helpers(self, tuple(map(self.typeof_pyval, args)))
         with _as_entry(self):
             return super()._compile_for_args(*args, **kws)
 
     def compile_entry(self, argument_types: tuple[Any, ...]) -> Any:
-        """Compile the function for argument types, so that Python can call it; return numba's compile result."""
+        """Compile this function for these argument types so that Python can call it, or load it from the disk cache; return
+        numba's compile result.
+        """
         with _as_entry(self):
             self.compile(argument_types)
         return self.overloads[argument_types]
 
     def is_stored(self, argument_types: tuple[Any, ...]) -> bool:
-        """Return whether the function is compiled for argument types as an entry, in memory or on disk."""
+        """Return whether this function was compiled for these argument types before, callable by Python, and is in memory or in
+        the disk cache.
+        """
         return argument_types in self._entries or self._cache.has(argument_types, self.targetctx)
 
     def get_compile_result(self, sig: Any) -> Any:
-        """Return numba's compile result for a signature; numba calls it for functions that are passed as arguments."""
+        """Return numba's compile result of this function for the signature ``sig``, compiling it if necessary. Numba calls this
+        for functions that are passed as arguments.
+        """
         return self.compile_entry(tuple(sigutils.normalize_signature(sig)[0]))
 
     def compile(self, sig: Any) -> Any:
-        """Compile the function, or load it from disk: as an entry if `compile_entry` requested that, otherwise as a callee."""
+        """Compile this function for the signature ``sig``, or load it from the disk cache; return its entry point. It is callable
+        by Python only if `compile_entry` runs, and otherwise by compiled code.
+        """
         by_python, _state.entry = _state.entry is self, None
         arguments = tuple(sigutils.normalize_signature(sig)[0])
         with global_compiler_lock:
@@ -197,11 +213,11 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
 
     @cached_property
     def number(self) -> int:
-        """The number in the symbol name of a noinline function, made from its key."""
+        """The number in the symbol name of this function, made from its cache key, so that it is equal in all processes."""
         return int(compute_key(self)[:12], 16)
 
     def add_overload(self, cres: Any) -> None:
-        """Register a compile result, as an entry or as a callee."""
+        """Register ``cres``, numba's compile result of this function for some argument types, so that later calls find it."""
         arguments = tuple(cres.signature.args)
         if self.noinline:
             cres.library.noinline = self, arguments
@@ -211,18 +227,23 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
             self.overloads[arguments] = cres
 
     def _add_entry(self, arguments: tuple[Any, ...], result: Any) -> None:
-        """Register a compile result as one that Python can call."""
+        """Register ``result``, numba's compile result for these argument types, as one that Python can call."""
         self._entries.add(arguments)
         super().add_overload(result)
 
 
 def _number_type(kind: Any) -> Any:
-    """Return the type of a literal number or bool; other types are returned unchanged."""
+    """Return the ordinary numba type of a literal number or bool (such as int64 for the constant 3); other types are returned
+    unchanged.
+    """
     return types.unliteral(kind) if isinstance(kind, types.IntegerLiteral | types.BooleanLiteral) else kind
 
 
 def get_address(function: Any, arguments: str, result: str) -> int:
-    """Return the address of a function for a signature; see `streamsvm.core.compiling.functions.get_address`."""
+    """Return the memory address of a compiled function for argument and result types given as text (such as ``"u1:1 f8"``),
+    compiling it or loading it from the disk cache if necessary. Raises TypeError if it is not a numba function or returns another
+    type.
+    """
     argument_types = to_numba_types(arguments)
     if isinstance(function, CompiledFunction):
         if expected_components:
@@ -242,7 +263,7 @@ def get_address(function: Any, arguments: str, result: str) -> int:
 
 
 def resolve_type(value: Any) -> Any:
-    """Return the numba type of a global value that compiled code refers to."""
+    """Return the numba type of a Python object that compiled code uses as a global variable."""
     cpu_target.typing_context.refresh()  # for types that were registered since the last use
     cpu_target.target_context.refresh()
     return cpu_target.typing_context.resolve_value_type(value)
@@ -255,7 +276,9 @@ _MANGLED_PREFIX = "_ZN9streamsvm"  # prefix of the mangled names of this package
 
 
 def _find_callee_copies(library: Any) -> list[Any]:
-    """Return the copies of callees in a library (numba's term for the code of one function), if it has code of this package."""
+    """Return the LLVM functions in ``library`` (numba's object for one function's code) that are copies of called functions; an
+    empty list if it contains no code of this package.
+    """
     functions = [function for function in library._final_module.functions if not function.is_declaration]
     if not any(function.name.startswith(_MANGLED_PREFIX) for function in functions):
         return []
@@ -263,22 +286,26 @@ def _find_callee_copies(library: Any) -> list[Any]:
 
 
 def _is_ours(function: Any, *packages: str) -> bool:
-    """Return whether a function is defined in this package, or in one of ``packages``."""
+    """Return whether a Python function was defined in this package, or in one of the other top-level ``packages``."""
     return (function.__module__ or "").partition(".")[0] in {"streamsvm", *packages}
 
 
 def _is_called_by_python(function: Any) -> bool:
-    """Return whether a function is a dispatcher in its module; others are implementations for compiled callers only."""
+    """Return whether the name of a Python function in its module is a numba dispatcher, which Python can call. Others are
+    implementations for compiled callers only.
+    """
     return isinstance(getattr(sys.modules.get(function.__module__), function.__name__, None), Dispatcher)
 
 
 def _defines_name(library: Any, name: str) -> bool:
-    """Return whether a library defines a function of a name."""
+    """Return whether ``library`` (numba's object for one function's code) contains the code of the LLVM function ``name``."""
     return any(function.name == name and not function.is_declaration for function in library._final_module.functions)
 
 
 def _raise_shape_error(source: Any, slices: Any) -> None:
-    """Raise ValueError for an assignment to a slice of another shape. It replaces numba's function with a long message."""
+    """Raise ValueError in compiled code that assigns an array to a slice of another shape. It replaces numba's own function,
+    whose long message takes long to compile.
+    """
     raise NotImplementedError  # only its compiled implementation is called
 
 
@@ -291,7 +318,8 @@ def _compiled_raise_shape_error(source, slices):  # type: ignore[no-untyped-def]
 
 
 def _cache_inlined_functions() -> None:
-    """Let numba read each inlined function of the library once, and copy it once per call.
+    """Patch numba's inliner: it translates each function of this package only once, and copies it once for each call, which saves
+    compile time.
 
     Users' functions are still read for each call, as numba does: the globals that they use may have changed.
     """
@@ -299,7 +327,9 @@ def _cache_inlined_functions() -> None:
     read_function, numba_inline, cached = worker.run_untyped_passes, worker.inline_function, {}
 
     def inline_function(self: Any, caller: Any, block: Any, i: int, function: Any, arg_typs: Any = None) -> Any:
-        """Inline a call with the cached code of the function."""
+        """Inline a call of ``function`` in the intermediate code of ``caller``, as numba's method does, but translate a function
+        of this package only once.
+        """
         if not _is_ours(function) or function.__closure__:
             return numba_inline(self, caller, block, i, function, arg_typs)
         if function not in cached:
@@ -312,7 +342,9 @@ def _cache_inlined_functions() -> None:
         return self.inline_ir(caller, block, i, inlined, function.__code__.co_freevars, arg_typs=arg_typs)
 
     def deepcopy(value: Any) -> Any:
-        """Copy a value, except for blocks that were copied for numba already."""
+        """Return a deep copy of ``value``; an intermediate code block that was copied already (attribute ``copies`` above 0) is
+        returned itself, since numba copies it twice more.
+        """
         n_left = getattr(value, "copies", 0)
         if n_left == 0:
             return copy.deepcopy(value)
@@ -324,13 +356,17 @@ def _cache_inlined_functions() -> None:
 
 
 def find_noinline_callees(library: Any) -> dict[tuple[Any, tuple[Any, ...]], Any]:
-    """Return the libraries of a library's noinline callees, by their functions and argument types."""
+    """Return the noinline functions that ``library`` (numba's object for one function's code) calls, as a dict from (function,
+    argument types) to their libraries. The dict is stored in the library, and can be extended.
+    """
     callees: dict[tuple[Any, tuple[Any, ...]], Any] = vars(library).setdefault("noinline_callees", {})
     return callees
 
 
 def _patch_numba() -> None:
-    """Replace the private parts of numba."""
+    """Replace private functions of numba by the ones below, which compile functions of this package in less time. It is called
+    once, at import.
+    """
     library = _Library
     add_callee, identify = library.add_linking_library, FunctionIdentity.from_function
     finalize, get_pointer = library._finalize_final_module, library.get_pointer_to_function
@@ -338,7 +374,9 @@ def _patch_numba() -> None:
     customize, compile_function = _FunctionCompiler._customize_flags, _FunctionCompiler._compile_core
 
     def finalize_with_local_copies(self: Any) -> None:
-        """Generate machine code, with copies of callees as local symbols."""
+        """Let numba generate the machine code of this library (one function's code), with copies of called functions as local
+        symbols, so that unused ones are dropped.
+        """
         copies = _find_callee_copies(self)
         for function in copies:
             function.linkage = "internal"
@@ -347,7 +385,9 @@ def _patch_numba() -> None:
             function.linkage = "linkonce_odr"  # callers need one weak copy of each
 
     def add_linking_library(self: Any, callee: Any) -> None:
-        """Link a callee: copy its code, unless it is noinline and the caller is a function of this package."""
+        """Link the library ``callee`` of a called function to this one by copying its code; a noinline function is only noted if
+        the caller is of this package.
+        """
         noinline = find_noinline_callees(callee) | ({callee.noinline: callee} if hasattr(callee, "noinline") else {})
         if _state.compiles_ours:
             find_noinline_callees(self).update(noinline)
@@ -358,7 +398,7 @@ def _patch_numba() -> None:
             add_callee(self, copied_library)
 
     def compile_core(self: Any, *types: Any) -> Any:
-        """Note whether the compiled function is of this package while numba compiles it."""
+        """Compile the function of this compiler as numba does, and record meanwhile whether it belongs to this package."""
         previous, _state.compiles_ours = _state.compiles_ours, _is_ours(self.py_func)
         try:
             return compile_function(self, *types)
@@ -366,14 +406,18 @@ def _patch_numba() -> None:
             _state.compiles_ours = previous
 
     def from_function(function: Any) -> Any:
-        """Return numba's identity of a function; noinline functions are numbered by their keys."""
+        """Return the identity that numba gives to a Python function. That of a noinline function has a number made from its cache
+        key, so that its symbol name is equal in all processes.
+        """
         identity, noinline = identify(function), _noinline_functions.get(function)
         if noinline is not None:
             identity.unique_id, identity.unique_name = noinline.number, f"{identity.func_qualname}${noinline.number}"
         return identity
 
     def finalize_when_needed(self: Any) -> None:
-        """Postpone machine code until it is needed, while functions of this package are compiled."""
+        """Finish this library (numba's object for one function's code), but postpone the generation of machine code while
+        functions of this package are compiled: most are only needed by their callers.
+        """
         if _state.depth == 0 or getattr(self, "_compiled_object", None) is not None:  # it has machine code from a file
             finalize_with_local_copies(self)
         else:
@@ -382,7 +426,9 @@ def _patch_numba() -> None:
             self._finalized = self._waits = True
 
     def get_pointer_to_function(self: Any, name: str) -> int:
-        """Return the address of a function of a library, after generating its postponed machine code; 0 if it has none."""
+        """Return the memory address of the function with the symbol ``name`` in this library; 0 if it is missing. Postponed
+        machine code is generated first.
+        """
         self._ensure_finalized()
         if getattr(self, "_waits", False):
             if not _defines_name(self, name):
@@ -392,7 +438,9 @@ def _patch_numba() -> None:
         return int(get_pointer(self, name))
 
     def executable(self: Any, library: Any, fndesc: Any, env: Any) -> Any:
-        """Return the Python function of a library; a callee has one that raises MemoryError."""
+        """Return a Python function that calls the compiled function in ``library``. If it can only be called by compiled code,
+        the Python function raises MemoryError.
+        """
         library._ensure_finalized()
         if getattr(library, "_waits", False) and not _defines_name(library, fndesc.llvm_cpython_wrapper_name):
             # Numba requires a wrapper, although nobody calls it; it would raise MemoryError.
@@ -400,7 +448,9 @@ def _patch_numba() -> None:
         return get_executable(self, library, fndesc, env)
 
     def without_wrappers(self: Any, flags: Any) -> Any:
-        """Disable the wrappers of functions that Python never calls."""
+        """Set numba's compile ``flags`` so that no wrappers for Python and C are compiled for functions that Python never calls;
+        return the flags.
+        """
         ours = _is_ours(self.py_func, "numba")
         if _state.depth and ours and not _is_called_by_python(self.py_func):
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -409,7 +459,9 @@ def _patch_numba() -> None:
     original_eq = TargetConfig.__eq__
 
     def compare(self: Any, options: Any) -> Any:
-        """Compare two sets of compile options by the options that are set."""
+        """Return whether two sets of compile options are equal, by comparing only those that are set, which is faster than
+        numba's comparison.
+        """
         return (isinstance(options, TargetConfig) and self._values == options._values) or original_eq(self, options)
 
     TargetConfig.__eq__ = compare
