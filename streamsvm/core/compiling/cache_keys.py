@@ -2,7 +2,8 @@
 
 The key of a function depends on its bytecode, constants and options, and on everything it refers to: the values of globals, and
 the keys of the functions that it calls, in any module. So a change of a callee changes the keys of its callers, and a change of a
-comment or docstring changes none.
+comment or docstring changes none. The exception is the two modules that extend numba's code generation: any change of their code
+or docstrings changes all keys.
 """
 
 from __future__ import annotations
