@@ -57,7 +57,7 @@ ABOVE_HALF = 0.5 + 2.0**-52
 
 def check_neighbours(step: Step, width: int) -> int:
     """Check the arrays and options of a ``neighbours`` step (weighted k nearest neighbours in an exported model) for rows of
-    ``width`` features. Returns the width of its output: the number of labels, or 1 for regression. Raises ExportError if they are
+    ``width`` features. Returns its output width: the number of labels, or 1 for regression. Raises ExportError if they are
     invalid.
     """
     n, labels = check_vectors(step, width), read_option(step, "labels", 0, MAX_CLASSES, is_int=True)
@@ -80,8 +80,8 @@ def check_neighbours(step: Step, width: int) -> int:
 
 def check_experts(step: Step, width: int) -> int:
     """Check the arrays and options of an ``experts`` step, which combines the predictions of an exported ensemble's members. Its
-    input has ``width`` numbers per row, a fixed number for each member. Returns the width of its output. Raises ExportError if
-    they are invalid.
+    input has ``width`` numbers per row, the same number for each member. Returns its output width. Raises ExportError if they are
+    invalid.
     """
     n_experts, outputs = len(step.arrays["votes"]), read_option(step, "outputs", 1, MAX_CLASSES, is_int=True)
     if not n_experts or width != n_experts * outputs:
@@ -146,8 +146,7 @@ def check_forest(step: Step, width: int) -> int:
 
 def evaluate_neighbours(step: Step, x: np.ndarray) -> np.ndarray:
     """Predict rows x, float64 [n, features], by the weighted k nearest neighbours that a ``neighbours`` step of an exported model
-    stores. Returns each label's share of the votes, float64 [n, labels], or for regression the weighted mean of the targets,
-    float64 [n, 1].
+    stores. Returns each label's share of the votes, float64 [n, labels], or for regression the mean target, float64 [n, 1].
     """
     vectors, labels = dequantise_vectors(step), step.options["labels"]
     chunk_rows = max(MAX_NUMBERS_AT_ONCE // max(vectors.size, 1), 1)
@@ -246,8 +245,7 @@ def _find_first_largest(values: np.ndarray, tolerance: float) -> np.ndarray:
 
 def evaluate_forest(step: Step, x: np.ndarray) -> np.ndarray:
     """Predict rows x, float64 [n, features], by the decision trees that a ``forest`` step of an exported model stores. Returns
-    each label's share of the votes, float64 [n, labels], or for regression the weighted mean of the reached leaves, float64 [n,
-    1].
+    each label's share of the votes, float64 [n, labels], or for regression the mean of the reached leaves, float64 [n, 1].
     """
     arrays, labels, n_trees = step.arrays, step.options["labels"], len(step.arrays["roots"])
     chunk_rows = max(MAX_NUMBERS_AT_ONCE // (4 * n_trees), 1)

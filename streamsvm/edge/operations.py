@@ -48,8 +48,7 @@ def _check_impute(step: Step, width: int) -> int:
 
 def _check_scale(step: Step, width: int) -> int:
     """Check a ``scale`` step of an exported model, which computes (x - location) / spread for each of ``width`` columns: its
-    arrays and its ``bound``, None or at least 0. Returns the number of outputs per row, ``width``. Raises ExportError if they are
-    invalid.
+    arrays and its ``bound``, None or at least 0. Returns ``width``, the output width. Raises ExportError if they are invalid.
     """
     read_array(step, "location", (width,))
     if (read_array(step, "spread", (width,)) < 0.0).any():
@@ -145,8 +144,7 @@ def _check_trees(step: Step, width: int) -> int:
 
 def _check_fourier(step: Step, width: int) -> int:
     """Check a ``fourier`` step of an exported model, which computes random Fourier features of rows with ``width`` features.
-    Returns the number of outputs per row, a cosine and a sine for each vector of frequencies. Raises ExportError if an array or
-    option is invalid.
+    Returns the number of outputs per row, two for each vector of frequencies. Raises ExportError if it is invalid.
     """
     read_option(step, "factor")
     return 2 * check_vectors(step, width)
@@ -162,9 +160,8 @@ def _check_linear(step: Step, width: int) -> int:
 
 
 def _check_pairs(step: Step, width: int) -> int:
-    """Check a ``votes`` or ``pair_scores`` step of an exported one-vs-one classifier: ``width``, the number of inputs per row,
-    must be the number of pairs of its ``classes``. Returns the number of classes, its outputs per row. Raises ExportError
-    otherwise.
+    """Check a ``votes`` or ``pair_scores`` step of an exported one-vs-one classifier. Returns the number of classes, its outputs
+    per row. Raises ExportError unless ``width``, the inputs per row, is the number of pairs of its ``classes``.
     """
     classes = read_option(step, "classes", 2, MAX_CLASSES, is_int=True)
     if width != classes * (classes - 1) // 2:
@@ -260,8 +257,7 @@ def _evaluate_trees(step: Step, x: np.ndarray) -> np.ndarray:
 
 def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray:
     """Return the index of the leaf that each row of x [n, features] reaches in one tree, int [n]. ``arrays`` are the nodes of all
-    trees, as a ``trees`` step (an operation of an exported model) stores them, and ``root`` is the index of this tree's first
-    node.
+    trees, as a ``trees`` step (an operation of an exported model) stores them; ``root`` is the index of the tree's first node.
     """
     nodes = np.full(len(x), root)
     while (active := np.flatnonzero(arrays["right"][nodes] >= 0)).size:
@@ -303,9 +299,8 @@ def _count_votes(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _score_pairs(step: Step, x: np.ndarray) -> np.ndarray:
-    """Score the classes of a one-vs-one classifier from x, the decision values of its class pairs, [n, pairs]. The score is the
-    number of votes, plus less than half a vote by the sum of the class's decision values, to break ties. Returns float64 [n,
-    classes].
+    """Score the classes of a one-vs-one classifier from x, the decision values of its class pairs, [n, pairs]. A score is the
+    number of votes, plus less than half a vote by the sum of its decision values, to break ties. Returns float64 [n, classes].
     """
     classes = step.options["classes"]
     sums = _sum_by_class(x, classes)

@@ -157,8 +157,8 @@ class Predictor:
     # One row ----------------------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: Mapping[Any, Any]) -> Any:
-        """Predict one row, a dict of field names to values: its label (classifier), its number (regressor), or its anomaly score
-        from 0 to 1 (anomaly detector).
+        """Predict one row, a dict of field names to values: its label, or for a regressor its number, or its anomaly score from 0
+        to 1.
 
         Parameters
         ----------
@@ -299,9 +299,7 @@ class Predictor:
         return [rows[start : start + self._chunk_rows] for start in range(0, max(len(rows), 1), self._chunk_rows)]
 
     def _read_matrix(self, X: Any) -> np.ndarray:
-        """Convert X, an array or data frame, to input rows of the model, float64 [n, columns]. Raises ValueError if X is not
-        numeric, or an array of another width.
-        """
+        """Convert X, an array or data frame, to input rows, float64 [n, columns]. Raises ValueError if X is invalid."""
         if hasattr(X, "columns") and not isinstance(X, np.ndarray):
             return self._read_frame(X)
         try:
@@ -315,8 +313,7 @@ class Predictor:
 
     def _read_frame(self, X: Any) -> np.ndarray:
         """Convert a data frame to input rows of the model, float64 [n, columns], with categories encoded. Columns that the model
-        does not know are ignored; those that the frame lacks become NaN. Raises ValueError if a numeric column contains anything
-        but numbers.
+        does not know are ignored; missing ones become NaN. Raises ValueError if a numeric column contains anything but numbers.
         """
         rows, names = np.full((len(X), len(self.program.columns)), math.nan), getattr(X, "column_names", None) or list(X.columns)
         for name in names:
@@ -388,9 +385,7 @@ def _to_number(name: Any, value: Any) -> float:
 
 
 def format_category(value: Any) -> str:
-    """Return the text that stands for a value of a categorical column: ``"true"`` or ``"false"`` for bools, ``"1"`` for 1.0, and
-    else ``str(value)``.
-    """
+    """Return the text that stands for a category: ``"true"`` or ``"false"`` for bools, ``"1"`` for 1.0, else ``str(value)``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -399,9 +394,7 @@ def format_category(value: Any) -> str:
 
 
 def _hash_to_column(name: Any, n_columns: int) -> int:
-    """Return the index that the hashing trick assigns to a name or text: its CRC-32 modulo ``n_columns``, the number of columns
-    or buckets.
-    """
+    """Return the index that the hashing trick assigns to a name: its CRC-32 modulo ``n_columns``, the number of columns."""
     text = name if isinstance(name, str) else repr(name)
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) % n_columns
 

@@ -232,8 +232,7 @@ class Program:
     # Files ------------------------------------------------------------------------------------------------------------------
 
     def serialise(self) -> tuple[str, dict[str, np.ndarray]]:
-        """Return this program as JSON text, and a dict of the arrays that the JSON refers to by name. `deserialise` is the
-        inverse.
+        """Return this program as JSON text, and a dict of the arrays that it refers to by name. `deserialise` is the inverse.
 
         Raises
         ------

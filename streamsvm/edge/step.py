@@ -45,9 +45,7 @@ class Step:
 
 
 def is_number(value: Any, low: float = -math.inf, high: float = math.inf) -> bool:
-    """Return whether a value that was read from a file is an int or float (not a bool), finite, and between ``low`` and ``high``,
-    both included.
-    """
+    """Return whether a value that was read from a file is a finite int or float (not a bool) from ``low`` to ``high``."""
     # math.isfinite raises OverflowError for an int above the largest float, so compare instead.
     return type(value) in (int, float) and -_MAX_FLOAT <= value <= _MAX_FLOAT and low <= value <= high
 

@@ -83,8 +83,7 @@ def _is_scaler(transformer: Any) -> bool:
 
 def _fold_transformer(inputs: PipelineInputs, transformer: Any) -> None:
     """Add a transformer to the exported form of the pipeline behind it, ``inputs`` (input columns and scalings), which is changed
-    in place: a scaler becomes the first scaling, and an encoder changes the columns. Raises ExportError if the transformer is not
-    supported.
+    in place: a scaler becomes the first scaling, and an encoder changes the columns. Raises ExportError if it is not supported.
     """
     cls = type(transformer)
     if _is_scaler(transformer):
@@ -161,24 +160,19 @@ def _read_standard_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
 
 
 def _read_min_max_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return a pair of the minimum and the range (maximum - minimum) for each field, as a river MinMaxScaler has learned them;
-    (0, 0) for unknown fields.
-    """
+    """Return (minimum, maximum - minimum) for each field, as a river MinMaxScaler has learned them; (0, 0) for unknown fields."""
     ranges = [(scaler.min[name].get(), scaler.max[name].get()) if name in scaler.min else (0.0, 0.0) for name in fields]
     return [(low, high - low) for low, high in ranges]
 
 
 def _read_max_abs_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return a pair of 0 and the largest absolute value for each field, as a river MaxAbsScaler has learned it; (0, 0) for
-    unknown fields.
-    """
+    """Return (0, largest absolute value) for each field, as a river MaxAbsScaler has learned it; (0, 0) for unknown fields."""
     return [(0.0, scaler.abs_max[name].get() if name in scaler.abs_max else 0.0) for name in fields]
 
 
 def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
-    """Return a pair of the median and the interquartile range for each field, as a river RobustScaler has learned them; they are
-    0 for unknown fields. If the scaler does not subtract medians, they are all 0; if it does not divide by ranges, they are all
-    1.
+    """Return (median, interquartile range) for each field, as a river RobustScaler has learned them; they are 0 for unknown
+    fields. If the scaler does not subtract medians, they are all 0; if it does not divide by ranges, they are all 1.
     """
     pairs = []
     for name in fields:
@@ -191,9 +185,7 @@ def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
 
 
 def _read_bounded_scaler(scaler: BoundedScaler, fields: list[Any]) -> _LocationSpreads:
-    """Return a pair of the mean and the standard deviation for each field, as a BoundedScaler has learned them; (0, 0) for
-    unknown fields.
-    """
+    """Return (mean, standard deviation) for each field, as a BoundedScaler has learned them; (0, 0) for unknown fields."""
     means, variances = scaler.means, scaler.vars
     return [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
 

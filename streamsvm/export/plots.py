@@ -269,8 +269,7 @@ class _Boundary:
 
     def _decide(self, features: Any) -> Any:
         """Return the decision of the pipeline's final model for a dict of ``features``: a predicted number, a decision value, or
-        a dict of label to decision value or probability. Raises DrawingError if the model is neither a regressor nor a
-        classifier.
+        a dict of label to decision value or probability. Raises DrawingError for other models.
         """
         if isinstance(self._final, base.Regressor):
             return self._final.predict_one(features)
@@ -302,9 +301,7 @@ class _Boundary:
         self._labels, self._values = labels, values.reshape(_GRID_POINTS, _GRID_POINTS, *values.shape[1:])
 
     def draw(self, axes: Axes) -> None:
-        """Draw the model's decisions on the grid, the labelled rows and the support vectors into matplotlib axes, with a legend
-        and a title.
-        """
+        """Draw the model's decisions on the grid, the rows and the support vectors into matplotlib axes, with a legend."""
         import matplotlib as mpl  # noqa: PLC0415
         from matplotlib.patches import Patch  # noqa: PLC0415
 
@@ -400,9 +397,7 @@ def _read_moments(scaler: Any, names: list[Any]) -> _Moments | None:
 
 
 def _sort_labels(labels: Iterable[Any]) -> list[Any]:
-    """Return labels as a list in ascending order, or in the order of their texts if they cannot be compared, such as numbers with
-    strings.
-    """
+    """Return labels in ascending order, or in the order of their texts if they cannot be compared (numbers with strings)."""
     try:
         return sorted(labels)
     except TypeError:  # labels of several types

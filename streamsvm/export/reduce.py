@@ -130,8 +130,7 @@ def reduce_program(
 
 def _loss_key(label_agreement: float | None, rmse: float | None) -> tuple[float, float]:
     """Return a tuple to sort reduced models by their loss of accuracy, the smallest loss first: by ``label_agreement``, the share
-    of rows with the same label as the original (None: 0), then by ``rmse``, the root mean square difference of decision values
-    (None: 0).
+    of rows with the same label as the original, then by ``rmse``, the difference of decision values. None counts as 0.
     """
     return -(label_agreement or 0.0), rmse or 0.0
 
@@ -285,8 +284,7 @@ def _fit_fewer_vectors(
 
 def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
     """Return about 20 rows per remaining vector (``count``), float32 [n, features], for the fit of a smaller set of support
-    vectors: the old vectors of the kernel ``step``, points between them, and for up to half of the rows, a sample of the user's
-    rows X.
+    vectors: the old vectors of the kernel ``step``, points between them, and up to half of them a sample of the user's rows X.
 
     X alone would not do: it may contain rows of one kind only, while the vectors come from all kinds.
     """

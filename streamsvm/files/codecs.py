@@ -68,9 +68,7 @@ _NAMES_IN_FILES = {name: stored for stored, name in RENAMED_CLASSES.items()}
 
 
 def _expand_allowlist(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
-    """Convert an allowlist from compact form, a dict of module to space-separated class or function names, to a frozenset of
-    (module, name) pairs.
-    """
+    """Convert an allowlist, a dict of module to space-separated class or function names, to a set of (module, name) pairs."""
     return frozenset((module, name) for module, names in modules.items() for name in names.split())
 
 
@@ -279,9 +277,7 @@ def _split_random(generator: random.Random) -> tuple[Any, ...]:
 
 
 def _make_random(parts: Any) -> random.Random:
-    """Create a `random.Random` generator that continues from the state that `_split_random` returned as ``parts``. Raises
-    ModelFileError if the state is invalid.
-    """
+    """Create a `random.Random` generator from the state that `_split_random` returned as ``parts``, or raise ModelFileError."""
     words, position, gauss = parts
     generator = random.Random(0)  # noqa: S311
     twister = _read_twister_words(words, position).tolist()
@@ -302,9 +298,7 @@ def _split_random_state(generator: np.random.RandomState) -> tuple[Any, ...]:
 
 
 def _make_random_state(parts: Any) -> np.random.RandomState:
-    """Create a numpy RandomState that continues from the state that `_split_random_state` returned as ``parts``. Raises
-    ModelFileError if the state is invalid.
-    """
+    """Create a numpy RandomState from the state that `_split_random_state` returned as ``parts``, or raise ModelFileError."""
     words, position, has_gauss, gauss = parts
     if type(has_gauss) is not int or has_gauss not in (0, 1):
         raise ModelFileError("it contains an invalid state of a random generator")

@@ -194,9 +194,7 @@ def _read_arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.nda
 
 
 def _make_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Convert the (name, value) ``pairs`` of a JSON object to a dict, as a hook of the JSON parser. Raises CorruptFileError if a
-    name occurs twice.
-    """
+    """Convert the (name, value) ``pairs`` of a JSON object to a dict. Raises CorruptFileError if a name occurs twice."""
     unique = dict(pairs)
     if len(unique) != len(pairs):
         raise CorruptFileError("its header repeats a name")
@@ -291,9 +289,7 @@ def _count_values(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[in
 
 
 def _count_array_values(number: Any, arrays: Sequence[np.ndarray]) -> int:
-    """Return the size of array ``number`` of a model file, counted as one value for each 64 bytes; 0 if ``number`` is not a valid
-    index of ``arrays``.
-    """
+    """Return the size of array ``number`` of a file, as one value for each 64 bytes; 0 if it is not an index of ``arrays``."""
     return arrays[number].nbytes // _BYTES_PER_VALUE if type(number) is int and 0 <= number < len(arrays) else 0
 
 

@@ -110,8 +110,7 @@ def shorten(text: str, max_characters: int) -> str:
 
 
 def split_names(text: str) -> list[str]:
-    """Split a comma-separated list of names, as in a line of CSV; a name that contains a comma is in double quotes. Empty names
-    are dropped.
+    """Split a comma-separated list of names, where names that contain a comma are in double quotes. Drops empty names.
 
     Raises ValueError if the text is not a valid list.
 
@@ -125,8 +124,7 @@ def split_names(text: str) -> list[str]:
 
 
 def join_names(values: Iterable[str]) -> str:
-    """Join names to a comma-separated text, as in a line of CSV, with names that contain a comma in double quotes. `split_names`
-    is the inverse.
+    """Join names to a comma-separated list, where names that contain a comma are in double quotes, as `split_names` reads.
 
     >>> join_names(["age", "last, first"])
     'age,"last, first"'

@@ -77,9 +77,7 @@ def serialize_parts(
 
 
 def get_package_versions() -> dict[str, str]:
-    """Return the installed versions of numpy, river and streamsvm as a dict of package name to version; model files record
-    them.
-    """
+    """Return the installed versions of numpy, river and streamsvm as a dict by package name, for model files."""
     return {name: _get_version(name) for name in ("numpy", "river", "streamsvm")}
 
 
@@ -118,9 +116,7 @@ def _parse_finite(text: str) -> float:
 
 
 def _parse_short_int(text: str) -> int:
-    """Parse the text of a JSON integer, as a hook of the JSON parser. Raises ValueError if it has more than 300 digits, so that
-    it can always be converted to a float.
-    """
+    """Parse the text of a JSON integer, as a hook of the JSON parser. Raises ValueError if it has over 300 digits."""
     if len(text) > _MAX_INT_DIGITS:
         raise ValueError(f"an int has {len(text):,} digits")
     return int(text)

@@ -75,9 +75,8 @@ def get_vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any
 
 
 def make_vector_dict(values: dict[Any, Any], default_factory: Any, mask: set[Any] | None) -> VectorDict[Any, Any]:
-    """Create a river `VectorDict` from ``values``, a dict of numbers, a function that makes default values (or None), and
-    ``mask``, the set of visible keys (None: all). Raises ValueError if a value is not a number, or ``default_factory`` is not
-    callable.
+    """Create a river `VectorDict` from ``values``, a dict of numbers, a function for default values (or None), and ``mask``, the
+    set of visible keys (None: all). Raises ValueError if a value is not a number, or ``default_factory`` is not callable.
     """
     are_numbers = all(isinstance(value, Real) for value in values.values())
     if not (are_numbers and (default_factory is None or callable(default_factory))):

@@ -122,9 +122,7 @@ class _TreeWriter:
         return {"ref": self._get_record_number(obj)}
 
     def _encode_values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
-        """Convert several Python objects to a list of JSON values, as `_encode_value` does for one. ``depth`` is the number of
-        tuples around them.
-        """
+        """Convert Python objects to JSON values, as `_encode_value` does for one. ``depth`` counts tuples around them."""
         values = list(objects)
         return values if _are_plain_json(values) else [self._encode_value(obj, depth + 1) for obj in values]
 
@@ -161,9 +159,7 @@ class _TreeWriter:
         return name
 
     def _make_record(self, obj: Any) -> list[Any]:
-        """Return the JSON record that describes a mutable object: a list of its kind, such as ``"dict"``, and its contents as
-        JSON values.
-        """
+        """Return the JSON record that describes a mutable object: a list of its kind, such as ``"dict"``, and its contents."""
         kind = type(obj)
         if kind is list:
             return ["list", self._encode_values(obj)]
@@ -200,8 +196,7 @@ class _TreeWriter:
 
     def _make_instance_record(self, obj: Any) -> list[Any]:
         """Return the JSON record that describes an instance of a class by the name of the class and its attributes, or by a
-        pickle if the class has its own pickling methods and the file is trusted. Raises ModelFileError if the class is not
-        allowed in a file.
+        pickle if the class has its own pickling methods and the file is trusted. Raises ModelFileError for other classes.
         """
         cls = type(obj)
         if _has_pickling_methods(cls):
@@ -233,9 +228,7 @@ def _are_plain_json(values: list[Any]) -> bool:
 
 
 def _is_bound(function: Any) -> bool:
-    """Return whether a built-in function is a method bound to an object, such as ``[].append``, and not a function of a module,
-    such as ``math.exp``.
-    """
+    """Return whether a built-in function is a method bound to an object (``[].append``), not one of a module (``math.exp``)."""
     return function.__self__ is not None and not isinstance(function.__self__, types.ModuleType)
 
 
@@ -303,8 +296,7 @@ class _TreeReader:
 
     def _create_object(self, number: int) -> Any:
         """Return the Python object for the record with this number. If it does not exist yet, it is created without the
-        references to other objects, which `_fill_object` adds later. Raises ModelFileError if the record's kind is unknown or not
-        allowed.
+        references to other objects, which `_fill_object` adds later. Raises ModelFileError if the kind is unknown or not allowed.
         """
         if number in self._objects:
             return self._objects[number]
@@ -459,9 +451,7 @@ class _TreeReader:
 
 
 def _make_string_array(codes: np.ndarray) -> np.ndarray:
-    """Return a numpy array of strings from their Unicode code points, uint32 [..., characters]. Raises ModelFileError if these
-    are invalid.
-    """
+    """Return a numpy array of strings from their code points, uint32 [..., characters], or raise ModelFileError."""
     if codes.dtype != np.uint32 or codes.ndim < 1 or not codes.shape[-1] or (codes > _MAX_CODE_POINT).any():
         raise ModelFileError("it contains an invalid array of texts")
     return np.ascontiguousarray(codes).view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1]).copy()

@@ -218,9 +218,7 @@ _DRIFT_FIELDS = "drifts", "forgotten"
 
 
 def _watches_drift(model: Learner) -> bool:
-    """Return whether this learner detects concept drift and then forgets old rows, so that its state contains the statistics of
-    the detector.
-    """
+    """Return whether this learner detects concept drift and then forgets old rows, with statistics in its state."""
     return isinstance(model, BSCAClassifier) and bool(model._rule_record[0]["one_pass"])
 
 
@@ -315,9 +313,7 @@ def _format_numbers(array: np.ndarray) -> str:
 
 
 def _make_step_functions(model: Learner) -> str:
-    """Return the text of the C functions that learn one row, the update rule of the model, with its hyperparameters as
-    constants.
-    """
+    """Return the text of the C functions that learn one row, the model's update rule with its hyperparameters."""
     own = model._rule_record[0]
     if isinstance(model, BSCAClassifier):
         numbers = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
@@ -350,9 +346,7 @@ _DRIFT_TEXTS = {
 
 
 def _make_title(model: Learner) -> str:
-    """Return the first line of the comment at the top of the exported C files: the class of the model, and the number of rows
-    that it has learned.
-    """
+    """Return the first comment line of the exported C files: the model's class, and the number of rows that it has learned."""
     return f"{type(model).__name__} that keeps learning, after {model.n_learned:,} rows."
 
 

@@ -22,8 +22,7 @@ LANES = 16
 
 def make_sum_function(kind: str, c_type: str) -> tuple[str, str]:
     """Return the name and the C text of a function that sums over the features of a row and of 16 vectors of type ``c_type``.
-    ``kind`` is ``"squares"`` (squared differences), ``"products"``, or ``"ways"`` (weighted and clipped absolute differences, for
-    nearest neighbours).
+    ``kind`` is ``"squares"`` (squared differences), ``"products"``, or ``"ways"`` (clipped absolute differences, weighted).
 
     For integer vectors, ``squares`` takes x in their units, and the squares of the units as an argument, and ``ways`` takes the
     units as an argument.
@@ -43,9 +42,7 @@ def group_vectors(vectors: np.ndarray) -> np.ndarray:
 
 
 def collect_functions(used: Iterable[str]) -> list[str]:
-    """Return the C texts of the functions named in ``used`` from the package's ``runtime.c``, with those that they call, in the
-    order of definition.
-    """
+    """Return the C texts of the functions named in ``used`` in the package's ``runtime.c``, and of those that they call."""
     needed = set(used)
     for name, called in _DEPENDENCIES.items():
         if name in needed:
@@ -86,8 +83,8 @@ def _compute_norm_exponents(program: Program, i: int) -> np.ndarray:
 
 
 def write_eight_bit_kernel(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Append a C function to ``source`` that computes a Gaussian kernel with 8-bit vectors (step ``i`` of an exported model)
-    together with the weighted sum of its values (the next step), and a call of it. ``x`` and ``out`` are the C names of the input
+    """Append a C function to ``source``, and its call, that computes a Gaussian kernel with 8-bit vectors (step ``i`` of an
+    exported model) together with the weighted sum of its values (the next step). ``x`` and ``out`` are the C names of its input
     and output arrays.
     """
     step, reader = program.steps[i], program.steps[i + 1]

@@ -121,9 +121,8 @@ class _VectorSums(NamedTuple):
 
 
 def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> _VectorSums:
-    """Append the vectors of step ``i`` of an exported model, such as support vectors, to ``source`` as a constant table, with the
-    function that computes sums of this ``kind`` (see `make_sum_function`) with them. Returns the C declarations and statements
-    that call it.
+    """Append the support vectors of step ``i`` of an exported model to ``source`` as a constant table, with the function that
+    computes sums of this ``kind`` (see `make_sum_function`) with them. Returns the C declarations and statements that call it.
     """
     vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
     grouped = group_vectors(vectors)
@@ -146,9 +145,9 @@ def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> _VectorSum
 
 
 def _write_kernel(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Append C code to ``source`` for a ``kernel`` step (the operation ``i`` of an exported model): a function that writes kernel
-    values between the row ``x`` and all vectors to the array ``out``, or directly their weighted sums if the next step computes
-    these, and a call of it.
+    """Append C code to ``source`` for a ``kernel`` step (the operation ``i`` of an exported model): a function, and its call,
+    that writes kernel values between the row ``x`` and all vectors to ``out``, or directly their weighted sums if the next step
+    computes these.
     """
     if is_fused(program, i) and can_use_eight_bits(program, i):
         write_eight_bit_kernel(source, program, i, x, out)
@@ -235,8 +234,7 @@ def _make_kernel_expression(source: CSource, step: Step) -> str:
 
 def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Append C code to ``source`` for a ``fourier`` step (the operation ``i`` of an exported model): a table of frequency
-    vectors, and a call that writes cosines and sines of their products with the row ``x`` (random Fourier features) to the array
-    ``out``.
+    vectors, and a call that writes random Fourier features of the row ``x`` to the array ``out``.
     """
     step, m = program.steps[i], program.widths[i + 1] // 2
     frequencies = dequantise_vectors(step) * step.options["factor"]
@@ -247,8 +245,7 @@ def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) 
 
 def _write_linear(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Append C code to ``source`` for a ``linear`` step (the operation ``i`` of an exported model): tables of weights and biases,
-    and a call that writes weights times ``x`` plus biases to the array ``out``. Does nothing if `_write_kernel` has already
-    written this step.
+    and a call that writes weights times ``x`` plus biases to the array ``out``. Does nothing if `_write_kernel` has written it.
     """
     if i and program.steps[i].inputs == (i,) and is_fused(program, i - 1):
         return  # `_write_kernel` has written it
@@ -280,8 +277,7 @@ def _write_votes(source: CSource, program: Program, i: int, x: str, out: str) ->
 
 def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Append C code to ``source`` for a ``pair_scores`` step (the operation ``i`` of an exported one-vs-one classifier): a call
-    that scores each class by its votes and, to break ties, the decision values of its pairs, ``x``, and writes the scores to the
-    array ``out``.
+    that scores each class by its votes and, to break ties, the decision values of its pairs, ``x``, and writes them to ``out``.
     """
     classes = program.steps[i].options["classes"]
     source.used.add("pair_scores")
@@ -294,8 +290,7 @@ def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: s
 
 def _write_experts(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Append C code to ``source`` for an ``experts`` step (the operation ``i`` of an exported ensemble): tables of weights, and
-    statements that combine the predictions of the members in the array ``x`` by votes and stacking models, and write the result
-    to ``out``.
+    statements that combine the members' predictions, the array ``x``, by votes and stacking models, and write to ``out``.
     """
     step = program.steps[i]
     votes, outputs = step.arrays["votes"], step.options["outputs"]
@@ -340,9 +335,7 @@ def _write_forest(source: CSource, program: Program, i: int, x: str, out: str) -
 
 
 def _to_smallest_integers(array: np.ndarray) -> np.ndarray:
-    """Convert an array of integers of at least -1 to the smallest signed integer type (int8, int16 ...) that can hold all of
-    them.
-    """
+    """Convert an array of integers of at least -1 to the smallest signed type (int8, int16 ...) that can hold them."""
     return array.astype(np.result_type(np.int8, np.min_scalar_type(-int(array.max(initial=0)) - 1)))
 
 

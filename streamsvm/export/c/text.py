@@ -140,9 +140,7 @@ def format_table(name: str, array: np.ndarray, comment: str = "") -> list[str]:
 
 
 def _wrap_numbers(numbers: Iterable[str]) -> Iterable[str]:
-    """Arrange the texts of numbers in indented lines of at most 120 characters, each number followed by a comma. Yields the
-    lines.
-    """
+    """Arrange the texts of numbers in indented lines of at most 120 characters, each followed by a comma. Yields the lines."""
     line = "   "
     for text in numbers:
         if len(line) + len(text) + 2 > _MAX_LINE_CHARACTERS:
@@ -187,8 +185,8 @@ class CSource:
         self.stack_bytes = max(self.stack_bytes, 4 * numbers)
 
     def add_table(self, name: str, array: np.ndarray, comment: str = "") -> str:
-        """Append a constant C array with the numbers of a numpy array to this source, with a C ``comment``, and count its bytes.
-        float64 becomes float32, and int64 becomes int32. Returns the C name of the array; ``@_`` in it stands for the model's
+        """Append a constant C array with the numbers of a numpy array to this source, with a C ``comment``, counting its bytes.
+        float64 becomes float32, and int64 becomes int32. Returns the C name of the array; its ``@_`` stands for the model's
         prefix.
         """
         if array.dtype.kind == "f":
@@ -230,9 +228,7 @@ NAME_COMMENT = """\
 
 
 def has_target_encodings(program: Program) -> bool:
-    """Return whether an input column of an exported model is a target encoding, a number that is looked up for a category in a
-    table.
-    """
+    """Return whether an input column of an exported model is a target encoding, a number from a table of categories."""
     return any(column.table is not None for column in program.columns)
 
 
@@ -248,9 +244,7 @@ def _find_used_table_columns(program: Program) -> dict[int, list[int]]:
 
 
 def count_category_bytes(program: Program) -> int:
-    """Return the number of bytes that an exported model's target encodings (numbers that replace categories) take as constant
-    tables in C.
-    """
+    """Return how many bytes an exported model's target encodings (numbers for categories) take as constant tables in C."""
     used = _find_used_table_columns(program)
     return sum(4 * max(len(program.tables[table].keys), 1) * (1 + len(columns)) for table, columns in used.items())
 

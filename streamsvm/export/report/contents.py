@@ -220,9 +220,7 @@ def _measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any
 
 
 def _can_be_explained(model: Any, x: Mapping[Any, Any]) -> bool:
-    """Return whether `explain_one` accepts the row x for this model, and does not raise ValueError, for example because of an
-    invalid value.
-    """
+    """Return whether `explain_one` explains the model's decision about the row x, and does not raise ValueError."""
     try:
         explain_one(model, x)
     except ValueError:
@@ -282,8 +280,8 @@ def _make_row_part(explanation: Explanation, y: Any, summary: ModelSummary) -> d
 
 
 def _format_value(value: Any) -> str:
-    """Return the value of a column as a short text for a report: floats with six digits, other values cut to 30 characters, and
-    ``missing`` for None.
+    """Return the value of a column as text for a report: floats with six digits, others cut to 30 characters, None as
+    ``missing``.
     """
     return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else clean_text(value, 30)
 
@@ -293,8 +291,7 @@ def _format_value(value: Any) -> str:
 
 def _make_notes(summary: ModelSummary, rows: ReportRows | None, report: Mapping[str, Any]) -> list[str]:
     """Return sentences at the end of a report about a model that name its missing parts, such as scores or explanations, and how
-    to get them. ``summary`` describes the model, ``rows`` are those that the user passed, or None, and ``report`` has the parts
-    so far.
+    to get them. ``summary`` describes the model, ``rows`` are the user's, or None, and ``report`` has the parts so far.
     """
     notes = []
     if summary.n_learned and len(summary.labels) == 1:
