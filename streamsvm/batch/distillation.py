@@ -61,7 +61,8 @@ def to_budget(
     **parameters: Any,
 ) -> BudgetedEstimator:
     """Distil a fitted kernel machine into a learner that has at most ``budget`` support vectors, predicts alike and can keep
-    learning from a stream. Without a budget, the smallest one that keeps the ``loss`` is searched for.
+    learning from a stream. If ``loss`` (in percent of accuracy) is passed instead of ``budget``, the smallest budget that loses
+    at most that is searched for.
 
     The first quarter of the budget are support vectors of the machine, far from each other and with large coefficients. Their
     coefficients are fitted to the machine's decision values on X by weighted least squares; rows near the decision boundary have
@@ -260,8 +261,9 @@ class _HoldOut(NamedTuple):
 
     @staticmethod
     def draw_split(machine: Any, X: Any, y: Any, max_loss: float, seed: int | None) -> _HoldOut:
-        """Split the rows of X at random into rows to fit and at most a fixed number of held-out rows, on which the loss of
-        accuracy is measured. Raise a ValueError if X has too few rows. ``y`` are the true labels [n], if known.
+        """Split the rows of X at random into rows to fit and held-out rows, on which the loss of accuracy of a distilled
+        ``machine`` is measured. Return the split, with the machine's predictions. Raise a ValueError if X has too few rows. ``y``
+        are the true labels [n], if known.
         """
         n_held_out = 0 if X is None else min(int(_HELD_OUT_SHARE * X.shape[0]), _MAX_HELD_OUT_ROWS)
         if n_held_out < _MIN_HELD_OUT_ROWS:
@@ -276,9 +278,9 @@ class _HoldOut(NamedTuple):
         return _HoldOut(machine, np.sort(order[n_held_out:]), rows, machine._predict_checked(rows), labels, max_loss)
 
     def measure_loss(self, expansion: _Expansion) -> float:
-        """Return the loss of a small kernel ``expansion`` on the held-out rows, in percent: for classifiers, the share of rows
-        with other labels than the machine (with true labels, the loss of accuracy); for regressors, the mean error relative to
-        the spread.
+        """Return the loss of a small kernel ``expansion`` (support vectors, coefficients, intercepts) in percent, on the held-out
+        rows: for classifiers, the share of labels that differ from the machine's or, with true labels, the loss of accuracy; for
+        regressors, the mean error relative to the spread.
         """
         problem = ReducedSet(self.machine._kernel, self.X, np.zeros((self.X.shape[0], 1)), np.ones(self.X.shape[0]))
         f = problem.compute_values(to_dense_rows(expansion.vectors), expansion.coefficients.T) + expansion.intercept
@@ -293,17 +295,17 @@ class _HoldOut(NamedTuple):
 
 
 def _search_budget(distillation: _Distillation, hold_out: _HoldOut, passes: int) -> _Expansion:
-    """Search for the smallest number of support vectors (budget) whose loss on the held-out rows is at most
-    ``hold_out.max_loss``, by doubling and bisection, and return the kernel expansion of that size. Raise a ValueError if there is
-    none.
+    """Search for the smallest number of support vectors (the budget) for a distilled machine whose loss on the held-out rows is
+    at most ``hold_out.max_loss`` percent, by doubling and bisection. Return the kernel expansion of that size. Raise a ValueError
+    if even the largest budget loses more.
     """
     n_support, too_small, budget = len(distillation.coefficients), 0, _FIRST_BUDGET
     max_budget = min(_MAX_BUDGET_SHARE * n_support, _MAX_TRIED_BUDGET)
     best_loss = math.inf
 
     def fit_and_test(budget: int) -> tuple[bool, _Expansion]:
-        """Fit an expansion of ``budget`` support vectors; return whether its loss on the held-out rows is small enough, and the
-        expansion.
+        """Fit a kernel expansion with ``budget`` support vectors to the machine. Return whether its loss on the held-out rows is
+        small enough, and the expansion.
         """
         nonlocal best_loss
         expansion = distillation.fit_expansion(budget, passes)
@@ -351,14 +353,15 @@ class _Distillation:
         self.intercept = intercepts[0]
 
     def can_copy_machine(self, budget: int) -> bool:
-        """Return whether the machine can be used without an approximation: it has at most ``budget`` support vectors, and its
-        outputs are sums of kernel values, not votes.
+        """Return whether the machine can be copied without an approximation: it has at most ``budget`` support vectors, and its
+        outputs are sums of kernel values, not votes of pairs of classes.
         """
         return len(self.coefficients) <= budget and self.machine._is_expansion and not self.is_voting
 
     def fit_expansion(self, budget: int, passes: int) -> _Expansion:
-        """Fit a kernel expansion of at most ``budget`` vectors that approximates the machine's decision function, and return it.
-        ``passes`` limits the passes over the rows that move the vectors; more passes are more accurate.
+        """Fit a kernel expansion (support vectors, coefficients, intercepts) of at most ``budget`` vectors that approximates the
+        machine's decision function, and return it. ``passes`` limits the passes over the rows that move the vectors; more passes
+        are more accurate.
         """
         machine, rng, intercept = self.machine, np.random.default_rng(self.seed), self.intercept
         if self.can_copy_machine(budget):
@@ -376,8 +379,8 @@ class _Distillation:
             return _Expansion(vectors, coefficients.T, intercept)
 
         def is_loss_negligible(values: np.ndarray) -> bool:
-            """Return whether the outputs ``values`` [n, n_outputs], without intercepts, change so few labels of the machine that
-            the search can stop.
+            """Return whether the search can stop, because the outputs ``values`` [n, n_outputs], to which intercepts are added,
+            change hardly any label of the machine.
             """
             return self._estimate_accuracy_loss(values + intercept, targets) < _NEGLIGIBLE_LOSS
 
@@ -386,8 +389,9 @@ class _Distillation:
         return _Expansion(vectors, problem.solve_coefficients(vectors.astype(np.float64)).T, intercept)
 
     def _draw_rows(self, budget: int, rng: np.random.Generator) -> Any:
-        """Draw the rows on which the small expansion is fitted to the machine: random rows of X (without X, support vectors) and,
-        if these are few, points between them. Returns float32 [n, n_features], or a CSR matrix if that were too large.
+        """Draw the rows on which the small expansion of at most ``budget`` vectors is fitted to the machine: random rows of X
+        (without X, support vectors) and, if these are few, points between them. Returns float32 [n, n_features], or a CSR matrix
+        if that were too large.
 
         Without X, at least half of the rows are interpolated, because support vectors alone say little about the regions far from
         the boundary.

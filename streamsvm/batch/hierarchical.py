@@ -53,8 +53,8 @@ class _TreeProblems(NamedTuple):
     stop: threading.Event
 
     def try_solve_tree(self, seed: int) -> _SolvedTree | None:
-        """Grow the random tree for ``seed``, and solve all dual problems with its approximate kernel, as `_solve_tree` does.
-        Return None if the fit was stopped or the user interrupts before there is a solution.
+        """Grow the random tree for ``seed``, and solve all dual problems of the fit with its approximate kernel. Return the tree
+        with the solutions; None if the fit was stopped or the user interrupts before there is a solution.
 
         Once ``stop`` is set, each problem gets only one walk, and no further tree is begun: it returns None.
         """
@@ -69,8 +69,8 @@ class _TreeProblems(NamedTuple):
             return None
 
     def _solve_tree(self, seed: int) -> _SolvedTree:
-        """Grow the random tree for ``seed``, compute its approximate kernel matrix, and solve all dual problems with it, one for
-        each machine and each C. Return the tree with its solutions.
+        """Grow the random tree for ``seed``, compute its approximate kernel matrix, and solve all dual problems of the fit with
+        it, one for each class against all others and each C. Return the tree with the solutions.
         """
         raise_if_stopped()
         tree = grow_tree(self.X, self.leaf_size, seed)
@@ -170,16 +170,16 @@ class HierarchicalMachine(PathMachine):
             self._check_or_auto(name, least, high=10**5, integer=True)
 
     def _choose_sizes(self, n: int, d: int) -> tuple[int, int]:
-        """Return the maximum number of rows of a leaf and the rank (number of landmarks of a node) for ``n`` rows of ``d``
-        features: the parameters, or their defaults.
+        """Return the maximum number of rows of a leaf and the rank (number of rows from which those of a node are interpolated)
+        for ``n`` rows of ``d`` features: the parameters of this estimator, or their defaults.
         """
         leaf_size, rank = choose_forest_sizes(n, d)
         rank = rank if isinstance(self.rank, str) else int(self.rank)
         return max(leaf_size, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size), rank
 
     def _make_problems(self, groups: RowGroups, bounds: list[Bounds], machines: int) -> _TreeProblems:
-        """Return the dual problems that all trees solve, one for each element of ``bounds`` (machines and values of C), with the
-        rows of the ``groups`` of equal rows and the parameters of the fit.
+        """Return the dual problems that all trees solve, with the rows of the ``groups`` of equal rows. Each element of
+        ``bounds`` is one problem: ``machines`` of them (one for each class against all others) for each value of C.
         """
         rows = groups.take_rows()
         leaf_size, rank = self._choose_sizes(*rows.shape)
@@ -188,8 +188,8 @@ class HierarchicalMachine(PathMachine):
         return _TreeProblems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
 
     def _solve_trees(self, problems: _TreeProblems) -> tuple[list[_SolvedTree], bool]:
-        """Solve all dual problems with each of ``n_trees`` random trees, in ``n_jobs`` threads. Return the trees with their
-        solutions, and whether the user interrupted.
+        """Solve all dual problems of a fit with each of ``n_trees`` random trees, in ``n_jobs`` threads. Return the trees with
+        their solutions, and whether the user interrupted.
 
         After an interrupt, only finished trees are returned or, if none is finished, the unfinished ones.
         """
@@ -217,8 +217,8 @@ class HierarchicalMachine(PathMachine):
         return finished or trees, problems.stop.is_set()
 
     def _set_fit(self, prepared: PathData, trees: list[_SolvedTree], C: float, numbers: list[int]) -> None:
-        """Set the fitted attributes of this model from the trees: its support vectors, intercepts and forest. ``numbers`` are the
-        positions of its problems among the solutions of each tree, one for each machine; ``C`` is its C.
+        """Set the fitted attributes of this model from the solved trees: its support vectors, intercepts and forest. ``numbers``
+        are the positions of its problems (one for each class against all others) among each tree's solutions, and ``C`` is its C.
         """
         solutions = [[tree.solutions[number] for number in numbers] for tree in trees]
         weighted_trees = (
@@ -257,12 +257,12 @@ class HierarchicalMachine(PathMachine):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _prepare_predictor(self) -> None:
-        """Set ``_predictor``, which predicts fast: the forest with the rows of its leaves in one array."""
+        """Set ``_predictor``, the object for fast predictions: all trees, with the rows of their leaves in one array."""
         self._predictor = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - always fast
-        """Return the decision values of all machines for rows X, float64 [n, machines], averaged over the trees. ``find_settled``
-        is ignored.
+        """Return the decision values for rows X, averaged over the trees, float64 [n, machines]. There is one machine, or for
+        three or more classes one for each. ``find_settled`` is ignored.
         """
         out = np.tile(self._intercepts, (X.shape[0], 1))
 

@@ -94,7 +94,7 @@ class _CSVWithTextLabels(CSVSource):
 
 
 def _gather_chunks(source: Source, n_rows: int) -> Iterator[list[Chunk]]:
-    """Read a source of rows, and yield lists of consecutive chunks that have ``n_rows`` rows in total; the last list may have
+    """Read rows from ``source``, and yield lists of consecutive chunks that have ``n_rows`` rows in total; the last list may have
     fewer.
     """
     chunks: list[Chunk] = []
@@ -206,8 +206,8 @@ def write_blocks(
     memory_limit: float = DEFAULT_MEMORY_LIMIT_BYTES,
     verbose: bool = False,
 ) -> tuple[int, int]:
-    r"""Convert a text file in LIBSVM format, or a table, to a block file of training rows, which linear machines can read in
-    later fits without parsing it again.
+    r"""Convert a text file in LIBSVM format, or a table, to a block file (training rows in binary form), which linear machines
+    can read in later fits without parsing the text again. Return the numbers of rows and features.
 
     Parameters
     ----------
@@ -383,8 +383,8 @@ def _read_bytes(file: IO[bytes], source: Path, size: int) -> bytes:
 
 
 def parse_libsvm(text: bytes, index_base: int, source: Path, n_lines_before: int) -> Block:
-    """Parse complete lines of text in LIBSVM format (a label, and pairs index:value) to a block of sparse rows. Raise a
-    ValueError that names the line if it is malformed.
+    """Parse complete lines of text in LIBSVM format (a label, and pairs index:value), and return them as a block of sparse rows.
+    Raise a ValueError that names the line if it is malformed. ``n_lines_before`` is the number of earlier lines of ``source``.
 
     ``index_base``, the first index in the text, becomes 0. Line numbers are those in ``source``.
     """
@@ -415,7 +415,7 @@ def parse_libsvm(text: bytes, index_base: int, source: Path, n_lines_before: int
 
 def _parse_line(line: bytes, index_base: int) -> tuple[float, np.ndarray, np.ndarray] | None:
     """Parse one line of LIBSVM text in Python, for rare number formats that the compiled parser does not support. Return label,
-    indices from 0 and values.
+    indices (counted from 0) and values; None for a blank line. ``index_base`` is the first index of the text.
 
     Returns None for a blank line. Raises ValueError if the line is malformed.
     """

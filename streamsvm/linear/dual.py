@@ -50,8 +50,8 @@ from streamsvm.linear.solution import (
 
 @compiled(fastmath=FAST)
 def dot_row(w: np.ndarray, block: Block, i: int) -> float:
-    """Return the dot product of the weights ``w`` float64 [features + 1] and row ``i`` of a block of training rows. The last
-    weight, which belongs to the constant feature (intercept), is left out.
+    """Return the dot product of the weights ``w`` float64 [features + 1] and row ``i`` of ``block`` (arrays of some training
+    rows). The last weight, which belongs to the constant feature (intercept), is left out.
     """
     total = 0.0
     if len(block.starts):
@@ -67,8 +67,8 @@ def dot_row(w: np.ndarray, block: Block, i: int) -> float:
 
 @compiled(fastmath=FAST)
 def _dot_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
-    """Return the dot product of the weights ``w`` and row ``i`` of a block of training rows, and the squared norm of the row,
-    both without the constant feature (intercept).
+    """Return the dot product of the weights ``w`` and row ``i`` of ``block`` (arrays of some training rows), and the squared norm
+    of the row, both without the constant feature (intercept).
     """
     total, square = 0.0, 0.0
     if len(block.starts):
@@ -88,8 +88,8 @@ def _dot_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
 
 @compiled(fastmath=FAST)
 def _add_row(w: np.ndarray, step: float, block: Block, i: int) -> None:
-    """Add ``step`` times row ``i`` of a block of training rows to the weights ``w`` float64 [features + 1]. The last weight
-    (intercept) stays unchanged.
+    """Add ``step`` times row ``i`` of ``block`` (arrays of some training rows) to the weights ``w`` float64 [features + 1]. The
+    last weight (intercept) stays unchanged.
     """
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
@@ -116,8 +116,8 @@ def _shuffle_rows(rows: np.ndarray, seed: int) -> None:
 
 
 def find_free_rows(b: np.ndarray, block: Block, loss: LinearLoss) -> np.ndarray:
-    """Return the positions, int64, of the rows of a block that are free: their dual coefficients ``b`` [rows] lie strictly
-    between the bounds that the ``loss`` allows.
+    """Return the positions, int64, of the rows of ``block`` (arrays of some training rows) that are free: their dual coefficients
+    ``b`` [rows] lie strictly between the bounds that the ``loss`` allows.
     """
     rows = np.empty(len(b), np.int64)
     return rows[: _list_free_rows(b, block, loss, rows)]
@@ -125,8 +125,8 @@ def find_free_rows(b: np.ndarray, block: Block, loss: LinearLoss) -> np.ndarray:
 
 @compiled
 def _list_free_rows(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndarray) -> int:
-    """Write the positions of the free rows of a block (dual coefficient in ``b`` strictly between its bounds) into ``rows`` int64
-    [rows of the block], and return their number.
+    """Write the positions of the free rows of ``block`` (dual coefficient in ``b`` strictly between its bounds) into ``rows``
+    int64 [rows of the block], and return their number. A block contains arrays of some training rows.
     """
     count = 0
     for i in range(len(b)):
@@ -140,9 +140,9 @@ def _list_free_rows(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndar
 def sweep_rows(
     w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: int, loss: LinearLoss
 ) -> tuple[float, float, float, int]:
-    """Make one step of dual coordinate ascent for each of the ``rows`` (positions in the block), in random order by ``seed``.
-    Updates weights ``w`` and dual coefficients ``b``. Returns the largest step, the increase of the dual objective, the cost of
-    the rows and the number of free rows.
+    """Make one step of dual coordinate ascent for each of the ``rows`` (positions in ``block``, arrays of some training rows), in
+    random order by ``seed``. Updates weights ``w`` and dual coefficients ``b``. Returns the largest step, the increase of the
+    dual objective, the cost of the rows and the number of free rows.
 
     Modifies w float64 [features + 1], b float64 [rows of the block] and the order of ``rows``. The largest step is in units of
     the gradient, the dual objective is without -1/2 |w|^2, the cost of each row is that before its step, and free rows are
@@ -180,7 +180,7 @@ def sweep_rows(
 def sweep_free_rows(
     w: np.ndarray, b: np.ndarray, block: Block, seed: int, loss: LinearLoss, tolerance: float, max_steps: int
 ) -> tuple[float, float, int, int]:
-    """Make steps of dual coordinate ascent for the free rows of a block (dual coefficient strictly between its bounds), in
+    """Make steps of dual coordinate ascent for the free rows of ``block`` (dual coefficient strictly between its bounds), in
     several sweeps, until the largest step is at most ``tolerance`` or ``max_steps`` are made. Returns the last largest step, the
     increase of the dual objective, and the numbers of free rows and of steps.
 
@@ -201,8 +201,8 @@ def sweep_free_rows(
 def measure_objectives(
     w: np.ndarray, b: np.ndarray, block: Block, loss: LinearLoss, expansion: np.ndarray
 ) -> tuple[float, float]:
-    """Return the contributions of a block's rows to the primal objective at the weights ``w`` and to the dual objective at the
-    coefficients ``b`` [rows], without the terms with squared norms.
+    """Return the contributions of ``block`` (arrays of some training rows) to the primal objective at the weights ``w`` and to
+    the dual objective at the coefficients ``b`` [rows], without the terms with squared norms.
 
     These terms are 1/2 |w|^2 and -1/2 |expansion|^2. Adds the block's part of sum_i b_i x_i to ``expansion``, float64 [features +
     1].
@@ -300,8 +300,8 @@ class DualSolver:
         return self._state.visited >= _MAX_STAGES_SHARE * self._options.max_iter * self._file.shape[0]
 
     def _start_next_stage(self) -> None:
-        """Continue with the next stage, where C is closer to the requested C: replace the current loss, and scale dual
-        coefficients and weights accordingly.
+        """Continue with the next stage of the fit, which raises C step by step to the requested value: replace the current loss,
+        and scale dual coefficients and weights accordingly.
         """
         state, files = self._state, self._files
         state.loss, factor = _next_stage(state.loss, state.goal, self._file, skip_stages=self._have_stages_timed_out())
@@ -312,8 +312,8 @@ class DualSolver:
         state.gap = math.inf  # unknown for the next stage
 
     def _run_full_pass(self) -> None:
-        """Make one coordinate step for each row of the file, estimate the duality gap, and store the free rows (dual coefficient
-        strictly between its bounds) as the new working set.
+        """Make one step of dual coordinate ascent for each row of the file, estimate the duality gap, and store the free rows
+        (dual coefficient strictly between its bounds) in a second file, the working set.
         """
         state = self._state
         cost = self._make_pass(self._file, collect=True)
@@ -324,8 +324,8 @@ class DualSolver:
         self._record_pass("all", self._file.shape[0], primal, state.dual - half_norm)
 
     def _run_working_set_pass(self) -> None:
-        """Make coordinate steps for the rows of the working set (the rows that were free after the last full pass). If many are
-        no longer free, write a smaller working set.
+        """Make steps of dual coordinate ascent for the rows of the working set (the rows that were free after the last full
+        pass). If many are no longer free, write a smaller working set.
         """
         state, file, n_before = self._state, cast(BlockFile, self._files.working_set), self._state.visited
         self._make_pass(file, collect=state.free < _REWRITE_BELOW_SHARE * file.shape[0] and len(file) > 1)
@@ -334,8 +334,9 @@ class DualSolver:
         self._record_pass("working set", steps, math.nan, state.dual - 0.5 * float(state.w @ state.w))
 
     def _make_pass(self, file: BlockFile, *, collect: bool) -> float:
-        """Make coordinate steps for the rows of ``file``, which contains all rows or the working set (free rows only), block by
-        block in random order. Return the cost of all rows; 0 for the working set.
+        """Make steps of dual coordinate ascent for the rows of ``file``, which contains all rows or the working set (free rows
+        only), block by block in random order. Return the cost of all rows; 0 for the working set. ``collect`` makes the free rows
+        the new working set.
 
         The cost of each row is that before its step. With ``collect``, the rows that are free afterwards become the working set.
         """
@@ -416,8 +417,8 @@ def _differ_in_scale(loss: LinearLoss, goal: LinearLoss) -> bool:
 
 
 def _first_stage(goal: LinearLoss, file: BlockFile) -> LinearLoss:
-    """Return the loss of the first stage of a fit: ``goal``, the requested loss, with a smaller C that coefficients reach in one
-    or two steps. Small or squared losses need no stages, and are returned unchanged.
+    """Return the loss for the first stage of a fit, which raises C step by step: ``goal``, the requested loss, with a smaller C
+    that coefficients reach in one or two steps. If C is small or the loss is squared, ``goal`` itself is returned.
     """
     square = file.mean_square + goal.constant * goal.constant
     step = (file.mean_label if goal.regression else 1.0) / square if square > 0.0 else math.inf

@@ -127,8 +127,8 @@ class DualFiles:
         return state
 
     def _restore_state(self, saved: dict[str, Any], w: np.ndarray) -> DualState | None:
-        """Return the solver state from a state file, and open the coefficients and the working set that belong to it. Return None
-        if one of them is missing, corrupt or belongs to another problem.
+        """Return the solver state from a state file, and open the files of the dual coefficients and the working set (free rows)
+        that belong to it. Return None if one of them is missing, corrupt or belongs to another problem.
         """
         with suppress(OSError, BlockFileError, KeyError, TypeError, ValueError, OverflowError):
             state = DualState.from_saved(saved, w)
@@ -145,8 +145,8 @@ class DualFiles:
         return None
 
     def save(self, state: DualState) -> None:
-        """Save the solver state, the dual coefficients and a reference to the working set. If the process is killed meanwhile,
-        the previous save remains valid.
+        """Save the solver state, the dual coefficients and a reference to the working set (the file of free rows), so that a
+        later process can resume. If the process is killed meanwhile, the previous save remains valid.
         """
         signature = None if self.working_set is None else self.working_set.signature
         values = vars(state) | {"problem": self._problem, "coefficients": self.b.save(), "working_set": signature}
@@ -157,8 +157,8 @@ class DualFiles:
 
     @contextmanager
     def new_working_set(self, state: DualState, block_bytes: int) -> Iterator[BlockWriter]:
-        """Context manager that opens a writer for the free rows, which become the next working set. When it ends, the new file
-        replaces the current working set.
+        """Context manager that opens a writer for the free rows (dual coefficient strictly between its bounds), which become the
+        next working set. When it ends, the new file replaces the current working set.
         """
         path, layout = self._find_working_set_path(state), {"dense": self._file.dense, "weighted": self._file.weighted}
         with BlockWriter(path, **layout, with_row_numbers=True, block_bytes=block_bytes, durable=self.resumable) as writer:
@@ -167,14 +167,14 @@ class DualFiles:
         self.working_set = BlockFile(path)
 
     def drop_working_set(self) -> None:
-        """Stop using the working set, and remove its file, unless the saved state still refers to it."""
+        """Stop using the working set (the file of free rows), and remove its file, unless the saved state still refers to it."""
         old, self.working_set = self.working_set, None
         if old is not None and old is not self._saved_working_set:
             _remove_file(old)
 
     def find_coefficients(self, block: Block) -> slice | np.ndarray:
-        """Return the positions, in the array of all dual coefficients, of the coefficients of a block's rows: a slice for the
-        file of all rows, an array for the working set. Raise a BlockFileError if one is out of range.
+        """Return the positions, in the array of all dual coefficients, of the coefficients of the rows in ``block``: a slice for
+        consecutive rows, an array for selected ones. Raise a BlockFileError if one is out of range.
         """
         if not len(block.row_numbers):
             return slice(block.first_row, block.first_row + len(block.labels))
@@ -186,7 +186,7 @@ class DualFiles:
         return self._folder / f"working-set-{state.working_sets}"
 
     def close(self) -> None:
-        """Close the files of the fit, and remove the working set unless the saved state refers to it."""
+        """Close the files of the fit, and remove the working set (the file of free rows) unless the saved state refers to it."""
         self.drop_working_set()
         if self._saved_working_set is not None:
             self._saved_working_set.close()
@@ -198,8 +198,8 @@ def _remove_file(file: BlockFile) -> None:
 
 
 def select_numbered_rows(block: Block, rows: np.ndarray) -> Block:
-    """Return a new block with copies of the rows of ``block`` at the positions ``rows`` int64, and with the numbers that these
-    rows have in the file of all rows.
+    """Return copies of the rows of ``block`` at the positions ``rows`` int64, with the numbers that these rows have in the file
+    of all rows, as a new block.
     """
     selected = select_rows(block, rows)
     if len(selected.row_numbers):

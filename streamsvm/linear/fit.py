@@ -128,7 +128,8 @@ class OutOfCoreLinear(PathEstimator):
     def fit_file(
         self, path: str | Path, *, target: str | None = None, weight: str | Path | None = None, zero_based: bool = False
     ) -> Self:
-        """Fit the model to the rows of a file, which may be larger than memory. If the fit fails, the model is unchanged.
+        """Fit the model to the rows of a file, which may be larger than memory, and return it. If the fit fails, the model is
+        unchanged.
 
         Parameters
         ----------
@@ -242,8 +243,8 @@ class OutOfCoreLinear(PathEstimator):
             return self._solve_models(file, folder, models)
 
     def _fit_text(self, path: Path, folder: Path, models: list[Self], options: SourceOptions) -> list[LinearSolution]:
-        """Fit the models to the rows of a table or LIBSVM text. It is converted to a block file in ``folder`` first, unless an
-        earlier fit with the same source and options left one there.
+        """Fit the models to the rows of a table or of LIBSVM text, and return their solutions. The file is converted to a block
+        file in ``folder`` first, unless an earlier fit with the same source and options left one there.
         """
         rows = folder / "rows"
         if self._is_up_to_date(rows, fingerprint_source(path, options)):

@@ -44,8 +44,8 @@ class _Iterate:
 
     @property
     def dual(self) -> float:
-        """The dual objective at the weights w of this iterate, for dual coefficients equal to the derivatives of the losses
-        there.
+        """The dual objective at the weights of this iterate: the lower bound of the optimum that follows from the derivatives of
+        the losses there.
         """
         expansion = self.w - self.gradient
         return self.conjugate - 0.5 * float(expansion @ expansion)
@@ -151,8 +151,9 @@ def _split_rows(block: Block) -> Iterator[Block]:
 def _add_dense(
     w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
 ) -> tuple[float, float, int]:
-    """Add the contributions of a block of dense rows, at the weights ``w``, to the ``gradient`` [features + 1] and the
-    ``hessian`` [features + 1, features + 1], in place. Return their cost, dual objective and number of rows with a positive loss.
+    """Add the contributions of ``block``, arrays of some dense training rows, at the weights ``w``, to the ``gradient`` [features
+    + 1] and the ``hessian`` [features + 1, features + 1], in place. Return their cost, dual objective and number of rows with a
+    positive loss.
 
     The dual objective is without -1/2 |expansion|^2.
     """
@@ -191,8 +192,8 @@ def _set_coefficients(f: np.ndarray, block: Block, loss: LinearLoss, b: np.ndarr
 def _add_sparse(
     w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
 ) -> tuple[float, float, int]:
-    """Add the contributions of a block of sparse rows, at the weights ``w``, to the ``gradient`` and to the upper triangle of the
-    ``hessian``, in place. Return their cost, dual objective and number of rows with a positive loss.
+    """Add the contributions of ``block``, arrays of some sparse training rows, at the weights ``w``, to the ``gradient`` and to
+    the upper triangle of the ``hessian``, in place. Return their cost, dual objective and number of rows with a positive loss.
     """
     starts, indices, values = block.starts, block.indices, block.values
     n = len(block.labels)

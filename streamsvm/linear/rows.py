@@ -27,8 +27,8 @@ def write_rows(
     memory_limit: float = DEFAULT_MEMORY_LIMIT_BYTES,
     verbose: bool = False,
 ) -> tuple[int, int]:
-    """Write the rows of a finite stream, pairs of a dictionary of features and a label, to a block file, to which linear machines
-    can be fitted.
+    """Write the rows of a finite stream, pairs of a dictionary of features and a label, to a block file (training rows in binary
+    form), to which linear machines can be fitted. Return the numbers of rows and features.
 
     The stream may be a river dataset, a file, or a bounded pass over a Kafka topic.
 

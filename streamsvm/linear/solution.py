@@ -81,7 +81,7 @@ def encode_target(label: float, loss: LinearLoss) -> float:
 
 @compiled(inline=True)
 def get_weight(block: Block, i: int) -> float:
-    """Return the weight of row ``i`` of a block, which is 1 if its rows have no weights."""
+    """Return the weight of row ``i`` of ``block`` (arrays of some training rows), which is 1 if its rows have no weights."""
     return block.weights[i] if len(block.weights) else 1.0
 
 
@@ -157,7 +157,7 @@ class LinearSolution(NamedTuple):
 
 
 def save_solution(folder: Path, file: BlockFile, loss: LinearLoss, options: LinearOptions, solution: LinearSolution) -> None:
-    """Save a solution in ``folder``, so that a later fit with the same rows, loss and options can load it in place of solving the
+    """Save a solution in ``folder``, so that a later fit with the same rows, loss and options can load it instead of solving the
     problem again.
     """
     values = {"problem": _describe_problem(file, loss, options), **solution._asdict()}

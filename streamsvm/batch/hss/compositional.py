@@ -52,8 +52,8 @@ class CompositionalMatrix(NamedTuple):
 
 
 def _compute_node_sizes(starts: np.ndarray, stops: np.ndarray, right: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
-    """Return four int64 arrays [nodes] with sizes for each node of a tree: its rank (number of skeleton rows), and the numbers of
-    values of its kernel block, its interpolation matrix and its inverse.
+    """Return four int64 arrays [nodes] with sizes for each node of a tree: its rank (number of skeleton rows, from which its
+    other rows are interpolated), and the numbers of values of its kernel block, its interpolation matrix and its inverse.
     """
     sizes, is_leaf, number = stops - starts, right < 0, np.arange(len(starts))
     ranks = np.minimum(sizes, rank)
@@ -65,8 +65,9 @@ def _compute_node_sizes(starts: np.ndarray, stops: np.ndarray, right: np.ndarray
 
 
 def compose_matrix(X: np.ndarray, tree: PartitionTree, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
-    """Compute an approximate kernel matrix (compositional kernel) of the rows X float64 [n, d], which are in the order of the
-    leaves of ``tree``. Each node has at most ``rank`` skeleton rows. O(n (m + r) (r + d)) for leaves of m rows and rank r.
+    """Compute an approximate kernel matrix of the rows X float64 [n, d], which are in the order of the leaves of ``tree``, and
+    return it (a compositional kernel). Each node is interpolated from at most ``rank`` of its rows. O(n (m + r) (r + d)) for
+    leaves of m rows and rank r.
     """
     nodes = tree.starts, tree.stops, tree.right
     sizes = _compute_node_sizes(*nodes, rank)
@@ -91,8 +92,9 @@ def _fill_matrix(
     kernel: Kernel,
     M: CompositionalMatrix,
 ) -> None:
-    """Compute the kernel blocks and interpolations of all nodes, and write them into the arrays of the matrix ``M``. ``starts``,
-    ``stops`` and ``right`` describe the tree; the random ``keys`` [n] determine the skeleton rows.
+    """Compute the kernel values of all leaves, and the matrices that interpolate the other values, and write them into the arrays
+    of the approximate kernel matrix ``M``. ``starts``, ``stops`` and ``right`` describe the tree; the random ``keys`` [n] select
+    the rows to interpolate from.
     """
     for node in range(len(starts) - 1, -1, -1):
         rank, skeleton_start, is_leaf = M.ranks[node], M.skeleton_starts[node], right[node] < 0
@@ -146,7 +148,7 @@ def _take_values(values: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 @compiled(nogil=True)
 def _store_matrix(values: np.ndarray, flat: np.ndarray, start: int) -> None:
-    """Copy a matrix, row by row, into the one-dimensional array ``flat``, from position ``start`` on."""
+    """Copy the matrix ``values``, row by row, into the one-dimensional array ``flat``, from position ``start`` on."""
     m, k = values.shape
     for i in range(m):
         for j in range(k):

@@ -13,8 +13,9 @@ from streamsvm.core.warning import warn
 
 
 def multiply_compressed(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> np.ndarray:
-    """Multiply the compressed kernel matrix, which the ``nodes`` of the ``tree`` represent, by V float64 [n, k], whose rows are
-    in the tree's order. Return the product, float64 [n, k]. O(n (m + r) k) for leaves of m rows and rank r.
+    """Multiply a compressed kernel matrix by V float64 [n, k], whose rows are in the order of ``tree``, and return the product,
+    float64 [n, k]. ``nodes`` contain the matrix: kernel blocks and interpolations. O(n (m + r) k) for leaves of m rows and rank
+    r.
     """
     out, upward = np.empty_like(V), list[np.ndarray]()  # P' V of each node: V summed up at its skeleton
     for number, node in enumerate(nodes):
@@ -68,8 +69,9 @@ class ErrorEstimate:
         self.row_norm: float = float(np.sqrt(squares / len(self._rows)))
 
     def estimate_error(self, tree: ClusterTree, nodes: list[Node]) -> float:
-        """Return an estimate of the relative error of a compressed kernel matrix (``nodes`` of the ``tree``) in the Frobenius
-        norm. Its products with random vectors are compared to those of the exact matrix, for a sample of rows.
+        """Return an estimate of the relative error of a compressed kernel matrix, whose kernel blocks and interpolations are in
+        ``nodes`` of the ``tree``, in the Frobenius norm. Its products with random vectors are compared to those of the exact
+        matrix, for a sample of rows.
 
         It is 0 if the difference is as small as rounding errors. O(n (m + r)).
         """
@@ -146,8 +148,9 @@ def compress_matrix(
     seed: int,
     verbose: bool,
 ) -> Compression:
-    """Compress a kernel matrix, given by its ``blocks``, along the ``tree``, with increasing precision, until the estimated error
-    is within the tolerance (relative ``rel_tol`` or absolute ``abs_tol``). Return the attempt with the smallest error.
+    """Compress a kernel matrix: interpolate the rows of each node of ``tree`` from a few of them, with increasing precision,
+    until the estimated error is within the tolerance (relative ``rel_tol`` or absolute ``abs_tol``). Return the attempt with the
+    smallest error. ``blocks`` computes exact kernel values.
 
     The rows of ``blocks`` are in the order of the ``tree``. Without a tolerance (``rel_tol=None``), there is one attempt, where
     skeletons have ``max_rank`` rows unless rows are equal. Warns if the estimated error is more than half above the tolerance.

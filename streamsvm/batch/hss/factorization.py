@@ -59,8 +59,8 @@ class HSSFactorization:
 
 
 def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
-    """Factorise the compressed kernel matrix, which the ``nodes`` of the ``tree`` represent, plus ``shift`` times the identity.
-    Return the factors of the nodes, in ``order``, and the logarithm of the determinant.
+    """Factorise a compressed kernel matrix (the ``nodes`` of ``tree``) plus ``shift`` times the identity, so that linear
+    equations can be solved in linear time. Return the factors of the nodes, in ``order``, and the logarithm of the determinant.
 
     Raises a ValueError if the matrix is not positive definite in float64. O(n (m^2 + r^2)).
 
@@ -126,8 +126,8 @@ def _reorder_matrix(A: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def _solve_system(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
-    """Solve the linear equations with the ``factors`` of a shifted compressed kernel matrix for the right-hand sides B float64
-    [n, k], whose rows are in the tree's order, as those of the result [n, k]. O(n (m + r) k).
+    """Solve linear equations for the right-hand sides B float64 [n, k], and return the solution [n, k], with the ``factors`` of a
+    compressed kernel matrix plus a multiple of the identity. The rows of both are in the order of ``tree``. O(n (m + r) k).
     """
     upward: list[np.ndarray] = []
     inner: list[np.ndarray] = []

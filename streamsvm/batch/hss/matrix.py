@@ -148,24 +148,26 @@ class HSSMatrix:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape (n, n) of the matrix."""
+        """The shape (n, n) of this compressed kernel matrix."""
         n = len(self.order)
         return n, n
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the compressed matrix, together with its rows."""
+        """The bytes of this compressed kernel matrix, including the rows that it was computed from."""
         return self._blocks.X.nbytes + sum(array.nbytes for node in self._nodes for array in node)
 
     @property
     def largest_diagonal(self) -> float:
-        """The largest value on the diagonal of the matrix, which is the largest kernel value of a row with itself."""
+        """The largest value on the diagonal of this compressed kernel matrix, which is the largest kernel value of a row with
+        itself.
+        """
         return float(max(self._nodes[leaf].block.diagonal().max() for leaf in self._tree.leaves))
 
     @property
     def ranks(self) -> np.ndarray:
-        """The smallest and the largest rank (number of skeleton rows) among the nodes of each level of the tree, int64 [levels,
-        2], from the root's children down.
+        """The smallest and the largest rank among the nodes of each level of the matrix's tree, int64 [levels, 2], from the
+        root's children down. The rank of a node is the number of its rows from which the others are interpolated.
         """
         levels = self._tree.level[:-1]
         ranks = np.array([len(node.skeleton) for node in self._nodes[:-1]], np.int64)
@@ -176,8 +178,8 @@ class HSSMatrix:
         return self.product(V)
 
     def product(self, V: np.ndarray, *, ordered: bool = False) -> np.ndarray:
-        """Return the product of the compressed matrix and V, float64 [n] or [n, k], as ``K @ V`` does. O(n (m + r) k) for leaves
-        of m rows and rank r.
+        """Return the product of this compressed kernel matrix [n, n] and V, float64 [n] or [n, k], as ``K @ V`` does. If
+        ``ordered``, rows are in the order of the matrix's tree. O(n (m + r) k) for leaves of m rows and rank r.
 
         ``ordered`` tells whether the rows of V are in ``order``, as those of the product are then; this is faster. A V of another
         shape raises a ValueError.
@@ -185,8 +187,8 @@ class HSSMatrix:
         return self._tree.apply_in_order(lambda rows: multiply_compressed(self._tree, self._nodes, rows), V, ordered)
 
     def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
-        """Factorise the compressed matrix plus ``shift`` times the identity, and return an `HSSFactorization`, which solves
-        linear equations. The matrix does not change. O(n (m + r)^2).
+        """Factorise this compressed kernel matrix plus ``shift`` times the identity, and return an `HSSFactorization`, which
+        solves linear equations. The matrix does not change. O(n (m + r)^2) for leaves of m rows and rank r.
 
         Raises a ValueError if the shift is not above 0, or so small that the matrix is not positive definite in float64.
         ``verbose`` shows progress on standard error.
@@ -207,8 +209,8 @@ class HSSMatrix:
         return self._blocks.multiply_new_rows(Z, coefficients[self.order])
 
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """Return the product of some rows of the exact kernel matrix and V, float64 [n] or [n, k], to measure the error of
-        `product`. ``rows`` int64 [m] are the indices of the rows.
+        """Return the product of some rows of the exact (not compressed) kernel matrix and V, float64 [n] or [n, k], to measure
+        the error of `product`. ``rows`` int64 [m] are the indices of the rows.
 
         Raises a ValueError if an index is out of range, or V does not have n rows. O(m (d + k)) for each non-zero row of V.
         """
@@ -220,7 +222,9 @@ class HSSMatrix:
         return self._blocks.multiply_rows(positions[rows], V[self.order])
 
     def to_array(self) -> np.ndarray:
-        """Return the compressed matrix as a dense array, float64 [n, n], to inspect small matrices. O(n^2 (m + r))."""
+        """Return this compressed kernel matrix as a dense array, float64 [n, n], to inspect small matrices. O(n^2 (m + r)) for
+        leaves of m rows and rank r.
+        """
         return self @ np.eye(len(self.order))
 
 

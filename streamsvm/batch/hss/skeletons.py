@@ -45,7 +45,7 @@ class KernelBlocks:
         self.kernel = kernel
 
     def to_float32(self) -> KernelBlocks:
-        """Return an object for the same kernel matrix that computes its blocks in float32, in half the time."""
+        """Return an object for the same kernel matrix that computes kernel values in float32, in half the time."""
         single = copy(self)
         single.X = self.X.astype(np.float32)
         return single
@@ -59,8 +59,8 @@ class KernelBlocks:
         return out
 
     def estimate_rounding(self, rows: np.ndarray) -> float:
-        """Estimate the rounding error of the kernel values between the given ``rows`` (indices), relative to the largest kernel
-        value.
+        """Return an estimate of the rounding error of the kernel values between the given ``rows`` (indices), relative to the
+        largest kernel value.
         """
         if self.kernel.kind != RBF:
             return 8.0 * _EPS
@@ -177,8 +177,8 @@ class NodePrecision(NamedTuple):
     rounds: int  # how often a skeleton may grow by rows with large interpolation errors, at least 1
 
     def scale_to_node(self, size: float) -> NodePrecision:
-        """Return the precision for compressing a node that has ``size`` times as many rows as a leaf: a smaller error threshold
-        and more sampled columns for larger nodes.
+        """Return the precision for compressing a node of the tree that has ``size`` times as many rows as a leaf: a smaller error
+        threshold, and more columns to sample.
 
         Larger nodes are more exact: they are few and cheap, and the errors of all levels add up.
         """
@@ -194,8 +194,8 @@ def compress_nodes(
     precision: NodePrecision,
     rng: np.random.Generator,
 ) -> list[Node]:
-    """Compress a kernel matrix node by node: choose skeleton rows for each node of the ``tree``, from which its other rows are
-    interpolated. Return the nodes in ``order``. O(n (m + r) (m + columns + d)).
+    """Compress a kernel matrix: for each node of ``tree``, choose a few of its rows (the skeleton) and a matrix that interpolates
+    the kernel values of its other rows from theirs. Return the nodes in ``order``. O(n (m + r) (m + columns + d)).
 
     Skeletons are chosen with ``selection_blocks``, which are ``blocks`` or less exact, and ``neighbors`` int32 [n, k] of each
     row.
@@ -223,8 +223,9 @@ def compress_nodes(
 def _sample_outside_columns(
     neighbors: np.ndarray, start: int, stop: int, outside: np.ndarray, limit: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sample about ``limit`` columns of the kernel matrix outside a node's rows ``start`` to ``stop``: nearest neighbours of its
-    rows, and random columns of each range in ``outside`` [ranges, 2]. Return the column numbers and their weights.
+    """Sample about ``limit`` columns of the kernel matrix that lie outside a node's rows ``start`` to ``stop``: nearest
+    neighbours of its rows, and random columns of each range in ``outside`` [ranges, 2]. Return the column numbers and their
+    weights.
 
     A random column represents all columns of its part of the range.
     """
@@ -243,8 +244,9 @@ def _sample_outside_columns(
 def _choose_skeleton(
     blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: NodePrecision
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose skeleton rows of a node, from which its other rows are interpolated. ``F`` [m, columns] are the kernel values of its
-    ``rows`` with columns outside. Return the positions of the skeleton among the rows, and the interpolation matrix [m, r].
+    """Choose a few of the ``rows`` of a tree's node (its skeleton), from which the kernel values of the others are interpolated.
+    ``F`` [m, columns] are kernel values of the rows with columns outside. Return the positions of the skeleton among the rows,
+    and the interpolation matrix [m, r].
     """
     places, interpolation, tolerance = np.arange(0), np.empty((len(rows), 0)), precision.threshold**2
     for number in range(precision.rounds if F.size else 0):
@@ -264,8 +266,8 @@ def _choose_skeleton(
 
 
 def _interpolate_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the matrix that interpolates the kernel values of a node's ``rows`` from those at the positions ``places`` (the
-    skeleton), and these positions, without those that depend linearly on others.
+    """Return the matrix that interpolates the kernel values of all ``rows`` from those at the positions ``places`` among them,
+    and the positions that are used: those that depend linearly on others are left out. ``blocks`` computes kernel values.
 
     If a weight of the interpolation is too large, its row replaces the skeleton row that it weights, which increases the
     determinant of K_JJ.

@@ -60,8 +60,8 @@ def grow_tree(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEP
 
 @compiled(nogil=True)
 def _grow_nodes(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: PartitionTree) -> tuple[int, int]:
-    """Divide the rows of X recursively, and write nodes and hyperplanes into the arrays of ``tree``. Return the numbers of nodes
-    and of hyperplanes.
+    """Grow a tree: divide the rows of X recursively into leaves of at most ``leaf_size`` rows, and write nodes and hyperplanes
+    into the arrays of ``tree``. ``state`` is the random generator. Return the numbers of nodes and of hyperplanes.
     """
     order, starts, stops, right, cut, axes, thresholds = tree
     values = np.empty(len(order))
@@ -154,8 +154,8 @@ def _normalise_axis(axis: np.ndarray) -> None:
 
 @compiled(nogil=True)
 def _split_rows(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple[int, float]:
-    """Split the rows ``first`` to ``last`` (exclusive) near their median: reorder ``values`` (projections to an axis) and
-    ``order`` so that smaller values come first. Return the position of the cut and the threshold value there.
+    """Split the rows ``first`` to ``last`` (exclusive) near their median: reorder ``values`` (their projections to an axis) and
+    ``order`` (row numbers) so that smaller values come first. Return the position of the cut and the threshold value there.
     """
     middle = (first + last) // 2
     select_kth(values, order, first, last, middle)
@@ -190,7 +190,7 @@ def _find_largest_value(values: np.ndarray, first: int, last: int) -> float:
 @compiled(nogil=True)
 def select_kth(values: np.ndarray, order: np.ndarray, first: int, last: int, middle: int) -> None:
     """Reorder ``values`` and ``order`` together, from ``first`` to ``last`` (exclusive), so that no value before the position
-    ``middle`` is larger, and none after it smaller, than the value there (quickselect).
+    ``middle`` is larger than the value there, and no value after it is smaller (quickselect).
     """
     last -= 1
     while first < last:
@@ -217,8 +217,8 @@ def select_kth(values: np.ndarray, order: np.ndarray, first: int, last: int, mid
 
 @compiled(nogil=True)
 def find_leaf(x: np.ndarray, node: int, right: np.ndarray, cut: np.ndarray, axes: np.ndarray, thresholds: np.ndarray) -> int:
-    """Return the number of the leaf that the row ``x`` [d] reaches when it descends from ``node``: at each hyperplane, it goes
-    left if its projection is at most the threshold. The arrays are those of `PartitionTree`.
+    """Return the number of the leaf that the row ``x`` [d] reaches in a tree when it descends from ``node``: at each hyperplane,
+    it goes left if its projection is at most the threshold. The other arrays describe the tree.
     """
     while right[node] >= 0:
         number = cut[node]
@@ -256,8 +256,8 @@ class PackedForest(NamedTuple):
 
 
 def join_trees(trees: Iterable[tuple[PartitionTree, np.ndarray]], row_numbers: np.ndarray) -> PartitionForest:
-    """Join several trees to one forest for predictions. Each comes with weights float64 [machines, n] of its rows in the order of
-    its leaves; rows without weight are left out. ``row_numbers`` int64 [n] number the rows.
+    """Join several fitted trees to one forest for predictions. Each comes with weights float64 [machines, n] of its rows in the
+    order of its leaves; rows without weight are left out. ``row_numbers`` int64 [n] are the numbers of the rows in the forest.
     """
     parts: list[tuple[np.ndarray, ...]] = []
     nodes = cuts = leaves = entries = 0
@@ -283,8 +283,9 @@ def join_trees(trees: Iterable[tuple[PartitionTree, np.ndarray]], row_numbers: n
 
 
 def check_forest(forest: Any, machines: int, vectors: int, features: int) -> PartitionForest:
-    """Return a saved forest (a tuple of arrays) as a `PartitionForest`. Raise a ValueError if its arrays do not match each other
-    or the numbers of ``machines``, ``vectors`` and ``features``, so that compiled predictions could read outside them.
+    """Return a saved forest of trees (a tuple of arrays) as a `PartitionForest`. Raise a ValueError if its arrays do not match
+    each other or the numbers of ``machines``, ``vectors`` and ``features``, because compiled predictions would then read outside
+    them.
     """
     corrupt = ValueError("the saved model is corrupt: its trees and weights do not fit together")
     try:
@@ -323,8 +324,8 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> Par
 
 
 def pack_forest(forest: PartitionForest, X: np.ndarray, kernel: Kernel) -> PackedForest:
-    """Return the forest for fast predictions: the rows of each leaf, taken from the support vectors X float64 [n, d], are stored
-    one leaf after the other.
+    """Prepare a forest of trees for fast predictions, and return it: the rows of each leaf, taken from the support vectors X
+    float64 [n, d], are stored one leaf after the other.
 
     With the Gaussian kernel, distances are float32, unless features or gamma are so large or small that float32 would fail.
     """
@@ -357,8 +358,8 @@ def _pack_rows(
 
 @compiled(nogil=True)
 def add_forest_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndarray) -> None:
-    """Add decision values without the intercepts for the rows X float64 [n, d] to ``out`` [n, machines]: in each tree, the kernel
-    sum over the rows of the leaf that a row reaches.
+    """Add decision values for the rows X float64 [n, d] to ``out`` [n, machines], without the intercepts. Each row descends each
+    tree of the forest to a leaf; its kernel values with the rows of that leaf are summed with their weights.
 
     It goes tree by tree and leaf by leaf, so that each leaf is read from memory only once. O(d log n + m (d + machines)) for each
     row and each tree with leaves of m rows.
@@ -443,8 +444,8 @@ class ClusterTree:
         return np.flatnonzero(self.children[:, 0] < 0)
 
     def gather_rows(self, number: int, V: np.ndarray, skeleton_rows: list[np.ndarray]) -> np.ndarray:
-        """Return the rows of V [n, k] that belong to the node ``number``: for a leaf its own rows, for another node those of its
-        two children, taken from ``skeleton_rows``.
+        """Return the rows of V [n, k] that belong to the tree's node ``number``: for a leaf its own rows, for another node the
+        rows of ``skeleton_rows`` that its two children left there.
         """
         left, right = self.children[number]
         if left < 0:

@@ -164,8 +164,8 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
             raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
 
     def _compress_rows(self, groups: RowGroups) -> HSSMatrix:
-        """Return the compressed kernel matrix of one row from each group of equal rows. Raise a ValueError if its values are too
-        large.
+        """Compress the kernel matrix of one row from each group of equal rows, and return it. Raise a ValueError if its values
+        are too large.
         """
         _, gamma, coef0, degree = self._kernel
         names = ("rel_tol", "abs_tol", "max_rank", "n_neighbors", "leaf_size")
@@ -189,7 +189,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
 
     def _set_results(self, K: HSSMatrix, solution: ADMMSolution, errors: np.ndarray, columns: slice) -> None:
         """Set the fitted attributes about convergence and compression, such as ``n_iter_`` and ``gap_``. ``columns`` are the
-        columns of ``solution`` and ``errors`` that belong to the machines of this model.
+        columns of ``solution`` and ``errors`` that belong to this model.
         """
         self.n_iter_: int = int(solution.n_iter[columns].max())
         self.beta_: float = solution.beta

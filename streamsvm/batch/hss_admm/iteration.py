@@ -64,7 +64,7 @@ def find_max_residual(primal: Any, dual: Any, gap: Any) -> Any:
 
 def run_admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
     """Solve the dual problems of several classifiers together by ADMM (alternating direction method of multipliers), on the
-    compressed kernel matrix K. Each column of ``bounds`` float64 [n, problems] is one problem.
+    compressed kernel matrix K, and return the solutions. Each column of ``bounds`` float64 [n, problems] is one problem.
 
     After the first iteration, an interrupt ends the iterations with the current solution; before, it is raised. Since K~ has no
     negative eigenvalues, ADMM converges for any beta above 0 and any relaxation between 0 and 2. O(n (m + r)) for each iteration
@@ -140,8 +140,8 @@ def _advance_iterate(
     moved: np.ndarray,
     size: np.ndarray,
 ) -> None:
-    """Complete one ADMM iteration for all problems, given the solution ``x`` of the linear equations: compute the clipped copy
-    ``z`` [n, problems], the scaled multipliers ``u`` and the next ``right_side``, in place.
+    """Complete one ADMM iteration of several problems, given the solution ``x`` [n, problems] of the linear equations: compute
+    the copy ``z`` that satisfies the bounds, the scaled multipliers ``u`` and the next ``right_side`` of the equations, in place.
 
     Updates z, u and right_side; writes x - z into x, K~ x into Kx, and the norms of the change of z and of u into ``moved`` and
     ``size``, which are zeros [problems].
@@ -210,8 +210,8 @@ _MAX_DECISION_VALUE = 2.0  # in margins; larger values are clipped, because erro
 
 
 def measure_errors(K: HSSMatrix, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Measure by how much decision values with the exact kernel matrix differ from those with the compressed matrix K, float64
-    [problems], as root mean square over random rows. ``b`` are the dual coefficients.
+    """Measure the difference of decision values between the exact and the compressed kernel matrix K, and return its root mean
+    square over random rows for each problem, float64 [problems]. ``b`` [n, problems] are the dual coefficients.
 
     The error is in units of the margin. It is measured over random rows and over random support vectors, and the larger one
     counts; values are clipped at twice the margin. ``b`` are float64 [n, problems]. O(d + problems) for each of the n rows and
