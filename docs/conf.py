@@ -41,8 +41,8 @@ root_doc = "index"
 templates_path = ["_templates"]
 exclude_patterns = ["_templates", "gallery/sg_execution_times.rst"]
 
-# References. A single backtick in a docstring names a Python object (docs/_ext/object_role.py). No inventories of other projects
-# are loaded, for a build must not need the network: names of their types are not looked for.
+# References. A single backtick in a docstring names a Python object (docs/_ext/object_role.py). A build must not need network,
+# so no inventories of other projects are loaded, and names of their types are not checked.
 default_role = "object"
 nitpicky = True
 nitpick_ignore_regex = [
@@ -55,12 +55,12 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 toc_object_entries_show_parents = "hide"
 autodoc_default_options = {"member-order": "groupwise"}
-autodoc_typehints = "none"  # parameters are described in words, with shapes and units, which types would repeat
-autodoc_mock_imports = MOCKED  # 450 MB, and Java, for eight pages
+autodoc_typehints = "none"  # docstrings describe parameters with shapes and units, so types would be redundant
+autodoc_mock_imports = MOCKED  # pyspark is 450 MB and needs Java
 numpydoc_show_class_members = False  # the pages' template lists them
 
 # Pages.
-highlight_language = "none"  # where a block does not name its own
+highlight_language = "none"  # of blocks without a language
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -72,11 +72,11 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
-    "min_reported_time": 1e9,  # no table of seconds
+    "min_reported_time": 1e9,  # hide running times
     "write_computation_times": False,
     "abort_on_example_error": True,
     "matplotlib_animations": (True, "jshtml"),
-    "capture_repr": ("_repr_html_",),  # not what calls of matplotlib return
+    "capture_repr": ("_repr_html_",),  # not the return values of matplotlib's functions
 }
 plot_formats = [("png", 150)]
 plot_html_show_formats = False
@@ -100,4 +100,4 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {name: [] for name in ("index", "install", "tutorial", "choose")}  # which have no pages below them
+html_sidebars = {name: [] for name in ("index", "install", "tutorial", "choose")}  # they have no subpages

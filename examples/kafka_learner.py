@@ -1,8 +1,8 @@
-"""Consume a topic, learn it, publish the predictions, and survive being killed.
+"""Learn a topic, publish the predictions, and resume after a kill.
 
     python examples/kafka_learner.py localhost:9092 rows label
 
-Messages are JSON objects with the label in one field. Start it again after any end: it goes on where its checkpoint stands.
+Messages are JSON objects with the label in one field. When you start it again, it resumes from its checkpoint.
 """
 
 import signal
@@ -16,6 +16,7 @@ from streamsvm_kafka import JSONCodec, KafkaSink, KafkaSource
 
 
 def main(bootstrap: str, topic: str, label: str) -> None:
+    """Learn a topic until the process gets SIGTERM or SIGINT."""
     model = preprocessing.StandardScaler() | BSGDClassifier(budget=500, learning_rate="floor", seed=1)
     with CheckpointFolder(f"{topic}-state") as checkpoints:
         loop = LearningLoop(

@@ -1,4 +1,4 @@
-"""A kernel machine fitted to the last 20,000 rows of a stream, in the background: the stream does not stand still."""
+"""A kernel machine that is refitted to the last 20,000 rows in the background, while the stream continues."""
 
 import time
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ import numpy as np
 from streamsvm.batch import HierarchicalSVC, batch_adapter
 
 
-def rows(n: int, seed: int = 0) -> Iterator[tuple[dict[str, float], bool]]:
-    """A boundary that turns slowly."""
+def generate_rows(n: int, seed: int = 0) -> Iterator[tuple[dict[str, float], bool]]:
+    """Generate rows whose decision boundary turns slowly."""
     rng = np.random.default_rng(seed)
     for i in range(n):
         a, b = rng.normal(size=2).tolist()
@@ -17,25 +17,26 @@ def rows(n: int, seed: int = 0) -> Iterator[tuple[dict[str, float], bool]]:
 
 
 def main(n: int = 60_000, window: int = 20_000) -> None:
+    """Predict and learn ``n`` rows, and print accuracy and times."""
     model = batch_adapter(
         HierarchicalSVC(),
         window=window,
         refit_every=window // 2,
-        calibration_folds=0,  # no fits beside that of the model
+        calibration_folds=0,  # only one fit for each refit
         background=True,
     )
-    right, slowest, began = 0, 0.0, time.perf_counter()
-    for x, y in rows(n):
+    n_correct, slowest, stream_start = 0, 0.0, time.perf_counter()
+    for x, y in generate_rows(n):
         start = time.perf_counter()
-        right += model.predict_one(x) == y
+        n_correct += model.predict_one(x) == y
         model.learn_one(x, y)
         slowest = max(slowest, time.perf_counter() - start)
-    micros = 1e6 * (time.perf_counter() - began) / n
-    print(f"{100 * right / n:.1f} % right, {micros:.0f} us a row, {1e3 * slowest:.0f} ms the slowest")
+    micros = 1e6 * (time.perf_counter() - stream_start) / n
+    print(f"{100 * n_correct / n:.1f} % correct, {micros:.0f} us a row, {1e3 * slowest:.0f} ms for the slowest row")
     model.wait()
     print(f"{model.n_fits} fits, the last of {model.n_window:,} rows")
-    learner = model.to_budget(100)  # goes on row by row
-    for x, y in rows(1000, seed=1):
+    learner = model.to_budget(100)  # continues learning row by row
+    for x, y in generate_rows(1000, seed=1):
         learner.learn_one(x, y)
 
 

@@ -1,4 +1,4 @@
-"""C and gamma of a kernel machine, chosen by scikit-learn's grid search over a pipeline."""
+"""Choose C and gamma of a kernel machine by scikit-learn's grid search over a pipeline."""
 
 import time
 
@@ -14,13 +14,14 @@ GRID = {"svm__C": [1.0, 10.0, 100.0], "svm__gamma": [0.0003, 0.001, 0.003, 0.01]
 
 
 def main() -> None:
+    """Print the accuracies of the grid, and the accuracy of the best model on test rows."""
     digits = load_digits()
     X, X_test, y, y_test = train_test_split(digits.data, digits.target, stratify=digits.target, random_state=0)
     model = Pipeline([("scale", StandardScaler()), ("svm", CSMOClassifier())])
     search = GridSearchCV(model, GRID, cv=3)
-    began = time.perf_counter()
+    start = time.perf_counter()
     search.fit(X, y)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
 
     scores = 100.0 * search.cv_results_["mean_test_score"].reshape(len(GRID["svm__C"]), -1)
     print("Accuracy of cross-validation, %: a row for each C, a column for each gamma")
@@ -30,7 +31,7 @@ def main() -> None:
 
     svm = search.best_estimator_["svm"]
     print(f"Chosen: C = {svm.C:g}, gamma = {svm.gamma:g}")
-    print(f"Fits: {scores.size * search.n_splits_ + 1} in {seconds:.1f} s, compilation included where it is the first run")
+    print(f"Fits: {scores.size * search.n_splits_ + 1} in {seconds:.1f} s, including compilation in the first run")
     print(f"The model: {len(svm.support_)} of {len(y)} rows are support vectors, {np.sum(svm.n_iter_)} steps")
     print(f"Accuracy on {len(y_test)} rows set aside: {100.0 * search.score(X_test, y_test):.1f} %")
 

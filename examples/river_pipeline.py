@@ -1,4 +1,4 @@
-"""A budgeted kernel SVM in a river pipeline, beside a linear model: what the kernel buys and what it costs."""
+"""Compare accuracy and time of budgeted kernel SVMs and a linear model in river pipelines."""
 
 import time
 
@@ -14,11 +14,12 @@ MODELS = {
 
 
 def main() -> None:
+    """Print the prequential accuracy, log loss and time of each model."""
     for name, learner in MODELS.items():
         model = preprocessing.StandardScaler() | learner
-        began = time.perf_counter()
+        start = time.perf_counter()
         metric = evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy() + metrics.LogLoss())
-        print(f"{name:26} {metric}  {1e6 * (time.perf_counter() - began) / 5300:.0f} us a row")
+        print(f"{name:26} {metric}  {1e6 * (time.perf_counter() - start) / 5300:.0f} us a row")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Serve the predictions of a model over HTTP, while a learner goes on and writes newer models.
+"""Serve predictions over HTTP with the newest model of a running learner.
 
-    streamsvm learn rows.csv --label y --checkpoint state                   # here, or elsewhere, again and again
+    streamsvm learn rows.csv --label y --checkpoint state                   # on this machine or another one
     python examples/serve.py state                                          # or: kafka://localhost:9092/models?name=rows
     curl localhost:8000/predict -d '[{"a": 1.0, "b": 2.0}]'
 
-Only the standard library is needed besides streamsvm. There are no users and no TLS: see docs/serve.md.
+It needs only streamsvm and the standard library. It has neither authentication nor TLS: see docs/serve.md.
 """
 
 import argparse
@@ -20,35 +20,36 @@ from typing import Any
 from streamsvm.stream import CheckpointError, FollowedFolder, IterableSource, PredictionLoop, Sink, StreamError
 from streamsvm.stream.open import open_models
 
-MOST_BYTES = 1 << 20  # of a request
-MOST_ROWS = 1000  # of a request
-MOST_CLIENTS = 100  # at once: each has a thread
-SECONDS = 5.0  # from the connection to the end of the answer
+MAX_REQUEST_BYTES = 1 << 20
+MAX_REQUEST_ROWS = 1000
+MAX_CLIENTS = 100  # each has a thread
+TIMEOUT_SECONDS = 5.0  # from the connection to the end of the response
 
 
 class RequestError(Exception):
-    """A request that cannot be answered: the status, and why."""
+    """A request that cannot be answered, with the HTTP status and the reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
 
 
-class Records(list, Sink):
-    """A sink that keeps what it is given."""
+class ListSink(list, Sink):
+    """A sink that collects the predictions in a list."""
 
-    name = "answer"
+    name = "response"
     write = list.append
 
     def flush(self) -> dict[str, int]:
+        """Return the position of the sink."""
         return {"records": len(self)}
 
 
 class Predictor:
-    """The newest model of a place, which a thread looks for."""
+    """The newest model in a folder or topic of checkpoints; a thread loads newer ones."""
 
-    def __init__(self, place: str) -> None:
-        self._models = open_models(place) if "://" in place else FollowedFolder(place)
+    def __init__(self, location: str) -> None:
+        self._models = open_models(location) if "://" in location else FollowedFolder(location)
         self._model, self.version = None, -1
         self._lock = threading.Lock()  # a model predicts one row at a time
         self._closing = threading.Event()
@@ -56,27 +57,30 @@ class Predictor:
         self._thread.start()
 
     def _follow(self) -> None:
+        """Load newer models until `close` is called."""
         while not self._closing.is_set():
             try:
                 if self._model is None and (first := self._models.wait()) is not None:
-                    self._take(first.model, first.header["rows"])
-                if (found := self._models.read_newer()) is not None:
-                    self._take(*found)
-            except (CheckpointError, StreamError) as error:  # a broker is away: the model stays
+                    self._replace_model(first.model, first.header["rows"])
+                if (newer := self._models.read_newer()) is not None:
+                    self._replace_model(*newer)
+            except (CheckpointError, StreamError) as error:  # the broker is unavailable: keep the model
                 print(error, file=sys.stderr)
             self._closing.wait(0.2)
 
-    def _take(self, model: Any, version: int) -> None:
+    def _replace_model(self, model: Any, version: int) -> None:
+        """Use another model for predictions."""
         with self._lock:
             self._model, self.version = model, version
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether there is a model, and newer ones are followed."""
         return self._model is not None and self._thread.is_alive()
 
     def predict(self, rows: list[Any]) -> dict[str, Any]:
-        """Return the predictions of rows, the model's version, and what the rows have that the model has not met."""
-        predictions, refused = Records(), Records()
+        """Return the predictions of rows, the model's version, and notes about unknown columns and categories."""
+        predictions, refused = ListSink(), ListSink()
         with self._lock:
             if self._model is None:
                 raise RequestError(503, "there is no model yet")
@@ -89,112 +93,123 @@ class Predictor:
             version = self.version
         if refused:
             raise RequestError(400, f"row {refused[0]['row'] + 1}: {refused[0]['reason']}")
-        found = [{"label": each["y_pred"], "probability": each["probability"]} for each in predictions]
-        return {"version": version, "predictions": found, "notes": list(notes)}
+        answers = [{"label": p["y_pred"], "probability": p["probability"]} for p in predictions]
+        return {"version": version, "predictions": answers, "notes": list(notes)}
 
     def close(self) -> None:
+        """Stop following models."""
         self._closing.set()
         self._models.stop()
         self._thread.join()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers a request: POST /predict and GET /healthz."""
+    """Handles the requests POST /predict and GET /healthz."""
 
     server: "Server"
 
     def setup(self) -> None:
-        # A client that sends a byte now and then is cut off, too.
-        self._timer = threading.Timer(SECONDS, self._cut)
+        """Start the timeout of the connection."""
+        # A timer also disconnects clients that send single bytes, which a socket timeout would not.
+        self._timer = threading.Timer(TIMEOUT_SECONDS, self._disconnect)
         self._timer.start()
         super().setup()
 
     def finish(self) -> None:
+        """Cancel the timeout."""
         self._timer.cancel()
         super().finish()
 
-    def _cut(self) -> None:
-        with contextlib.suppress(OSError):  # it has gone
+    def _disconnect(self) -> None:
+        """End the connection."""
+        with contextlib.suppress(OSError):  # the client has disconnected already
             self.request.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
+        """Answer a request for the health of the server."""
         if self.path != "/healthz":
-            self._answer(404, {"error": "there are POST /predict and GET /healthz"})
+            self._send_json(404, {"error": "unknown path: use POST /predict or GET /healthz"})
             return
-        ready = self.server.predictor.ready
-        self._answer(200 if ready else 503, {"ready": ready, "version": self.server.predictor.version})
+        is_ready = self.server.predictor.is_ready
+        self._send_json(200 if is_ready else 503, {"ready": is_ready, "version": self.server.predictor.version})
 
     def do_POST(self) -> None:
+        """Answer a request for predictions."""
         try:
             if self.path != "/predict":
-                raise RequestError(404, "there are POST /predict and GET /healthz")
-            self._answer(200, self.server.predictor.predict(self._rows()))
+                raise RequestError(404, "unknown path: use POST /predict or GET /healthz")
+            self._send_json(200, self.server.predictor.predict(self._read_rows()))
         except RequestError as error:
-            self._answer(error.status, {"error": str(error)})
+            self._send_json(error.status, {"error": str(error)})
 
-    def _rows(self) -> list[Any]:
+    def _read_rows(self) -> list[Any]:
+        """Return the rows of a request; raise RequestError if they are invalid."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise RequestError(411, "the request must say its Content-Length")
-        if len(length) > 10 or int(length) > MOST_BYTES:
-            raise RequestError(413, f"the request has more than {MOST_BYTES:,} bytes")
+            raise RequestError(411, "the request needs a Content-Length")
+        if len(length) > 10 or int(length) > MAX_REQUEST_BYTES:
+            raise RequestError(413, f"the request has more than {MAX_REQUEST_BYTES:,} bytes")
         try:
             rows = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
             raise RequestError(400, f"the request is not JSON: {error}") from error
         if not isinstance(rows, list) or not rows:
             raise RequestError(400, 'the request must be a list of rows, such as [{"a": 1.0}]')
-        if len(rows) > MOST_ROWS:
-            raise RequestError(413, f"the request has more than {MOST_ROWS:,} rows")
+        if len(rows) > MAX_REQUEST_ROWS:
+            raise RequestError(413, f"the request has more than {MAX_REQUEST_ROWS:,} rows")
         return rows
 
-    def _answer(self, status: int, facts: dict[str, Any]) -> None:
-        body = json.dumps(facts).encode()
+    def _send_json(self, status: int, content: dict[str, Any]) -> None:
+        """Send a response, and close the connection after an error."""
+        body = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        if status != 200:  # a client that is still sending would not see the answer
+        if status != 200:  # a client that is still sending would not read the response
             self.connection.shutdown(socket.SHUT_WR)
-            while self.rfile.read1(MOST_BYTES):
+            while self.rfile.read1(MAX_REQUEST_BYTES):
                 pass
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the standard library
-        """Keep quiet: a line for each request is for the server in front of this one."""
+        """Log nothing: a proxy in front of this server logs requests."""
 
 
 class Server(ThreadingHTTPServer):
-    """Serves a predictor to so many clients at once; others wait to be let in."""
+    """Serves a predictor to at most MAX_CLIENTS clients at a time; others wait."""
 
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], predictor: Predictor) -> None:
         super().__init__(address, Handler)
         self.predictor = predictor
-        self._places = threading.BoundedSemaphore(MOST_CLIENTS)
+        self._slots = threading.BoundedSemaphore(MAX_CLIENTS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._places.acquire()
+        """Wait for a free slot, and start the thread of a client."""
+        self._slots.acquire()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Handle a client, and release its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet about clients that have gone."""
+        """Ignore errors of clients that have disconnected."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 def main() -> None:
+    """Serve predictions until SIGTERM or Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", help="a folder of checkpoints, or kafka://host:port/topic")
+    parser.add_argument("models", help="folder of checkpoints, or kafka://host:port/topic")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="0: any that is free")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen at (0: any free port)")
     arguments = parser.parse_args()
     try:
         predictor = Predictor(arguments.models)

@@ -2,7 +2,7 @@
 
     python examples/spark_cluster.py [--cluster]
 
-The rows are made up: two rings, one in the other, in eight partitions. `pip install 'streamsvm[spark]'` and Java 17 are needed.
+The rows are random: two concentric rings, in eight partitions. You need `pip install 'streamsvm[spark]'` and Java 17.
 """
 
 import argparse
@@ -33,13 +33,13 @@ LOOPBACK = {
 
 
 @contextlib.contextmanager
-def cluster(folder, workers=2, wait=60.0):
-    """A master and workers of one core each, as processes of this machine; the address of the master."""
+def start_cluster(folder, workers=2, timeout=60.0):
+    """Start a master and workers with one core each on this machine, and yield the address of the master."""
     command = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     processes = []
 
-    def start(name, log, *arguments):
+    def start_process(name, log, *arguments):
         with log.open("wb") as file:
             processes.append(
                 subprocess.Popen(
@@ -48,23 +48,23 @@ def cluster(folder, workers=2, wait=60.0):
                 )
             )  # fmt: skip
 
-    def said(log, pattern):
-        until = time.monotonic() + wait
-        while (found := re.search(pattern, log.read_text())) is None:
-            if time.monotonic() > until or processes[-1].poll() is not None:
+    def wait_for_line(log, pattern):
+        deadline = time.monotonic() + timeout
+        while (match := re.search(pattern, log.read_text())) is None:
+            if time.monotonic() > deadline or processes[-1].poll() is not None:
                 raise SystemExit(f"Spark has not started:\n{log.read_text()}")
             time.sleep(0.05)
-        return found
+        return match
 
     try:
-        start("master.Master", folder / "master.log", "--port", "0")
-        address = said(folder / "master.log", r"Starting Spark master at (spark://\S+)")[1]
+        start_process("master.Master", folder / "master.log", "--port", "0")
+        address = wait_for_line(folder / "master.log", r"Starting Spark master at (spark://\S+)")[1]
         logs = [folder / f"worker-{number}.log" for number in range(workers)]
         for number, log in enumerate(logs):
             home = ("--work-dir", str(folder / f"work-{number}"))
-            start("worker.Worker", log, "--cores", "1", "--memory", "1g", *home, address)
+            start_process("worker.Worker", log, "--cores", "1", "--memory", "1g", *home, address)
         for log in logs:
-            said(log, "Successfully registered with master")
+            wait_for_line(log, "Successfully registered with master")
         yield address
     finally:
         for process in reversed(processes):
@@ -73,8 +73,8 @@ def cluster(folder, workers=2, wait=60.0):
             process.wait()
 
 
-def session(master, **options):
-    """A session of Spark on the loopback interface."""
+def make_session(master, **options):
+    """Return a Spark session on the loopback interface."""
     builder = SparkSession.builder.master(master).appName("streamsvm")
     for name, value in {**LOOPBACK, **options}.items():
         builder = builder.config(name, value)
@@ -83,26 +83,27 @@ def session(master, **options):
     return spark
 
 
-def rings(spark, rows=ROWS, partitions=PARTITIONS, seed=0):
-    """Rows of two features, which say how far from the centre a row is and in which direction."""
-    numbered = spark.range(0, rows, numPartitions=partitions)
+def make_rings(spark, rows=ROWS, partitions=PARTITIONS, seed=0):
+    """Return a frame of random rows: the two coordinates of a point as features, and its ring as label."""
+    indexed = spark.range(0, rows, numPartitions=partitions)
     label = (F.rand(seed) > 0.5).cast("double")
-    frame = numbered.select(label.alias("label"), (6.2832 * F.rand(seed + 1)).alias("angle"), F.randn(seed + 2).alias("noise"))
+    frame = indexed.select(label.alias("label"), (6.2832 * F.rand(seed + 1)).alias("angle"), F.randn(seed + 2).alias("noise"))
     radius = 1.0 + F.col("label") + 0.25 * F.col("noise")
     return frame.select(F.array(radius * F.cos("angle"), radius * F.sin("angle")).alias("features"), "label")
 
 
 def main(spark):
-    train, test = rings(spark), rings(spark, 10_000, seed=100)
+    """Fit classifiers with one and two rounds, and print their accuracies."""
+    train, test = make_rings(spark), make_rings(spark, 10_000, seed=100)
     for rounds in (1, 2):
-        began = time.perf_counter()
+        start = time.perf_counter()
         model = BudgetedSVMClassifier(budget=100, rounds=rounds).fit(train)
-        seconds = time.perf_counter() - began
-        right = model.transform(test).filter("prediction = label").count() / test.count()
-        print(f"{rounds} round(s): {seconds:.1f} s, {100 * right:.1f} % of fresh rows right")
+        seconds = time.perf_counter() - start
+        correct = model.transform(test).filter("prediction = label").count() / test.count()
+        print(f"{rounds} round(s): {seconds:.1f} s, {100 * correct:.1f} % of new rows correct")
     learner = model.learner()
     print(f"the learner has {learner.n_support} support vectors, of {learner.n_learned:,} rows")
-    print(f"and (2, 0) is of class {learner.predict_one({0: 2.0, 1: 0.0}):g}")
+    print(f"the class of (2, 0) is {learner.predict_one({0: 2.0, 1: 0.0}):g}")
 
 
 if __name__ == "__main__":
@@ -112,7 +113,7 @@ if __name__ == "__main__":
     with contextlib.ExitStack() as stack:
         master = "local[2]"
         if parser.parse_args().cluster:
-            master = stack.enter_context(cluster(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
-        spark = session(master)
+            master = stack.enter_context(start_cluster(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        spark = make_session(master)
         stack.callback(spark.stop)
         main(spark)

@@ -1,8 +1,8 @@
-"""Learn the micro-batches of a streaming query, end it within one of them, go on, and predict a frame with what was learned.
+"""Learn the micro-batches of a streaming query, stop it within a micro-batch, resume, and predict a frame with the model.
 
     python examples/spark_stream.py [FOLDER]
 
-The rows are made up, in micro-batches of 1,000. A topic of Kafka, say, would stand in their place: see docs/spark.md.
+The rows are random, in micro-batches of 1,000. In practice, read a Kafka topic instead: see docs/spark.md.
 """
 
 import os
@@ -19,38 +19,39 @@ from streamsvm_spark import BudgetedSVMClassificationModel, StreamLearner
 BATCHES = 6
 
 
-def with_features(numbered):
-    """Rows of three features and a label, each made of a number in the column ``value``."""
+def add_features(numbers):
+    """Return a frame of three features and a label, computed from the column ``value``."""
     features = [F.sin(F.col("value") * factor) for factor in (12.9898, 78.233, 37.719)]
-    frame = numbered.select(F.array(*features).alias("features"))
+    frame = numbers.select(F.array(*features).alias("features"))
     return frame.withColumn("label", (F.col("features")[0] * F.col("features")[1] > 0).cast("int"))
 
 
-def learn(spark, folder, most):
-    """Learn up to so many micro-batches: the query is stopped within the next one."""
-    numbered = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
+def learn_batches(spark, folder, n_batches):
+    """Learn at least ``n_batches`` micro-batches; the query is stopped within the next one."""
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
 
-    def show(progress):
+    def print_progress(progress):
         print(f"{progress.rows:>6,} rows, accuracy {progress.metric:.4f}, of the last 1,000 {progress.windowed:.4f}")
 
-    with StreamLearner(BSCAClassifier(budget=100, seed=0), folder / "model", on_progress=show) as learner:
-        writer = with_features(numbered).writeStream.foreachBatch(learner).option("checkpointLocation", str(folder / "spark"))
+    with StreamLearner(BSCAClassifier(budget=100, seed=0), folder / "model", on_progress=print_progress) as learner:
+        writer = add_features(numbers).writeStream.foreachBatch(learner).option("checkpointLocation", str(folder / "spark"))
         query = writer.start()
-        while learner.loop.rows < 1000 * most and query.isActive:
+        while learner.loop.rows < 1000 * n_batches and query.isActive:
             query.awaitTermination(0.1)
         query.stop()
     return learner
 
 
 def main(spark, folder):
-    learn(spark, folder, BATCHES // 2)
-    print("the query was stopped; a new one goes on")
-    learner = learn(spark, folder, BATCHES)
-    model = BudgetedSVMClassificationModel(learner.model)  # of pyspark.ml
-    new = with_features(spark.range(10**6, 10**6 + 5000).withColumnRenamed("id", "value"))
-    right = model.transform(new).filter("prediction = label").count()
-    print(f"of 5,000 new rows {right:,} are predicted right")
-    return learner.loop.rows, right
+    """Learn in two queries, predict new rows, and return the rows learned and the correct predictions."""
+    learn_batches(spark, folder, BATCHES // 2)
+    print("the query was stopped; a new one continues")
+    learner = learn_batches(spark, folder, BATCHES)
+    model = BudgetedSVMClassificationModel(learner.model)  # a model of pyspark.ml
+    new = add_features(spark.range(10**6, 10**6 + 5000).withColumnRenamed("id", "value"))
+    n_correct = model.transform(new).filter("prediction = label").count()
+    print(f"{n_correct:,} of 5,000 new rows are predicted correctly")
+    return learner.loop.rows, n_correct
 
 
 if __name__ == "__main__":

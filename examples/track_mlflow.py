@@ -1,11 +1,11 @@
-"""Log a checkpoint to MLflow: parameters, scores, the learning curve, and the model, which MLflow loads and serves.
+"""Log a checkpoint to MLflow: parameters, scores, the learning curve, and the model, which MLflow can load and serve.
 
     pip install mlflow pandas
     streamsvm learn rows.csv --label y --checkpoint state
     python examples/track_mlflow.py state --experiment rows
     mlflow ui
 
-MLflow keeps this file as the code of the model, which is data: nothing is pickled.
+MLflow stores this file as the code of the model. The model itself is a data file: nothing is pickled.
 """
 
 import argparse
@@ -24,21 +24,23 @@ from streamsvm.stream.rows import find_learner
 
 
 class StreamSVM(PythonModel):
-    """A model of streamsvm as MLflow calls it: from a frame of rows to labels, or numbers."""
+    """A model of streamsvm behind MLflow's interface: it predicts labels or numbers for a frame."""
 
     def load_context(self, context: PythonModelContext) -> None:
+        """Load the model file."""
         self.model = streamsvm.load(context.artifacts["model"])
 
     def predict(self, context: Any, model_input: pandas.DataFrame, params: Any = None) -> pandas.DataFrame:  # noqa: ARG002
-        found = pandas.DataFrame({"prediction": list(self.model.predict_many(model_input))}, index=model_input.index)
+        """Return a frame of predictions, with the probability of the predicted label if the model has probabilities."""
+        predictions = pandas.DataFrame({"prediction": list(self.model.predict_many(model_input))}, index=model_input.index)
         if hasattr(self.model, "predict_proba_many"):
-            found["probability"] = pandas.DataFrame(self.model.predict_proba_many(model_input)).max(axis=1).to_numpy()
-        return found
+            predictions["probability"] = pandas.DataFrame(self.model.predict_proba_many(model_input)).max(axis=1).to_numpy()
+        return predictions
 
 
-def log(place: Path, name: str = "model") -> Any:
-    """Log the newest checkpoint of a folder to a new run, and return what MLflow says of the model."""
-    checkpoint = read_newest(place)
+def log_checkpoint(checkpoints: Path, name: str = "model") -> Any:
+    """Log the newest checkpoint of a folder to a new run, and return MLflow's information about the model."""
+    checkpoint = read_newest(checkpoints)
     header, learner = checkpoint.header, find_learner(checkpoint.model)
     with mlflow.start_run() as run, tempfile.TemporaryDirectory() as folder:
         mlflow.log_params({"learner": type(learner).__name__, "source": header["source"], **learner._get_params()})
@@ -58,12 +60,13 @@ def log(place: Path, name: str = "model") -> Any:
 
 
 def main() -> None:
+    """Log a checkpoint to an experiment."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("checkpoint", type=Path, help="a folder of checkpoints")
+    parser.add_argument("checkpoint", type=Path, help="folder of checkpoints")
     parser.add_argument("--experiment", default="streamsvm")
     arguments = parser.parse_args()
     mlflow.set_experiment(arguments.experiment)
-    print(log(arguments.checkpoint).model_uri)
+    print(log_checkpoint(arguments.checkpoint).model_uri)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Animations of the gallery without the style sheet that matplotlib would fetch from elsewhere: the theme has its icons."""
+"""Removes the link to a remote style sheet from matplotlib's animations: the theme has the same icons."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 
 from sphinx.application import Sphinx
 
-SHEET = re.compile(r"<link rel=\"stylesheet\"\s+href=\"https://[^>]*>")
+STYLE_SHEET_LINK = re.compile(r"<link rel=\"stylesheet\"\s+href=\"https://[^>]*>")
 
 
-def read(app: Sphinx, docname: str, content: list[str]) -> None:
-    """Take the link out of a page of the gallery."""
+def remove_style_sheet(app: Sphinx, docname: str, content: list[str]) -> None:
+    """Remove the link from the source of a gallery page."""
     if docname.startswith("gallery/"):
-        content[0] = SHEET.sub("", content[0])
+        content[0] = STYLE_SHEET_LINK.sub("", content[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Change what is read."""
-    app.connect("source-read", read)
+    """Register the event handler."""
+    app.connect("source-read", remove_style_sheet)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

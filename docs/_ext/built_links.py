@@ -1,4 +1,4 @@
-"""An error where a built page links to a page or an anchor that was not built."""
+"""Raises an error if a built page links to a missing page or anchor."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take the anchor and the links of an element."""
+        """Add the anchor and the links of an element."""
         values = dict(attrs)
         self.anchors.add(values.get("id"))
         self.links += [link for name in ("href", "src") if (link := values.get(name))]
 
 
-def check(app: Sphinx, failure: Exception | None) -> None:
-    """Follow all links between the pages."""
+def check_links(app: Sphinx, failure: Exception | None) -> None:
+    """Raise SphinxError if a link between pages of the built site is broken."""
     if failure is not None or app.builder.name != "html":
         return
     out = Path(app.outdir).resolve()
@@ -43,10 +43,10 @@ def check(app: Sphinx, failure: Exception | None) -> None:
             if not target.is_file() or (anchor and target in pages and anchor not in pages[target].anchors):
                 broken.append(f"{path.relative_to(out)}: {link}")
     if broken:
-        raise SphinxError("links to nowhere:\n" + "\n".join(sorted(set(broken))))
+        raise SphinxError("broken links:\n" + "\n".join(sorted(set(broken))))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Check when all pages are written, and other extensions have copied their files."""
-    app.connect("build-finished", check, priority=900)
+    """Register the check, which runs after other extensions have copied their files."""
+    app.connect("build-finished", check_links, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

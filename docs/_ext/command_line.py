@@ -1,10 +1,10 @@
-"""The parser of the command line, for the page that is generated from it."""
+"""The parser of the command line, from which a page of the reference is generated."""
 
 import argparse
 
 from streamsvm.cli import main
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser with all its commands."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``streamsvm`` with all its commands."""
     return main._make_parser()[0]

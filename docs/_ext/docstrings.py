@@ -1,4 +1,4 @@
-"""Docstrings as Sphinx reads them, and the members that the page of a class shows."""
+"""Converts docstrings for Sphinx, and selects the members that are listed on the page of a class."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any
 from sphinx.application import Sphinx
 
 OWN = ("streamsvm", "streamsvm_kafka", "streamsvm_spark")
-REFERENCE = re.compile(r"^(\s*)\[\^(\d+)\]: ")
-SINGLE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+FOOTNOTE = re.compile(r"^(\s*)\[\^(\d+)\]: ")
+SINGLE_BACKTICKS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 LITERAL = re.compile(r"(``.*?``)")
 
 
-def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Make lists of references that are marked as river marks them, and bars of norms no substitutions.
+def convert_docstring(app: Sphinx, kind: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Convert river's footnotes to lists, and escape ``|``, which would start a substitution.
 
-    What a method without a docstring has inherited, maybe from river, names no objects.
+    An inherited docstring, perhaps of river, contains no names of our objects: its single backticks become double ones.
     """
-    inherited, example = not getattr(obj, "__doc__", None), False
+    is_inherited, in_example = not getattr(obj, "__doc__", None), False
     for number, line in enumerate(lines):
-        example = bool(line.strip()) and (example or line.lstrip().startswith(">>>"))
-        if not example:
-            line = REFERENCE.sub(r"\1\2.  ", line)
-            if inherited:
-                line = SINGLE.sub(r"``\1``", line)
+        in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>>"))
+        if not in_example:
+            line = FOOTNOTE.sub(r"\1\2.  ", line)
+            if is_inherited:
+                line = SINGLE_BACKTICKS.sub(r"``\1``", line)
             lines[number] = "".join(part if part.startswith("``") else part.replace("|", r"\|") for part in LITERAL.split(line))
 
 
-def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
-    """Leave out the members that other packages have defined, and the parameters of estimators, which the docstring describes."""
-    home = getattr(getattr(obj, "fget", obj), "__module__", None)
-    if home is not None and home.partition(".")[0] not in OWN:
+def skip_member(app: Sphinx, kind: str, name: str, obj: Any, is_skipped: bool, options: Any) -> bool | None:
+    """Return True for members of other packages, and for parameters of estimators, which the class docstring describes."""
+    module = getattr(getattr(obj, "fget", obj), "__module__", None)
+    if module is not None and module.partition(".")[0] not in OWN:
         return True
     document = app.env.current_document
-    kind = getattr(sys.modules.get(document.autodoc_module), document.autodoc_class or "", None)
-    is_estimator = hasattr(kind, "_get_params") or hasattr(kind, "get_params")
+    documented_class = getattr(sys.modules.get(document.autodoc_module), document.autodoc_class or "", None)
+    is_estimator = hasattr(documented_class, "_get_params") or hasattr(documented_class, "get_params")
     return True if is_estimator and not (inspect.isroutine(obj) or isinstance(obj, property)) else None
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Process docstrings before numpydoc does."""
-    app.connect("autodoc-process-docstring", process, priority=100)
-    app.connect("autodoc-skip-member", skip)
+    """Register the event handlers; docstrings are converted before numpydoc reads them."""
+    app.connect("autodoc-process-docstring", convert_docstring, priority=100)
+    app.connect("autodoc-skip-member", skip_member)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

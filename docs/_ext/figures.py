@@ -1,4 +1,4 @@
-"""Figures of the pages, which scripts in ``docs/figures`` draw; none of them where the gallery is not run, either."""
+"""Draws the figures of pages by the scripts in ``docs/figures``, unless the gallery is disabled."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from sphinx.application import Sphinx
 
 
 class NoPlot(Directive):
-    """Stands in for the directive ``plot`` and shows nothing."""
+    """Replaces the directive ``plot``, and shows nothing."""
 
     optional_arguments, has_content = 1, True
     option_spec = dict.fromkeys(("alt", "caption"), str)
 
     def run(self) -> list[nodes.Node]:
-        """Return nothing."""
+        """Return an empty list of nodes."""
         return []
 
 
-def choose(app: Sphinx, *_: object) -> None:
-    """Leave figures out with ``-D plot_gallery=0``."""
+def replace_plot_directive(app: Sphinx, *_: object) -> None:
+    """Omit figures with ``-D plot_gallery=0``."""
     if not app.config.sphinx_gallery_conf["plot_gallery"]:
         app.add_directive("plot", NoPlot, override=True)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the directive."""
+    """Load matplotlib's directive, and register the event handler."""
     app.setup_extension("matplotlib.sphinxext.plot_directive")
-    app.connect("builder-inited", choose, priority=900)
+    app.connect("builder-inited", replace_plot_directive, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

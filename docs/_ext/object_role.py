@@ -1,4 +1,4 @@
-"""References to Python objects: single backticks in docstrings, and public names in the code of Markdown pages."""
+"""Links to Python objects: single backticks in docstrings, and public names in inline code of Markdown pages."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from sphinx.transforms import SphinxTransform
 
 
 class ObjectRole(PyXRefRole):
-    """Names a Python object: of the class or module at hand, or a public one by as much of its name as is not ambiguous."""
+    """A link to a member of the current class or module, or to a public object by its full or unambiguous short name."""
 
     def process_link(self, env: Any, refnode: Any, has_explicit_title: bool, title: str, target: str) -> tuple[str, str]:
-        """Complete the name of what is public."""
+        """Return the title and the full name of the target."""
         refnode["refdomain"], refnode["reftype"] = "py", "obj"
         title, target = super().process_link(env, refnode, has_explicit_title, title, target)
         head, dot, member = target.partition(".")
         names = public_names()
-        found = names.get(target) or names.get(f"{refnode['py:module']}.{target}")
-        if found is None and dot and head in names:
-            found = f"{names[head]}.{member}"
-        return title, found or target
+        full_name = names.get(target) or names.get(f"{refnode['py:module']}.{target}")
+        if full_name is None and dot and head in names:
+            full_name = f"{names[head]}.{member}"
+        return title, full_name or target
 
 
 class LinkNames(SphinxTransform):
-    """Makes a reference of code in a Markdown page that is the name of a public object."""
+    """Turns inline code on Markdown pages into links, if it is the name of a public object."""
 
     default_priority = 400
 
     def apply(self, **kwargs: Any) -> None:
-        """Replace the literals of the page."""
+        """Replace the literals of the page by links."""
         if self.env.doc2path(self.env.docname).suffix != ".md":
             return
         names = public_names()
@@ -49,20 +49,20 @@ class LinkNames(SphinxTransform):
 
 
 class TrimBlocks(SphinxTransform):
-    """Removes the empty line with which an example ends, so that doctest finds the end of what is expected."""
+    """Removes the empty last line of code blocks, which the examples need for doctest."""
 
     default_priority = 400
 
     def apply(self, **kwargs: Any) -> None:
-        """Trim the blocks of the page."""
+        """Trim the code blocks of the page."""
         for block in self.document.findall(nodes.literal_block):
             if len(block.children) == 1 and isinstance(block.children[0], nodes.Text):
                 block.rawsource = text = block.astext().rstrip("\n")
                 block.replace(block.children[0], nodes.Text(text))
 
 
-def method_of_many(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: Any) -> Any:
-    """Leave the name of a method or attribute without a link where the class at hand has none, but several others have it."""
+def ignore_ambiguous_method(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: Any) -> Any:
+    """Return text without a link for a method that the current class does not have, but several other classes do."""
     ending = f".{node.get('reftarget')}"
     if node.get("refdomain") == "py" and sum(name.endswith(ending) for name in env.domains.python_domain.objects) > 1:
         return content
@@ -70,9 +70,9 @@ def method_of_many(app: Sphinx, env: BuildEnvironment, node: pending_xref, conte
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the role and the transform."""
+    """Register the role, the transforms and the event handler."""
     app.add_role("object", ObjectRole())
     app.add_transform(LinkNames)
     app.add_transform(TrimBlocks)
-    app.connect("missing-reference", method_of_many)
+    app.connect("missing-reference", ignore_ambiguous_method)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The public names of the packages, and a warning for each that has no page."""
+"""Lists the public names of the packages, and warns if one of them has no page."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ MODULES = (
     "streamsvm_kafka.codecs",
     "streamsvm_spark",
 )
-#: Single names of other modules: functions, and bases that the documentation of public classes refers to.
-SINGLE = (
+#: Public names of other modules: functions, and base classes that the documentation of public classes refers to.
+EXTRA_NAMES = (
     "streamsvm.export.convert.make_program",
     "streamsvm.export.onnx.write_onnx",
     "streamsvm.files.messages.MissingPackageError",
@@ -53,49 +53,49 @@ SINGLE = (
 MOCKED = ["pyspark"]
 
 
-def _names_of(module: ModuleType) -> list[str]:
-    """Return the names that a package lists, or those without an underscore that a module defines."""
+def _list_names(module: ModuleType) -> list[str]:
+    """Return the names in ``__all__``; without it, the names without an underscore that the module defines."""
     defined = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
     return getattr(module, "__all__", [name for name in defined if not name.startswith("_")])
 
 
 @cache
-def homes() -> dict[int, list[str]]:
-    """Return the full names of each public object, by its identity; the first is that of the module that comes first."""
-    found: dict[int, list[str]] = {}
+def find_full_names() -> dict[int, list[str]]:
+    """Return the full names of each public object, by its ``id``, in the order of `MODULES`."""
+    full_names: dict[int, list[str]] = {}
     with mock(MOCKED):
         for module in MODULES:
             imported = importlib.import_module(module)
-            for name in _names_of(imported):
-                found.setdefault(id(getattr(imported, name)), []).append(f"{module}.{name}")
-        for name in SINGLE:
-            module, _, single = name.rpartition(".")
-            found[id(getattr(importlib.import_module(module), single))] = [name]
-    return found
+            for name in _list_names(imported):
+                full_names.setdefault(id(getattr(imported, name)), []).append(f"{module}.{name}")
+        for full_name in EXTRA_NAMES:
+            module, _, name = full_name.rpartition(".")
+            full_names[id(getattr(importlib.import_module(module), name))] = [full_name]
+    return full_names
 
 
 @cache
 def public_names() -> dict[str, str]:
-    """Return where each name is documented: full names, and short ones that mean one object alone."""
+    """Return the documented full name for each full name, and for each short name that is unambiguous."""
     short: dict[str, set[str]] = {}
-    full = {}
-    for names in homes().values():
+    targets = {}
+    for names in find_full_names().values():
         for name in names:
-            full[name] = names[0]
+            targets[name] = names[0]
             short.setdefault(name.rpartition(".")[2], set()).add(names[0])
-    return full | {name: targets.pop() for name, targets in short.items() if len(targets) == 1}
+    return targets | {name: full_names.pop() for name, full_names in short.items() if len(full_names) == 1}
 
 
-def check(app: Sphinx, env: BuildEnvironment) -> None:
-    """Warn of names that a package lists, or that are bases, and that are in no page."""
+def check_pages(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn about names in ``__all__`` and `EXTRA_NAMES` that are missing on all pages."""
     documented = env.domains.python_domain.objects
     listed = {f"{module}.{name}" for module in MODULES for name in getattr(sys.modules[module], "__all__", ())}
-    for names in homes().values():
-        if listed.union(SINGLE) & set(names) and not documented.keys() & set(names):
+    for names in find_full_names().values():
+        if listed.union(EXTRA_NAMES) & set(names) and not documented.keys() & set(names):
             logging.getLogger(__name__).warning("no page of docs/api has %s", names[0], type="streamsvm", subtype="public")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Check when all pages have been read."""
-    app.connect("env-check-consistency", check)
+    """Register the check, which runs after all pages have been read."""
+    app.connect("env-check-consistency", check_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Links between files of the repository, in pages that include one of them or link to one, become links between pages."""
+"""Converts links between files of the repository to links between pages of the site."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ PAGES = {
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
 
-def rewritten(text: str, source: Path, page: Path) -> str:
-    """Return Markdown of the file ``source`` with its links as they are from ``page``."""
+def rewrite_links(text: str, source: Path, page: Path) -> str:
+    """Return Markdown of the file ``source``, with its relative links converted for ``page``."""
 
-    def link(match: re.Match[str]) -> str:
+    def replace_link(match: re.Match[str]) -> str:
         target = Path(os.path.normpath(source.parent / match["path"]))
         return os.path.relpath(PAGES.get(target, target), page.parent) + (match["anchor"] or "")
 
-    return LINK.sub(link, text)
+    return LINK.sub(replace_link, text)
 
 
-def read(app: Sphinx, docname: str, content: list[str]) -> None:
+def rewrite_page(app: Sphinx, docname: str, content: list[str]) -> None:
     """Rewrite the links of a page."""
     page = Path(app.env.doc2path(docname))
     if page.suffix == ".md":
-        content[0] = rewritten(content[0], page, page)
+        content[0] = rewrite_links(content[0], page, page)
 
 
-def include(app: Sphinx, path: Path, docname: str, content: list[str]) -> None:
+def rewrite_included_file(app: Sphinx, path: Path, docname: str, content: list[str]) -> None:
     """Rewrite the links of a file that a page includes."""
-    content[0] = rewritten(content[0], Path(os.path.normpath(DOCS / path)), Path(app.env.doc2path(docname)))
+    content[0] = rewrite_links(content[0], Path(os.path.normpath(DOCS / path)), Path(app.env.doc2path(docname)))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Rewrite what is read."""
-    app.connect("source-read", read)
-    app.connect("include-read", include)
+    """Register the event handlers."""
+    app.connect("source-read", rewrite_page)
+    app.connect("include-read", rewrite_included_file)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

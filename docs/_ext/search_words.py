@@ -1,4 +1,4 @@
-"""Words by which people look for a section: the site's search shows the section first where one of them is asked for."""
+"""Adds search words to sections: the search of the site ranks a section first for each of its words."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sphinx.environment import BuildEnvironment
 from sphinx.errors import SphinxError
 from sphinx.transforms import SphinxTransform
 
-#: By page and section. The search finds an entry by at least half of its letters, in their order.
-WORDS = {
+#: Search words by page and section. A query matches an entry if it contains at least half of its letters, in order.
+SEARCH_WORDS = {
     "anomalies": "anomaly detection, outliers, novelty",
     "drift": "drift, concept drift, drift detection",
     "edge": "microcontroller, arduino, embedded, browser, javascript, onnx, numpy alone",
@@ -48,37 +48,37 @@ WORDS = {
 
 
 class AddWords(SphinxTransform):
-    """Adds the words of a page to the index, at their sections."""
+    """Adds index entries for the words of a page, at their sections."""
 
-    default_priority = 400  # before the domains see the page
+    default_priority = 400  # before the index domain reads the page
 
     def apply(self, **kwargs: Any) -> None:
-        """Add them; a section that is not there is an error."""
+        """Add the entries; raise SphinxError if a section does not exist."""
         page = self.env.docname
         sections = {name: section for section in self.document.findall(nodes.section) for name in section["ids"]}
-        for place, words in WORDS.items():
+        for place, words in SEARCH_WORDS.items():
             name, _, section = place.partition("#")
             if name != page:
                 continue
-            found = sections.get(section) if section else next(iter(self.document.findall(nodes.section)), None)
-            if found is None:
+            target = sections.get(section) if section else next(iter(self.document.findall(nodes.section)), None)
+            if target is None:
                 raise SphinxError(f"search_words.py: {page} has no section {section}")
-            identifier = found["ids"][0]
+            identifier = target["ids"][0]
             entries = [("single", word.strip(), identifier, "main", None) for word in words.split(",")]
-            found.insert(1, index("", entries=entries))  # after the title
+            target.insert(1, index("", entries=entries))  # after the title
 
 
-def check(app: Sphinx, env: BuildEnvironment) -> None:
-    """Raise an error where a page is none, or two sections have the same word."""
-    if unknown := {place.partition("#")[0] for place in WORDS} - env.found_docs:
+def check_words(app: Sphinx, env: BuildEnvironment) -> None:
+    """Raise SphinxError if a page does not exist, or if two sections have the same word."""
+    if unknown := {place.partition("#")[0] for place in SEARCH_WORDS} - env.found_docs:
         raise SphinxError(f"search_words.py: there is no page {', '.join(sorted(unknown))}")
-    counts = Counter(word.strip() for words in WORDS.values() for word in words.split(","))
-    if twice := [word for word, count in counts.items() if count > 1]:
-        raise SphinxError(f"search_words.py: {', '.join(twice)}: two sections have the same word")
+    counts = Counter(word.strip() for words in SEARCH_WORDS.values() for word in words.split(","))
+    if repeated := [word for word, count in counts.items() if count > 1]:
+        raise SphinxError(f"search_words.py: {', '.join(repeated)}: two sections have the same word")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the words."""
+    """Register the transform and the check."""
     app.add_transform(AddWords)
-    app.connect("env-check-consistency", check)
+    app.connect("env-check-consistency", check_words)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

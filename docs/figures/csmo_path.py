@@ -1,4 +1,4 @@
-"""The steps of plain and of conjugate SMO on a problem of three rows, in the plane that is left of it."""
+"""The steps of plain and of conjugate SMO on a problem of three rows, in the plane of feasible points."""
 
 import warnings
 
@@ -10,11 +10,11 @@ from streamsvm.batch import CSMOClassifier
 
 X, y = np.array([[0.0], [0.2], [0.4]]), np.array([1.0, -1.0, 1.0])
 Q = y[:, None] * np.exp(-((X - X.T) ** 2)) * y
-warnings.simplefilter("ignore", ConvergenceWarning)  # fits end after so many steps, to see where they are
+warnings.simplefilter("ignore", ConvergenceWarning)  # fits stop early, to record the coefficients after each step
 
 
-def path(conjugate: bool) -> np.ndarray:
-    """The dual coefficients after 0, 1, 2, ... steps."""
+def trace_coefficients(conjugate: bool) -> np.ndarray:
+    """Return the dual coefficients after 0, 1, 2, ... steps, [steps + 1, 3]."""
     points = [np.zeros(3)]
     for steps in range(1, 200):
         model = CSMOClassifier(gamma=1.0, C=1000.0, conjugate=conjugate, max_iter=steps).fit(X, y)
@@ -32,7 +32,7 @@ first, third = np.meshgrid(np.linspace(-10.0, 300.0, 200), np.linspace(-10.0, 26
 a = np.stack([first, first + third, third])  # the sum of y a is 0
 objective = 0.5 * np.einsum("ist,ij,jst->st", a, Q, a) - a.sum(axis=0)
 axis.contour(first, third, objective, levels=20, colors="0.8", linewidths=0.8, linestyles="solid")
-paths = {"Plain SMO": path(False), "Conjugate SMO": path(True)}
+paths = {"Plain SMO": trace_coefficients(False), "Conjugate SMO": trace_coefficients(True)}
 for part, size in (axis, 4), (inset, 2.5):
     for (name, points), style, color in zip(paths.items(), ("o-", "s--"), ("C2", "C0"), strict=True):
         part.plot(points[:, 0], points[:, 2], style, ms=size, lw=1.2, color=color, label=f"{name}: {len(points) - 1} steps")

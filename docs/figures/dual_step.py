@@ -1,4 +1,4 @@
-"""What a step does to the margin of the row that is learned: by gradient descent, and in the dual."""
+"""The margin of a row before and after it is learned: by gradient descent, and by dual ascent."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -16,8 +16,8 @@ figure, axis = plt.subplots(figsize=(6, 4.2), layout="constrained")
 for gamma, marker in (0.01, "o"), (0.1, "s"), (1.0, "^"):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = [HSSMatrix.compress(X, gamma=gamma, rel_tol=None, max_rank=rank, leaf_size=128) for rank in ranks]
-    axis.plot(ranks, [K.error for K in found], marker=marker, label=f"Gamma {gamma:g}")
+        matrices = [HSSMatrix.compress(X, gamma=gamma, rel_tol=None, max_rank=rank, leaf_size=128) for rank in ranks]
+    axis.plot(ranks, [K.error for K in matrices], marker=marker, label=f"Gamma {gamma:g}")
 axis.set(xscale="log", yscale="log", xlabel="Rank", ylabel="Relative error |K - K~| / |K|")
 axis.set_xticks(ranks, [str(rank) for rank in ranks])
 axis.minorticks_off()

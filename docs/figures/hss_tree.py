@@ -1,4 +1,4 @@
-"""The leaves of a cluster tree with their skeletons, and the matrix that they make."""
+"""The leaves of a cluster tree with their skeletons, and the blocks of the compressed matrix."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,18 +24,18 @@ for number, node in enumerate(leaves, 1):
     top.text(*leaf.mean(axis=0), number, weight="bold", ha="center", va="center", bbox=box)
 top.set(title="Eight leaves, and the rows of their skeletons", xticks=[], yticks=[], aspect="equal")
 
-for node, (one, other) in enumerate(tree.children):
-    begin, end = tree.starts[node], tree.stops[node]
-    if one < 0:
-        bottom.fill([begin, end, end, begin], [begin, begin, end, end], fc="#B34700", ec="w")
-        words = f"Leaf {leaves.index(node) + 1}\n{end - begin} x {end - begin}"
-        bottom.text((begin + end) / 2, (begin + end) / 2, words, color="w", ha="center", va="center", fontsize=8)
+for node, (left, right) in enumerate(tree.children):
+    start, stop = tree.starts[node], tree.stops[node]
+    if left < 0:
+        bottom.fill([start, stop, stop, start], [start, start, stop, stop], fc="#B34700", ec="w")
+        words = f"Leaf {leaves.index(node) + 1}\n{stop - start} x {stop - start}"
+        bottom.text((start + stop) / 2, (start + stop) / 2, words, color="w", ha="center", va="center", fontsize=8)
         continue
-    middle = max(tree.starts[one], tree.starts[other])
-    one, other = sorted((one, other), key=lambda child: tree.starts[child])
-    for x, y, left, right in ((middle, begin, one, other), (begin, middle, other, one)):
-        width, height = (end - middle, middle - begin) if x == middle else (middle - begin, end - middle)
+    middle = max(tree.starts[left], tree.starts[right])
+    first, second = sorted((left, right), key=lambda child: tree.starts[child])
+    for x, y, row_node, column_node in ((middle, start, first, second), (start, middle, second, first)):
+        width, height = (stop - middle, middle - start) if x == middle else (middle - start, stop - middle)
         bottom.add_patch(plt.Rectangle((x, y), width, height, fc=plt.get_cmap("Blues")(0.15 + 0.12 * tree.level[node]), ec="w"))
-        ranks = f"{len(skeletons[left])} x {len(skeletons[right])}"
+        ranks = f"{len(skeletons[row_node])} x {len(skeletons[column_node])}"
         bottom.text(x + width / 2, y + height / 2, ranks, ha="center", va="center", fontsize=13 - 1.5 * tree.level[node])
 bottom.set(title="Blocks of the kernel matrix", xlim=(0, len(X)), ylim=(len(X), 0), aspect="equal", xticks=[], yticks=[])

@@ -1,6 +1,6 @@
-"""Merging two Gaussians: where the merged one lies, and what is left of the two.
+"""Merging two Gaussians: the position of the merged one, and the loss of weight.
 
-The position is the library's own, `search_positions`; so is the weight degradation.
+`search_positions` of the library computes the position, and `compute_degradation` the weight degradation.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +20,8 @@ for (top, bottom), distance in zip(axes.T, (1.0, 2.4), strict=True):
     height = (a + b) * (m * np.exp(-((1.0 - best) ** 2) * q) + (1.0 - m) * np.exp(-(best**2) * q))
     lost = compute_degradation(a**2, b**2, a * b, q, best) / (a**2 + b**2 + 2.0 * a * b * np.exp(-q))
     first, second = -0.5 * distance, 0.5 * distance
-    both = a * np.exp(-((x - first) ** 2)) + b * np.exp(-((x - second) ** 2))
-    top.plot(x, both, color="k", label="Both")
+    total = a * np.exp(-((x - first) ** 2)) + b * np.exp(-((x - second) ** 2))
+    top.plot(x, total, color="k", label="Both")
     top.plot(x, height * np.exp(-((x - first - best * distance) ** 2)), color="C2", ls="--", label="Merged")
     top.plot([first, second], [a, b], "o", color="k", ms=4)
     top.plot([first + best * distance], [height], "D", color="C2", ms=5)

@@ -12,8 +12,8 @@ rows = list(datasets.Bananas())
 X, y = np.array([list(x.values()) for x, _ in rows]), np.array([1.0 if label else -1.0 for _, label in rows])
 
 
-def primal(model: BSGDClassifier) -> float:
-    """The primal objective of the last iterate."""
+def compute_primal(model: BSGDClassifier) -> float:
+    """Return the primal objective of the last iterate."""
     S, a = model.support_vectors.astype(float), model.coefficients[0]
     losses = np.maximum(1.0 - y * model.decision_function_many(X), 0.0)
     return float(0.5 * a @ compute_kernel_matrix(RBF, gamma, 0.0, 1, S, S) @ a + C * losses.sum())
@@ -33,7 +33,7 @@ rng, values = np.random.default_rng(0), []
 for _ in range(passes):
     order = rng.permutation(len(X))
     descent.learn_many(X[order], y[order] > 0)
-    values.append(primal(descent))
+    values.append(compute_primal(descent))
 axis.plot(range(1, passes + 1), values, color="C2", marker="^", label="BSGD, budget 100: primal")
 axis.set(xlabel=f"Passes over the {len(X):,} rows", ylabel="Objective", ylim=(500, 1650), xticks=range(1, passes + 1))
 axis.yaxis.set_major_formatter("{x:,.0f}")

@@ -1,4 +1,4 @@
-"""The table of online methods of the page ``papers.md`` as a picture."""
+"""Plots the table of online methods on the page ``papers.md``."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""CPU time of a row that brings a merge, by search and budget: labels are drawn at random, so that hardly a row fits."""
+"""CPU time of a row that causes a merge, by search and budget. Labels are random, so that almost every row causes one."""
 
 import time
 

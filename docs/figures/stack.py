@@ -1,4 +1,4 @@
-"""The ensemble on a stream of three parts: a linear boundary, a circle, labels that come in runs."""
+"""The ensemble on a stream of three parts: a linear boundary, a circle, and labels in runs."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -46,7 +46,7 @@ bottom.set(xlabel="Rows", ylabel="Sum of the weights", xlim=(0, 3 * part))
 bottom.axhline(0.0, color="0.7", lw=1, zorder=0)
 bottom.xaxis.set_major_formatter("{x:,.0f}")
 figure.legend(loc="outside upper center", ncols=2)
-for begin, name in zip((0, part, 2 * part), ("Linear", "Circle", "Runs of labels"), strict=True):
-    top.text(begin + part / 2, 55, name, ha="center")
+for start, name in zip((0, part, 2 * part), ("Linear", "Circle", "Runs of labels"), strict=True):
+    top.text(start + part / 2, 55, name, ha="center")
     for axis in (top, bottom):
-        axis.axvline(begin, color="k", lw=1, ls=":")
+        axis.axvline(start, color="k", lw=1, ls=":")

@@ -1,4 +1,4 @@
-"""Accuracy against time on 17 streams: the first table of streams of the page ``figures.md`` as a picture."""
+"""Accuracy against time on 17 streams: the first table of streams of the page ``figures.md`` as a plot."""
 
 import re
 import sys

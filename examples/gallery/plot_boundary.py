@@ -14,18 +14,18 @@ from streamsvm.export.plots import draw_boundary
 rows = list(datasets.Bananas())
 model = BSCAClassifier(budget=50, seed=0)
 figure, axes = plt.subplots(2, 2, figsize=(6.5, 7.2), sharex=True, sharey=True, layout="constrained")
-begin = 0
-for end, axis in zip((50, 200, 1000, len(rows)), axes.flat, strict=True):
-    for x, y in rows[begin:end]:
+first = 0
+for stop, axis in zip((50, 200, 1000, len(rows)), axes.flat, strict=True):
+    for x, y in rows[first:stop]:
         model.learn_one(x, y)
-    draw_boundary(axis, model, rows[max(0, end - 300) : end])
+    draw_boundary(axis, model, rows[max(0, stop - 300) : stop])
     handles = axis.get_legend().legend_handles
     axis.get_legend().remove()
     axis.set(
-        title=f"After {end:,} rows:\n{model.n_support} support vectors", xlabel="Feature 1", ylabel="Feature 2", ylim=(-3, 3)
+        title=f"After {stop:,} rows:\n{model.n_support} support vectors", xlabel="Feature 1", ylabel="Feature 2", ylim=(-3, 3)
     )
     axis.label_outer()
-    begin = end
+    first = stop
 figure.legend(handles, ["Label False", "Label True", "Support vectors"], loc="outside lower center", ncols=3)
 
 # %%

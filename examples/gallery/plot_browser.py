@@ -2,8 +2,8 @@
 ========================
 
 A model that was trained in Python keeps learning in this page. ``examples/browser/build.py`` writes the model as C99,
-compiles it to WebAssembly, and puts it into a single page of 32 KB that needs no server. The picture shows what the
-model learned in Python, from 300 rows:
+compiles it to WebAssembly, and puts it into a single page of 32 KB that needs no server. The picture shows the
+model after 300 rows in Python:
 """
 
 import html
@@ -37,7 +37,7 @@ axis.set_title("The model before its first row in the browser")
 
 
 class Frame:
-    """A page inside this one."""
+    """An embedded page."""
 
     def _repr_html_(self):
         page = (folder / "index.html").read_text("utf-8")

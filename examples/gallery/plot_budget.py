@@ -15,33 +15,33 @@ from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
 rows = list(datasets.Bananas())
 
 
-def measured(model):
+def measure_model(model):
     """Return the accuracy in percent, and the CPU time of a row in microseconds."""
-    began = time.process_time()
+    start = time.process_time()
     score = evaluate.progressive_val_score(rows, model, metrics.Accuracy())
-    return 100.0 * score.get(), 1e6 * (time.process_time() - began) / len(rows)
+    return 100.0 * score.get(), 1e6 * (time.process_time() - start) / len(rows)
 
 
-def quickest(make, budget):
-    """Return the same of the quickest of three passes."""
-    return min((measured(make(budget=budget, seed=0)) for _ in range(3)), key=lambda found: found[1])
+def measure_fastest(make, budget):
+    """Return the accuracy and the time of the fastest of three passes."""
+    return min((measure_model(make(budget=budget, seed=0)) for _ in range(3)), key=lambda accuracy_and_time: accuracy_and_time[1])
 
 
 budgets = [5, 10, 20, 50, 100, 200, 500, 1000]
 plt.style.use("seaborn-v0_8-colorblind")
 figure, (by_budget, by_time) = plt.subplots(2, 1, figsize=(6.5, 8), sharey=True, layout="constrained")
 for make, style in (BSCAClassifier, "o-"), (BSGDClassifier, "v--"):
-    scores, times = zip(*(quickest(make, budget) for budget in budgets), strict=True)
+    scores, times = zip(*(measure_fastest(make, budget) for budget in budgets), strict=True)
     by_budget.plot(budgets, scores, style, label=make.__name__)
     by_time.plot(times, scores, style, label=make.__name__)
-measured(SVMClassifier(seed=0))  # loads what was compiled
-others = {
+measure_model(SVMClassifier(seed=0))  # load the compiled functions first
+other_models = {
     "SVMClassifier": SVMClassifier(seed=0),
     "river's HoeffdingTreeClassifier": tree.HoeffdingTreeClassifier(),
     "river's KNNClassifier": neighbors.KNNClassifier(),
 }
-for number, (name, model) in enumerate(others.items()):
-    score, microseconds = measured(model)
+for number, (name, model) in enumerate(other_models.items()):
+    score, microseconds = measure_model(model)
     by_time.plot(microseconds, score, "*sD"[number], color=("C2", "C3", "C5")[number], markersize=10, label=name)
 by_budget.set(xscale="log", xlabel="Budget (maximum number of support vectors)", ylabel="Accuracy in %")
 by_budget.legend()

@@ -15,37 +15,37 @@ from streamsvm import BSCAClassifier, SVMClassifier
 CHANGE, WINDOW = 3000, 200
 
 
-def stream(seed):
+def generate_stream(seed):
     for part in (0, 1):
-        of = synth.RandomRBF(seed_model=10 * seed + part, seed_sample=seed, n_features=4, n_centroids=20)
-        yield from of.take(CHANGE)
+        rows = synth.RandomRBF(seed_model=10 * seed + part, seed_sample=seed, n_features=4, n_centroids=20)
+        yield from rows.take(CHANGE)
 
 
-def hits(model, seed, detector=None):
-    """Return whether each row was predicted well. A model of its own begins where a detector finds a drift."""
-    right = []
-    for x, y in stream(seed):
-        right.append(model.predict_one(x) == y)
+def measure_hits(model, seed, detector=None):
+    """Return whether each prediction was correct. If a detector finds a drift, the model is replaced by an untrained one."""
+    hits = []
+    for x, y in generate_stream(seed):
+        hits.append(model.predict_one(x) == y)
         if detector is not None:
             before = detector.estimation
-            detector.update(not right[-1])
-            if detector.drift_detected and detector.estimation > before:  # more errors: fewer ones are no drift
+            detector.update(not hits[-1])
+            if detector.drift_detected and detector.estimation > before:  # fewer errors are not a drift
                 model = model.clone()
         model.learn_one(x, y)
-    return right
+    return hits
 
 
 runs = {
-    "SVMClassifier": lambda seed: hits(SVMClassifier(seed=0), seed),
-    "BSCAClassifier": lambda seed: hits(BSCAClassifier(seed=0), seed),
-    "BSCAClassifier, replaced by ADWIN": lambda seed: hits(BSCAClassifier(seed=0), seed, drift.ADWIN()),
-    "river's HoeffdingAdaptiveTree": lambda seed: hits(tree.HoeffdingAdaptiveTreeClassifier(seed=0), seed),
+    "SVMClassifier": lambda seed: measure_hits(SVMClassifier(seed=0), seed),
+    "BSCAClassifier": lambda seed: measure_hits(BSCAClassifier(seed=0), seed),
+    "BSCAClassifier, replaced by ADWIN": lambda seed: measure_hits(BSCAClassifier(seed=0), seed, drift.ADWIN()),
+    "river's HoeffdingAdaptiveTree": lambda seed: measure_hits(tree.HoeffdingAdaptiveTreeClassifier(seed=0), seed),
 }
 plt.style.use("seaborn-v0_8-colorblind")
 figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
 for (name, run), marker in zip(runs.items(), "os^D", strict=True):
-    right = np.mean([run(seed) for seed in range(3)], axis=0)
-    accuracy = 100.0 * np.convolve(right, np.ones(WINDOW) / WINDOW, "valid")
+    hits = np.mean([run(seed) for seed in range(3)], axis=0)
+    accuracy = 100.0 * np.convolve(hits, np.ones(WINDOW) / WINDOW, "valid")
     axis.plot(np.arange(WINDOW, 2 * CHANGE + 1), accuracy, marker=marker, markevery=400, label=name)
 axis.axvline(CHANGE, color="black", linestyle=":", linewidth=1)
 axis.annotate("Change", (CHANGE, 0.94), xytext=(4, 0), xycoords=("data", "axes fraction"), textcoords="offset points")

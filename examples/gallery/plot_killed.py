@@ -22,19 +22,19 @@ folder = Path(tempfile.mkdtemp())
 FLAGS = ["--learner", "bsgd,budget=60", "--label", "y", "--checkpoint-every", "1000", "--stop-at-end", "--quiet"]
 
 
-def start(address, name):
-    """Start a learner as a process of its own."""
+def start_learner(address, name):
+    """Start a learner as a separate process."""
     command = [sys.executable, "-m", "streamsvm", "learn", address, *FLAGS, "--checkpoint", str(folder / name)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
-def header(name):
-    """Return what the newest checkpoint says of itself."""
+def read_newest_header(name):
+    """Return the metadata of the newest checkpoint."""
     return read_header(max((folder / name).glob("*.ckpt")))
 
 
-def rows_saved(name):
-    """Return the rows up to the newest checkpoint, which its file's name has."""
+def count_saved_rows(name):
+    """Return the number of rows of the newest checkpoint, from its file name."""
     return max((int(path.stem.rpartition("-")[2]) for path in (folder / name).glob("*.ckpt")), default=0)
 
 
@@ -42,20 +42,20 @@ with EmbeddedBroker() as broker:
     rows = [Row(x, y) for _ in range(3) for x, y in datasets.Bananas()]
     publish(rows, broker.bootstrap, "bananas", JSONCodec(label="y"), client=broker.client)
     address = broker.url("bananas")
-    start(address, "whole").wait()
+    start_learner(address, "whole").wait()
 
-    learner = start(address, "killed")
-    while rows_saved("killed") < 6000 and learner.poll() is None:
+    learner = start_learner(address, "killed")
+    while count_saved_rows("killed") < 6000 and learner.poll() is None:
         time.sleep(0.01)
     learner.kill()  # SIGKILL: no code of the learner runs after this
     learner.wait()
-    killed_at = rows_saved("killed")
-    start(address, "killed").wait()
+    killed_at = count_saved_rows("killed")
+    start_learner(address, "killed").wait()
 
 plt.style.use("seaborn-v0_8-colorblind")
 figure, axis = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for name, style in {"whole": {"color": "C5", "linewidth": 7}, "killed": {"color": "black", "linewidth": 1.5}}.items():
-    curve = LearningCurve.from_state(header(name)["curve"], header(name)["rows"])
+    curve = LearningCurve.from_state(read_newest_header(name)["curve"], read_newest_header(name)["rows"])
     label = {"whole": "Read from beginning to end", "killed": "Killed and started again"}[name]
     axis.plot([point.rows for point in curve.points], [100.0 * point.windowed for point in curve.points], label=label, **style)
 axis.axvline(killed_at, color="black", linestyle=":", linewidth=1)
@@ -78,5 +78,5 @@ axis.legend(loc="lower right")
 # Not only the scores are equal. The model and the metrics are the same to the byte, and so is the position in the topic:
 
 for name in ("whole", "killed"):
-    print(f"{name:6} {header(name)['rows']:,} rows, model and metrics {header(name)['digest'][:32]}")
-print("position equal:", header("whole")["position"] == header("killed")["position"])
+    print(f"{name:6} {read_newest_header(name)['rows']:,} rows, model and metrics {read_newest_header(name)['digest'][:32]}")
+print("position equal:", read_newest_header("whole")["position"] == read_newest_header("killed")["position"])

@@ -24,14 +24,14 @@ plt.style.use("seaborn-v0_8-colorblind")
 figure, (diagram, counts) = plt.subplots(2, 1, figsize=(6.5, 7), sharex=True, height_ratios=[3, 1], layout="constrained")
 diagram.plot([0, 1], [0, 1], color="grey", linewidth=1)
 for (name, model), marker, style in zip(models.items(), "os^D", ("-", "--", "-.", ":"), strict=True):
-    said = np.empty(len(rows))
+    probabilities = np.empty(len(rows))
     for i, (x, y) in enumerate(rows):
-        said[i] = model.predict_proba_one(x).get(True, 0.5)
+        probabilities[i] = model.predict_proba_one(x).get(True, 0.5)
         model.learn_one(x, y)
-    bins = np.minimum((10 * said).astype(int), 9)
+    bins = np.minimum((10 * probabilities).astype(int), 9)
     n = np.bincount(bins, minlength=10)
     used = n >= 20  # the share of fewer rows is chance
-    mean, share = (np.bincount(bins, of, 10)[used] / n[used] for of in (said, labels))
+    mean, share = (np.bincount(bins, values, 10)[used] / n[used] for values in (probabilities, labels))
     error = np.sum(n[used] * np.abs(mean - share)) / len(rows)
     diagram.plot(mean, share, marker=marker, linestyle=style, label=f"{name}, error {100.0 * error:.1f} %")
     counts.stairs(n, np.arange(11) / 10, linewidth=2, linestyle=style)

@@ -1,9 +1,9 @@
-"""What a model confuses, and why
-==============================
+"""Errors and explanations of a model
+==================================
 
-A table of trips, of which some are late. The model predicts each row before it learns it. One picture shows which labels it
-confuses, one whether its probabilities can be believed, one which columns matter to it, and one why it decides as it does of
-a single row. ``streamsvm report state rows.csv --to report.html`` shows all of that on one page.
+The rows are trips, and some are late. The model predicts each row before it learns it. The pictures show which labels it
+confuses, whether its probabilities are reliable, which columns matter, and why it decides a single row as it does.
+``streamsvm report state rows.csv --to report.html`` shows all of this on one page.
 """
 
 import random
@@ -18,8 +18,8 @@ from streamsvm.stream import IterableSource, LearningLoop
 rng = random.Random(0)
 
 
-def trip():
-    """Return a trip, and how it went."""
+def make_trip():
+    """Return a random trip, and its label."""
     city, hour, rain = rng.choice(["Oslo", "Paris", "Rome"]), rng.randrange(24), rng.expovariate(1.0)
     slow = (hour in (8, 9, 17, 18)) + (rain > 1.5) + (city == "Rome") + (rng.random() < 0.15)
     return {"city": city, "hour": hour, "rain": round(rain, 1), "seat": rng.randrange(60)}, ("on time", "late", "missed")[
@@ -27,12 +27,12 @@ def trip():
     ]
 
 
-rows = [trip() for _ in range(4000)]
+rows = [make_trip() for _ in range(4000)]
 model = streamsvm.table_model([x | {"went": y} for x, y in rows[:500]], label="went")
 metric = ["Accuracy", "ConfusionMatrix", "Calibration"]
 accuracy, matrix, calibration = LearningLoop(IterableSource(rows), model, metric).run().scores
-others = [trip() for _ in range(500)]  # for it knows the rows that it has learned
-found = streamsvm.importance(model, [x for x, _ in others], [y for _, y in others])
+new_trips = [make_trip() for _ in range(500)]  # the model has not learned these
+importance = streamsvm.importance(model, [x for x, _ in new_trips], [y for _, y in new_trips])
 why = model.explain_one({"city": "Rome", "hour": 8, "rain": 2.0, "seat": 7})
 
 figure, axes = plt.subplots(2, 2, figsize=(10, 8), layout="constrained")
@@ -44,13 +44,13 @@ axes[0, 1].plot([0, 1], [0, 1], "k--", label="expected")
 axes[0, 1].plot(expected, observed, "o-", label="observed")
 axes[0, 1].set(xlabel="predicted probability", ylabel="share of correct predictions")
 axes[0, 1].legend()
-found.plot(axes[1, 0])
+importance.plot(axes[1, 0])
 why.plot(axes[1, 1])
 for axis, title in zip(axes.flat[:3], (f"Accuracy {accuracy.value:.1%}", "Its probabilities", "What matters"), strict=True):
     axis.set_title(title)
 print(why)
 
 # %%
-# **Left above:** a line for each true label. **Right above:** near the dashed line, an answer is right as often as the model
-# says. **Left below:** how much larger the error is where the values of a column are shuffled. The seat says nothing.
-# **Right below:** what each column moves the decision by, against that of a typical row.
+# **Top left:** a row for each true label. **Top right:** near the dashed line, the probabilities are calibrated. **Bottom
+# left:** the increase of the error when the values of a column are shuffled. The seat has no influence. **Bottom right:** the
+# contribution of each column to the decision, compared with a typical row.

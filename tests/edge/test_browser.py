@@ -51,12 +51,12 @@ class Page:
 
 @pytest.fixture(scope="module")
 def model():
-    return build.learner()
+    return build.train_learner()
 
 
 @pytest.fixture(scope="module")
 def module(model):
-    return build.compiled(model)
+    return build.compile_model(model)
 
 
 @needs_compiler
@@ -66,13 +66,13 @@ def test_the_page_learns_the_same_bytes_as_a_device(model, module, tmp_path):
     device = ctypes.CDLL(str(tmp_path / "model.so"))
     device.model_learn_state.restype = ctypes.c_void_p
     assert page.state() == serialise_state(model)
-    for x, label in zip(*build.points(2000, seed=1), strict=True):
+    for x, label in zip(*build.make_points(2000, seed=1), strict=True):
         assert page("learn", float(x[0]), float(x[1]), int(label)) == 1
         device.model_learn(x.ctypes.data_as(ctypes.c_void_p), int(label))
     assert page.state() == ctypes.string_at(device.model_learn_state(), files.state_bytes)
     restored = restore_state(model, page.state())
     assert restored.n_learned == page("rows") == 2300
-    X, y = build.points(500, seed=2)
+    X, y = build.make_points(500, seed=2)
     assert (np.array(restored.predict_many(X)) == y).mean() > 0.9
 
 
@@ -124,4 +124,4 @@ def test_the_page_is_one_file_and_calls_existing_functions(model, module, tmp_pa
 def test_a_missing_compiler_is_reported_with_advice(monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda _: None)
     monkeypatch.setattr(build, "find_spec", lambda _: None)
-    refused("pip install ziglang", build.compiler, error=SystemExit)
+    refused("pip install ziglang", build.find_compiler, error=SystemExit)

@@ -43,7 +43,7 @@ def save(folder, n):
 def served(place, seconds=PATIENCE):
     """The port of a server within this process, which gives a client so long."""
     example = runpy.run_path(str(EXAMPLE))
-    example["Handler"].setup.__globals__["SECONDS"] = seconds
+    example["Handler"].setup.__globals__["TIMEOUT_SECONDS"] = seconds
     predictor = example["Predictor"](str(place))
     with example["Server"](("127.0.0.1", 0), predictor) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -70,7 +70,7 @@ def test_what_is_answered(tmp_path):
         assert first == {"label": "yes", "probability": max(model.predict_proba_one(good).values())}
         assert second["label"] == model.predict_one({"a": 0.0}) == "no"
         assert "'c'" in found["notes"][0]
-        many = [good] * (example["MOST_ROWS"] + 1)
+        many = [good] * (example["MAX_REQUEST_ROWS"] + 1)
         for body, status, words in (
             ([good, {"a": "x"}], 400, "row 2: feature 'a' is 'x', a str: features must be numbers"),
             ([{"a": 1e300}], 400, "row 1: feature 'a' is 1e+300"),
@@ -82,7 +82,7 @@ def test_what_is_answered(tmp_path):
             ("[" * 100_000, 400, "the request is not JSON"),
             (b"\xff\xff", 400, "the request is not JSON"),
             (many, 413, "more than 1,000 rows"),
-            ("x" * (example["MOST_BYTES"] + 1), 413, "more than 1,048,576 bytes"),
+            ("x" * (example["MAX_REQUEST_BYTES"] + 1), 413, "more than 1,048,576 bytes"),
         ):
             text = body if isinstance(body, str | bytes) else json.dumps(body)
             answer, facts = ask(port, text)
@@ -109,7 +109,7 @@ def test_no_model_yet_and_a_client_that_is_slow(tmp_path):
 @pytest.mark.thorough
 def test_newer_models_are_served(tmp_path):
     state, said = tmp_path / "state", tmp_path / "errors"
-    patient = f"import serve; serve.SECONDS = {PATIENCE}; serve.main()"  # with this machine, which may have other work
+    patient = f"import serve; serve.TIMEOUT_SECONDS = {PATIENCE}; serve.main()"  # with this machine, which may have other work
     command, row = [sys.executable, "-c", patient, state, "--port", "0"], {"a": 0.5, "b": 0.2}
     how = {"stdout": subprocess.PIPE, "text": True, "cwd": EXAMPLE.parent}
     with said.open("w") as errors, subprocess.Popen(command, stderr=errors, **how) as server:

@@ -24,7 +24,7 @@ def test_a_learner_and_a_follower_that_are_killed(bootstrap, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"(.*) is (killed|ended)", done.stdout) == [("follower", "killed"), ("learner 1", "ended")]
-    assert done.stdout.count("as one alone") == 4
+    assert done.stdout.count("  equal") == 4
     n, of = (int(number.replace(",", "")) for number in re.search(r"([\d,]+) predictions of ([\d,]+) rows", done.stdout).groups())
     assert n >= of > 100
 

@@ -49,10 +49,10 @@ def kill_in_mid_fit(spark, folder, killed):
 
 
 def main(folder, patience):
-    with EXAMPLE["cluster"](folder, wait=float(patience)) as master:
-        spark = EXAMPLE["session"](master)
+    with EXAMPLE["start_cluster"](folder, timeout=float(patience)) as master:
+        spark = EXAMPLE["make_session"](master)
         EXAMPLE["main"](spark)
-        rows = EXAMPLE["rings"](spark, 16_000)
+        rows = EXAMPLE["make_rings"](spark, 16_000)
         estimator = BudgetedSVMClassifier(budget=100, passes=20, rounds=2)
         models, killed = [], []
         for disturbed in (False, True):

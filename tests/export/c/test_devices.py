@@ -88,7 +88,7 @@ def test_examples_compile_for_their_processors(processor, folder):
 
 
 def test_the_sketch_prints_the_predictions_of_the_model(folder):
-    model, rows = device_model.learner(), [x for x, _ in device_model.readings(200, seed=1)]
+    model, rows = device_model.train_learner(), [x for x, _ in device_model.make_readings(200, seed=1)]
     readings = ", ".join(f"{{{int(x['light'])}, {int(x['sound'])}}}" for x in rows)
     (folder / "here.cpp").write_text(HOST_MAIN.replace("READINGS", readings))
     run(folder, *ZIG, *NO_RUNTIME_FLAGS, "-c", "model.c", "-o", "model.o")
@@ -99,13 +99,13 @@ def test_the_sketch_prints_the_predictions_of_the_model(folder):
     expected = [model.predict_one(x) for x in rows]
     n_equal = sum(a == b for a, b in zip(printed, expected, strict=True))
     assert n_equal >= 198  # 8 bits a number
-    assert sum(label == y for label, (_, y) in zip(printed, device_model.readings(200, seed=1), strict=True)) > 180
+    assert sum(label == y for label, (_, y) in zip(printed, device_model.make_readings(200, seed=1), strict=True)) > 180
 
 
 def test_the_application_prints_the_predictions_of_the_model(folder):
     run(folder, *LINKER, "-I.", "main.c", "model.c", "-o", "application")
     printed = re.findall(r"light (\d+), sound (\d+): (\w+)\n", run(folder, "./application"))
-    model = device_model.learner()
+    model = device_model.train_learner()
     assert len(printed) == 4
     assert [label for *_, label in printed] == [model.predict_one({"light": float(a), "sound": float(b)}) for a, b, _ in printed]
 
@@ -169,8 +169,8 @@ int main(void)
 @pytest.mark.skipif(not (shutil.which("avr-gcc") and shutil.which("simavr")), reason="needs avr-gcc and simavr")
 def test_predictions_on_an_avr_are_bit_identical(tmp_path):
     """On an AVR, int has 16 bits, and tables are in flash memory."""
-    program = make_program(device_model.learner())
-    X = np.array([list(x.values()) for x, _ in device_model.readings(30, seed=2)], np.float32)
+    program = make_program(device_model.train_learner())
+    X = np.array([list(x.values()) for x, _ in device_model.make_readings(30, seed=2)], np.float32)
     write_c(program, tmp_path, bits=8)
     (tmp_path / "main.c").write_text(AVR.replace("ROWS", ", ".join(f"{{{a}f, {b}f}}" for a, b in X.tolist())))
     run(tmp_path, "avr-gcc", "-mmcu=atmega328p", "-Os", "-std=gnu11", "main.c", "model.c", "-o", "m.elf")
@@ -182,7 +182,7 @@ def test_predictions_on_an_avr_are_bit_identical(tmp_path):
 @pytest.mark.skipif(not shutil.which("avr-gcc"), reason="needs avr-gcc")
 def test_tables_stay_in_the_flash_of_an_avr(folder, tmp_path):
     """The linker puts data that is copied to RAM into .data: only a few labels, and no table."""
-    files = write_c(make_program(device_model.learner()), tmp_path, bits=8)
+    files = write_c(make_program(device_model.train_learner()), tmp_path, bits=8)
     main = "volatile float x[2];\nint main(void) { return model_predict((const float *)x); }\n"
     (tmp_path / "main.c").write_text(f'#include "model.h"\n{main}')
     data = {}
