@@ -60,8 +60,8 @@ class DualAscent(BudgetedEstimator):
         self, X: Any, y: Any, w: Any = 1.0, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None
     ) -> DualSolution:
         """Learn the rows ``X`` with labels or targets ``y`` and weights ``w`` in several passes (``epochs``), each in random
-        order. ``on_epoch`` is a function that is called after each pass. Returns a ``DualSolution``, which has the dual coefficient
-        of each row.
+        order. ``on_epoch`` is a function that is called after each pass. Returns a ``DualSolution``, which has the dual
+        coefficient of each row.
 
         As in ``learn_many``, each row takes a step towards its margin. But here a row keeps its coefficient from pass to pass, so
         that later passes correct earlier steps. Nothing is reprocessed or replayed. Learning ends early after a pass without a
