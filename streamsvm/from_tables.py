@@ -136,8 +136,8 @@ _UNNAMED_LABEL = "the label"
 
 
 def _make_model(schema: TableSchema, learner: Any) -> TableModel:
-    """Return an untrained model for a table schema: an encoder and the ``learner``. None selects an SVM classifier or regressor,
-    as the label requires.
+    """Return an untrained model for a table schema: an encoder and the ``learner`` (None: an SVM classifier, or an SVM regressor
+    if the schema's label is a number to predict).
     """
     options = schema.encoder_options
     if schema.label is not None:
@@ -150,9 +150,9 @@ def _make_model(schema: TableSchema, learner: Any) -> TableModel:
 
 
 def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]:
-    """Return a sample of the table ``data`` (a frame, a path, a topic, a source or rows) and the names of its columns. The names
-    are an empty list if labels are beside the rows, or cannot be looked for among the names. Raises ValueError if it is not a
-    table.
+    """Return a sample of the first rows of ``data`` (a frame, a path, a topic, a source or rows), and the names of its columns,
+    among them ``label``. No names are returned for topics, and if labels are beside the rows. Raises ValueError if the data is
+    not a table.
     """
     if isinstance(data, str | PathLike) or (isinstance(data, list | tuple) and data and isinstance(data[0], str | PathLike)):
         return _sample_place(list(map(fspath, data)) if isinstance(data, list | tuple) else fspath(data), label)
@@ -188,7 +188,7 @@ def _split_label(x: Mapping[Any, Any], label: str | None) -> Row:
 
 
 def _without_weight(row: Row) -> Row:
-    """Return the same row, but if its label is a pair of label and weight, only with the label."""
+    """Return the row with a plain label: if its label is a pair of label and weight, the weight is left out."""
     return Row(row.x, row.y.y if isinstance(row.y, WeightedLabel) else row.y)
 
 

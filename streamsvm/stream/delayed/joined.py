@@ -36,8 +36,8 @@ _SIDES = ("rows", "labels")
 
 
 def compute_clock_slack(max_age: float | None) -> float:
-    """Return by how many seconds the event time of a message may be ahead of the clock without being treated as an error: a
-    quarter of ``max_age`` (seconds; None: unlimited), but at least 10 s and at most an hour.
+    """Return by how many seconds the event time of a message may be ahead of its neighbours in the stream and of this machine's
+    clock before it counts as wrong: a quarter of ``max_age`` (seconds; None: unlimited), but at least 10 s and at most an hour.
 
     So entries that are expired by a wrong clock have waited for at least three quarters of ``max_age``.
 
@@ -197,9 +197,9 @@ class JoinedSource(Source):
         return self._buffers[side].popleft().to_chunk()
 
     def _read_ahead(self, side: int) -> Chunk | None:
-        """Read messages from the stream of rows (``side`` 0) or labels (1) until the next one is buffered, and its time was
-        compared with the one after it if needed. Returns None, or a chunk (empty, or with an unreadable row) that `read` must
-        return first.
+        """Read messages from the stream of rows (``side`` 0) or labels (1) until its next message is buffered, and the one after
+        it, too, if the time of the next one is far ahead and may be wrong. Returns None, or a chunk (empty, or with an unreadable
+        row) that `read` must return first.
 
         Returns None; or a chunk that must be returned before, which is empty or has a bad row.
         """

@@ -72,10 +72,9 @@ def infer_column(
     rows_may_fail: bool = False,
     date_formats: list[str | None] | None = None,
 ) -> InferredColumn:
-    """Infer the kind of a table column (number, text, date, nested) and the options that it needs, from a sample of its non-null
-    values. ``reads_text`` says whether numbers in text are parsed anyway. If ``rows_may_fail``, a rare text among at least ten
-    times as many numbers only costs its row, and needs no option. ``date_formats`` are the possible date formats, if they were
-    already inferred from more rows.
+    """Infer the kind of a table column (number, text, date, nested) and the options needed to read it, from a sample of its
+    non-null values. With ``reads_text``, numbers in text need no option. With ``rows_may_fail``, rare texts among many numbers
+    need none either, because their rows are skipped. ``date_formats`` are the possible date formats, if already inferred.
 
     >>> age = infer_column("age", [31.0, "?", 40.0, 29.0])
     >>> age.kind, age.values, age.note, age.required_options
@@ -152,8 +151,8 @@ def make_kind_option(name: str, kind: str) -> dict[str, Any]:
 
 
 def format_date_kind(date_format: str | None) -> str:
-    """Return the text that declares a column as dates in a strptime format, such as ``date=%d.%m.%Y``; only ``date`` if
-    ``date_format`` is None, which means ISO 8601.
+    """Return the text that declares a column as dates in a strptime format, such as ``date=%d.%m.%Y``; only ``date`` without a
+    format, which means ISO 8601.
     """
     return DATE if date_format is None else f"{DATE}={date_format}"
 
@@ -282,8 +281,8 @@ def _may_be_thousands(value: float) -> bool:
 
 
 def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
-    """Guess whether a numeric column has an id, codes, dates or a constant. Returns a note for the user, the suggested options
-    (such as to drop an id), and options for the other interpretation, or None.
+    """Guess from the name and the numbers of a column whether it has an id, codes, dates or a constant. Returns a note for the
+    user, the suggested options (such as to drop an id), and the options for another possible interpretation, or None.
     """
     are_whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     n_distinct = len(set(numbers))
@@ -485,7 +484,9 @@ def _are_clustered(numbers: Sequence[float]) -> bool:
 
 
 def _have_digits_of_codes(numbers: Iterable[float]) -> bool:
-    """Return whether the last digits of numbers are spread evenly, and not all numbers are squares."""
+    """Return whether the numbers may be codes of categories, judged by their digits: the last digits are spread evenly, unlike
+    those of prices, and not all numbers are squares.
+    """
     whole_numbers = [int(number) for number in numbers]
     digit_counts, n = Counter(number % 10 for number in whole_numbers), len(whole_numbers)
     has_few_round = _is_plausible_count(digit_counts[0] + digit_counts[5], n, 0.2, _MAX_ROUND_SHARE)
@@ -494,13 +495,17 @@ def _have_digits_of_codes(numbers: Iterable[float]) -> bool:
 
 
 def _is_plausible_count(count: int, n: int, expected_share: float, max_share: float) -> bool:
-    """Return whether ``count`` of ``n`` numbers is at most ``max_share``, or within the sampling error of ``expected_share``."""
+    """Return whether the share ``count / n`` is at most ``max_share``, or exceeds ``expected_share`` by at most three standard
+    errors, which may be chance.
+    """
     standard_error = math.sqrt(n * expected_share * (1.0 - expected_share))
     return count <= max(max_share * n, expected_share * n + _STANDARD_ERRORS * standard_error)
 
 
 def _are_repeated(counts: Mapping[float, int]) -> bool:
-    """Return whether pairs of rows with equal numbers are far more frequent than pairs with numbers at a small distance."""
+    """Return whether pairs of rows with equal numbers are far more frequent than pairs of rows with nearby numbers. ``counts``
+    has the number of rows with each number.
+    """
     n_equal_pairs = sum(count * (count - 1) // 2 for count in counts.values())
     numbers = sorted(counts)
     n_near_pairs, first, n_in_window = 0, 0, 0  # `first` is the index of the first number that is near the current one

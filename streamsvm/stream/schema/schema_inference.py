@@ -53,7 +53,9 @@ class ProposedOptions(NamedTuple):
 
     @property
     def problem(self) -> SchemaProblem:
-        """The message for the user that lists these columns and asks for a decision, with the options that may solve it."""
+        """The message for the user that lists the columns of this proposal and asks for a decision, with the options that may
+        solve it.
+        """
         names = [column.name for column in self.columns]
         if unwritable := [name for name in names if not name.isprintable() or name == OTHER_COLUMNS]:
             text = f"column {unwritable[0]!r} needs an answer, and its name cannot be written in one: give it another name"
@@ -70,7 +72,8 @@ def propose_options(
     find_unlearnable: Callable[[Mapping[str, Any]], set[str]] | None = None,
 ) -> ProposedOptions | None:
     """Propose options (kinds, missing-value markers, decimal mark) for the inferred ``columns`` that cannot be learned without
-    them, or that are read better with them. ``table`` has the options set so far. Returns None if no column needs any.
+    them, or that are read better with them. ``table`` has the options set so far. ``find_unlearnable`` checks a proposal by
+    reading the sample. Returns None if no column needs an option.
 
     If ``rows_may_fail``, a text in a numeric column only costs its row, and needs no option. ``find_unlearnable`` returns the
     names of the columns that cannot be learned with given options: proposals are changed until all can be. Raises
@@ -317,7 +320,7 @@ def _can_decode(line: bytes, encoding: str) -> bool:
 
 def _detect_delimiter(text: str, label: str | None) -> str:
     """Return the delimiter (comma, semicolon, tab or pipe) that splits the header of a CSV text into the most columns. It must
-    give most rows as many cells as the header, and a column called ``label`` unless that is None.
+    give most rows as many cells as the header, and a column called ``label`` (None: any columns).
     """
     best, max_columns = ",", 1
     for delimiter in _DELIMITERS:

@@ -131,7 +131,7 @@ class _MemorySource(Source):
         return Chunk(rows, lambda i: f"{self.name}, row {start + i + 1:,}") if rows else None
 
     def _parse_row(self, x: dict[Any, Any], y: Any) -> Row:
-        """Return a row with the values ``x`` and the label ``y`` parsed by this source's options; the label is None if the source
+        """Return a row with the values ``x`` and the label ``y`` parsed by this source's options. It has no label if the source
         has no label column.
         """
         y = None if self._label is None else y

@@ -157,8 +157,8 @@ def _examine_rows(
     source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
     """Read a source for about a second, and return some of its rows, with their labels among the values, and the possible formats
-    of each date column whose format is ambiguous. ``excluded`` columns have no formats. ``open_later`` opens later parts of a
-    long file, or is None.
+    of each date column whose format is ambiguous. ``excluded`` columns have no formats. ``open_later``, if any, opens later parts
+    of a long file.
 
     The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date
     formats are narrowed down by the dates in all chunks.

@@ -36,9 +36,9 @@ def clean_probabilities(p: np.ndarray) -> np.ndarray:
 
 
 def roc_auc(counts: np.ndarray) -> float:
-    """Return the area under the ROC curve: among all pairs of a positive and a negative row, the share with the higher score at
-    the positive one. ``counts``, [2, scores], are the numbers of negative and of positive rows by ascending score. NaN if one
-    kind is missing.
+    """Return the area under the ROC curve: the share of all pairs of a positive and a negative row where the positive row has the
+    higher score. ``counts``, [2, scores], are the numbers of negative and of positive rows by ascending score. NaN if there are
+    no positive or no negative rows.
 
     Ties count half (Hanley and McNeil 1982, The meaning and use of the area under a ROC curve).
 
@@ -67,8 +67,9 @@ def average_precision(counts: np.ndarray) -> float:
 
 
 def evaluate_thresholds(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[float, int, float, float, float]]:
-    """Return precision, recall and F1 if rows are predicted as positive from a probability on, for each of ``thresholds`` and for
-    the one with the best F1. ``counts``, int64 [2, bins], are the numbers of negative and of positive rows by binned probability.
+    """Return precision, recall and F1 if all rows with a probability of at least a threshold are predicted as positive, for each
+    of ``thresholds`` and for the one with the best F1. ``counts``, int64 [2, bins], are the numbers of negative and of positive
+    rows by binned probability.
 
     Returns tuples of threshold, number of rows predicted as positive, precision, recall, and F1, by ascending threshold; empty
     without a positive row. ``counts`` are those of a `RankCounts`: all rows in the bin of a threshold count as above it.
@@ -95,7 +96,9 @@ def evaluate_thresholds(counts: np.ndarray, thresholds: Sequence[float]) -> list
 
 
 def _lowest_probability(bin_index: int) -> float:
-    """Return the lowest probability that belongs to a bin, given by its index from 0 (for p = 0) to 16,383 (for p = 1)."""
+    """Return the lowest probability that is counted in a bin of `RankCounts`, given by its index from 0 (only p = 0) to 16,383
+    (only p = 1).
+    """
     if bin_index in (0, BINS - 1):
         return float(bin_index > 0)
     log_odds = math.sinh(_LOWEST + (bin_index - 1) / _BINS_PER_UNIT)

@@ -36,8 +36,8 @@ class LabelTable(TableScore):
         self._labels: dict[Any, int] = {}
 
     def _number_label(self, label: Any) -> int:
-        """Return the number of a label in this table, from 1. A new label gets the next number; 0 if 100
-        others have one already.
+        """Return the number that stands for a label in this table, from 1. A new label gets the next number. After 100 labels,
+        all further ones have the number 0.
         """
         number = self._labels.get(label)
         if number is None:
@@ -56,7 +56,9 @@ class LabelTable(TableScore):
         return bool(self._pairs)
 
     def _choose_labels(self) -> tuple[list[int], dict[int, Any]]:
-        """Return the numbers of the up to 12 most frequent labels, which are shown, and a dict with all labels by number."""
+        """Return the numbers of the 12 most frequent labels (or fewer), which are shown in the table, and a dict from number to
+        label for all labels.
+        """
         rows: Counter[int] = Counter()
         for (y, _), count in list(self._pairs.items()):
             rows[y] += count

@@ -159,8 +159,8 @@ def encode_batch(
     weights: np.ndarray | None = None,
 ) -> EncodedBatch:
     """Encode rows ``first`` to ``stop - 1`` of a parsed table as a matrix of features, float64 [rows, features], with feature
-    names. It may have fewer rows: it ends before a row that the encoder must process by itself, such as one with a new category
-    or an invalid value.
+    names. It may have fewer rows: it ends before a row that the encoder must process alone, such as one with a new category or an
+    invalid value. ``is_learned`` is a mask of the rows to learn afterwards.
 
     ``is_learned``, bool [stop - first], is a mask of the rows that will be learned; None: rows are only predicted. A row that
     will be learned must be encoded singly if it has a new column, a new category, or a feature that is not among the learner's

@@ -243,8 +243,8 @@ class ColumnState:
         return columns
 
     def decode_features(self, features: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Convert features, as of a support vector, back to the values of the table's columns, as far as possible. Categories
-        without a one-hot feature become ``another``, with their target encoding.
+        """Convert features (value by name), such as those of a support vector, back to values of the table's columns, as far as
+        possible. A category without a one-hot feature becomes ``another``, with its target encoding.
         """
         values: dict[Any, Any] = {}
         suffixes = [] if self.target_encoding is None else self.target_encoding.suffixes

@@ -205,8 +205,8 @@ class TableModel(compose.Pipeline):
 
     def _call_last_step(self, method: str, missing: str, x: Mapping[Any, Any], *more: Any) -> Any:
         """Encode a row (value by column), and call a method of the learner at the end of the pipeline with its features and the
-        ``more`` arguments. Returns its result. Raises ValueError if the learner lacks the method; ``missing`` is the noun for the
-        message.
+        ``more`` arguments. Returns its result. Raises ValueError if the learner lacks the method; ``missing`` names its result in
+        the message.
         """
         last = self._last_step
         if not hasattr(last, method):
@@ -215,7 +215,7 @@ class TableModel(compose.Pipeline):
 
     def _get_labels(self, X: Any, y: Any) -> list[Any]:
         """Return the parsed labels of the rows of a frame ``X``: those in ``y``, or without ``y`` those in the frame's label
-        column. All are None if the model does not know a label column. Raises ValueError if the frame lacks the column.
+        column. Returns n times None if the model does not know a label column. Raises ValueError if the frame lacks the column.
         """
         if y is not None:
             return self.parse_labels(to_list(y))
