@@ -87,7 +87,9 @@ class Transaction(MessageSender):
             raise
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Return the partitions of a topic to which messages will be sent; raise a CheckpointError if it does not exist."""
+        """Return the partition numbers of ``topic``, to which this producer will send messages. Raise a CheckpointError if the
+        topic does not exist and the broker does not create it.
+        """
         self._topics[topic] = None
         with self._converting_errors(f"the topic {topic!r} does not exist and the broker does not create it"):
             return self._producer.partitions_for(topic)
@@ -98,7 +100,8 @@ class Transaction(MessageSender):
             self._begin_time = time.monotonic()
 
     def commit(self, offsets: Mapping[tuple[str, int], int], group: str | None) -> None:
-        """Commit all messages since the last commit, and ``offsets`` of a ``group``, by topic and partition, if there is one.
+        """Commit the open transaction: all messages since the last commit and, if a consumer ``group`` is given, its ``offsets``,
+        which map (topic, partition) to the next offset to read.
 
         A TakenOverError means that nothing was committed. The message of a CheckpointError says if that is unknown.
         """
@@ -122,7 +125,7 @@ class Transaction(MessageSender):
         self._begin_time = None
 
     def close(self) -> None:
-        """Abort an open transaction, and close the connection."""
+        """Abort the transaction if one is open, and close the connection to the broker."""
         if self._begin_time is not None:
             with contextlib.suppress(KafkaError):  # then another producer is active, or the broker aborts it later
                 self._producer.abort_transaction(ABORT_SECONDS)
@@ -134,7 +137,9 @@ class Transaction(MessageSender):
         return failure
 
     def _choose_exception(self, reason: str, error: BaseException) -> CheckpointError:
-        """Return the exception that explains an error or a failed delivery; ``reason`` is what could not be done."""
+        """Return the CheckpointError (TakenOverError if another producer has fenced this one) to raise for an ``error`` of the
+        Kafka client or an earlier failed delivery. ``reason`` says which action failed, for the message.
+        """
         # Either of the error and the failed delivery of a message may be the cause of the other.
         causes = [cause for cause in (self._producer.delivery_error, error) if cause is not None]
 
@@ -264,20 +269,21 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
 
     @property
     def max_seconds(self) -> float | None:
-        """Maximum time between two checkpoints; None if no sink was opened."""
+        """Maximum time in seconds between two checkpoints: half of the transaction timeout, or None if no sink was opened."""
         return self._seconds / 2.0 if self._has_sinks else None
 
     def is_on_cluster_of(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> bool:
-        """Return whether brokers belong to the cluster of the model topic; BrokerUnreachableError if they do not respond."""
+        """Return whether the brokers ``bootstrap`` (``"host:port,..."``, with connection options ``client``) belong to the Kafka
+        cluster of this model topic. Raise a BrokerUnreachableError if they do not respond.
+        """
         if bootstrap == self._connection.bootstrap:
             return True
         cluster_id = read_cluster_id(Connection(bootstrap, client))
         return cluster_id is not None and cluster_id == read_cluster_id(self._connection)
 
     def open_sink(self, topic: str) -> KafkaSink:
-        """Open a topic of the same cluster as a sink that is part of the transaction.
-
-        Its predictions or dead letters are committed with the next checkpoint.
+        """Return a sink that writes to another ``topic`` of the same cluster. Its messages belong to the same transaction as the
+        checkpoints: consumers that read only committed messages see them after the next checkpoint.
 
         Raises
         ------
@@ -298,7 +304,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         return KafkaSink.from_sender(self._transaction, self._connection, topic)
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
-        """Commit a checkpoint, together with the messages of the sinks and the offsets.
+        """Write a checkpoint of the model and of the run's ``state`` to the topic. In the same transaction, commit the messages
+        of the sinks and the group's offsets in ``position``. Return `path`, the topic and name in messages.
 
         The parameters are those of `CheckpointFolder.save`.
 
@@ -325,7 +332,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         return self.path
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest committed checkpoint; return None if the topic contains no message of the model.
+        """Return the newest committed checkpoint of this model in the topic; None if the topic contains no message of the model.
 
         Raises
         ------
@@ -340,12 +347,14 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         return None if data is None else parse_checkpoint(data, self.path, self._trusted)
 
     def close(self) -> None:
-        """Close the connection. Predictions since the last checkpoint are aborted."""
+        """Close the connection to the broker. Predictions that were sent since the last checkpoint are aborted."""
         self._transaction.close()
 
 
 def _iter_offsets(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
-    """Yield the offsets, by topic and partition, in the position of a source: of a topic, or of two joined topics."""
+    """Yield ((topic, partition), next offset) for each Kafka partition in ``position``, the saved position of a source: a topic,
+    or a join of a rows stream and a labels stream. Positions in other kinds of sources yield nothing.
+    """
     topic, offsets = position.get("topic"), position.get("offsets")
     if isinstance(topic, str) and isinstance(offsets, Mapping):
         for partition, offset in offsets.items():
@@ -410,7 +419,7 @@ class FollowedTopic(Follower):
         self._reader: ModelReader | None = None
 
     def read(self) -> Checkpoint:
-        """Return the newest checkpoint.
+        """Return the newest checkpoint of the model in this topic, with the loaded model.
 
         Raise a CheckpointError if the topic contains no checkpoint of the model, or it cannot be loaded or contains no model, and
         a StreamError if the topic does not exist.
@@ -424,7 +433,9 @@ class FollowedTopic(Follower):
         return None if self._reader is None else self._load_usable(self._reader.read_newer())
 
     def wait_for_first(self) -> Checkpoint | None:
-        """Wait for a checkpoint, and return the newest one; None after `stop`."""
+        """Wait until the topic exists and contains a checkpoint of the model that can be loaded, and return the newest one; None
+        if `stop` is called while waiting.
+        """
         reader, checkpoint, has_warned = None, None, False
         while reader is None:
             with contextlib.suppress(MissingTopicError):  # the learner will create it
@@ -440,14 +451,18 @@ class FollowedTopic(Follower):
         return None if self._stopping.is_set() else checkpoint
 
     def _open_reader(self) -> ModelReader:
-        """Open the reader of the topic on first use; CheckpointError if the topic has several partitions."""
+        """Return the reader of the model topic, opened by the first call. Raise a CheckpointError if the topic has several
+        partitions.
+        """
         if self._reader is None:
             check_single_partition(describe_topic(self._connection, self._topic), self._place)
             self._reader = ModelReader(self._connection, self._topic, self._name, self._place)
         return self._reader
 
     def _read_usable(self, reader: ModelReader) -> Checkpoint | None:
-        """Return the newest checkpoint; None, with a warning, if it cannot be used."""
+        """Read the newest checkpoint of the model through ``reader``. Return None if the topic has none yet, or, with a warning,
+        if it is damaged or its model cannot be loaded.
+        """
         try:
             return self._load_usable(reader.read_newest())
         except NoCheckpointError as error:
@@ -455,7 +470,9 @@ class FollowedTopic(Follower):
             return None
 
     def _load_usable(self, data: bytes | None) -> Checkpoint | None:
-        """Load a checkpoint; return None if it has no model yet, and, with a warning, if it cannot be used."""
+        """Load a checkpoint from the bytes ``data`` of a message. Return None without data or learned rows, or, with a warning,
+        if the checkpoint cannot be loaded; the previous model then remains in use.
+        """
         try:
             checkpoint = None if data is None else parse_checkpoint(data, self.path, self._trusted)
             return None if checkpoint is None or checkpoint.is_start else self._check_has_rows(checkpoint)
@@ -468,10 +485,10 @@ class FollowedTopic(Follower):
         return checkpoint
 
     def reads_from(self, output: object) -> bool:
-        """Return whether a sink writes to this topic."""
+        """Return whether ``output``, a sink or checkpoint store, writes to the model topic that this object reads."""
         return isinstance(output, TopicEndpoint) and output.is_same_topic(self._connection, self._topic)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the broker if it was opened."""
         if self._reader is not None:
             self._reader.close()

@@ -56,12 +56,13 @@ class Secret(str):
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of an option is secret, or may contain a secret."""
+    """Return whether the option ``name`` of a Kafka client holds, or may contain, a secret such as a password."""
     return _SECRET_NAME.search(name.replace(".", "_")) is not None
 
 
 def client_options(options: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Combine the options of a connection from a mapping and the environment. The mapping has precedence.
+    """Return the options of a Kafka connection by name: those in environment variables ``STREAMSVM_KAFKA_...``, overridden by
+    those in ``options``.
 
     Parameters
     ----------
@@ -118,7 +119,9 @@ def client_options(options: Mapping[str, Any] | None = None, environment: Mappin
 
 
 def _parse_outage_seconds(value: Any) -> float:
-    """Convert the option ``outage_seconds`` to a number; StreamError if it is invalid."""
+    """Convert the option ``outage_seconds`` (how long to wait for an unreachable broker) to a float. Raise a StreamError if it is
+    not a number from 0 to one week.
+    """
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -150,7 +153,8 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 5.0
 def describe_missing_right(
     user: str, error: BaseException, operation: str, *topics: str, group: str | None = None, transactional_id: str | None = None
 ) -> str | None:
-    """Return a sentence that names the access right whose absence an error reports; None for other errors.
+    """Return a sentence that tells which access right the Kafka ``user`` lacks, if ``error`` reports one for the ``operation``
+    (such as "Read") on topics, a group or a transactional id; None for other errors.
 
     ``operation`` is the right that is needed for each of ``topics``, such as ``"Read"``.
 
@@ -173,7 +177,8 @@ def describe_missing_right(
 def retry_with_backoff(
     call: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, on_error: Callable[..., None]
 ) -> T:
-    """Call a function, and retry it with exponential backoff while it raises ``errors``, for at most ``seconds``.
+    """Call a function without arguments, and return its result. While it raises one of the classes ``errors``, repeat the call
+    with increasing pauses (exponential backoff), for at most ``seconds``.
 
     After each such error, ``on_error(error, n_before, is_last)`` is called with the number of errors before it, and whether it
     is the last attempt. The last error is then raised, unless the call raises another one.
@@ -237,7 +242,8 @@ class Connection:
         self._has_checked_advertised = False
 
     def open_with_retries(self, open_client: Callable[[], T]) -> T:
-        """Open a client, and retry for ``outage_seconds`` while no broker responds.
+        """Call ``open_client`` and return the client that it creates. While no broker responds, repeat that for the connection's
+        ``outage_seconds``.
 
         Raise a BrokerUnreachableError if none responds, and another StreamError if the options are invalid, the broker's
         certificate does not verify, or the broker refuses the user.
@@ -254,7 +260,8 @@ class Connection:
         return retry_with_backoff(check_and_open, (BrokerUnreachableError,), self.outage_seconds or 0.0, warn_once)
 
     def check_reachable(self, tls: ssl.SSLContext | None = None) -> None:
-        """Raise a BrokerUnreachableError if no broker accepts a TCP connection, and a StreamError if a TLS handshake fails.
+        """Try to open a TCP connection to a broker, with a TLS handshake if ``tls`` is given. Raise a BrokerUnreachableError if
+        no broker accepts it, and a StreamError if the handshake fails.
 
         Client libraries report every failure to connect as a timeout, and only after it has passed. This check distinguishes a
         refused connection, an unknown host and a silent network; and with ``tls``, a certificate that does not verify.
@@ -270,11 +277,13 @@ class Connection:
 
     @property
     def _has_proxy(self) -> bool:
-        """Whether an option sets a proxy: then addresses cannot be checked directly."""
+        """Whether an option of the connection sets a proxy. Brokers then cannot be tested by direct TCP connections."""
         return any("proxy" in name for name in self.options)
 
     def _is_any_reachable(self, addresses: Iterable[str], failures: list[str], tls: ssl.SSLContext | None = None) -> bool:
-        """Return whether one of the addresses accepts a connection; append the reason for each that does not to ``failures``."""
+        """Return whether one of the ``addresses`` (``"host:port"``) accepts a TCP connection, and a TLS handshake if ``tls`` is
+        given. A reason for each failure is appended to ``failures``.
+        """
         for address in addresses:
             host, colon, port = address.rpartition(":")
             target = (host.strip("[]"), int(port)) if colon else (address, DEFAULT_PORT)
@@ -290,7 +299,9 @@ class Connection:
         return False
 
     def check_advertised_addresses(self, brokers: Iterable[tuple[str, int]]) -> None:
-        """Raise a BrokerUnreachableError if none of the addresses that brokers advertise accepts a connection."""
+        """Raise a BrokerUnreachableError if none of ``brokers``, the (host, port) pairs that the cluster advertises to clients,
+        accepts a TCP connection. Only the first successful check makes connections.
+        """
         addresses = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers]
         if self._has_checked_advertised or self._has_proxy or not addresses or {*addresses} & {*self.bootstrap.split(",")}:
             return
@@ -303,25 +314,27 @@ class Connection:
         self._has_checked_advertised = True
 
     def options_error(self, reason: object) -> StreamError:
-        """Return the error for invalid options of the client library."""
+        """Return the StreamError for options that the Kafka client library refuses, with its ``reason``."""
         return StreamError(f"the options of the connection are wrong: {reason} (client={self.library})")
 
     def refused_user_error(self, reason: object) -> StreamError:
-        """Return the error for a user that the broker refuses."""
+        """Return the StreamError for a failed authentication: the broker refuses the user or password, with its ``reason``."""
         mechanism = self.options.get("sasl_mechanism")
         return StreamError(
             f"{self.bootstrap} refuses the user {self.user!r}: wrong name, password or sasl_mechanism={mechanism} ({reason})"
         )
 
     def tls_error(self, reason: object) -> StreamError:
-        """Return the error for a TLS connection that fails."""
+        """Return the StreamError for a TLS handshake with the broker that failed for ``reason``, with advice on certificates."""
         return StreamError(
             f"{self.bootstrap}: no TLS connection ({reason}). Is it the port of an SSL or SASL_SSL listener, with this host in "
             "its certificate? Give the certificates that it is signed with (ssl_cafile; with confluent-kafka, ssl_ca_location)"
         )
 
     def no_answer_error(self, reason: object) -> BrokerUnreachableError:
-        """Return the error for a server that accepts connections, but does not respond as a Kafka broker."""
+        """Return the error for a server that accepts TCP connections, but does not respond as a Kafka broker. ``reason`` is what
+        the client library reports.
+        """
         return BrokerUnreachableError(
             f"{self.bootstrap} takes connections but does not answer as a Kafka broker in {CONNECT_SECONDS:g} s ({reason}). "
             "Check that this is the port of a Kafka listener and that its security settings are the client's "

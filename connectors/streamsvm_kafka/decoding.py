@@ -49,7 +49,9 @@ class MessageChunk(Chunk):
         return self._decode_message(i)[0] if self._within is None else super().read_row(i)
 
     def _decode_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
-        """Return row i, or a `BadRow`, with its passthrough columns; each message is decoded once."""
+        """Decode message ``i`` of this chunk. Return the row, or a `BadRow` with the reason if the message is invalid, and the
+        values of the fields that predictions copy. Results are cached.
+        """
         if (decoded := self._decoded.get(i)) is not None:
             return decoded
         names = self._source.passthrough_names
@@ -72,11 +74,11 @@ class MessageChunk(Chunk):
         return self._messages.values[i] if self._within is None else None
 
     def _get_message(self, i: int) -> TopicMessage:
-        """Return the message of row i."""
+        """Return the Kafka message that contains row ``i`` of this chunk."""
         return self._messages[i if self._within is None else 0]
 
     def _get_messages(self, start: int, stop: int) -> Messages:
-        """Return the messages of rows ``start`` to ``stop``: one for each row, or copies of a single one."""
+        """Return the Kafka message of each row from ``start`` to before ``stop`` of this chunk, repeated if it has many rows."""
         if self._within is None:
             return self._messages[start:stop]
         return self._messages.select_messages(np.zeros(stop - start, np.int64))
@@ -90,7 +92,8 @@ class MessageChunk(Chunk):
         return [*([row[j] for row in rows] for j in range(len(names))), *origin]
 
     def messages(self, start: int, stop: int) -> MessageColumns:
-        """Return the key, timestamp and headers that the predictions of rows get from the messages of these rows.
+        """Return the keys, timestamps and headers for messages with predictions of the rows ``start`` to before ``stop`` of this
+        chunk. They are copied from the messages of these rows.
 
         Two things are left out: headers that name the format of the value, because a prediction is JSON; and a timestamp more
         than an hour ahead, because a broker may refuse it. Three headers are added that identify the message:
@@ -138,11 +141,13 @@ class PartlyReadMessage:
 
     @property
     def partition_and_offset(self) -> tuple[int, int]:
-        """The partition and the offset of the message."""
+        """The partition and the offset of this Kafka message, which identify it in its topic."""
         return self.message[0][:2]
 
     def read_chunk(self, source: MessageSource, max_rows: int) -> MessageChunk:
-        """Return the next rows, at most ``max_rows``."""
+        """Return a chunk of the next rows of this message, at most ``max_rows``, and count them as read. ``source`` is the stream
+        that the chunk belongs to.
+        """
         start, stop = self.n_read, min(self.n_read + max_rows, len(self.rows))
         self.n_read, n, y = stop, stop - start, self.rows.y
         part = replace(self.rows, columns=[values[start:stop] for values in self.rows.columns], y=y and y[start:stop])
@@ -170,11 +175,13 @@ class MessageSource(Source):
         self._rows_to_skip: dict[int, tuple[int, int]] = {}
 
     def describe_place(self, message: TopicMessage) -> str:
-        """Return the partition and offset of a message, for errors."""
+        """Return a text with the stream's name, and the partition and offset of a message, for error messages."""
         return f"{self.name}: message at partition {message.partition}, offset {message.offset}"
 
     def _next_messages(self, max_messages: int) -> Messages | None:
-        """Return the next available messages, none with a null value; None at the end of the stream."""
+        """Return up to ``max_messages`` of the next messages to decode, without tombstones (null values); empty if none has
+        arrived yet, and None at the end of the stream.
+        """
         raise NotImplementedError
 
     def read(self, max_rows: int) -> Chunk | None:
@@ -194,7 +201,9 @@ class MessageSource(Source):
         return chunk
 
     def _decode_table(self, codec: TableCodec, messages: Messages) -> PartlyReadMessage:
-        """Decode a message of many rows, and skip those of its rows that were learned before the checkpoint."""
+        """Decode a message that contains many rows. If the last checkpoint was written in the middle of this message, the rows
+        before it are already counted as read.
+        """
         message = messages[0]
         value: Any = message.value
         # Compaction may have removed the message of the checkpoint: then this is a later one, and no row of it was learned.
@@ -206,12 +215,15 @@ class MessageSource(Source):
         return PartlyReadMessage(messages, rows, columns, n_learned)
 
     def _check_has_tables(self) -> None:
-        """Raise a StreamError for a checkpoint within a message of many rows, if this codec has one row a message."""
+        """Raise a StreamError if this source's codec has one row in each message. (A checkpoint was written in the middle of a
+        message with many rows, so it needs another codec.)
+        """
         if not self._has_tables:
             raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Make chunks copy columns and the origin of each row: partition and offset of its message, and its number in that.
+        """Make the chunks of this source copy the columns ``names``, and the partition, offset and row number within the message,
+        into predictions. Return the names of all copied fields.
 
         Return the names of all copied fields. Raise a StreamError if columns are requested from a codec without names.
         """

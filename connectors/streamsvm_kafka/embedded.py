@@ -62,6 +62,8 @@ class EmbeddedBroker:
         self._cluster.close()
 
     def url(self, topic: str, **parameters: object) -> str:
-        """Return the URL of a topic of this broker, for `open_source`, `open_sink` and the command line."""
+        """Return the ``kafka://`` URL of ``topic`` on this broker, with ``parameters`` after ``?``, as `open_source`, `open_sink`
+        and the command line take it.
+        """
         pairs = "".join(f"&{name}={value}" for name, value in parameters.items())
         return f"kafka://{self.bootstrap}/{topic}?api_version=2.3{pairs}"

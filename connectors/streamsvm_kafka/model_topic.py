@@ -26,13 +26,17 @@ _MODEL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_model_name(name: str, place: str) -> None:
-    """Raise a CheckpointError if ``name`` is not a valid name of a model in a model topic. ``place`` is the topic."""
+    """Raise a CheckpointError if ``name``, the name of a model in a topic of checkpoints, has other characters than letters,
+    digits and "._-" or is too long. ``place`` is the topic's URL for the message.
+    """
     if not _MODEL_NAME.fullmatch(name):
         raise CheckpointError(f"{place}: {name!r} is not a valid model name: use up to 249 letters, digits, '.', '_' and '-'")
 
 
 def find_checkpoint_fault(value: bytes) -> str:
-    """Return why bytes are not an intact checkpoint, or "" if they are. A checkpoint of a newer version is intact, too."""
+    """Return why a message's ``value`` is not an intact checkpoint file (damaged, or other data); "" if it is intact, also if a
+    newer version of streamsvm wrote it.
+    """
     try:
         unpack_container(value)
     except CorruptFileError as error:
@@ -59,7 +63,9 @@ class NewestCheckpoint:
         self.skip_reason: str = ""
 
     def add_message(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Add the next message of the topic; messages of other models are ignored."""
+        """Process the next message of the topic: if its key is the model's name, its value becomes the newest checkpoint, or a
+        damaged value is skipped. A null value (tombstone) deletes the checkpoint.
+        """
         if key != self._key:
             return
         if value is None:
@@ -94,7 +100,8 @@ class NoCheckpointError(CheckpointError):
 
 
 def ensure_model_topic(connection: Connection, topic: str, name: str) -> None:
-    """Create a topic for checkpoints if it does not exist; warn if its retention can remove checkpoints.
+    """Create ``topic``, for checkpoints of models, if it does not exist. If it exists, check that it has one partition, and warn
+    if its cleanup policy can remove the newest checkpoint.
 
     Raise a CheckpointError if it cannot be created, or has several partitions. ``name`` is the topic in messages.
     """
@@ -113,7 +120,9 @@ def ensure_model_topic(connection: Connection, topic: str, name: str) -> None:
 
 
 def check_single_partition(description: TopicDescription, name: str) -> None:
-    """Raise a CheckpointError if a topic has more than one partition."""
+    """Raise a CheckpointError if a topic has more than one partition, as checkpoints are only ordered within a partition.
+    ``name`` is the topic's URL for the message.
+    """
     if len(description.partitions) > 1:
         raise CheckpointError(
             f"{name} has {len(description.partitions)} partitions, and checkpoints are ordered only within one: give a topic "
@@ -122,7 +131,9 @@ def check_single_partition(description: TopicDescription, name: str) -> None:
 
 
 def _create_topic(connection: Connection, topic: str, name: str) -> None:
-    """Create a model topic; CheckpointError if that fails."""
+    """Create a compacted topic with one partition for checkpoints, and wait until it has a leader. Raise a CheckpointError if
+    that fails; ``name`` is the topic's URL for the message.
+    """
     try:
         with connect_admin(connection) as admin:
             admin.create_topic(topic, _TOPIC_CONFIG)
@@ -152,7 +163,8 @@ class ModelReader:
         self._newest = NewestCheckpoint(name)
 
     def read_newest(self, to_end: bool = False) -> bytes | None:
-        """Return the newest checkpoint; None if the topic contains no message of the model.
+        """Search the topic backwards from its end for the newest intact checkpoint of this model, and return its bytes; None if
+        the topic contains no message of the model.
 
         With ``to_end``, wait until no open transaction of any producer hides the end of the topic. A process that has fenced all
         other writers of the model then sees everything that was committed. Raise a NoCheckpointError if there are messages of
@@ -193,7 +205,9 @@ class ModelReader:
         return newest.data
 
     def read_newer(self) -> bytes | None:
-        """Return the newest checkpoint if it is newer than the last one that was returned, else None. This does not wait."""
+        """Return the bytes of the newest checkpoint of this model if it has changed since the last call of this method or
+        `read_newest`, else None. This does not wait for messages.
+        """
         last_data, start_time = self._newest.data, time.monotonic()
         while (messages := self._poll_messages(0.0)) and time.monotonic() - start_time < CONNECT_SECONDS:
             for message in messages:
@@ -204,7 +218,9 @@ class ModelReader:
         return None if self._newest.data is last_data else self._newest.data
 
     def _request_offset_bounds(self, to_end: bool) -> tuple[int, int]:
-        """Return the first offset and the end offset; with ``to_end``, the end includes messages in open transactions."""
+        """Request the first offset and the end offset of the topic's only partition. With ``to_end``, the end is after the
+        messages of open transactions, otherwise before them.
+        """
         consumer = self._consumer
         with self._converting_errors():
             if to_end:
@@ -219,7 +235,9 @@ class ModelReader:
         return beginnings[0], ends[0]
 
     def _read_messages(self, start: int, end_offset: int) -> Iterator[TopicMessage]:
-        """Yield the messages from offset ``start`` to ``end_offset``, and later ones that were fetched with them."""
+        """Yield the committed messages of the topic from offset ``start`` to before ``end_offset``, and later ones that arrived
+        with them. Raise a CheckpointError if an open transaction hides them for 90 s.
+        """
         self._consumer.assign({0: start})
         position, last_progress, has_warned = start, time.monotonic(), False
         while position < end_offset:
@@ -239,13 +257,13 @@ class ModelReader:
                 logger.warning("%s: waiting for the end of a transaction of another producer", self._place)
 
     def _poll_messages(self, seconds: float) -> Sequence[TopicMessage]:
-        """Return newly fetched messages; wait at most ``seconds``."""
+        """Return newly fetched messages of the topic; empty if none arrives within ``seconds``."""
         with self._converting_errors():
             return self._consumer.poll(seconds).get(0, ())
 
     @contextlib.contextmanager
     def _converting_errors(self) -> Iterator[None]:
-        """Raise errors of the consumer as CheckpointErrors within a ``with`` block."""
+        """Within a ``with`` block, convert errors of the Kafka consumer to a CheckpointError with the topic and advice."""
         try:
             yield
         except KafkaError as error:
@@ -254,5 +272,5 @@ class ModelReader:
             raise CheckpointError(f"{self._place}: {reason}") from error
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the consumer's connection to the broker."""
         self._consumer.close(CONNECT_SECONDS)

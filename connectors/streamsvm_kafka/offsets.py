@@ -37,7 +37,8 @@ class StartPoint(NamedTuple):
 
 
 def parse_start(text: str | None, name: str) -> StartPoint | None:
-    """Parse ``earliest``, ``latest``, a time (ISO 8601; UTC without a time zone) or ``PARTITION:OFFSET,...``.
+    """Parse the text of where to start reading a topic: ``earliest``, ``latest``, a time in ISO 8601 (UTC without a time zone),
+    or ``PARTITION:OFFSET,...``.
 
     Return None for None. Raise a StreamError, with the ``name`` of the stream, for any other text.
 
@@ -85,7 +86,9 @@ class TopicOffsets:
         self._positions_after_markers: dict[int, int] = {}
 
     def beginning_and_end_offsets(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the first offset and the end offset of each partition; BrokerUnreachableError if the broker does not respond."""
+        """Request the first offset and the end offset (after the last message) of each partition, and return them as two dicts by
+        partition. Raise a BrokerUnreachableError if the broker does not respond.
+        """
         try:
             return self._consumer.beginning_and_end_offsets(sorted(partitions))
         except KafkaError as error:
@@ -93,7 +96,8 @@ class TopicOffsets:
             raise BrokerUnreachableError(text) from error
 
     def find_start_offsets(self, start: StartPoint, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return the start offset of each partition, given its first and its end offset.
+        """Return the first offset to read of each partition for the user's choice ``start`` (earliest, latest, a time or
+        offsets). ``beginnings`` and ``ends`` are the first and the end offset by partition.
 
         Raise a BrokerUnreachableError if the broker does not respond, and another StreamError if ``start`` names an unknown
         partition, or an offset that its partition does not hold.
@@ -116,16 +120,18 @@ class TopicOffsets:
         return {**beginnings, **start.offsets}
 
     def advance_past_markers(self, partitions: Iterable[int]) -> None:
-        """Count transaction markers of these partitions as read. All of their fetched messages must have been processed."""
+        """Store the consumer's current positions in these partitions, so that `compute_lag` does not count transaction markers as
+        unread. All fetched messages of the partitions must have been processed.
+        """
         for partition in partitions:
             self._positions_after_markers[partition] = self._consumer.cached_position(partition) or 0
 
     def find_end_offset(self, partition: int, end_offset: int) -> int:
-        """Return the latest known end offset of a partition, at least ``end_offset``. Thread-safe: it makes no request."""
+        """Return the larger of ``end_offset`` and the partition's end offset as last reported by the broker. Thread-safe."""
         return max(self._consumer.high_watermark(partition) or 0, end_offset)
 
     def compute_lag(self, offsets: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return the number of unread messages of each partition, from the broker's last response. Thread-safe.
+        """Return the number of unread messages by partition (the consumer lag), as of the broker's last response. Thread-safe.
 
         ``offsets`` are the next offsets to read, ``ends`` the end offsets when the topic was opened.
         """
@@ -136,13 +142,15 @@ class TopicOffsets:
         }
 
     def retry_commits(self) -> None:
-        """Retry failed commits if the last retry is long enough ago. (Commits fail while the group rebalances.)"""
+        """Commit offsets again whose last commit for the consumer group has failed, as during a rebalance, once a second."""
         if self._failed_partitions and time.monotonic() >= self._next_retry_time:
             self._next_retry_time = time.monotonic() + COMMIT_RETRY_SECONDS
             self.commit_async({p: offset for p, offset in [*self._uncommitted.items()] if p in self._failed_partitions})
 
     def commit_async(self, offsets: Mapping[int, int]) -> None:
-        """Commit offsets for the consumer's group without waiting. A failure is only logged, because checkpoints have them."""
+        """Commit ``offsets`` (the next offset of each partition) for the consumer group, without waiting. A failure is only
+        logged, and retried by `retry_commits`, because checkpoints contain the offsets, too.
+        """
         self._uncommitted |= offsets
         try:
             self._consumer.commit_async(offsets, self._handle_commit_result)
@@ -150,7 +158,7 @@ class TopicOffsets:
             self._handle_commit_result(offsets, error)
 
     def commit_remaining(self) -> None:
-        """Commit offsets that are not committed yet, and wait a few seconds for the result. A failure is logged."""
+        """Commit all offsets that are not committed yet, and wait a few seconds for the result. A failure is only logged."""
         if self._uncommitted:
             try:
                 self._consumer.commit_sync(dict(self._uncommitted), CONNECT_SECONDS)
@@ -160,14 +168,16 @@ class TopicOffsets:
             self._failed_partitions.clear()
 
     def forget_partitions(self, partitions: Iterable[int]) -> None:
-        """Do not retry commits of partitions that are now assigned to other members of the group."""
+        """Forget uncommitted offsets of these partitions, because the group has assigned them to other members."""
         for partition in partitions:
             self._positions_after_markers.pop(partition, None)
             self._uncommitted.pop(partition, None)
             self._failed_partitions.discard(partition)
 
     def _handle_commit_result(self, offsets: Mapping[int, int], error: Exception | None) -> None:
-        """Log a failed commit and keep its offsets for a retry; forget committed offsets."""
+        """Process the result of a commit of ``offsets``: after an ``error``, log it and mark their partitions for a retry; after
+        success (None), forget the offsets.
+        """
         if error is not None:
             level = logging.DEBUG if self._is_failing else logging.WARNING  # warn once, until a commit succeeds
             reason = describe_missing_right(self._user, error, "Read", self._topic, group=self._consumer.group) or error

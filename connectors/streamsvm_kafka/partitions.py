@@ -141,11 +141,13 @@ class PartitionWorker:
 
     @property
     def loops(self) -> dict[int, LearningLoop]:
-        """The loops of the assigned partitions, by partition; without those whose folders are still locked."""
+        """The learning loop of each partition that the group has assigned to this worker, by partition. A partition whose
+        checkpoint folder another worker has locked is left out.
+        """
         return {number: assignment.loop for number, assignment in sorted(self._assigned.items()) if assignment.loop is not None}
 
     def lag(self) -> dict[int, int]:
-        """Return the number of unread messages of each partition, as of the broker's last response.
+        """Return the number of unread messages of each assigned partition (the consumer lag), as of the broker's last response.
 
         You can call it from any thread.
         """
@@ -154,14 +156,15 @@ class PartitionWorker:
         return self._offsets.compute_lag(offsets, {number: assigned[number].end_offset or 0 for number in offsets})
 
     def stop(self) -> None:
-        """End the run before the next rows, with checkpoints.
+        """Make `run` end before it learns the next rows. It writes checkpoints first.
 
         You can call it from a signal handler or another thread.
         """
         self._stopping.set()
 
     def run(self, max_rows: int | None = None, on_rows: Callable[[PartitionWorker], None] | None = None) -> None:
-        """Learn until `stop` is called, the ends are reached, or ``max_rows`` rows were processed.
+        """Learn the assigned partitions until `stop` is called, ``max_rows`` rows were processed or, with ``stop_at_end``, the
+        ends of all partitions are reached.
 
         Then write checkpoints.
 
@@ -205,7 +208,9 @@ class PartitionWorker:
                 self._release_partition(number, save=False)
 
     def close(self) -> None:
-        """Leave the group. Partitions that are still assigned are released without a checkpoint."""
+        """Leave the consumer group, and close the connection. Partitions that are still assigned are released without a
+        checkpoint.
+        """
         for number in list(self._assigned):
             self._release_partition(number, save=False)
         self._offsets.commit_remaining()
@@ -215,7 +220,9 @@ class PartitionWorker:
             logger.warning("%s: the group could not be left in order (%s)", self.name, error)
 
     def _handle_rebalances(self) -> None:
-        """Add and release partitions as the group has decided since the last call, and open the folders of added partitions."""
+        """Process the rebalances of the group since the last call: add new partitions to the assigned ones, and release revoked
+        ones. Then try to open the checkpoint folders of those that have no loop yet.
+        """
         while not self._events.empty():
             kind, partitions = self._events.get()
             self._has_joined = kind == "assigned"
@@ -233,7 +240,9 @@ class PartitionWorker:
                 self._try_open_partition(number, assignment)
 
     def _try_open_partition(self, number: int, assignment: _Assignment) -> None:
-        """Lock the folder of a partition, load its model and start to fetch; do nothing if that is not possible yet."""
+        """Lock the checkpoint folder of partition ``number``, load its model and start to fetch its messages. Return without a
+        loop if another worker holds the lock, or no broker responds; the next call tries again.
+        """
         path, waited = self._folder / f"partition-{number}", time.monotonic() - assignment.wait_start
         try:
             assignment.folder = CheckpointFolder(path, self._trusted, take_over=waited > TAKE_OVER_SECONDS)
@@ -264,12 +273,16 @@ class PartitionWorker:
         self._resume_fetching(number, assignment)
 
     def _resume_fetching(self, number: int, assignment: _Assignment) -> None:
-        """Fetch the messages of a partition after those that its source already has."""
+        """Make the consumer fetch partition ``number`` after the last message that the assignment's source already has; do
+        nothing if it has no source yet.
+        """
         if assignment.source is not None:
             self._consumer.resume_at(number, assignment.source.next_offset)
 
     def _make_source(self, number: int) -> tuple[PartitionSource, int]:
-        """Create the source of a partition, before a checkpoint moves its position; return it with the current end offset."""
+        """Create the source of rows of partition ``number``, positioned where a new model starts, and return it with the
+        partition's current end offset. Loading a checkpoint moves the position later.
+        """
         beginnings, ends = self._offsets.beginning_and_end_offsets([number])
         start_offset, is_requested = self._find_start_offset(number, beginnings, ends)
         source = PartitionSource(
@@ -287,7 +300,9 @@ class PartitionWorker:
         return source, ends[number]
 
     def _find_start_offset(self, number: int, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> tuple[int, bool]:
-        """Return where reading starts in a partition without a checkpoint, and whether ``start`` requests it."""
+        """Return the offset where a new model starts to read partition ``number``, and whether the user's ``start`` chose it
+        (otherwise, it is the first). ``beginnings`` and ``ends`` are the first and end offset by partition.
+        """
         is_requested = self._start is not None and (self._start.kind != "offsets" or number in self._start.offsets)
         start = self._start if self._start is not None and is_requested else StartPoint("earliest", "earliest")
         if start.kind == "offsets":  # this worker cannot check the offsets of other workers' partitions
@@ -296,7 +311,7 @@ class PartitionWorker:
         return offsets[number], is_requested
 
     def _release_partition(self, number: int, save: bool) -> None:
-        """Forget a partition and unlock its folder, after a last checkpoint if ``save`` is true."""
+        """Remove partition ``number`` from the assigned ones, with a last checkpoint if ``save``, and unlock its folder."""
         assignment = self._assigned.pop(number)
         try:
             if save:
@@ -309,7 +324,7 @@ class PartitionWorker:
                 logger.info("%s: partition %d is released", self.name, number, extra=fields)
 
     def _write_checkpoint(self, assignment: _Assignment) -> None:
-        """Write a checkpoint of an assigned partition; log a warning if another worker has taken its folder."""
+        """Write a checkpoint of an assigned partition, or only log a warning if another worker has taken over its folder."""
         try:
             if assignment.loop is not None:
                 assignment.loop.write_checkpoint()
@@ -317,7 +332,9 @@ class PartitionWorker:
             logger.warning("%s", error)
 
     def _is_at_end(self) -> bool:
-        """Return whether all assigned partitions are learned to their ends, or none was assigned for long enough."""
+        """Return whether this worker has learned all its partitions up to their end offsets, or has been a member of the group
+        for 15 s without any partition.
+        """
         if self._assigned:
             self._idle_since = time.monotonic()
             return all(map(self._is_done, self._assigned))
@@ -325,7 +342,7 @@ class PartitionWorker:
         return self._has_joined and time.monotonic() - self._idle_since > 1.5 * SESSION_SECONDS
 
     def _is_done(self, number: int) -> bool:
-        """Return whether a partition is learned to its end offset at the time of its assignment."""
+        """Return whether partition ``number`` is learned up to its end offset, as of the time when it was assigned."""
         assignment = self._assigned[number]
         if assignment.source is None or assignment.end_offset is None:
             return False
@@ -344,7 +361,9 @@ class PartitionWorker:
         max_rows: int | None,
         on_rows: Callable[[PartitionWorker], None] | None,
     ) -> None:
-        """Learn fetched messages of a partition, until a rebalance takes it, `stop` is called, or ``max_rows`` are reached."""
+        """Learn ``messages`` of partition ``number`` in batches. Stop early if the group revokes the partition, `stop` is called,
+        or this worker has processed ``max_rows``. ``on_rows`` is called with the worker after each batch.
+        """
         if assignment.source is None or assignment.loop is None:
             return
         assignment.source.add_messages(messages)
@@ -366,7 +385,7 @@ class PartitionWorker:
                 return
 
     def _write_due_checkpoints(self) -> None:
-        """Write the checkpoints that are due, including those of partitions without new rows."""
+        """Write a checkpoint of each partition whose interval between checkpoints has passed, even without new rows."""
         for number, assignment in list(self._assigned.items()):
             try:
                 if assignment.loop is not None:
@@ -375,7 +394,9 @@ class PartitionWorker:
                 self._drop_partition(number, error)
 
     def _drop_partition(self, number: int, error: TakenOverError) -> None:
-        """Release a partition whose folder another worker has taken, and wait for the folder again."""
+        """Release partition ``number``, without a checkpoint, because another worker has taken over its folder (``error``). Then
+        wait for the folder again, as for a new assignment.
+        """
         # Usually, the group has removed this worker, and will report it. If the partition stays assigned, it starts anew.
         logger.warning("%s. This worker drops its unsaved state of the partition", error)
         self._release_partition(number, save=False)
@@ -383,7 +404,9 @@ class PartitionWorker:
         self._consumer.pause_partition(number)
 
     def _poll_messages(self) -> dict[int, Messages]:
-        """Return newly fetched messages by partition; empty after a retriable error, which is logged."""
+        """Return newly fetched messages by partition. If the broker is unreachable for now, log that and return an empty dict;
+        raise a StreamError for permanent errors.
+        """
         try:
             messages = self._consumer.poll(POLL_SECONDS)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError) as error:
@@ -403,7 +426,9 @@ class PartitionWorker:
         return messages
 
     def _skip_removed_messages(self, error: KafkaError) -> None:
-        """Continue at ``start`` in partitions whose next messages retention has removed; StreamError without ``start``."""
+        """Move partitions whose next messages the topic's retention has removed to the user's ``start``, with a warning. Raise a
+        StreamError if ``start`` was not set for them. ``error`` was raised by the poll.
+        """
         sources = {number: assignment.source for number, assignment in self._assigned.items() if assignment.source is not None}
         beginnings, ends = self._offsets.beginning_and_end_offsets(sources)
         positions = {number: self._consumer.cached_position(number) or source.next_offset for number, source in sources.items()}
@@ -419,7 +444,7 @@ class PartitionWorker:
             self._consumer.resume_at(number, start_offset)
 
     def _check_identity(self) -> None:
-        """Raise a StreamError if the topic was deleted and created again."""
+        """Raise a StreamError if the topic's id has changed: it was deleted and created again while this worker read it."""
         description = try_describe_topic(self._connection, self._topic, self.name)
         if description is not None and description.topic_id != self._topic_id:
             raise StreamError(

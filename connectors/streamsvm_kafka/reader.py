@@ -76,11 +76,12 @@ class TopicReader:
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """End the iteration, also while it waits for messages. Safe to call from a signal handler or another thread."""
+        """End the iteration over messages, also while it waits for some. Safe to call from a signal handler or another thread."""
         self._stopping.set()
 
     def iter_batches(self, is_joined: bool) -> Iterator[Messages]:
-        """Yield batches of up to `max_messages` messages; an endless stream yields an empty batch if none arrives in a poll.
+        """Yield the next messages of the topic in batches of at most `max_messages`. An endless stream (``stop_at_end=False``)
+        yields an empty batch if no message arrives within 0.2 s. ``is_joined`` is True for one of the two streams of a join.
 
         If the topic is one of the two streams of a join, an endless stream yields empty batches only once it has read all
         available messages, and then without waiting, and a bounded pass is in the order of message times.
@@ -97,11 +98,13 @@ class TopicReader:
             yield from self._iter_bounded(self.end_offsets)
 
     def compute_lag(self) -> dict[int, int]:
-        """Return the number of unread messages of each partition, as of the broker's last response. Thread-safe."""
+        """Return the number of unread messages by partition (the consumer lag), as of the broker's last response. Thread-safe."""
         return self.topic_offsets.compute_lag(dict(self.next_offsets), self.end_offsets)
 
     def _iter_endless(self, is_joined: bool) -> Iterator[Messages]:
-        """Yield batches as they arrive, each from one partition, until `stop` is called."""
+        """Yield batches of messages as they arrive, each from one partition, until `stop` is called. For one of the two streams
+        of a join (``is_joined``), no batch is empty before all available messages were read.
+        """
         self._consumer.assign(self.next_offsets)
         now = time.monotonic()
         refresh_time, last_arrival, is_idle = now + REFRESH_SECONDS, now, False
@@ -131,13 +134,15 @@ class TopicReader:
                     yield NO_MESSAGES
 
     def _has_caught_up(self) -> bool:
-        """Return whether the consumer is at the end of each partition, as far as the broker has reported it."""
+        """Return whether all messages were fetched, up to the end offsets in the broker's last responses."""
         positions = {partition: self._consumer.position(partition) for partition in self.next_offsets}
         ends = {p: self.topic_offsets.find_end_offset(p, self.end_offsets.get(p, 0)) for p in positions}
         return all(position is not None and position >= ends[p] for p, position in positions.items())
 
     def _iter_bounded(self, pass_ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
-        """Yield batches up to the offsets ``pass_ends``: one message of each partition in turn, or in time order."""
+        """Yield batches of messages up to the end offsets ``pass_ends``, by partition. They alternate between partitions, one
+        message from each in turn, or with ``by_time`` are in the order of their timestamps.
+        """
         backlogs = {partition: Backlog() for partition in pass_ends}
         partitions = sorted(pass_ends)
         first = partitions.index(self.next_partition) if self.next_partition in pass_ends else 0
@@ -177,13 +182,17 @@ class TopicReader:
         self.next_partition = partitions[0]
 
     def _sort_by_time(self, partitions: Iterable[int], backlogs: dict[int, Backlog], pass_ends: dict[int, int]) -> deque[int]:
-        """Return partitions in the order of the time of their next message; exhausted partitions come first."""
+        """Return ``partitions`` in the order of the timestamp of their next message in ``backlogs`` (fetched messages by
+        partition), which are filled first. Partitions without further messages come first.
+        """
         for partition in partitions:
             self._fill_backlog(partition, backlogs, pass_ends)
         return deque(sorted(partitions, key=lambda p: (backlogs[p].first_time if len(backlogs[p]) else -math.inf, p)))
 
     def _fill_backlog(self, partition: int, backlogs: dict[int, Backlog], pass_ends: dict[int, int]) -> bool:
-        """Poll until the partition's backlog has a message; return False if it is exhausted or the reader was stopped."""
+        """Poll until the backlog (the fetched messages) of ``partition`` contains a message. Return False if its end offset in
+        ``pass_ends`` is reached without one, or `stop` was called.
+        """
         last_positions, deadline = None, time.monotonic() + STALL_SECONDS
         while not len(backlogs[partition]):
             positions = {p: self._consumer.position(p) for p in backlogs}
@@ -212,7 +221,9 @@ class TopicReader:
         return not self._stopping.is_set()
 
     def _poll_messages(self, seconds: float) -> dict[int, Messages]:
-        """Return newly fetched messages by partition; raise a StreamError if the topic cannot be read any further."""
+        """Return newly fetched messages by partition; empty if none arrives within ``seconds``. Raise a StreamError if the topic
+        is not readable any more.
+        """
         try:
             return self._consumer.poll(seconds)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
@@ -225,7 +236,9 @@ class TopicReader:
             raise to_stream_error(self._name, error, self._connection, self._topic, self._consumer.group) from error
 
     def _skip_removed_messages(self, error: KafkaError) -> None:
-        """Continue at ``start`` in partitions whose next messages retention has removed; StreamError without ``start``."""
+        """Move partitions whose next messages the topic's retention has removed to the user's ``start``, with a warning. Raise a
+        StreamError without ``start``. ``error`` was raised by the poll.
+        """
         partitions = self.next_offsets if self.pass_ends is None else self.pass_ends
         beginnings, ends = self.topic_offsets.beginning_and_end_offsets(partitions)
         positions = {p: self._consumer.cached_position(p) for p in beginnings}
@@ -242,7 +255,7 @@ class TopicReader:
             self.next_offsets |= {p: start_offsets[p] for p in reasons}
 
     def _refresh_partitions(self) -> None:
-        """Start to read partitions that were added to the topic; raise a StreamError if the topic was recreated."""
+        """Start to read partitions that were added to the topic. Raise a StreamError if it was deleted and created again."""
         if (description := try_describe_topic(self._connection, self._topic, self._name)) is None:
             return
         if description.topic_id != self._topic_id:
@@ -253,7 +266,9 @@ class TopicReader:
 
 
 def try_describe_topic(connection: Connection, topic: str, name: str) -> TopicDescription | None:
-    """Return the current id and partitions of a topic; log a warning and return None if no broker is reachable."""
+    """Request the current id and partitions of a topic. Return None, with a logged warning that begins with the stream's
+    ``name``, if no broker is reachable.
+    """
     try:
         return describe_topic(connection, topic)
     except BrokerUnreachableError as error:
@@ -262,7 +277,8 @@ def try_describe_topic(connection: Connection, topic: str, name: str) -> TopicDe
 
 
 def find_resume_obstacle(partition: int, beginning: int, end_offset: int, next_offset: int, known_offset: int) -> str | None:
-    """Return why reading cannot resume from a checkpoint at ``next_offset``, or None if it can.
+    """Return why a partition with offsets ``beginning`` to ``end_offset`` cannot be read on from a checkpoint's ``next_offset``
+    (messages were removed, or the topic truncated); None if it can.
 
     ``known_offset`` is the largest offset in the checkpoint. The partition holds offsets ``beginning`` to ``end_offset``.
     """
@@ -275,7 +291,9 @@ def find_resume_obstacle(partition: int, beginning: int, end_offset: int, next_o
 
 
 def describe_removal(partition: int, beginning: int, end_offset: int, next_offset: int) -> str:
-    """Return the reason, for an error or a warning, why messages that retention has removed cannot be read."""
+    """Return a sentence for messages: the topic's retention has removed the messages of a partition from ``next_offset``, the
+    next to read, to before its first offset ``beginning``.
+    """
     return (
         f"partition {partition} holds offsets {beginning} to {end_offset}, and {next_offset} is next: retention has removed "
         f"{beginning - next_offset} unread messages"
@@ -283,7 +301,9 @@ def describe_removal(partition: int, beginning: int, end_offset: int, next_offse
 
 
 def lost_messages_error(name: str, reason: str) -> StreamError:
-    """Return the error for a stream whose next messages are no longer in the topic."""
+    """Return the StreamError for a stream ``name`` whose next messages are not in the topic any more, for ``reason``. It advises
+    to choose where reading continues.
+    """
     return StreamError(
         f"{name}: {reason}. To continue with the model of the checkpoint, choose where: --from earliest, latest, a time or "
         "PARTITION:OFFSET (start=... of KafkaSource)"
@@ -291,7 +311,9 @@ def lost_messages_error(name: str, reason: str) -> StreamError:
 
 
 def to_stream_error(name: str, error: KafkaError, connection: Connection, topic: str, group: str | None = None) -> StreamError:
-    """Convert an error of reading a topic to a StreamError, which names the missing access right or package, if any."""
+    """Return the StreamError to raise for an ``error`` of the Kafka client while reading ``topic``. It names the access right
+    that the user lacks, or the package that decompression needs, if that is the cause.
+    """
     if (right := describe_missing_right(connection.user, error, "Read", topic, group=group)) is not None:
         return StreamError(f"{name}: {right}")
     if isinstance(error, UnsupportedCodecError):

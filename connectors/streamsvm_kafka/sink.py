@@ -61,17 +61,21 @@ class MessageSender:
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | None] | None = None,
     ) -> None:
-        """Send messages without waiting for their acknowledgement, unless too many are unacknowledged."""
+        """Send a message to ``topic`` for each of ``values``, with its key, headers and timestamp in milliseconds, if these
+        are given. Only wait for acknowledgements if too many messages are unacknowledged.
+        """
         with self._converting_errors("a message cannot be sent"):
             self._begin_sending()
             self._producer.send_messages(topic, values, keys, partition, headers, timestamps)
 
     def _begin_sending(self) -> None:
-        """Begin a transaction, if the messages belong to one."""
+        """Prepare to send: a transactional sender begins a transaction if none is open."""
 
     @contextmanager
     def _converting_errors(self, reason: str) -> Iterator[None]:
-        """Convert errors of the client within a ``with`` block; raise the error of an earlier failure again."""
+        """Within a ``with`` block, convert errors of the Kafka client; ``reason`` says which action failed, for the message. If
+        an earlier call has failed for good, raise its error at once.
+        """
         if self._failure is not None:
             raise self._failure
         try:
@@ -80,11 +84,13 @@ class MessageSender:
             raise self._convert_error(reason, error) from error
 
     def _convert_error(self, reason: str, error: BaseException) -> Exception:
-        """Return the exception to raise in place of an error of the client; ``reason`` is what could not be done."""
+        """Return the exception to raise in place of ``error``, which the Kafka client has raised. ``reason`` says which action
+        failed, for the message.
+        """
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Wait until the broker has acknowledged all messages; raise an error if one was not delivered."""
+        """Wait until the broker has acknowledged all sent messages. Raise an error if one was not delivered."""
         with self._converting_errors("messages were not acknowledged in time"):
             self._producer.flush(self._seconds + CONNECT_SECONDS)
         with self._converting_errors(self._undelivered_text):
@@ -92,7 +98,7 @@ class MessageSender:
                 raise self._producer.delivery_error
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the producer's connection to the broker."""
         self._producer.close(CONNECT_SECONDS)
 
 
@@ -179,26 +185,32 @@ class KafkaSink(Sink, TopicEndpoint):
 
     @classmethod
     def from_sender(cls, sender: MessageSender, connection: Connection, topic: str) -> Self:
-        """Create a sink that sends messages to a topic through an existing sender, which `close` leaves open."""
+        """Return a sink that sends messages to ``topic`` through an existing ``sender``, such as a transaction. `close` of the
+        sink leaves the sender open.
+        """
         sink = cls.__new__(cls)
         sink._set_sender(sender, connection, topic, is_owner=False)
         return sink
 
     def _set_sender(self, sender: MessageSender, connection: Connection, topic: str, *, is_owner: bool) -> None:
-        """Set the sender of messages; `close` closes it only if the sink ``is_owner``."""
+        """Set the attributes of this sink: the ``sender`` of its messages and their ``topic``. `close` closes the sender only if
+        the sink ``is_owner``.
+        """
         self.name: str = f"kafka://{connection.bootstrap}/{topic}"
         self.hint: str = "" if connection.library == "confluent-kafka" else FASTER_CLIENT_HINT
         self._sender, self._connection, self._topic, self._owns_sender = sender, connection, topic, is_owner
 
     def write(self, record: Record) -> None:
-        """Send a prediction or a dead letter; it is durable after `flush`.
+        """Send a prediction or a dead letter (a row that was refused) as a JSON message. Only `flush` makes sure that it is
+        stored.
 
         Raise a StreamError if it cannot be written as JSON.
         """
         self.write_many({name: [value] for name, value in record.items()})
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:
-        """Send a message for each row of ``columns``, as `write` does. The first column has the row numbers.
+        """Send one JSON message for each row of ``columns``, which map field names to lists of values. The first column contains
+        row numbers, which become the keys.
 
         If ``messages`` are given, each message gets the key, timestamp and headers of its row's message.
         """
@@ -224,7 +236,8 @@ class KafkaSink(Sink, TopicEndpoint):
         self._sender.send_messages(self._topic, values, keys, headers=headers, timestamps=timestamps)
 
     def flush(self) -> Position:
-        """Wait until all messages are acknowledged, and return the position: the topic's name.
+        """Wait until the broker has acknowledged all sent messages. Return the position to save in a checkpoint: ``{"topic":
+        name}``.
 
         Raise a StreamError if a message is not acknowledged.
         """
@@ -232,13 +245,15 @@ class KafkaSink(Sink, TopicEndpoint):
         return {"topic": self._topic}
 
     def seek(self, position: Position) -> None:
-        """Raise a StreamError if the position is of another sink. Messages after the position stay in the topic."""
+        """Raise a StreamError if ``position``, from a checkpoint, is not of this topic. The topic is not truncated: messages that
+        were sent after the checkpoint stay.
+        """
         if position.get("topic") != self._topic:
             written = f"topic {position['topic']!r}" if "topic" in position else position.get("name", dict(position))
             raise StreamError(f"{self.name}: what this checkpoint has written is in {written}. Give that, {START_AFRESH}")
 
     def close(self) -> None:
-        """Close the connection. Messages that were not flushed may be lost."""
+        """Close the connection to the broker. Messages that were not flushed may be lost."""
         if self._owns_sender:
             self._sender.close()
 
@@ -247,7 +262,7 @@ _TYPES_WITHOUT_COMMAS = frozenset((int, float, bool, type(None)))
 
 
 def _encode_column(values: Sequence[Any]) -> list[bytes]:
-    """Encode each value as JSON; raise a JSONEncodeError if that is impossible for one."""
+    """Return the JSON text of each value, as bytes. Raise a JSONEncodeError if JSON cannot represent a value."""
     kinds = set(map(type, values))
     if kinds <= _TYPES_WITHOUT_COMMAS:
         return orjson.dumps(list(values))[1:-1].split(b",")
@@ -267,7 +282,8 @@ def publish(
     partition: int | None = None,
     client: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write rows to a topic, and wait until all are acknowledged. A `KafkaSource` with the same codec can read them.
+    """Write rows as messages to a topic, wait until the broker has acknowledged all, and return the number of rows. A
+    `KafkaSource` with the same codec (message format) can read them.
 
     Parameters
     ----------

@@ -125,7 +125,8 @@ class KafkaSource(MessageSource):
 
     @property
     def position(self) -> Position:
-        """The position of the next row: the next offset of each partition, and the name of the label.
+        """The position of the next row, for a checkpoint: a dict of the topic, the label's name, and the next offset of each
+        partition.
 
         ``{"topic": ..., "topic_id": ..., "label": "y", "offsets": {"0": 17, ...}, "end_offsets": {"0": 40, ...},
         "next_partition": 0}``. In an endless stream, ``"end_offsets"`` has the value None. Within a message of many rows,
@@ -147,7 +148,8 @@ class KafkaSource(MessageSource):
         }
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``. Call it only before the first row is read.
+        """Continue reading at ``position``, which an earlier run has saved in a checkpoint. Call it only before the first row is
+        read.
 
         Partitions that were added after the position are read from their beginning. With ``stop_at_end``, an interrupted pass
         continues to its end offsets; if it is complete, a new pass begins.
@@ -193,7 +195,7 @@ class KafkaSource(MessageSource):
             self._reader.next_partition = next_partition
 
     def prepare_for_join(self) -> None:
-        """Prepare to be one of the two streams of a `JoinedSource`.
+        """Prepare this source to be one of the two streams of a `JoinedSource`, which needs one row in each message.
 
         A bounded pass then has the messages of all partitions in the order of their times, and keeps the order within a
         partition. A pass that resumes keeps its end offsets.
@@ -211,7 +213,9 @@ class KafkaSource(MessageSource):
         return next(self._batches, None)
 
     def _warn_of_removal(self) -> None:
-        """Warn if the stream starts at the earliest message, and retention has removed earlier ones."""
+        """Warn, before the first row is read, if reading starts at the first message of a partition and the topic's retention has
+        removed earlier messages.
+        """
         beginnings, offsets = self._reader.beginning_offsets, self._reader.next_offsets
         removed = {} if self._has_position else {p: offset for p, offset in beginnings.items() if offsets[p] == offset > 0}
         if removed:
@@ -220,35 +224,37 @@ class KafkaSource(MessageSource):
         self._has_position = True
 
     def lag(self) -> dict[int, int]:
-        """Return the number of unread messages of each partition, as of the broker's last response.
+        """Return the number of unread messages of each partition (the consumer lag), as of the broker's last response.
 
         You can call it from any thread.
         """
         return self._reader.compute_lag()
 
     def on_checkpoint(self) -> None:
-        """Commit the offsets of `position`, which is now in a checkpoint, for the group. A failure is logged."""
+        """Commit the current offsets for the consumer group, if there is one, because a checkpoint now contains them. A failure
+        is only logged.
+        """
         if self._consumer.group is not None:
             self._reader.topic_offsets.commit_async({int(p): offset for p, offset in self.position["offsets"].items()})
 
     def reads_from(self, output: object) -> bool:
-        """Return whether a sink or checkpoint store writes to this topic."""
+        """Return whether ``output``, a sink or checkpoint store, writes to the topic that this source reads."""
         return isinstance(output, TopicEndpoint) and output.is_same_topic(self._connection, self.topic)
 
     def stop(self) -> None:
-        """End the iteration before its next row, or within a fraction of a second if it waits for one.
+        """End the iteration over rows before the next row, or within a fraction of a second while it waits for messages.
 
         You can call it from a signal handler or another thread. `position` stays valid.
         """
         self._reader.stop()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Commit the remaining offsets for the consumer group, and close the connection to the broker."""
         self._reader.topic_offsets.commit_remaining()
         self._consumer.close(CONNECT_SECONDS)
 
     def _check_topic(self, position: Position) -> None:
-        """Raise a StreamError if a position is of another topic, label or kind of source."""
+        """Raise a StreamError if ``position``, from a checkpoint, is of another topic, label or kind of source."""
         if not {"topic", "topic_id", "label", "offsets", "end_offsets", "next_partition"} <= position.keys():
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
         if position["topic"] != self.topic:
@@ -260,7 +266,9 @@ class KafkaSource(MessageSource):
             )
 
     def _choose_restart(self, reasons: set[str]) -> StartPoint:
-        """Return ``start``, with a warning, for partitions that cannot resume; StreamError without ``start``."""
+        """Return the user's ``start``, where to read partitions that cannot continue at the checkpoint, and warn with
+        ``reasons``. Raise a StreamError if ``start`` was not set.
+        """
         if self._start is None:
             raise lost_messages_error(self.name, min(reasons))
         for reason in sorted(reasons):
@@ -269,7 +277,9 @@ class KafkaSource(MessageSource):
 
 
 def _parse_counts(name: str, saved: Any) -> dict[int, int]:
-    """Convert a mapping of partitions to counts from a checkpoint; ValueError if it is invalid."""
+    """Convert ``saved``, a mapping in a checkpoint from partition numbers (as texts) to counts, to a dict of ints. Raise a
+    ValueError with its ``name`` if it is invalid.
+    """
     counts = {}
     for partition, count in validate_mapping(name, saved).items():
         if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition):
@@ -312,7 +322,8 @@ class PartitionSource(MessageSource):
 
     @property
     def position(self) -> Position:
-        """The position of the next message: ``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3, "offset": 17}``.
+        """The position of the next message, for a checkpoint: ``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3,
+        "offset": 17}``.
 
         Within a message of many rows, ``"rows_taken": 250`` is the number of its rows that were read.
         """
@@ -322,7 +333,9 @@ class PartitionSource(MessageSource):
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``, as `Source.seek`; raise a StreamError if it is of another topic, label or partition."""
+        """Continue reading at ``position``, which an earlier run has saved in a checkpoint. Raise a StreamError if it is of
+        another topic, label or partition, or the topic has lost the messages after it, without a ``restart``.
+        """
         saved = {name: position.get(name) for name in self._identity}
         offset = position.get("offset")
         if None in (saved["topic_id"], self._identity["topic_id"]):
@@ -352,27 +365,33 @@ class PartitionSource(MessageSource):
         self.offset = offset
 
     def _corrupt_position_error(self, details: str) -> StreamError:
-        """Return the error for an invalid position in a checkpoint."""
+        """Return the StreamError for an invalid position in a checkpoint; the text ``details`` follows after "the checkpoint is
+        corrupt".
+        """
         return StreamError(f"{self.name}: the checkpoint is corrupt{details}: give another folder to start from scratch")
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last message that was added."""
+        """The offset after the last message that was added, which is the next to fetch from the partition."""
         return self._backlog.last_offset + 1 if len(self._backlog) else self.offset
 
     def add_messages(self, messages: Messages) -> None:
-        """Add fetched messages of the partition, except those that were added before or have no value (tombstones)."""
+        """Append fetched messages of the partition to the unread ones, except messages that were added before and tombstones
+        (null values).
+        """
         is_wanted = (messages.value_sizes >= 0) & (messages.offsets >= self.next_offset)
         self._backlog.extend(messages if is_wanted.all() else messages.select_messages(is_wanted))
 
     def skip_to(self, offset: int) -> None:
-        """Continue at an offset, because retention has removed the messages before it; do nothing while added rows are unread."""
+        """Continue reading at ``offset``, because the topic's retention has removed the messages before it. Do nothing while
+        added messages are unread.
+        """
         if not self.has_rows:
             self.offset = offset
 
     @property
     def has_rows(self) -> bool:
-        """Whether some rows of the added messages are unread."""
+        """Whether rows of the added messages have not been read yet."""
         return self._partly_read is not None or len(self._backlog) > 0
 
     def _next_messages(self, max_messages: int) -> Messages | None:
@@ -383,9 +402,9 @@ class PartitionSource(MessageSource):
         return messages
 
     def on_checkpoint(self) -> None:
-        """Commit the offset of `position` for the group."""
+        """Commit the offset of the next message for the consumer group, because a checkpoint now contains it."""
         self._commit({self._partition: self.position["offset"]})
 
     def stop(self) -> None:
-        """Drop the added messages that are unread."""
+        """Remove all added messages that have not been read yet, so that reading ends."""
         self._backlog.clear()

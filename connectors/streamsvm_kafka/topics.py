@@ -32,7 +32,9 @@ class TopicEndpoint:
     _topic: str
 
     def is_same_topic(self, connection: Connection, topic: str) -> bool:
-        """Return whether a topic is the one of this sink or store; BrokerUnreachableError if a broker does not respond."""
+        """Return whether ``topic`` at the brokers of ``connection`` is the topic of this sink or store, perhaps under another
+        address. Raise a BrokerUnreachableError if a broker does not respond.
+        """
         if topic != self._topic:
             return False
         if connection.bootstrap == self._connection.bootstrap:
@@ -47,7 +49,7 @@ class TopicEndpoint:
 
 @contextlib.contextmanager
 def connect_admin(connection: Connection) -> Iterator[TopicAdmin]:
-    """Open an admin client, and close it at the end of the ``with`` block."""
+    """Open a Kafka admin client for a ``with`` block, and close it at the end of the block."""
     admin = open_admin(connection)
     try:
         yield admin
@@ -56,7 +58,9 @@ def connect_admin(connection: Connection) -> Iterator[TopicAdmin]:
 
 
 def read_topic_config(connection: Connection, topic: str, name: str) -> str | None:
-    """Return a configuration value of a topic; None if the broker does not report it, perhaps for lack of an access right."""
+    """Request the value of the configuration ``name`` (such as ``cleanup.policy``) of a topic. Return None if the broker does not
+    report it, as for a user without the access right.
+    """
     try:
         with connect_admin(connection) as admin:
             return admin.read_topic_config(topic, name)
@@ -66,13 +70,15 @@ def read_topic_config(connection: Connection, topic: str, name: str) -> str | No
 
 
 def read_message_limit(connection: Connection, topic: str) -> int | None:
-    """Return the topic's limit of a message or batch in bytes (max.message.bytes); None if the broker does not report it."""
+    """Return the maximum size in bytes of a message or batch in a topic (its configuration ``max.message.bytes``); None if the
+    broker does not report it.
+    """
     limit = read_topic_config(connection, topic, "max.message.bytes")
     return int(limit) if limit is not None and limit.isdecimal() else None
 
 
 def describe_topic(connection: Connection, topic: str) -> TopicDescription:
-    """Return the id and the partitions of a topic. A topic that does not exist is not created.
+    """Request the id and the partition numbers of a topic from the broker. A topic that does not exist is not created.
 
     Raise a MissingTopicError if it does not exist, a BrokerUnreachableError if no broker responds, and another StreamError if
     the user may not describe it.
@@ -98,7 +104,9 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
 
 
 def read_cluster_id(connection: Connection) -> str | None:
-    """Return the id of a cluster; None if its brokers do not report it. BrokerUnreachableError if they do not respond."""
+    """Return the id of the Kafka cluster at a connection's brokers; None if they do not report one. Raise a
+    BrokerUnreachableError if they do not respond.
+    """
     try:
         with connect_admin(connection) as admin:
             return admin.read_cluster_id()

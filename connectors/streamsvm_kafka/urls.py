@@ -36,9 +36,9 @@ def open_source(
     group: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> KafkaSource:
-    """Open ``kafka://host:port/topic`` as a `KafkaSource`.
+    """Open the topic in a URL ``kafka://host:port/topic?codec=...`` as a stream of rows, a `KafkaSource`.
 
-    Several brokers are separated by commas. Parameters follow after ``?``, separated by ``&``:
+    Several brokers are separated by commas. Parameters after ``?`` are separated by ``&``:
 
     - ``codec``: format of the messages. ``json`` (the default; one object each), ``avro`` (one record), ``float32`` (one packed
       row), or with many rows in each message, ``arrow`` or ``npy``.
@@ -63,14 +63,18 @@ def open_source(
 def open_worker(
     url: str, *, label: str | None, start: str | None = None, options: Mapping[str, Any] | None = None, **parameters: Any
 ) -> PartitionWorker:
-    """Open a URL, as in `open_source`, as a `PartitionWorker`, whose other ``parameters`` are passed on."""
+    """Open the topic in a URL ``kafka://host:port/topic?codec=...`` as a `PartitionWorker`, a member of a consumer group that
+    learns a model for each partition. ``parameters`` are passed to it.
+    """
     bootstrap, topic, client, query = _parse_url(url, ("codec", "features"), _SOURCE_FORMAT, options)
     codec = _make_codec(url, query, label, client)
     return PartitionWorker(bootstrap, topic, codec, start=start, client=client, **parameters)
 
 
 def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSink:
-    """Open ``kafka://host:port/topic`` as a `KafkaSink`. Only options of the connection may follow after ``?``."""
+    """Open the topic in a URL ``kafka://host:port/topic`` for writing predictions, as a `KafkaSink`. ``options`` of the
+    connection may also follow after ``?`` in the URL.
+    """
     bootstrap, topic, client, _ = _parse_url(url, (), _SINK_FORMAT, options)
     return KafkaSink(bootstrap, topic, client=client)
 
@@ -79,7 +83,9 @@ class _CheckpointsByURL(TopicCheckpoints):
     """Checkpoints in a topic whose sinks are opened by URL."""
 
     def try_open_sink(self, url: str, options: Mapping[str, Any] | None = None) -> KafkaSink | None:
-        """Open a topic as a sink whose messages are committed with the checkpoints; None if it is of another cluster."""
+        """Open the topic in a ``kafka://`` URL as a sink whose messages are committed together with these checkpoints. Return
+        None if it is another kind of URL, or a topic of another cluster.
+        """
         if not url.startswith("kafka://"):
             return None
         bootstrap, topic, client, _ = _parse_url(url, (), _SINK_FORMAT, options)
@@ -94,7 +100,8 @@ def open_checkpoints(
     trusted: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> TopicCheckpoints:
-    """Open ``kafka://host:port/topic?name=rows`` as `TopicCheckpoints` of a learner that reads ``sources``, URLs or paths.
+    """Open the topic in a URL ``kafka://host:port/topic?name=rows`` to write checkpoints of the model ``name`` to it, as
+    `TopicCheckpoints`. ``sources`` are the URLs or paths that the learner reads.
 
     Without ``name``, the model is named after the first source: its topic, or its file without suffixes. The offsets of the
     ``group`` are committed with the checkpoints if all sources are topics of this cluster; otherwise, the result has no group.
@@ -122,7 +129,8 @@ def open_checkpoints(
 
 
 def open_models(url: str, *, trusted: bool = False, options: Mapping[str, Any] | None = None) -> FollowedTopic:
-    """Open ``kafka://host:port/topic?name=rows`` as a `FollowedTopic`, which reads the newest model, and newer ones later.
+    """Open the topic in a URL ``kafka://host:port/topic?name=rows`` to read the newest checkpoint of the model ``name``, and
+    later ones as they are written: a `FollowedTopic`.
 
     The parameters are those of `open_checkpoints`. Raise a StreamError if the URL is invalid, or has no ``name``.
     """
@@ -133,7 +141,8 @@ def open_models(url: str, *, trusted: bool = False, options: Mapping[str, Any] |
 
 
 def default_model_name(source: str) -> str | None:
-    """Return the default name of a stream's model in a model topic; None if it cannot be derived, as for standard input.
+    """Return a name for the model that learns from ``source``, a URL or path: the topic, or the file's name without suffixes;
+    None if it has neither, as standard input.
 
     >>> default_model_name("kafka://localhost:9092/rows?codec=float32&features=2"), default_model_name("data/clicks.csv.gz")
     ('rows', 'clicks')
@@ -146,7 +155,9 @@ def default_model_name(source: str) -> str | None:
 
 
 def _make_codec(url: str, query: dict[str, str], label: str | None, options: Mapping[str, Any]) -> MessageCodec:
-    """Create the codec for the parameters ``codec`` and ``features`` of a URL; StreamError if they are invalid."""
+    """Create the codec that decodes a topic's messages, by the parameters ``codec`` and ``features`` in ``query``, those of its
+    URL. Raise a StreamError if they are invalid.
+    """
     name, features = query.get("codec", "json"), query.get("features")
     if name not in CODECS:
         raise _url_error(url, f"codec={name} is none of {', '.join(CODECS)}", _SOURCE_FORMAT)
@@ -176,7 +187,8 @@ def _make_codec(url: str, query: dict[str, str], label: str | None, options: Map
 def _parse_url(
     url: str, valid_names: tuple[str, ...], url_format: str, options: Mapping[str, Any] | None
 ) -> tuple[str, str, dict[str, Any], dict[str, str]]:
-    """Split a URL into brokers, topic, options of the connection, and the parameters with ``valid_names``.
+    """Split a ``kafka://`` URL into brokers, topic, options of the connection, and the other parameters after ``?``, whose names
+    must be among ``valid_names``.
 
     ``options`` are added to those of the URL. Raise a StreamError that shows the ``url_format`` if the URL is invalid.
     """
@@ -202,6 +214,8 @@ def _parse_url(
 
 
 def _url_error(url: str, reason: str, url_format: str) -> StreamError:
-    """Return the error for an invalid URL, without its parameters."""
+    """Return the StreamError for an invalid URL, with ``reason`` and the expected ``url_format``. The parameters after ``?`` are
+    not shown, as they may contain a password.
+    """
     address = url.partition("?")[0]  # the parameters may contain a password
     return StreamError(f"{address}: {reason}. Expected {url_format}")

@@ -15,7 +15,9 @@ TABLE_FETCH_BYTES = 1 << 20
 
 
 def open_admin(connection: Connection) -> TopicAdmin:
-    """Open an admin client; if no broker answers, retry for the connection's ``outage_seconds``."""
+    """Return a connected Kafka admin client of the installed client library. If no broker responds, retry for the connection's
+    ``outage_seconds``.
+    """
     admin: TopicAdmin = _import_client_class(connection, "Admin")(connection)
     return admin
 
@@ -23,10 +25,11 @@ def open_admin(connection: Connection) -> TopicAdmin:
 def open_consumer(
     connection: Connection, topic: str, group: str | None, *, max_fetches: int, has_tables: bool, **settings: Any
 ) -> TopicConsumer:
-    """Open a consumer of a topic that buffers at most ``max_fetches`` fetches.
+    """Return a consumer of ``topic``, optionally in a consumer ``group``. It buffers at most ``max_fetches`` responses of
+    brokers; ``has_tables`` must be True if each message contains many rows. ``settings`` are other options of the consumer.
 
-    A fetch has at most `FETCH_BYTES`, or `TABLE_FETCH_BYTES` if messages have many rows (``has_tables``). ``settings`` are
-    options of consumers under Kafka's names with ``_`` for ``.``, such as ``session_timeout_ms``.
+    A response has at most `FETCH_BYTES`, or `TABLE_FETCH_BYTES` if ``has_tables``. ``settings`` have Kafka's names with ``_`` for
+    ``.``, such as ``session_timeout_ms``.
     """
     size = TABLE_FETCH_BYTES if has_tables else FETCH_BYTES
     consumer: TopicConsumer = _import_client_class(connection, "Consumer")(connection, topic, group, max_fetches, size, settings)
@@ -40,10 +43,11 @@ def open_producer(
     transaction_seconds: float = 60.0,
     batch_bytes: int = BATCH_BYTES,
 ) -> TopicProducer:
-    """Open a producer whose messages are acknowledged within ``seconds``, or fail.
+    """Return a producer that reports a message as failed if it is not acknowledged within ``seconds``. With a
+    ``transactional_id``, it sends in transactions, which the broker aborts after ``transaction_seconds``. ``batch_bytes`` limits
+    a batch of messages.
 
-    Use a `TopicAdmin` before, so that the broker is known to respond. With a ``transactional_id``, the broker aborts a
-    transaction after ``transaction_seconds``.
+    Use a `TopicAdmin` before, so that the broker is known to respond.
     """
     producer: TopicProducer = _import_client_class(connection, "Producer")(
         connection, seconds, transactional_id, transaction_seconds, batch_bytes

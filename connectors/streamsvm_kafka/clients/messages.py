@@ -55,7 +55,7 @@ class Messages(Sequence[TopicMessage]):
 
     @cached_property
     def values(self) -> list[bytes | None]:
-        """The value of each message; None for a null value."""
+        """The value (payload) of each message as bytes; None for a null value (tombstone)."""
         if isinstance(self._values, list):
             return self._values
         data, starts, sizes = self._values
@@ -64,7 +64,7 @@ class Messages(Sequence[TopicMessage]):
 
     @property
     def joined_values(self) -> tuple[bytes, np.ndarray, np.ndarray]:
-        """A buffer that contains all values, and int64 [n] positions where each starts and stops. No value may be null."""
+        """All values (payloads) in one bytes object, and int64 [n] positions where each starts and stops. No value may be null."""
         if isinstance(self._values, tuple):
             data, starts, sizes = self._values
             return data, starts, starts + sizes
@@ -74,19 +74,19 @@ class Messages(Sequence[TopicMessage]):
 
     @cached_property
     def value_sizes(self) -> np.ndarray:
-        """The size of each value in bytes, int64 [n]; -1 for a null value."""
+        """The size of each message's value (payload) in bytes, int64 [n]; -1 for a null value."""
         if isinstance(self._values, tuple):
             return self._values[2]
         return np.array([-1 if value is None else len(value) for value in self._values], dtype=np.int64)
 
     @property
     def partition_list(self) -> list[int]:
-        """The partition of each message."""
+        """The partition number of each message, as a list of length n."""
         return [self.partitions] * len(self) if isinstance(self.partitions, int) else self.partitions
 
     @property
     def total_bytes(self) -> int:
-        """The total size of all values, keys and headers."""
+        """The total size in bytes of all messages: values, keys and headers."""
         size = int(np.maximum(self.value_sizes, 0).sum())
         size += 0 if self.keys is None else sum(len(key or b"") for key in self.keys)
         return size + sum(len(name) + len(value or b"") for pairs in self.headers or () for name, value in pairs)
@@ -104,11 +104,11 @@ class Messages(Sequence[TopicMessage]):
         return TopicMessage(partition, int(self.offsets[i]), int(self.timestamps[i]), key, self.values[i], headers)
 
     def select_messages(self, selection: np.ndarray) -> Self:
-        """Return the messages at int64 indices, or those where a bool [n] mask is true."""
+        """Return a new `Messages` object of the messages at ``selection``: int64 indices, or a bool [n] mask."""
         return self._index_columns(np.flatnonzero(selection) if selection.dtype == bool else selection)
 
     def _index_columns(self, index: slice | np.ndarray) -> Self:
-        """Return the messages at an index, with all columns indexed in the same way."""
+        """Return a new `Messages` object with the messages at ``index`` (a slice or int64 indices), by indexing each column."""
 
         def index_column(column: Any) -> Any:
             if column is None or isinstance(column, int):
@@ -131,7 +131,7 @@ NO_MESSAGES: Messages = Messages(0, _EMPTY, _EMPTY, None, None, [])
 
 
 def concatenate_messages(parts: Sequence[Messages]) -> Messages:
-    """Concatenate a non-empty list of messages."""
+    """Join `Messages` objects, at least one, to a single object, in order."""
     if len(parts) == 1:
         return parts[0]
 
@@ -174,23 +174,23 @@ class Backlog:
 
     @property
     def first_time(self) -> int:
-        """The timestamp of the first message, in milliseconds."""
+        """The timestamp of the first message in the backlog, in milliseconds since 1970. The backlog must not be empty."""
         return int(self._parts[0].timestamps[0])
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last message."""
+        """The Kafka offset of the last message in the backlog, which must not be empty."""
         return int(self._parts[-1].offsets[-1])
 
     def extend(self, messages: Messages) -> None:
-        """Append messages."""
+        """Append fetched messages to the end of the backlog."""
         if len(messages):
             self._parts.append(messages)
             self._count += len(messages)
             self.total_bytes += messages.total_bytes
 
     def pop_first(self, n: int) -> Messages:
-        """Remove and return the first ``n`` messages, or all if there are fewer. The backlog must not be empty."""
+        """Remove and return the first ``n`` messages of this backlog (all if there are fewer), which must not be empty."""
         parts, n_missing = [], n
         while n_missing and self._parts:
             part = self._parts.popleft()
@@ -205,6 +205,6 @@ class Backlog:
         return messages
 
     def clear(self) -> None:
-        """Remove all messages."""
+        """Remove all messages from the backlog."""
         self._parts.clear()
         self._count = self.total_bytes = 0

@@ -32,22 +32,26 @@ class TopicAdmin(Protocol):
     """Describes topics and the cluster, and creates topics."""
 
     def describe_topic(self, topic: str) -> TopicDescription:
-        """Return the id and the partitions of a topic; raise the broker's error, which is retriable if it has no leader yet."""
+        """Request the id and the partition numbers of a topic from the broker. Raise the broker's error; it is retriable while
+        the topic has no leader yet.
+        """
 
     def list_topics(self) -> list[str]:
-        """Return the names of all topics."""
+        """Return the names of all topics of the cluster."""
 
     def read_topic_config(self, topic: str, name: str) -> str | None:
-        """Return a configuration value of a topic; None if the broker does not report it."""
+        """Return the value of a topic's configuration ``name``, such as ``cleanup.policy``; None if the broker does not report
+        it.
+        """
 
     def create_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Create a topic with one partition."""
+        """Create a topic with one partition, the cluster's default replication, and the topic configuration ``settings``."""
 
     def read_cluster_id(self) -> str | None:
-        """Return the id of the cluster; None if the broker does not report it."""
+        """Return the id of the Kafka cluster; None if the broker does not report it."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the admin client's connection to the broker."""
 
 
 class TopicConsumer(Protocol):
@@ -55,49 +59,65 @@ class TopicConsumer(Protocol):
 
     @property
     def group(self) -> str | None:
-        """The consumer group."""
+        """The name of the consumer group; None without a group."""
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Replace the assignment: read these partitions, each from its offset. Paused partitions stay paused."""
+        """Set the partitions to read, without a consumer group: ``offsets`` maps each to the offset of its next message.
+        Partitions that were paused before stay paused.
+        """
 
     def subscribe(self, listener: RebalanceListener) -> None:
-        """Join the group. Each partition that it assigns is paused until `resume_at`."""
+        """Join the consumer group. ``listener`` is called with the partitions that the group assigns or revokes; each new one is
+        paused until `resume_at` is called for it.
+        """
 
     def resume_at(self, partition: int, offset: int) -> None:
-        """Fetch a partition from an offset on; do nothing if it was revoked."""
+        """Start or continue to fetch messages of a partition, at ``offset``; do nothing if the group has revoked it."""
 
     def pause_partition(self, partition: int) -> None:
-        """Stop fetching from a partition until `resume_at`; do nothing if it was revoked."""
+        """Fetch no messages of a partition until `resume_at` is called for it. Do nothing if the group has revoked it."""
 
     def poll(self, seconds: float) -> dict[int, Messages]:
-        """Return newly fetched messages by partition; wait at most ``seconds`` for the first one."""
+        """Return newly fetched messages by partition number; an empty dict if none arrives within ``seconds``."""
 
     def pause_and_resume(self, paused: Iterable[int], resumed: Iterable[int]) -> None:
-        """Pause fetching from some partitions, and resume it for others."""
+        """Stop fetching messages of the partitions ``paused``, and fetch those of ``resumed`` again where they were stopped."""
 
     def position(self, partition: int) -> int | None:
-        """Return the offset after the last message that was returned, or transaction marker that was skipped; None if unknown."""
+        """Return the offset of the next message that `poll` would return for a partition, after skipped transaction markers; None
+        if it is unknown.
+        """
 
     def cached_position(self, partition: int) -> int | None:
-        """Return `position` without a request to the broker. Thread-safe."""
+        """Return the offset of the next message of a partition, as `position` does, but without a request to the broker; None if
+        unknown. Thread-safe.
+        """
 
     def high_watermark(self, partition: int) -> int | None:
-        """Return the end offset of a partition from the broker's last response; None if unknown. Thread-safe."""
+        """Return the end offset of a partition (after its last message), as last reported by the broker, or None. Thread-safe."""
 
     def beginning_and_end_offsets(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Request the first offset of each partition, and the one after its last readable message."""
+        """Request from the broker, for each partition, the offset of its first message and the offset after its last readable
+        message. Return them as two dicts by partition.
+        """
 
     def offsets_for_time(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
-        """Request the offset of the first message of each partition at or after a time; None if all messages are older."""
+        """Request from the broker, for each partition, the offset of its first message with a timestamp of at least
+        ``milliseconds`` since 1970. Return them by partition; None where all messages are older.
+        """
 
     def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
-        """Commit offsets for the group without waiting."""
+        """Commit ``offsets`` (the next offset of each partition) for the consumer group without waiting. ``callback`` is called
+        later with the offsets and the error, or None after success.
+        """
 
     def commit_sync(self, offsets: Mapping[int, int], seconds: float) -> None:
-        """Commit offsets for the group. Do not poll afterwards: messages that arrive meanwhile may be dropped."""
+        """Commit ``offsets`` (the next offset of each partition) for the consumer group, and wait at most ``seconds``. Do not
+        poll afterwards: messages that arrive meanwhile may be dropped.
+        """
 
     def close(self, seconds: float) -> None:
-        """Leave the group, and close the connection."""
+        """Leave the consumer group, and close the connection to the broker, within ``seconds``."""
 
 
 class TopicProducer(Protocol):
@@ -105,10 +125,10 @@ class TopicProducer(Protocol):
 
     @property
     def delivery_error(self) -> BaseException | None:
-        """The error of the first message that was not delivered; None without failures so far."""
+        """The error of the first message that could not be delivered; None if all were delivered so far."""
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Return the partitions of a topic."""
+        """Return the numbers of the partitions of a topic."""
 
     def send_messages(
         self,
@@ -119,25 +139,31 @@ class TopicProducer(Protocol):
         headers: Sequence[Headers] | None,
         timestamps: Sequence[int | None] | None,
     ) -> None:
-        """Send messages. Wait if too many are unacknowledged. Without a ``partition``, the key of each determines it."""
+        """Send a message for each of ``values``, with its key, headers and timestamp in milliseconds, unless those lists are
+        None. ``partition`` None chooses it by the key. Wait while too many messages are unacknowledged.
+        """
 
     def flush(self, seconds: float) -> None:
-        """Wait until all messages are acknowledged, or have failed."""
+        """Wait until all sent messages are acknowledged or have failed, at most ``seconds``."""
 
     def init_transactions(self) -> None:
-        """Fence other producers with the same transactional id. A KafkaTimeoutError may be retried."""
+        """Register this producer's transactional id with the broker, which fences (shuts out) other producers with the same id.
+        After a KafkaTimeoutError, it may be called again.
+        """
 
     def begin_transaction(self) -> None:
-        """Begin a transaction."""
+        """Begin a transaction: messages that are sent from now on belong to it."""
 
     def send_offsets_to_transaction(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
-        """Add offsets of a group, by topic and partition, to the transaction."""
+        """Add the offsets of a consumer group, by (topic, partition), to the open transaction, within ``seconds``: they are
+        committed together with its messages.
+        """
 
     def commit_transaction(self, seconds: float) -> None:
-        """Commit the transaction. After a KafkaTimeoutError, it is unknown whether it is committed."""
+        """Commit the open transaction within ``seconds``. After a KafkaTimeoutError, it is unknown whether it is committed."""
 
     def abort_transaction(self, seconds: float) -> None:
-        """Abort the transaction."""
+        """Abort the open transaction within ``seconds``: consumers that read only committed messages never see its messages."""
 
     def close(self, seconds: float) -> None:
-        """Close the connection. Messages that were not flushed may be lost."""
+        """Close the producer's connection to the broker within ``seconds``. Messages that were not flushed may be lost."""

@@ -83,7 +83,9 @@ class ArrowCodec(TableCodec):
         self._plan: _ReadingPlan | None = None  # for the schema of the last message
 
     def decode_rows(self, value: bytes) -> Table:
-        """Decode a stream of batches; raise a ValueError if it is not as the class describes."""
+        """Decode a message, the bytes of an Arrow IPC stream, to a `Table` of the rows of all its record batches. Raise a
+        ValueError if a column or the stream is invalid.
+        """
         return self.decode_rows_with_columns(value, ())[0]
 
     def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:
@@ -103,7 +105,8 @@ class ArrowCodec(TableCodec):
         return decoded
 
     def encode_rows(self, rows: Table) -> bytes:
-        """Encode rows as one batch. Numeric columns keep their dtype, such as float32.
+        """Encode a table of rows as an Arrow IPC stream with one record batch, and return its bytes. Numeric columns keep their
+        dtype, such as float32.
 
         Raise a ValueError if a name is not a text, or labels have different types.
         """
@@ -130,7 +133,9 @@ class ArrowCodec(TableCodec):
         return value
 
     def _plan_reading(self, schema: Any) -> _ReadingPlan:
-        """Return how the columns of a schema are read; ValueError if one can be neither label nor feature."""
+        """Return a plan that tells which columns of an Arrow schema are features and which is the label, to be reused for
+        messages with the same schema. Raise a ValueError if the type of a column is unsupported, or a name occurs twice.
+        """
         names, label, features = schema.names, None, []
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have the name {short_repr(max(names, key=Counter(names).__getitem__))}")
@@ -144,7 +149,9 @@ class ArrowCodec(TableCodec):
         return _ReadingPlan(schema, tuple(names[i] for i, _ in features), features, label)
 
     def _check_column(self, field: Any) -> None:
-        """Raise a ValueError if a column can be neither a feature nor the label."""
+        """Raise a ValueError if the type of an Arrow schema's ``field`` is unsupported: neither number, boolean, text nor null,
+        or a decimal with too large a scale.
+        """
         types, name, kind = self._pa.types, short_repr(field.name), field.type
         if isinstance(kind, self._pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or ()):
             raise ValueError(f"column {name} is of an extension type: send what it is stored as")
@@ -157,7 +164,9 @@ class ArrowCodec(TableCodec):
             raise ValueError(f"column {name} is of type {short_repr(str(kind))}: {advice}")
 
     def _read_rows(self, stream: Any, plan: _ReadingPlan, names: Sequence[str]) -> tuple[Table, list[Any]]:
-        """Return the rows of all batches of a stream, and the columns ``names`` as chunked arrays, None for a missing column."""
+        """Return a `Table` of the rows of all record batches in an open Arrow stream, decoded by ``plan``, and the columns
+        ``names`` unconverted, as chunked arrays; None for a missing one.
+        """
         columns: list[list[Any]] = [[] for _ in plan.features]  # arrays of batches, or Python objects
         y: list[Any] = []
         copied: list[tuple[int, list[Any]]] = [(stream.schema.get_field_index(name), []) for name in names]
@@ -197,7 +206,7 @@ class ArrowCodec(TableCodec):
         return table, [self._pa.chunked_array(arrays) if arrays else None for _, arrays in copied]
 
     def _to_python_objects(self, column: Any) -> list[Any]:
-        """Convert a column to Python objects: decimals to floats, nulls and NaN to None."""
+        """Convert an Arrow column to a list of Python objects. Decimals become floats; nulls and NaN become None."""
         if self._pa.types.is_decimal(column.type):
             column = column.cast(self._pa.float64())
         values: list[Any] = column.to_pylist()

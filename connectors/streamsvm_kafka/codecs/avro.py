@@ -100,7 +100,8 @@ class SchemaRegistry:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self | None:
-        """Create a registry from options of a connection (see `client_options`); None if no option is about a registry.
+        """Create a client of a schema registry from the connection options ``schema_registry_...``; return None if there are no
+        such options.
 
         Raise a StreamError if an option of a registry is unknown, or the URL is missing.
         """
@@ -121,7 +122,7 @@ class SchemaRegistry:
         return f"SchemaRegistry({self.url!r})"
 
     def get_schema(self, schema_id: int) -> Any:
-        """Return the Avro schema with an id, as parsed JSON.
+        """Return the Avro schema with the id ``schema_id`` as parsed JSON, from the cache or by a request to the registry.
 
         Raises
         ------
@@ -155,7 +156,9 @@ class SchemaRegistry:
         raise ValueError(reason)
 
     def _request_schema(self, schema_id: int) -> dict[str, Any] | None:
-        """Return the registry's response for a schema id, with retries; None if the id is unknown."""
+        """Request a schema by its id from the registry, and return the JSON object of its response; None if the registry does not
+        know the id. Retry while the registry does not respond, for `outage_seconds`.
+        """
 
         def report_error(error: Exception, _: int, is_last: bool) -> None:
             if is_last:
@@ -170,7 +173,9 @@ class SchemaRegistry:
         )
 
     def _send_request(self, schema_id: int) -> dict[str, Any] | None:
-        """Request a schema once; None if its id is unknown. ConnectionError if a retry may help, otherwise StreamError."""
+        """Send one request for a schema to the registry, and return the JSON object of its response; None if the id is unknown.
+        Raise a ConnectionError if a retry may help, and a StreamError for other failures.
+        """
         request = urllib.request.Request(f"{self.url}/schemas/ids/{schema_id}", headers=self._headers)  # noqa: S310 - the scheme was checked
         try:
             with self._opener.open(request, timeout=RESPONSE_SECONDS) as response:
@@ -194,7 +199,9 @@ class SchemaRegistry:
             raise ConnectionError(str(error.reason)) from error
 
     def _parse_response(self, response: Any) -> dict[str, Any]:
-        """Return the JSON object of a response; StreamError if it is not one, or too large."""
+        """Return the JSON object in an HTTP response of the registry. Raise a StreamError if it is another kind of JSON, invalid,
+        or longer than 1 MiB.
+        """
         text = response.read(_MAX_RESPONSE_BYTES + 1)
         try:
             content = json.loads(text[: _MAX_RESPONSE_BYTES + 1]) if len(text) <= _MAX_RESPONSE_BYTES else None
@@ -205,7 +212,7 @@ class SchemaRegistry:
         return content
 
     def _invalid_response_error(self, reason: str) -> StreamError:
-        """Return the error for a response that is not that of a registry."""
+        """Return the StreamError for a response that cannot be from a schema registry; ``reason`` describes the response."""
         return StreamError(f"the schema registry {self.url}: {reason}. schema_registry_url must be its address.")
 
 
@@ -217,7 +224,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _add_to_cache(cache: dict[int, Any], schema_id: int, value: Any) -> None:
-    """Add a value to a cache; evict the oldest one if the cache is full."""
+    """Add a value to a ``cache`` with schema ids as keys. If the cache is full, first remove the entry that was added first."""
     if len(cache) >= _MAX_CACHED_SCHEMAS:
         del cache[next(iter(cache))]
     cache[schema_id] = value
@@ -287,7 +294,9 @@ class AvroCodec(MessageCodec):
         self._schemas: dict[int, _RowSchema | str] = {}  # by id; a text is the reason why a schema is not of a row
 
     def decode(self, value: bytes) -> Row:
-        """Decode a record; raise a ValueError if the message is not as the class describes."""
+        """Decode a message in Confluent's Avro format to a row, by its schema in the registry. Raise a ValueError if the message
+        is invalid, or the schema has nested fields.
+        """
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         if not value or value[0] != 0:
@@ -311,7 +320,7 @@ class AvroCodec(MessageCodec):
         return Row(fields, y)
 
     def encode(self, row: Row) -> bytes:
-        """Encode a row as a record of the schema.
+        """Encode a row as an Avro message in Confluent's format, by the schema whose id was given to the constructor.
 
         Raise a ValueError if the codec has no schema, or the row does not match it.
         """
@@ -330,7 +339,9 @@ class AvroCodec(MessageCodec):
         return stream.getvalue()
 
     def _get_row_schema(self, schema_id: int) -> _RowSchema:
-        """Return the parsed schema with an id; raise a ValueError if it is not the schema of a row."""
+        """Return the schema with an id, from the cache or the registry, as fastavro needs it. Raise a ValueError if it is not a
+        record of plain fields (numbers, booleans, texts, enums).
+        """
         schema = self._schemas.get(schema_id)
         if schema is None:
             document = self._registry.get_schema(schema_id)
@@ -343,7 +354,9 @@ class AvroCodec(MessageCodec):
         return schema
 
     def _parse_row_schema(self, document: Any) -> _RowSchema | str:
-        """Parse the schema of a row by fastavro; return the reason if fastavro refuses it."""
+        """Convert a schema (``document``, parsed JSON) to the form that fastavro decodes with. If fastavro refuses the schema,
+        return the reason as a text instead.
+        """
         try:
             parsed = self._avro.parse_schema(_simplify_schema(document))
         except (*_FASTAVRO_ERRORS, self._avro.schema.SchemaParseException, self._avro.schema.UnknownType) as error:
@@ -352,7 +365,7 @@ class AvroCodec(MessageCodec):
 
 
 def _find_schema_fault(schema: Any) -> str:
-    """Return why a schema is not that of a record with plain fields; "" if it is."""
+    """Return why an Avro schema (parsed JSON) is unsupported, such as a nested field; "" if it is a record of plain fields."""
     if not (isinstance(schema, dict) and schema.get("type") == "record" and isinstance(schema.get("fields"), list)):
         return "it is not a record"
     for field in schema["fields"]:
@@ -367,14 +380,18 @@ def _find_schema_fault(schema: Any) -> str:
 
 
 def _simplify_schema(schema: Any) -> dict[str, Any]:
-    """Reduce the schema of a row to what decoding needs: types, enums, and the logical types of times."""
+    """Return a copy of an Avro record schema (parsed JSON) with only what decoding needs: names and types of fields, symbols of
+    enums, and logical types of times. Defaults and documentation are left out.
+    """
     numbers = itertools.count()
     fields = [{"name": field["name"], "type": _simplify_type(field["type"], numbers)} for field in schema["fields"]]
     return {"type": "record", "name": "row", "fields": fields}
 
 
 def _simplify_type(kind: Any, numbers: Iterator[int]) -> Any:
-    """Reduce the type of a field, as `_simplify_schema`; ``numbers`` make names of enums unique."""
+    """Return a copy of the Avro type ``kind`` of a field (parsed JSON) with only what decoding needs. An enum is renamed
+    ``enumN`` with the next of ``numbers``, so that names are unique.
+    """
     if isinstance(kind, list):
         return [_simplify_type(member, numbers) for member in kind]
     if isinstance(kind, dict):

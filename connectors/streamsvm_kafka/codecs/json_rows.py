@@ -48,7 +48,9 @@ class JSONCodec(MessageCodec):
         self._objects = JSONObjects(label, orjson.loads)
 
     def decode(self, value: bytes) -> Row:
-        """Decode a JSON object; raise a ValueError if it is not as the class describes."""
+        """Decode a message that is a JSON object to a row: the field named like the label is the label, other fields are
+        features. Raise a ValueError if the message is invalid.
+        """
         return self.decode_with_fields(value, ())[0]
 
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
@@ -75,15 +77,15 @@ class JSONCodec(MessageCodec):
         return Row(fields, y), kept
 
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:
-        """Decode several messages to a table, each as `decode` does but faster.
+        """Decode many JSON messages at once to a table, in compiled code; message i is ``data[starts[i]:stops[i]]``. Return None
+        if most of them must be decoded by `decode`.
 
-        Message i is ``data[starts[i]:stops[i]]``. Rows that must be decoded one by one are unparsed rows of the table; return
-        None if there are many of them. ``features`` is as for `Chunk.table`.
+        Rows that must be decoded one by one are unparsed rows of the table. ``features`` is as for `Chunk.table`.
         """
         return self._objects.parse_table(data, starts, stops, features)
 
     def encode(self, row: Row) -> bytes:
-        """Encode a row as a JSON object.
+        """Encode a row as a JSON object of its features and, under the label's name, its label; return the bytes of the message.
 
         Raise a ValueError if the name of a feature is not a string, or is the label's name.
         """

@@ -61,7 +61,9 @@ class Float32Codec(MessageCodec):
         self._names = range(n_features)
 
     def decode(self, value: bytes) -> Row:
-        """Decode a packed row; raise a ValueError if its length is invalid."""
+        """Decode a message of packed float32 numbers (all features, then the label) to a row. NaN means a missing feature or
+        label. Raise a ValueError if the message has another length.
+        """
         if len(value) != self._layout.size:
             raise ValueError(f"{len(value)} bytes; {self.n_features} features and a label as float32 take {self._layout.size}")
         *features, y = self._layout.unpack(value)
@@ -72,7 +74,9 @@ class Float32Codec(MessageCodec):
         return Row(x, label)
 
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Decode several packed rows to a table, as `MessageCodec.decode_batch`; None if one has an invalid length."""
+        """Decode many messages of packed float32 numbers at once to a table; message i is ``data[starts[i]:stops[i]]``. Return
+        None if there are no messages or one has another length.
+        """
         size = self._layout.size
         if not len(starts) or (stops - starts != size).any():
             return None
@@ -81,7 +85,8 @@ class Float32Codec(MessageCodec):
         return Table(tuple(self._names), list(table[:, :-1].T), numbers_to_labels(table[:, -1]))
 
     def encode(self, row: Row) -> bytes:
-        """Encode a packed row.
+        """Encode a row as packed float32 numbers: all features, then the label; NaN for missing ones. Return the bytes of the
+        message.
 
         Raise a ValueError if a name or a value is invalid, or float32 would round an integer label.
         """
@@ -137,7 +142,9 @@ class NpyCodec(TableCodec):
         self._names = tuple(range(n_features))
 
     def decode_rows(self, value: bytes) -> Table:
-        """Decode an array; raise a ValueError if it is not as the class describes."""
+        """Decode a message in NumPy's ``.npy`` format, an array [rows, features + 1] whose last column is the label, to a table.
+        Raise a ValueError if the message is invalid.
+        """
         check_message_size(value)
         dtype, order, n_rows, n_columns, start = _parse_header(value)
         if n_columns != self.n_features + 1:
@@ -154,7 +161,9 @@ class NpyCodec(TableCodec):
         return Table(self._names, list(X.T), numbers_to_labels(table[:, -1]))
 
     def encode_rows(self, rows: Table) -> bytes:
-        """Encode rows as float32; raise a ValueError if a name is invalid, or float32 would round a label."""
+        """Encode a table of rows in NumPy's ``.npy`` format, as a float32 array [rows, features + 1] whose last column is the
+        label. Raise a ValueError if a feature's name is not a valid number, or float32 would round a label.
+        """
         table = np.full((len(rows), self.n_features + 1), np.nan, "<f4")
         for name, column in zip(rows.names, rows.columns, strict=True):
             if type(name) is not int or not 0 <= name < self.n_features:
@@ -172,7 +181,9 @@ class NpyCodec(TableCodec):
 
 
 def _parse_header(value: bytes) -> tuple[np.dtype[Any], Any, int, int, int]:
-    """Return the dtype, the order (``"C"`` or ``"F"``), the numbers of rows and columns, and the position of the data."""
+    """Parse the header of a message in NumPy's ``.npy`` format. Return the dtype, the memory order (``"C"`` or ``"F"``), the
+    numbers of rows and columns, and the byte position where the data begin. Raise a ValueError if it is invalid.
+    """
     file = io.BytesIO(value)
     try:
         with warnings.catch_warnings(action="ignore"):  # headers written by Python 2 warn

@@ -34,28 +34,31 @@ class MessageCodec:
     """Whether features have names; otherwise, they are numbered."""
 
     def decode(self, value: bytes) -> Row:
-        """Decode a message to a row.
+        """Decode the value (payload) of a message to a row of features and label.
 
         Raise a ValueError with the reason if the message is invalid; the caller adds its partition and offset.
         """
         raise NotImplementedError
 
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
-        """Decode a message as `decode` does, and also return the unconverted values of some fields; None for a missing field."""
+        """Decode a message to a row, as `decode` does, and also return the values of the fields ``names`` as the message has
+        them, to be copied into predictions; None for a missing field.
+        """
         row = self.decode(value)
         fields: dict[Any, Any] = {**row.x, self.label: row.y} if names else {}
         return row, [get_nested_value(fields, name) for name in names]
 
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Decode several messages to a table, each as `decode` does but faster; None if the codec cannot.
+        """Decode many messages at once to a table of rows, faster than `decode`; message i is ``data[starts[i]:stops[i]]``.
+        Return None if this codec cannot, or most rows need `decode`.
 
-        Message i is ``data[starts[i]:stops[i]]``. Rows that `decode` must decode one by one are unparsed rows of the table; if
-        there are many of them, return None. ``features`` is as for `Chunk.table`.
+        Rows that `decode` must decode one by one are unparsed rows of the table; if there are many of them, return None.
+        ``features`` is as for `Chunk.table`.
         """
         return None
 
     def encode(self, row: Row) -> bytes:
-        """Encode a row so that `decode` reads it; raise a ValueError if the codec cannot."""
+        """Encode a row as the value (payload) of a message, for `decode`. Raise a ValueError if this format cannot represent it."""
         raise NotImplementedError
 
 
@@ -63,32 +66,37 @@ class TableCodec(MessageCodec):
     """Base of codecs with many rows in each message."""
 
     def decode_rows(self, value: bytes) -> Table:
-        """Decode a message to a table.
+        """Decode the value (payload) of a message that contains many rows to a table.
 
         Raise a ValueError with the reason if the message is invalid; the caller adds its partition and offset.
         """
         raise NotImplementedError
 
     def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:  # noqa: ARG002
-        """Decode a message as `decode_rows` does, and also return some columns unconverted.
+        """Decode a message of many rows to a table, as `decode_rows` does, and also return the columns ``names`` as the message
+        has them, to be copied into predictions.
 
         A column is a chunked array of pyarrow; None if it is missing. ``names`` is empty if features have no names.
         """
         return self.decode_rows(value), []
 
     def encode_rows(self, rows: Table) -> bytes:
-        """Encode rows so that `decode_rows` reads them; raise a ValueError if the codec cannot."""
+        """Encode a table of rows as the value (payload) of one message that `decode_rows` can read. Raise a ValueError if this
+        format cannot represent the rows.
+        """
         raise NotImplementedError
 
 
 def check_n_features(n_features: int) -> None:
-    """Raise a ValueError if ``n_features`` is invalid, or a row of that many features would be too long."""
+    """Raise a ValueError if the number of features of a row is below 1, or so large that a message of float32 numbers would
+    exceed the limit of 1 MiB.
+    """
     if not 1 <= n_features < MAX_MESSAGE_BYTES // 4:
         raise ValueError(f"n_features must be from 1 to {MAX_MESSAGE_BYTES // 4 - 1}, got {n_features}")
 
 
 def make_fields(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
-    """Return the features of a row and its label as one dict, with ``label`` as the label's name.
+    """Return a new dict of a row's features and its label, if it has one, under the name ``label``.
 
     Raise a ValueError, which names the ``codec``, if the row has a label without a name, or ``label`` is also a feature's name.
     """
@@ -103,7 +111,8 @@ def make_fields(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
 
 
 def rows_to_table(rows: Sequence[Row]) -> Table:
-    """Convert rows to a table with a column for each feature, in the order of their first occurrence.
+    """Convert rows, whose features may differ, to a table of float32 columns: a column for each feature, in the order of first
+    occurrence, with NaN where a row lacks it.
 
     Raises
     ------
@@ -132,17 +141,20 @@ def rows_to_table(rows: Sequence[Row]) -> Table:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value is a number or a boolean of Python or NumPy."""
+    """Return whether a value is a Python or NumPy number (not complex) or boolean."""
     return isinstance(value, int | float | np.integer | np.floating | np.bool_)
 
 
 def none_if_all_missing(y: list[Any], columns: Collection[Hashable]) -> list[Any] | None:
-    """Return labels for a `Table`: None if all are missing, unless the table has no columns that determine its length."""
+    """Return the labels ``y`` unchanged, or None in their place if every label is missing. (A table without ``columns`` keeps
+    them, because they then determine its number of rows.)
+    """
     return y if not columns or any(label is not None for label in y) else None
 
 
 def numbers_to_labels(column: np.ndarray) -> list[Any] | None:
-    """Convert a column of numeric labels: integral values to ints, NaN to None. Return None if all are NaN.
+    """Convert a numeric array of labels to a list: integral values become ints, NaN becomes None. Return None instead of a list
+    if all are NaN.
 
     >>> numbers_to_labels(np.array([1, 0.5, np.nan])), numbers_to_labels(np.array([2, -1], ">f4"))
     ([1, 0.5, None], [2, -1])
@@ -164,13 +176,15 @@ def numbers_to_labels(column: np.ndarray) -> list[Any] | None:
 
 
 def check_message_size(value: bytes) -> None:
-    """Raise a ValueError if a message of many rows is too long."""
+    """Raise a ValueError if a message of many rows has more bytes than the limit for such messages."""
     if len(value) > MAX_TABLE_BYTES:
         raise ValueError(f"{len(value)} bytes; a message of many rows may have {MAX_TABLE_BYTES}: send fewer rows a message")
 
 
 def check_decoded_size(n_rows: int, n_columns: int, extra_bytes: int = 0) -> None:
-    """Raise a ValueError if decoded rows of float32 columns, with ``extra_bytes`` for objects, exceed the memory limit."""
+    """Raise a ValueError if decoded rows (``n_rows`` of ``n_columns`` float32 columns, and ``extra_bytes`` for Python objects)
+    would exceed the memory limit for one message.
+    """
     if n_rows * (4 * n_columns + OBJECT_BYTES) + extra_bytes > _MAX_DECODED_BYTES:
         raise ValueError(
             f"it takes more than {_MAX_DECODED_BYTES >> 20} MiB when it is decoded ({n_rows} rows of {n_columns} features, "

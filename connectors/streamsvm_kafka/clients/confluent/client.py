@@ -32,7 +32,7 @@ logger: logging.Logger = logging.getLogger("confluent_kafka")
 
 
 def _demote_record(record: logging.LogRecord) -> bool:
-    """Lower a log record to level DEBUG; return whether that level is logged."""
+    """Change the level of a log record to DEBUG, and return whether the log shows that level: a filter for a logger."""
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"
     return logger.isEnabledFor(logging.DEBUG)
 
@@ -60,7 +60,7 @@ _ERRORS_BY_CODE = {
 
 
 def translate_error(error: Any) -> KafkaError:
-    """Convert an error of librdkafka to the corresponding exception of kafka-python."""
+    """Return the exception of kafka-python that corresponds to an error object of confluent-kafka, by its error code."""
     code, text = error.code(), error.str()
     if code > 0:
         translated: KafkaError = for_code(code)(text)
@@ -70,7 +70,7 @@ def translate_error(error: Any) -> KafkaError:
 
 @contextlib.contextmanager
 def translating_errors() -> Iterator[None]:
-    """Raise errors of librdkafka as those of kafka-python."""
+    """Within a ``with`` block, convert exceptions of confluent-kafka to the corresponding exceptions of kafka-python."""
     try:
         yield
     except (KafkaException, SystemError) as error:
@@ -80,7 +80,8 @@ def translating_errors() -> Iterator[None]:
 
 
 def to_property_name(name: str) -> str:
-    """Return librdkafka's name of an option.
+    """Convert the name of an option from Python's spelling to that of librdkafka's configuration: underscores become dots, with a
+    few exceptions.
 
     >>> to_property_name("ssl_ca_location"), to_property_name("oauth_cb")
     ('ssl.ca.location', 'oauth_cb')
@@ -89,7 +90,8 @@ def to_property_name(name: str) -> str:
 
 
 def create_client(client_class: Any, connection: Connection, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
-    """Create a client with the options of a connection; ``defaults`` can be overridden by them, ``fixed`` options cannot.
+    """Create a ``client_class`` of confluent-kafka (such as `Consumer`) from the options of ``connection``. They override
+    ``defaults``; if one is also in ``fixed``, a StreamError is raised.
 
     Raise a StreamError if librdkafka refuses the options.
     """
@@ -137,7 +139,9 @@ class ConfluentAdmin:
             raise
 
     def _read_cluster(self) -> Any:
-        """Return the metadata of the cluster; raise the error that explains why no broker responds."""
+        """Return the cluster's metadata (brokers and topics). If no broker responds within the connection timeout, raise a
+        StreamError with the cause: a refused user, a failed TLS handshake, or no answer.
+        """
         deadline, seconds = time.monotonic() + CONNECT_SECONDS, CALLBACK_SECONDS
         self._connection_errors.clear()
         while True:
@@ -161,7 +165,9 @@ class ConfluentAdmin:
 
     @property
     def _has_controller(self) -> bool:
-        """Whether the cluster responds to admin requests. An `EmbeddedBroker` does not, and each would have to time out."""
+        """Whether the cluster has a controller, the broker that responds to admin requests. An `EmbeddedBroker` (librdkafka's
+        mock) has none, and each request would time out.
+        """
         return self._cluster.controller_id in self._cluster.brokers
 
     def describe_topic(self, topic: str) -> TopicDescription:
@@ -203,7 +209,9 @@ class ConfluentAdmin:
 
 
 def _wait_for_result(futures: Mapping[Any, Any]) -> Any:
-    """Wait for the broker's response to an admin request about one thing."""
+    """Wait for the single future in ``futures``, as admin methods of confluent-kafka return them, and return its result. Errors
+    are raised as exceptions of kafka-python.
+    """
     (future,) = futures.values()
     with translating_errors():
         return future.result(2.0 * CONNECT_SECONDS)

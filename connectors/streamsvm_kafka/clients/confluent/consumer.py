@@ -148,13 +148,15 @@ class ConfluentConsumer:
         return columns
 
     def _raise_failure(self) -> None:
-        """Raise and forget the error of an earlier poll, if any."""
+        """Raise the error that an earlier poll has stored, and clear it; do nothing if no error is stored."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
     def _is_message(self, message: Any, end_offsets: dict[int, int]) -> bool:
-        """Return whether a polled item is a message; otherwise, it is an end of partition or an error, which is stored."""
+        """Return whether an item from confluent-kafka's poll is a message. If it reports the end of a partition, its offset is
+        added to ``end_offsets``, by partition; if it is an error, it is stored to be raised later.
+        """
         error = message.error()
         if error is None:
             return True
@@ -208,7 +210,9 @@ class ConfluentConsumer:
             self._consumer.commit(offsets=[self._make_key(*position) for position in offsets.items()], asynchronous=True)
 
     def _handle_commit(self, error: Any, _: Any) -> None:  # called during a poll, in the order of the commits
-        """Pass the result of the oldest pending commit to its callback. librdkafka calls this during a poll, in order."""
+        """Pass ``error`` (None after success) to the callback of the oldest pending commit of offsets. librdkafka calls this once
+        for each commit, in order, during a poll.
+        """
         if self._pending_commits:
             offsets, callback = self._pending_commits.pop(0)
             callback(offsets, None if error is None else translate_error(error))
@@ -230,7 +234,9 @@ class ConfluentConsumer:
 
 
 def _make_columns(partition: int, messages: Sequence[Any]) -> Messages:
-    """Convert polled messages of one partition to columns."""
+    """Convert a list of confluent-kafka's messages from one ``partition`` to a `Messages` object, which stores offsets,
+    timestamps, keys, headers and values as columns.
+    """
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     timestamps = np.array([message.timestamp()[1] for message in messages], dtype=np.int64)
     keys: Any = [message.key() for message in messages]
@@ -246,7 +252,9 @@ _call_headers = operator.methodcaller("headers")
 
 
 def _read_headers(message: Any) -> Headers:
-    """Return the headers of a polled message; a single placeholder if a name is not UTF-8."""
+    """Return the headers of a confluent-kafka message as (name, value) pairs. If the name of a header is not UTF-8, return a
+    single placeholder header instead of all.
+    """
     try:
         return _call_headers(message) or ()
     except (SystemError, UnicodeDecodeError):  # a name is not UTF-8

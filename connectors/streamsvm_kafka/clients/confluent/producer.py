@@ -86,7 +86,9 @@ class ConfluentProducer:
         self._producer.poll(0)
 
     def _retry_produce(self, message: tuple[Any, ...]) -> None:
-        """Send a message as soon as the full buffer has space for it."""
+        """Try to send ``message`` (the arguments of confluent-kafka's ``produce``) again and again, while callbacks free space in
+        the producer's full buffer.
+        """
         deadline = time.monotonic() + self._seconds + CONNECT_SECONDS
         while time.monotonic() < deadline:
             self._producer.poll(CALLBACK_SECONDS)
@@ -96,7 +98,9 @@ class ConfluentProducer:
         raise KafkaTimeoutError("earlier messages were not acknowledged in time")
 
     def _record_failure(self, error: Any, _: Any) -> None:
-        """Remember the error of the first message that was not delivered: a delivery callback."""
+        """Store ``error`` if a message was not delivered and no earlier failure is stored: the callback that confluent-kafka
+        calls for each message.
+        """
         if error is not None:
             self.delivery_error = self.delivery_error or translate_error(error)
 

@@ -38,7 +38,8 @@ _DEFAULT_OPTIONS: dict[str, Any] = {name: value for client in _CLIENTS for name,
 
 
 def open_client(client_class: Any, connection: Connection, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
-    """Open a client with the options of a connection; ``defaults`` can be overridden by them, ``fixed`` options cannot.
+    """Create a connected ``client_class`` of kafka-python (such as `KafkaConsumer`) from the options of ``connection``. They
+    override ``defaults``; if one is also in ``fixed``, a StreamError is raised.
 
     Raise a StreamError for unknown or fixed options, and the errors of `Connection.open_with_retries` if no broker responds.
     """
@@ -75,7 +76,9 @@ def open_client(client_class: Any, connection: Connection, defaults: Mapping[str
 
 
 def _convert_option(name: str, value: Any) -> Any:
-    """Convert an option that is a text, as in the environment, to the type of its default; return other values unchanged."""
+    """Convert the value of kafka-python's option ``name``, if it is a text (as from an environment variable), to the type of the
+    option's default; return other values unchanged.
+    """
     default = _DEFAULT_OPTIONS[name]
     if name == "api_version" and isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)+", value):
         return tuple(map(int, value.split(".")))
@@ -90,7 +93,9 @@ def _convert_option(name: str, value: Any) -> Any:
 
 
 def _make_tls_context(connection: Connection, options: Mapping[str, Any]) -> ssl.SSLContext | None:
-    """Create the TLS context for the options ``ssl_...``; None without TLS. StreamError if a file cannot be loaded."""
+    """Return the TLS context for the connection's options ``ssl_...``; None if the options do not request TLS. Raise a
+    StreamError if a certificate or key file cannot be loaded.
+    """
     if "SSL" not in options.get("security_protocol", "").split("_"):
         return None
     config = {name: options.get(name, default) for name, default in KafkaSSLTransport.DEFAULT_CONFIG.items()}
@@ -107,7 +112,9 @@ def _make_tls_context(connection: Connection, options: Mapping[str, Any]) -> ssl
 
 
 def _connect_client(client_class: Any, connection: Connection, arguments: Mapping[str, Any], tls: ssl.SSLContext | None) -> Any:
-    """Create a connected client; raise a StreamError that explains why it cannot connect."""
+    """Create a kafka-python client with the constructor's ``arguments``, after a test of the TLS handshake if a TLS context is
+    given. Raise a StreamError that explains why it cannot connect.
+    """
     if tls is not None:
         connection.check_reachable(tls)  # kafka-python may wait for a TLS handshake without limit
     recorder = _ConnectionErrorRecorder()
@@ -137,7 +144,9 @@ def _connect_client(client_class: Any, connection: Connection, arguments: Mappin
 
 
 def _explain_failure(connection: Connection, error: BaseException) -> StreamError:
-    """Convert an error of connecting to a StreamError: invalid options, a refused user, or no response."""
+    """Return the StreamError to raise for an ``error`` of kafka-python while connecting: invalid options, a user that the broker
+    refuses, or no response.
+    """
     if isinstance(error, KafkaConfigurationError):
         return connection.options_error(error)
     # A broker closes the connection after it refuses a user, perhaps before kafka-python has read its response.
@@ -158,18 +167,22 @@ class _ConnectionErrorRecorder(logging.Handler):
         self.error: BaseException | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Record an error in a log record's arguments if it is at least as specific as the last one."""
+        """Remember the Kafka error among the arguments of a log record, unless a more specific error was logged before (a refused
+        user is more specific than a lost connection).
+        """
         for value in record.args or ():
             if isinstance(value, KafkaError) and self._rank_error(value) >= self._rank_error(self.error):
                 self.error = value
 
     def _rank_error(self, error: BaseException | None) -> int:
-        """Return the rank of an error by specificity; 0 for other errors and None."""
+        """Return how specific a connection error is: 3 for refused credentials, 2 for an unsupported SASL mechanism, 1 for a lost
+        connection, 0 for other errors and None.
+        """
         return max((number for number, kind in enumerate(self._specific_errors, 1) if isinstance(error, kind)), default=0)
 
     @contextlib.contextmanager
     def record_errors(self) -> Iterator[None]:
-        """Record errors that kafka-python logs during the ``with`` block."""
+        """Remember the errors that kafka-python logs during the ``with`` block; the most specific one is then in `error`."""
         logger = logging.getLogger("kafka")
         logger.addHandler(self)
         try:
@@ -185,7 +198,9 @@ _ERRORS_BY_NAME: dict[str, Any] = {
 
 
 def find_broker_error(error: BaseException) -> BaseException:
-    """Return the broker's error among an error, its arguments, names in its text and its causes; else the error itself."""
+    """Return the error that a broker has responded with: ``error`` itself, one of its arguments or causes, or one named in its
+    text. If the broker has sent no error, return ``error``.
+    """
     cause: BaseException | None = error
     while cause is not None:
         for candidate in (cause, *cause.args):

@@ -111,7 +111,7 @@ class KafkaPythonConsumer:
         self._consumer.commit(self._add_metadata(offsets), timeout_ms=1000 * seconds)
 
     def _add_metadata(self, offsets: Mapping[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Convert offsets to arguments of kafka-python's commits."""
+        """Convert offsets by partition number to the mapping of TopicPartition to OffsetAndMetadata that kafka-python commits."""
         return {self._make_key(partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
 
     def close(self, seconds: float) -> None:

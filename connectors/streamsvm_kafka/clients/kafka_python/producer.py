@@ -74,7 +74,7 @@ class KafkaPythonProducer:
                     self.flush(self._seconds + CONNECT_SECONDS)
 
     def _record_failure(self, error: BaseException) -> None:
-        """Remember the error of the first message that was not delivered: an error callback."""
+        """Store ``error``, unless an earlier one is stored: kafka-python calls this if a message cannot be delivered."""
         self.delivery_error = self.delivery_error or find_broker_error(error)
 
     def flush(self, seconds: float) -> None:
@@ -111,7 +111,9 @@ class KafkaPythonProducer:
 
 
 def _call_with_timeout(call: Callable[[], Any], seconds: float) -> None:
-    """Call a method of a transaction in a thread, because kafka-python waits without limit; KafkaTimeoutError if it is late."""
+    """Run ``call`` (a transaction method of kafka-python, which may wait forever) in a thread. Raise its error, or a
+    KafkaTimeoutError if it does not return within ``seconds``.
+    """
     outcomes: list[BaseException | None] = []
 
     def run_call() -> None:

@@ -26,7 +26,8 @@ _MAGIC = 2
 
 
 def use_compiled_parsing(consumer: Any) -> None:
-    """Make a `KafkaConsumer` parse plain batches by compiled code, and replace header names that are not UTF-8.
+    """Replace the record parser of a kafka-python `KafkaConsumer` by one that uses compiled code for batches without headers, and
+    that accepts header names that are not UTF-8.
 
     The consumer must have no deserializers. If its version of kafka-python has other internals, it is left unchanged.
     """
@@ -37,7 +38,9 @@ def use_compiled_parsing(consumer: Any) -> None:
 
 
 def records_to_messages(records: Iterable[Any]) -> Messages:
-    """Convert a non-empty list of kafka-python records from one partition to columns."""
+    """Convert kafka-python records from one partition, at least one, to one `Messages` object, which stores offsets, timestamps,
+    keys, headers and values as columns. The value of a record may itself be a `Messages` object of many records.
+    """
     parts: list[Messages] = []
     single_records: list[Any] = []
     for record in records:
@@ -52,7 +55,9 @@ def records_to_messages(records: Iterable[Any]) -> Messages:
 
 
 def _make_columns(records: list[Any]) -> Messages:
-    """Convert single records of kafka-python from one partition to columns."""
+    """Convert kafka-python records from one partition to a `Messages` object, which stores their fields as columns. Raise a
+    CorruptRecordError if an offset or timestamp exceeds 64 bits.
+    """
     try:
         offsets = np.array([record.offset for record in records], dtype=np.int64)
         timestamps = np.array([record.timestamp for record in records], dtype=np.int64)
@@ -67,7 +72,8 @@ def _make_columns(records: list[Any]) -> Messages:
 
 @cache
 def make_partition_records(library_class: Any) -> Any:
-    """Create a subclass of kafka-python's `PartitionRecords` that parses batches by compiled code.
+    """Return a subclass of kafka-python's class `PartitionRecords` (``library_class``) that parses batches of records by compiled
+    code.
 
     It is tried on a small batch first; raise a ValueError if its result differs from kafka-python's own.
     """
@@ -95,7 +101,9 @@ def make_partition_records(library_class: Any) -> Any:
 
 
 def _parse_fetch(records_class: Any, data: bytes) -> tuple[Any, ...]:
-    """Return the messages and the state of a fetch after it is parsed, for a comparison of classes."""
+    """Parse ``data``, the bytes of a broker's response, with a `PartitionRecords` class. Return its messages, next offset, leader
+    epoch and counts as a tuple, to compare two classes.
+    """
     fetch = records_class(0, TopicPartition("topic", 0), MemoryRecords(data))
     return [*records_to_messages(fetch.take())], fetch.next_fetch_offset, fetch.leader_epoch, fetch.records_read, fetch.bytes_read
 
@@ -126,7 +134,9 @@ class _CompiledBatch(DefaultRecordBatch):  # type: ignore[misc]
         return single_records if combined is None else iter([combined])
 
     def _parse_combined(self) -> Any:
-        """Return one record that stands for all records; None if the batch is not plain."""
+        """Parse this batch by compiled code. Return a single record whose value is a `Messages` object of all records; None if
+        kafka-python must parse it (older format, with headers, or invalid).
+        """
         data, n = bytes(self._buffer), self._num_records
         # The count is untrusted input: do not allocate memory for more records than fit into the bytes of the batch.
         if self.magic != _MAGIC or not 0 < n <= (len(data) - self._pos) // MIN_RECORD_BYTES:
@@ -150,7 +160,9 @@ class _CompiledBatch(DefaultRecordBatch):  # type: ignore[misc]
         return DefaultRecord(size, int(offsets[-1]), -1, 0, None, messages, [])
 
     def _read_msg(self) -> Any:
-        """Parse a single record; replace its header names that are not UTF-8."""
+        """Parse the next record of the batch by kafka-python's code. Bytes of header names that are not UTF-8 are replaced by
+        question marks first.
+        """
         try:
             return super()._read_msg()
         except UnicodeDecodeError:
@@ -159,12 +171,16 @@ class _CompiledBatch(DefaultRecordBatch):  # type: ignore[misc]
 
 
 def _sums_fit_int64(base: int, deltas: np.ndarray) -> bool:
-    """Return whether ``base + deltas`` fits into int64; kafka-python, with Python's integers, parses other batches."""
+    """Return whether ``base + deltas`` fits into int64 for all int64 ``deltas``. (Otherwise, kafka-python parses the batch with
+    Python's unlimited integers.)
+    """
     return base + int(deltas.min()) >= -(1 << 63) and base + int(deltas.max()) < 1 << 63
 
 
 def _slice_keys(data: bytes, starts: np.ndarray, sizes: np.ndarray) -> list[bytes | None] | None:
-    """Return the key of each record, None for one of size -1; None in place of the list if all keys are null."""
+    """Cut the key of each record out of ``data``, by int64 start positions and sizes in bytes. A size of -1 is a null key, None
+    in the list; return None instead of a list if all keys are null.
+    """
     if sizes.max() < 0:
         return None
     pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
@@ -172,7 +188,9 @@ def _slice_keys(data: bytes, starts: np.ndarray, sizes: np.ndarray) -> list[byte
 
 
 def _replace_invalid_names(buffer: bytearray, position: int) -> None:
-    """Overwrite header names that are not UTF-8 with question marks, in the record at a position."""
+    """Overwrite the names of headers that are not UTF-8 with question marks, in the encoded Kafka record that starts at
+    ``position`` of ``buffer``. The sizes of fields do not change.
+    """
     for _ in range(4):  # length, attributes, timestamp, offset
         _, position = decode_varint(buffer, position)
     for _ in range(2):  # key, value
