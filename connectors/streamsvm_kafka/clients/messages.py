@@ -64,7 +64,7 @@ class Messages(Sequence[TopicMessage]):
 
     @property
     def joined_values(self) -> tuple[bytes, np.ndarray, np.ndarray]:
-        """All values (payloads) in one bytes object, and int64 [n] positions where each starts and stops. No value may be null."""
+        """All values (payloads) in one bytes object, and int64 [n] positions where each starts and stops; no nulls."""
         if isinstance(self._values, tuple):
             data, starts, sizes = self._values
             return data, starts, starts + sizes

@@ -58,7 +58,7 @@ class MessageCodec:
         return None
 
     def encode(self, row: Row) -> bytes:
-        """Encode a row as the value (payload) of a message, for `decode`. Raise a ValueError if this format cannot represent it."""
+        """Encode a row as the value (payload) of a message. Raise a ValueError if this format cannot represent it."""
         raise NotImplementedError
 
 
