@@ -284,7 +284,7 @@ def _fit_fewer_vectors(
 
 def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
     """Return about 20 rows per remaining vector (``count``), float32 [n, features], for the fit of a smaller set of support
-    vectors: the old vectors of the kernel ``step``, points between them, and up to half of them a sample of the user's rows X.
+    vectors: the old vectors of the kernel ``step``, points between them, and a sample of the user's rows X, at most half of all.
 
     X alone would not do: it may contain rows of one kind only, while the vectors come from all kinds.
     """
