@@ -69,10 +69,8 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
 
     @property
     def history(self) -> np.ndarray:
-        """Statistics of each round of the fit, float64 [rounds, 5].
-
-        The columns are the number of rows on the driver, of support vectors and of violating rows in partitions, the dual
-        objective, and the duality gap.
+        """Statistics of each round of the fit, float64 [rounds, 5]: the numbers of rows on the driver, of support vectors and of
+        violating rows in partitions, the dual objective, and the duality gap.
         """
         return np.asarray(self.learner().rounds_)
 
@@ -211,8 +209,9 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         return {**parameters, "gamma": gamma}
 
     def _make_machine_parameters(self, metadata: Sequence[dict[str, Any]], width: int) -> dict[str, Any]:
-        """Return the parameters of a `CSMOClassifier` with gamma as a number. For ``gamma="scale"``, it is computed from the
-        moments in the ``metadata`` of all partitions; ``width`` is the number of features.
+        """Return the parameters of a `CSMOClassifier` as a dictionary, with gamma as a number. For ``gamma="scale"``, it is
+        computed from the variance of the features, which follows from the ``metadata`` of all partitions; ``width`` is the number
+        of features.
         """
         gamma = self.getGamma()
         if gamma == "auto":
@@ -227,8 +226,8 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
 
 
 def _check_partitions(metadata: Sequence[dict[str, Any]]) -> int:
-    """Return the number of features, from the ``metadata`` of all partitions. Raise a RowsError if partitions differ in it, there
-    are no rows or features, or all rows have the same label.
+    """Return the number of features, from the ``metadata`` of all partitions (dictionaries with numbers of rows and features, and
+    labels). Raise a RowsError if partitions differ in it, there are no rows or features, or all rows have the same label.
     """
     filled = [partition for partition in metadata if partition["width"] is not None]
     if not filled:
@@ -266,8 +265,9 @@ class _Cascade:
             self._counts[partition["part"]] = partition["rows"]
 
     def fit(self, max_rounds: int) -> CSMOClassifier:
-        """Fit the machine to the rows of all partitions in at most ``max_rounds`` rounds, and return it. If rows still violate
-        the optimality conditions after the last round, warn.
+        """Fit a support vector machine to the rows of all partitions in at most ``max_rounds`` rounds, and return it. In each
+        round, the driver adds rows that violate the optimality conditions, and solves again. Warns if some rows still violate
+        them at the end.
         """
         rows, history = self._solve_tree(), []
         while True:
@@ -295,7 +295,7 @@ class _Cascade:
         return learner
 
     def _solve_tree(self) -> CandidateRows:
-        """Solve the rows of each partition on the workers, then join their support vectors in pairs and solve these, level by
+        """Solve the rows of each partition on Spark's workers, then join their support vectors in pairs and solve these, level by
         level, until one set is left. Return the support vectors of that set.
         """
         solve = SolveTask(self._machine, self._max_rows)
@@ -307,7 +307,7 @@ class _Cascade:
 
     def _scan_partitions(self, learner: CSMOClassifier, rows: CandidateRows, support: CandidateRows, quota: int) -> RoundResult:
         """Search all partitions for rows that violate the optimality conditions of ``learner``. Return at most ``quota`` of them
-        from each, with the objectives over all rows. ``rows`` are those of the driver, ``support`` its support vectors.
+        from each, with the objectives over all rows. ``rows`` are the rows on the driver, ``support`` its support vectors.
         """
         numbers = {int(part): rows.row[rows.part == part] for part in np.unique(rows.part)}
         bias = float(learner.intercept_[0])

@@ -38,8 +38,8 @@ class CandidateRows(NamedTuple):
 
     @classmethod
     def concatenate(cls, parts: Iterable[CandidateRows]) -> CandidateRows:
-        """Join several sets of rows to one set, sorted by partition and row number. Raise a RowsError if their numbers of
-        features differ.
+        """Join several sets of rows, which may become support vectors, to one set, sorted by partition and row number. Raise a
+        RowsError if their numbers of features differ.
         """
         filled = [part for part in parts if len(part.row)]
         if not filled:
@@ -96,7 +96,9 @@ def read_results(batches: Iterable[pa.RecordBatch]) -> tuple[CandidateRows, list
 
 
 def _parse_candidates(batch: pa.RecordBatch) -> CandidateRows:
-    """Convert an Arrow record batch with one row per candidate for a support vector to a set of arrays."""
+    """Convert an Arrow record batch to a set of numpy arrays: partition, row number, features, label, weight and dual coefficient
+    of each row, which may become a support vector.
+    """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     arrays = {name: columns[name].to_numpy(zero_copy_only=False) for name in ("part", "row", "y", "w", "alpha")}
     n = len(arrays["row"])
@@ -198,7 +200,7 @@ class ReadTask(NamedTuple):
 
 
 def fit_machine(rows: CandidateRows, machine: Mapping[str, Any]) -> tuple[CSMOClassifier, CandidateRows]:
-    """Fit a `CSMOClassifier` with the parameters ``machine`` to rows of both classes, starting from their dual coefficients.
+    """Fit a `CSMOClassifier` with the parameters ``machine`` to rows of both classes, starting from the rows' dual coefficients.
     Return the classifier, and the rows with their new coefficients.
     """
     start = rows.alpha * rows.signs if rows.alpha.any() else None
@@ -219,10 +221,9 @@ class SolveTask(NamedTuple):
         yield from self.select_support_vectors(read_results(batches)[0]).to_batches()
 
     def select_support_vectors(self, rows: CandidateRows) -> CandidateRows:
-        """Solve the machine for a set of rows, and return its support vectors with their dual coefficients. If all rows have the
-        same label, at most 1,000 evenly spaced rows of each partition are returned instead.
-
-        Raises RowsError if there are more than ``max_rows``.
+        """Fit a support vector machine to a set of rows, and return its support vectors with their dual coefficients. If all rows
+        have the same label, evenly spaced rows are returned instead, at most 1,000 for each partition. Raise a RowsError if there
+        are more than ``max_rows`` support vectors.
         """
         if not len(rows.row) or rows.y.all() or not rows.y.any():
             n, limit = len(rows.row), min(_MAX_ROWS_OF_ONE_CLASS * len(np.unique(rows.part)), self.max_rows)
@@ -279,8 +280,8 @@ class ScanTask(NamedTuple):
         )
 
     def _match_support_vectors(self, rows: CandidateRows) -> tuple[np.ndarray, np.ndarray]:
-        """Find the support vectors of the machine among ``rows``, which are sorted by row number. Return their positions in
-        ``rows`` and, in the same order, among the support vectors.
+        """Find the machine's support vectors among ``rows``, rows of one partition that are sorted by row number. Return their
+        positions in ``rows`` and, in the same order, among the support vectors.
         """
         support = np.flatnonzero((self.support.part == rows.part[0]) & np.isin(self.support.row, rows.row))
         positions = np.searchsorted(rows.row, self.support.row[support])

@@ -133,7 +133,7 @@ def map_partitions(rows: DataFrame, task: Any, schema: str) -> DataFrame:
 
 def check_problems(results: pa.Table | pa.RecordBatch) -> None:
     """Raise a RowsError with the message of the first partition, by number, whose task failed. ``results`` are Arrow data with
-    the columns ``part`` and ``problem`` of `map_partitions`.
+    the columns ``part`` and ``problem`` (the message, or null), which `map_partitions` adds.
     """
     problems = results.filter(results.column("problem").is_valid()).sort_by("part")
     if len(problems):

@@ -46,8 +46,8 @@ class _SumTask(NamedTuple):
         yield pa.RecordBatch.from_pylist([sums], arrow_schema(_SUMS_SCHEMA))
 
     def compute_sums(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
-        """Return the sums that a step of Newton's method needs, over the rows of all Arrow ``batches`` of a partition, as one
-        flat array: the normal equations or, if there is a ``step``, the losses along it.
+        """Return the sums over the rows of all Arrow ``batches`` of a partition that a step of Newton's method needs, as one flat
+        array: the normal equations or, if the step is already known, the losses along it (line search).
         """
         model = load_learner(self.file)
         sums: Any = NormalEquations.zeros(model) if self.step is None else LineSearch.zeros()
@@ -63,8 +63,9 @@ class _SumTask(NamedTuple):
 
 
 def _add_group(results: pa.Table) -> pa.Table:
-    """Add up the sums of a group of partitions, in the order of partitions, so that rounding does not depend on arrival order.
-    Return an Arrow table with one row, or the rows of failed partitions if there are any.
+    """Add up the sums in ``results``, an Arrow table with a row for each partition of a group, in the order of partitions, so
+    that rounding does not depend on arrival order. Return a table with one row, or the rows of failed partitions if there are
+    any.
     """
     problems = results.filter(results.column("problem").is_valid())
     if len(problems):

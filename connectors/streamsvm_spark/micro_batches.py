@@ -77,7 +77,7 @@ class MicroBatches(Source):
 
     def _read_rows(self, frame: DataFrame) -> Generator[Chunk]:
         """Read the rows of a Spark frame, and yield them in chunks: from each Arrow record batch first the valid rows, then the
-        invalid ones as objects that explain the problem.
+        invalid ones as objects that contain the position, the row and the reason.
         """
         first = 0
         columns = [select_column(frame, column).alias(column) for column in self._columns]
@@ -100,8 +100,8 @@ class MicroBatches(Source):
             first += len(batch)
 
     def _split_rows(self, n: int) -> Iterator[slice]:
-        """Yield consecutive slices of ``n`` rows. Each has the number of rows that the current call of `read` requested; the last
-        one may have fewer.
+        """Yield consecutive slices of positions that together cover ``n`` rows. Each has the number of rows that the current call
+        of `read` requested; the last one may have fewer.
         """
         start = 0
         while start < n:

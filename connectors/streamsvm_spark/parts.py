@@ -97,8 +97,8 @@ class Reservoir:
 
 
 def combine_samples(samples: Sequence[Sample], rows: Sequence[int]) -> Sample:
-    """Join the random samples of several partitions to one sample that represents all rows. ``rows`` are the numbers of rows in
-    the partitions; weights are adapted, so that each partition counts in proportion.
+    """Join the random samples of several partitions to one sample that represents all rows, and return it. ``rows`` are the
+    numbers of rows in the partitions; weights are multiplied so that each partition counts in proportion to its rows.
 
     The weight of each row is multiplied by the number of rows that it represents, relative to the mean of this number.
     """
@@ -151,11 +151,12 @@ class LearnTask(NamedTuple):
         )
 
     def learn_batches(self, batches: Iterator[pa.RecordBatch], reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
-        """Learn the rows of all Arrow ``batches`` of a partition in ``passes`` passes. Return the learner (None without rows),
-        the number of rows, and the number of invalid rows that were skipped.
+        """Learn the rows of all Arrow ``batches`` of a partition in ``passes`` passes, and add each row once to the random sample
+        ``reservoir``, if there is one. Return the learner (None without rows), the number of rows, and the number of invalid rows
+        that were skipped.
 
-        Each row is added to the reservoir once. Memory is needed for one batch, the reservoir and the model. For more than one
-        pass, the rows are stored in a temporary file.
+        Memory is needed for one batch, the reservoir and the model. For more than one pass, the rows are stored in a temporary
+        file.
         """
         if self.passes == 1:
             return self._run_pass(None, batches, reservoir)
@@ -168,8 +169,9 @@ class LearnTask(NamedTuple):
         return model, rows, skipped
 
     def _run_pass(self, model: Any, batches: Any, reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
-        """Learn the rows of all Arrow ``batches`` once, with ``model`` or, if that is omitted, a new learner. Return the learner
-        (None without rows), the number of rows, and the number of invalid rows that were skipped.
+        """Learn the rows of all Arrow ``batches`` once, with ``model`` or, if that is omitted, a new learner, and add them to the
+        random sample ``reservoir``, if there is one. Return the learner (None without rows), the number of rows, and the number
+        of invalid rows that were skipped.
         """
         n_learned = n_skipped = 0
         for batch in batches:

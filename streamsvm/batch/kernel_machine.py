@@ -77,15 +77,15 @@ class KernelMachine(SklearnEstimator):
 
     @property
     def dual_coef_(self) -> Any:
-        """The coefficients of the support vectors in the decision values, float64 [machines, n_support]. A regressor or two
-        classes have one machine, more classes several.
+        """The coefficients of the support vectors in the decision values, float64 [machines, n_support]. There is one binary
+        machine for a regressor or two classes, and several for more classes.
         """
         return self._coefficients
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The intercept of each machine, float64 [machines], which is added to its kernel sums. A regressor or two classes have
-        one machine.
+        """The intercept of each binary machine, float64 [machines], which is added to its sum of kernel values. There is one
+        machine for a regressor or two classes, and several for more classes.
         """
         return self._intercepts
 
@@ -133,8 +133,8 @@ class KernelMachine(SklearnEstimator):
         return training
 
     def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
-        """Check the weights of the rows X, and return them as float64 [n], at least 0. ``sample_weight`` may be [n], one number,
-        or None for a weight of 1 in each row.
+        """Return the weights of the rows X as float64 [n], after a check. ``sample_weight`` may be an array [n], one number, or
+        None for a weight of 1 in each row. Raise a ValueError if a weight is negative or not finite.
         """
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
@@ -168,7 +168,7 @@ class KernelMachine(SklearnEstimator):
         return None
 
     def _set_solution(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:
-        """Set the fitted attributes: support vectors, intercepts and their coefficients. ``coefficients`` float64 [machines, n]
+        """Set the fitted attributes: support vectors, their coefficients, and intercepts. ``coefficients`` float64 [machines, n]
         are those of all training rows X, ``support`` the positions of the support vectors among these.
         """
         self.support_: np.ndarray = support.astype(np.int32)
@@ -182,7 +182,9 @@ class KernelMachine(SklearnEstimator):
         return X[self.support_]
 
     def _prepare_predictor(self) -> None:
-        """Set ``_predictor``, the object that computes kernel sums of new rows with the support vectors."""
+        """Set ``_predictor``, the object that computes decision values: sums over the support vectors of kernel values times
+        coefficients.
+        """
         self._predictor: Any = KernelSums(self.support_vectors_, self._coefficients, self._kernel)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -191,8 +193,9 @@ class KernelMachine(SklearnEstimator):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
-        """Return the decision values of all machines for rows X, float64 [n, machines]. If ``find_settled`` is passed, a function
-        that marks rows whose prediction cannot change within an error bound, these rows may have faster float32 values.
+        """Return the decision values for rows X, float64 [n, machines], with a column for each binary machine (one for a
+        regressor or two classes). ``find_settled`` is a function that marks rows whose prediction is certain within an error
+        bound; with it, these rows may have faster float32 values.
 
         With ``find_settled``, rows may have float32 decision values if these settle the prediction. Predictions are then equal to
         those of exact decision values to the last bit, which depends on the other rows of the chunk.
@@ -278,7 +281,9 @@ class KernelMachine(SklearnEstimator):
             raise ValueError(_NO_FIT)
 
     def _count_machines(self, classes: int) -> int:
-        """Return the number of binary machines that a classifier with this number of ``classes`` has. Subclasses define it."""
+        """Return the number of binary machines that a classifier with this number of ``classes`` consists of. Subclasses define
+        it.
+        """
         raise NotImplementedError
 
 
@@ -323,7 +328,7 @@ class KernelClassifier(SklearnClassifier):
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
         """Return a mask, bool [n], of the rows whose predicted label is certain: it is the same for all decision values within
-        ``f`` ± ``error``, both [n, machines].
+        ``f`` ± ``error``, both [n, machines], with a column for each class (one for two classes).
         """
         if f.shape[1] == 1:
             return is_sign_settled(f, error)
@@ -333,14 +338,14 @@ class KernelClassifier(SklearnClassifier):
         return low[:, 0] > high.max(axis=1)
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
-        """Convert the machines' decision values ``f`` [n, machines] to the result of `decision_function`: [n] for two classes,
-        otherwise [n, classes].
+        """Convert decision values ``f`` [n, machines], with a column for each class (one for two classes), to the result of
+        `decision_function`: [n] for two classes, otherwise [n, classes].
         """
         return f[:, 0] if len(self.classes_) == 2 else f
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
-        """Convert the machines' decision values ``f`` [n, machines] to one value for each of three or more classes, float64 [n,
-        classes], by a linear function. Here, each class has its own machine, so ``f`` is returned.
+        """Convert decision values ``f`` [n, machines] to one value for each of three or more classes, float64 [n, classes], by a
+        linear function. Here, ``f`` has a column for each class already, and is returned.
         """
         return f
 
@@ -395,8 +400,8 @@ def compute_decision_values(model: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def is_sign_settled(f: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return a mask, bool [n], of the rows where the sign of all decision values ``f`` [n, machines] is certain: no value is
-    closer to 0 than its error bound in ``error`` [n, machines].
+    """Return a mask, bool [n], of the rows where no decision value in ``f`` [n, machines] can have the wrong sign: all are
+    farther from 0 than their error bounds in ``error`` [n, machines].
     """
     return (np.abs(f) > error).all(axis=1)
 

@@ -79,8 +79,8 @@ class KernelSums:
             self._weights = (sparse.csr_array(coefficients) if sparse.issparse(vectors) else coefficients) @ self._vectors
 
     def choose_chunk_rows(self, X: Any) -> int:
-        """Return the number of rows that should be passed to `compute_exact` or `compute_float32` at a time, for rows like those
-        of X, so that intermediate results stay small.
+        """Return the number of rows that should be passed to `compute_exact` or `compute_float32` in one call, for rows like
+        those of X, so that intermediate results stay small.
         """
         if sparse.issparse(X) and self._weights is None and self._stays_sparse:
             return _MAX_ROWS
@@ -88,8 +88,8 @@ class KernelSums:
 
     @np.errstate(over="ignore", invalid="ignore")  # huge rows have infinite distances
     def compute_exact(self, X: Any) -> np.ndarray:
-        """Return the kernel sums of rows X [m, d], an array or CSR matrix: for each machine, the kernel values with all support
-        vectors times its coefficients, float64 [m, machines], exact to about 1e-10 of the sum of |coefficients|.
+        """Return kernel sums for rows X [m, d], an array or CSR matrix, float64 [m, machines]: for each set of coefficients, the
+        sum over all support vectors of kernel value times coefficient, exact to about 1e-10 of the sum of |coefficients|.
         """
         if self._weights is not None:
             return to_dense(X @ self._weights.T)
@@ -101,8 +101,9 @@ class KernelSums:
 
     @np.errstate(over="ignore", invalid="ignore")
     def compute_float32(self, X: Any) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the kernel sums of rows X [m, d] computed in float32, and bounds of their errors, float64 [m, machines] each.
-        Return None if float32 would save no time, or is too inaccurate for these support vectors.
+        """Return kernel sums for rows X [m, d] (sums over the support vectors of kernel value times coefficient) computed in
+        float32, and bounds of their errors, float64 [m, machines] each. Return None if float32 would save no time, or is too
+        inaccurate for these support vectors.
 
         Bounds may be infinite.
         """
@@ -125,8 +126,8 @@ class KernelSums:
 
     @cached_property
     def _centres(self) -> dict[bool, Any]:
-        """The vectors [d] that are subtracted from rows and support vectors before products: by whether these are sparse (True)
-        or dense (False). A value of None means 0; a form that would be slow is missing.
+        """The centres [d] that are subtracted from rows and support vectors before products are computed: a dictionary with the
+        centre for sparse vectors (True) and for dense ones (False). None means 0; a form that would be slow has no key.
         """
         V, is_centred = self._vectors, self._kernel.kind == RBF
         n, is_dense = max(V.shape[0], 1), not sparse.issparse(V)
@@ -166,8 +167,8 @@ class KernelSums:
         return tiled and (tiled, *make_float32_rows(X if is_sparse else _center_rows(X, self._centres[False]), self._kernel))
 
     def _tile_vectors(self, is_sparse: bool) -> _TiledVectors | None:
-        """Return the support vectors and coefficients in float32, split into tiles, in sparse or dense form. Return None if
-        float32 is too inaccurate for them.
+        """Return the support vectors and coefficients in float32, split into parts that fit into the processor's cache (tiles),
+        in sparse or dense form. Return None if float32 is too inaccurate for them.
         """
         V, kernel = self._vectors, self._kernel
         if not (is_sparse and sparse.issparse(V)):
@@ -197,8 +198,9 @@ class KernelSums:
         return _TiledVectors(make_right_side(right), max_squared_norm, steepness, tiles, has_coefficients)
 
     def _sum_tiles(self, tiled: _TiledVectors, left: Float32Rows, absolute_sums: np.ndarray) -> np.ndarray:
-        """Return the float32 kernel sums, float64 [machines, m], of the rows ``left`` with the support vectors ``tiled``. Sums of
-        absolute values, which error bounds need, are written into ``absolute_sums`` [2, tiles, m].
+        """Return the sums over the support vectors ``tiled`` of kernel value times coefficient for the rows ``left``, computed in
+        float32, as float64 [machines, m]. Sums of absolute values, which error bounds need, are written into ``absolute_sums``
+        [2, tiles, m].
         """
         out, memory = np.zeros((len(self._coefficients), left.n_rows)), np.empty(ROWS * COLUMNS, np.float32)
         factor = np.float32(-self._kernel.gamma * LOG2E)

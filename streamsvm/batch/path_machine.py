@@ -23,8 +23,8 @@ _ROWS_FOR_BASE_SIZES, _MAX_SIZE_FACTOR = 50_000, 4.0
 
 
 def choose_forest_sizes(n: int, d: int) -> tuple[int, int]:
-    """Return the default number of rows of a leaf (at most) and the default rank (skeleton rows of a node) of the trees, for
-    ``n`` training rows of ``d`` features.
+    """Return the default maximum number of rows of a leaf, and the default rank (number of rows from which those of a node are
+    interpolated), of partition trees for ``n`` training rows of ``d`` features.
     """
     leaf_size, rank = _SIZES if d <= _MAX_FEW_FEATURES else _SIZES_FOR_MANY_FEATURES
     factor = min(max(_ROWS_FOR_BASE_SIZES / n, 1.0), _MAX_SIZE_FACTOR)
@@ -46,8 +46,8 @@ class PathData(NamedTuple):
     unit_bounds: list[Bounds]  # for each machine the bounds at C = 1
 
     def expand_coefficients(self, b: Iterable[np.ndarray], C: float) -> np.ndarray:
-        """Split the coefficients of groups of equal rows among all training rows, for the upper bound ``C``, and return them as
-        float64 [machines, n]. ``b`` yields the coefficients of the groups, one array for each machine.
+        """Split the dual coefficients of groups of equal rows among all training rows, for one value of C, and return them as
+        float64 [machines, n]. ``b`` yields the coefficients of the groups, one array for each binary machine.
         """
         out = np.zeros((len(self.positives), len(self.training.weights)))
         for row, group_coefficients, positive in zip(out, b, self.positives, strict=True):
@@ -106,8 +106,8 @@ class PathMachine(PathEstimator, KernelMachine):
 
     @staticmethod
     def _find_positive_rows(training: TrainingData) -> list[np.ndarray | None]:
-        """Return a mask for each machine that marks the rows of its positive class, bool [m], among the m rows of positive
-        weight. Return ``[None]`` for regression.
+        """Return a mask for each binary machine (one class against all others) that marks the rows of its positive class, bool
+        [m], among the m rows of positive weight. Return ``[None]`` for regression.
         """
         if training.labels is None:
             return [None]

@@ -107,8 +107,8 @@ class ReducedSet:
         self._cached_rows: dict[np.dtype[Any], list[np.ndarray]] = {}
 
     def solve_coefficients(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the coefficients, float64 [m, outputs], with which a kernel expansion of ``vectors`` float64 [m, d] fits the
-        targets best (weighted least squares with a small ridge).
+        """Return the coefficients, float64 [m, outputs], with which a kernel expansion of ``vectors`` float64 [m, d] (sums of
+        kernel values times coefficients) fits the targets best: weighted least squares with a small ridge.
 
         O(n m (m + d)), and memory for O(m^2) numbers.
         """
@@ -124,8 +124,8 @@ class ReducedSet:
         return values
 
     def find_worst_rows(self, vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Return at most ``count`` rows, float64 [count, d], on which the best expansion of ``vectors`` [m, d] has large errors,
-        as candidates for further vectors. They are drawn at random.
+        """Return at most ``count`` rows, float64 [count, d], on which the best kernel expansion of ``vectors`` [m, d] has large
+        errors, as further vectors to add. They are drawn at random with the generator ``rng``.
 
         They are drawn by `choose_vectors`, weighted by their squared errors. From many rows, 10 (m + count) are sampled first:
         O(m^2 (m + d)).
@@ -177,8 +177,8 @@ class ReducedSet:
     def match_largest_output(
         self, vectors: np.ndarray, coefficients: np.ndarray, intercept: np.ndarray, passes: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Move vectors [m, d] and coefficients [m, outputs] of an expansion so that its largest output is that of the targets in
-        as many rows as possible, and return both. ``passes`` limits the passes over the rows.
+        """Move the vectors [m, d] and coefficients [m, outputs] of a kernel expansion so that its largest output agrees with that
+        of the targets in as many rows as possible, and return both. ``passes`` limits the passes over the rows.
 
         Targets with kinks, such as votes, cannot be approximated well everywhere by few vectors, but their largest output can.
         Uses L-BFGS on the cross entropy of the probabilities of targets and outputs: the softmax of five times their values.
