@@ -72,6 +72,11 @@ class StreamLoop(ResumableRun):
     """
 
     _field_names: tuple[str, ...] = ("row", "y_pred", "y_true", "probability")  # the standard fields of predictions
+    rows: int
+    learned: int
+    unlabelled: int
+    empty: int
+    abstained: int
     _learns = False
     _needs_labels = False  # whether a row without a usable label is refused, and a run without labels is an error
 

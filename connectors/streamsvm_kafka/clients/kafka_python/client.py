@@ -227,7 +227,7 @@ class _RaisingBrokerErrors:
                 raise broker_error from error
 
 
-raising_broker_errors = _RaisingBrokerErrors()
+raising_broker_errors: _RaisingBrokerErrors = _RaisingBrokerErrors()
 
 
 class KafkaPythonAdmin:
