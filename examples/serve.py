@@ -60,7 +60,7 @@ class Predictor:
         """Load newer models until `close` is called."""
         while not self._closing.is_set():
             try:
-                if self._model is None and (first := self._models.wait()) is not None:
+                if self._model is None and (first := self._models.wait_for_first()) is not None:
                     self._replace_model(first.model, first.header["rows"])
                 if (newer := self._models.read_newer()) is not None:
                     self._replace_model(*newer)
