@@ -20,7 +20,7 @@ ENDING_SIGNALS: tuple[int, int] = (_signal.SIGINT, _signal.SIGTERM)
 
 
 def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
-    """End the process immediately: a signal handler.
+    """End the process immediately with status 130, without cleanup: a handler of the signals SIGINT and SIGTERM.
 
     It raises no exception, because code that is running could swallow or print it, such as an import in C or a callback of the
     compiler. The files are left as after SIGKILL, which every command must survive anyway.
@@ -34,7 +34,7 @@ def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
 
 
 def set_signal_handlers(handler: Any) -> dict[int, Any]:
-    """Set the handler of the `ENDING_SIGNALS`, and return the earlier handler of each.
+    """Set ``handler`` for SIGINT and SIGTERM, and return the previous handler of each signal, by its number.
 
     A signal that is ignored (under nohup, or in the background of a shell) stays ignored, and is not in the result.
     """
@@ -51,7 +51,8 @@ class CommandError(Exception):
 
 
 def escape_unprintable(text: str, newlines: bool = False) -> str:
-    r"""Escape unprintable characters of untrusted text, so that it cannot control a terminal; keep line breaks if ``newlines``.
+    r"""Return untrusted ``text`` with unprintable characters as escapes such as ``\x1b``, so that it cannot control a terminal.
+    Line breaks are kept if ``newlines``.
 
     >>> print(escape_unprintable("rows\x1b[2J.csv, naïve"))
     rows\x1b[2J.csv, naïve

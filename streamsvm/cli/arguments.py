@@ -18,7 +18,7 @@ from streamsvm.files.messages import split_names
 
 @contextlib.contextmanager
 def as_usage_error(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
-    """Convert errors within a ``with`` block to a UsageError, whose message begins with ``flag``."""
+    """Within a ``with`` block, convert errors of the classes ``kinds`` to a UsageError whose message begins with ``flag``."""
     try:
         yield
     except kinds as error:
@@ -27,7 +27,7 @@ def as_usage_error(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)
 
 @contextlib.contextmanager
 def as_command_error(action: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Convert errors within a ``with`` block to a CommandError, whose message begins with ``action``."""
+    """Within a ``with`` block, convert errors of the classes ``kinds`` to a CommandError whose message begins with ``action``."""
     try:
         yield
     except kinds as error:
@@ -35,12 +35,12 @@ def as_command_error(action: str, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def parse_path_or_url(text: str) -> Path | str:
-    """Return a URL as a text, and anything else as a path."""
+    """Return the value of a command-line flag unchanged if it is a URL (contains ``://``), otherwise as a `Path`."""
     return text if "://" in text else Path(text)
 
 
 def parse_every(text: str) -> dict[str, Any]:
-    """Convert the interval between checkpoints (``10000`` rows or ``5s``) to parameters of a loop."""
+    """Parse ``--checkpoint-every`` (rows such as ``10000``, or seconds such as ``5s``) to parameters of a learning loop."""
     if not text.endswith("s"):
         return {"checkpoint_every": parse_count(text)}
     try:
@@ -53,7 +53,7 @@ def parse_every(text: str) -> dict[str, Any]:
 def _make_number_parser(
     requirement: str, is_valid: Callable[[Any], bool], convert: Callable[[str], Any] = float
 ) -> Callable[[str], Any]:
-    """Return a function that parses a number; its error names the ``requirement`` that an invalid number does not meet."""
+    """Return an argparse type for numbers: it applies ``convert``, and its error contains ``requirement``."""
 
     def parse_number(text: str) -> Any:
         with contextlib.suppress(ValueError):
@@ -65,7 +65,7 @@ def _make_number_parser(
 
 
 def _parse_digits(text: str) -> int:
-    """Convert digits to an int; ValueError for other texts, such as signs or underscores."""
+    """Convert a text of decimal digits to an int. Raise a ValueError for any other text, also with a sign or underscores."""
     return int(text if text.isdecimal() else "")
 
 
@@ -86,7 +86,7 @@ parse_bound: Callable[[str], float] = _make_number_parser(
 
 
 def add_table_flags(group: Any) -> None:
-    """Add the flags that describe the columns of a table."""
+    """Add to an argparse ``group`` the flags that describe the columns of a table, such as ``--columns`` and ``--missing``."""
     text = (
         "what columns hold, as NAME:KIND, with commas between them; KIND is drop (ignored, as ids), category (names, such as "
         "cities: a feature for each where they are few, else what the labels say of each), date (ISO 8601, as seconds), "
@@ -110,7 +110,7 @@ def add_table_flags(group: Any) -> None:
 
 
 def parse_names(text: str) -> list[str]:
-    """Split a list with commas as `split_names` does; raise a UsageError if it is invalid."""
+    """Split a flag's list of names at its commas. Raise a UsageError if a name is empty or occurs twice."""
     with as_usage_error(""):
         return split_names(text)
 
@@ -123,13 +123,13 @@ class StoreOneOrMany(argparse.Action):
 
 
 def select_job_flags(kind: type[Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parsed flags that are fields of a job's dataclass, by name."""
+    """Return the parsed command-line arguments that are fields of the dataclass ``kind`` (a `StreamJob`), as a dict by name."""
     names = kind.__dataclass_fields__  # importing dataclasses.fields takes a hundredth of a second
     return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
 def add_run_flags(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
-    """Add the flags about checkpoints, metrics and the end of a run."""
+    """Add flags about checkpoints, metrics and the number of rows to a ``group``. Two texts are for ``--checkpoint``'s help."""
     group.add_argument("--checkpoint", type=parse_path_or_url, metavar=metavar, help=checkpoint_help)
     text = "how often to write a checkpoint, in rows, such as 10000, or in seconds, such as 5s (default: %(default)s)"
     group.add_argument("--checkpoint-every", type=parse_every, default="1s", metavar="N|Ns", help=text)
@@ -143,7 +143,7 @@ def add_run_flags(group: Any, checkpoint_help: str, metavar: str = "DIR") -> Non
 
 
 def add_trusted_flag(group: Any, contents: str) -> None:
-    """Add ``--trusted``. ``contents`` names what may contain classes, for the help."""
+    """Add the flag ``--trusted`` to an argparse ``group``. ``contents`` names the files with classes, for the help."""
     text = (
         f"{contents} may contain your own classes and functions. Use it only for files that you wrote yourself: loading can then "
         "run any code that is in the file. Without this flag, loading runs no code"
@@ -152,7 +152,7 @@ def add_trusted_flag(group: Any, contents: str) -> None:
 
 
 def add_model_argument(command: Any, name: str = "path", **options: Any) -> None:
-    """Add the positional argument, or the flag ``name``, that names a model or checkpoint."""
+    """Add to a ``command`` the argument ``name``, the place of a saved model or checkpoint; ``options`` are for argparse."""
     text = (
         "a saved model, a checkpoint, or a folder or topic of checkpoints, as for predict --model. The environment may hold "
         "options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
@@ -161,20 +161,20 @@ def add_model_argument(command: Any, name: str = "path", **options: Any) -> None
 
 
 def add_label_flags(command: Any) -> None:
-    """Add the flags that say where labels of scored rows are."""
+    """Add the flags ``--label`` and ``--labels``, where the labels of the rows to score are, to an argparse ``command``."""
     text = "the column or key that holds the label (default: the one that was learned)"
     command.add_argument("--label", metavar="NAME", help=text)
     command.add_argument("--labels", metavar="STREAM?key=NAME", help="labels that are not in the rows, as of learn")
 
 
 def add_overwrite_flag(group: Any) -> None:
-    """Add ``--overwrite``, which allows overwriting files that streamsvm did not write."""
+    """Add the flag ``--overwrite`` to an argparse ``group``: it permits overwriting files that streamsvm did not write."""
     text = "overwrite files that streamsvm did not write, too (files of its earlier runs are written anew, or continued)"
     group.add_argument("--overwrite", action="store_true", help=text)
 
 
 def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:
-    """Add the arguments of a command that reads a source and writes predictions."""
+    """Add the arguments of commands that read a stream and write predictions. ``label`` is the help of ``--label``."""
     streams = command.add_argument_group("source and predictions")
     streams.add_argument(
         "source",
@@ -212,7 +212,7 @@ def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_requ
 
 
 def add_log_flags(group: Any) -> None:
-    """Add the flags about the lines on standard error."""
+    """Add the flags ``--log-format`` and ``--log-level``, about the lines on standard error, to an argparse ``group``."""
     text = (
         "the format of standard error: text (the default), or json, which logs warnings, errors, checkpoints, progress and "
         "messages of connections as one object per line"
@@ -223,7 +223,7 @@ def add_log_flags(group: Any) -> None:
 
 
 def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
-    """Add the flags about invalid rows, and ``--labels-are`` if ``labels`` is true."""
+    """Add the flags about invalid rows, such as ``--on-error``, to ``command``; also ``--labels-are`` if ``labels`` is true."""
     errors = command.add_argument_group("rows that cannot be used")
     if labels:
         text = "the labels to expect; a row with any other label is refused (default: any label of the same type as the first)"
@@ -247,7 +247,7 @@ def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
 
 
 def add_decision_flags(group: Any, learns: bool) -> None:
-    """Add the flags about which label is predicted, including those that require a command that ``learns``."""
+    """Add ``--threshold`` and ``--costs``, which change the predicted label, to a group, and ``--interval`` if it ``learns``."""
     tuned = ", or a metric, such as f1, balanced or mcc, for which it is tuned row by row" if learns else ""
     text = f"predict the --positive label from this probability on (default: where it is the most probable one){tuned}"
     group.add_argument("--threshold", metavar="P|METRIC" if learns else "P", help=text)
@@ -269,7 +269,7 @@ logger: logging.Logger = logging.getLogger("streamsvm")
 
 @contextlib.contextmanager
 def configure_logs(arguments: argparse.Namespace) -> Iterator[None]:
-    """With ``--log-format json``, write log records as JSON lines during the ``with`` block; otherwise, change nothing."""
+    """During a ``with`` block, write log records as JSON lines to standard error, if ``--log-format json`` is given."""
     if not logs_json(arguments):
         if getattr(arguments, "log_level", None) is not None:
             raise UsageError("--log-level is about lines of JSON: give --log-format json, too")
@@ -282,7 +282,7 @@ def configure_logs(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 def logs_json(arguments: argparse.Namespace) -> bool:
-    """Return whether standard error has JSON lines (``--log-format json``)."""
+    """Return whether the parsed ``arguments`` contain ``--log-format json``: standard error then has JSON lines."""
     return getattr(arguments, "log_format", "text") == "json"
 
 
@@ -296,11 +296,13 @@ class Reporter(NamedTuple):
 
     @property
     def shows_text(self) -> bool:
-        """Whether standard error has text."""
+        """Whether this reporter writes plain text to standard error: neither ``--quiet`` nor ``--log-format json`` is set."""
         return not (self.quiet or self.json)
 
     def report_event(self, text: str, event: str, **fields: Any) -> None:
-        """Report an event on standard error: as a JSON line with ``fields``, or as text unless quiet."""
+        """Report an event on standard error: as a JSON line with ``event`` and ``fields`` if `json`, else as ``text`` unless
+        `quiet`.
+        """
         if self.json:
             logger.info("%s", text, extra={"fields": {"event": event, **fields}})
         elif not self.quiet and sys.stderr is not None:

@@ -33,7 +33,8 @@ _SECONDS_TO_A_CHECKPOINT = 120.0
 
 
 def run_demo(arguments: argparse.Namespace) -> None:
-    """Run the demonstration, and write its picture, predictions and checkpoints to the folder of ``--out``.
+    """Run ``streamsvm demo``: show that a learner which is killed and started again ends with the same model. Write its picture,
+    predictions and checkpoints to the folder ``--out``.
 
     A topic of an embedded broker is filled with river's Bananas. One learner reads it from beginning to end; another is killed
     (SIGKILL) and started again. Both must write the same bytes. Raises CommandError if the broker or a learner fails, or the two
@@ -91,7 +92,7 @@ def _print_line(text: str) -> None:
 
 
 def _learn_topic(topic: str, out: Path, kill: bool = False) -> dict[str, Any]:
-    """Run ``streamsvm learn`` on a topic in another process, and return its last JSON line.
+    """Run ``streamsvm learn`` on a topic in another process, which writes to the folder ``out``. Return its last JSON line.
 
     With ``kill``, kill it with SIGKILL after its first checkpoint, so that it cannot clean up, and return an empty dict.
     """
@@ -118,7 +119,7 @@ def _learn_topic(topic: str, out: Path, kill: bool = False) -> dict[str, Any]:
 
 
 def _compute_digest(out: Path) -> str:
-    """Return a digest of model, metrics and position in the newest checkpoint of a learner's folder."""
+    """Return a SHA-256 digest of the newest checkpoint's model, metrics and stream position, in the output folder ``out``."""
     # The rest of the header contains the path of the sink, which differs.
     header = read_header(max((out / "checkpoints").glob("*.ckpt")))
     return hashlib.sha256(json.dumps([header["digest"], header["position"]], sort_keys=True).encode()).hexdigest()

@@ -34,7 +34,8 @@ _MAX_SAMPLE_ROWS = 10_000
 
 
 def run_export(arguments: argparse.Namespace) -> None:
-    """Run ``export``: write a model to files, and print their sizes and how a smaller model differs from the original.
+    """Run ``streamsvm export``: write a model as C, ONNX or another format. Print the sizes of the files, and how the predictions
+    of a smaller model differ from the original's.
 
     Raises UsageError if a flag does not apply to the format, or ``--sample`` has no effect, and CommandError if the model cannot
     be exported to the format, a file cannot be written, or a row of the sample cannot be predicted.
@@ -95,7 +96,7 @@ def run_export(arguments: argparse.Namespace) -> None:
 
 
 def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
-    """Return the first rows of a table, float64 [n, columns], read as `predict` reads it."""
+    """Return the first rows of the table ``place`` as inputs of the exported model ``program``, float64 [rows, columns]."""
     predictor, rows = Predictor(program), []
     with as_command_error("--sample ", CommandError):
         for number, row in enumerate(iter_first_rows(place, checkpoint, _MAX_SAMPLE_ROWS), 1):
@@ -109,7 +110,7 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
 
 
 def _describe_inputs(program: Program) -> str:
-    """Return a sentence with the inputs of a written program in their order."""
+    """Return a sentence with the names of the input columns of an exported model, in their order."""
     names = [shorten(str(column.name), 40) for column in program.columns]
     n_hashed = f"{program.n_hash_columns:,} hashed ones" if program.n_hash_columns else ""
     order = describe_order(program.metadata.get("order"))
@@ -119,7 +120,7 @@ def _describe_inputs(program: Program) -> str:
 
 
 def _describe_bits(program: Program) -> str:
-    """Return a sentence with the bits of the support vectors' numbers."""
+    """Return a sentence with the number of bits of the numbers in an exported model's support vectors."""
     dtypes = {array.dtype for step in program.steps for name, array in step.arrays.items() if name == "vectors"}
     bits = sorted({8 * kind.itemsize if kind.kind == "i" else 32 for kind in dtypes})
     if bits in ([], [32]):
@@ -128,7 +129,7 @@ def _describe_bits(program: Program) -> str:
 
 
 def _compare_predictions(program: Program, written: Program, rows: np.ndarray, description: str, is_float32: bool) -> None:
-    """Compare the predictions of a written program with those of the model on rows; warn of large differences."""
+    """Print how the predictions of ``written``, a reduced export of a model, differ from those of the full ``program``."""
     if not len(rows):
         return
     from streamsvm.export.compare import compare_programs  # noqa: PLC0415

@@ -48,7 +48,7 @@ class LabelStream(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """The columns of rows that are not features: the join key and the event time."""
+        """The names of the columns of rows that are not features: the key of the join with labels, and the event time."""
         return [name for name in (self.key, self.time) if name is not None]
 
 
@@ -96,47 +96,47 @@ class StreamJob:
 
     @cached_property
     def text_format(self) -> str | None:
-        """The format of the source; None for a URL."""
+        """The format of the source's files, such as "csv"; None for a URL."""
         return detect_format(self.source, self.format)
 
     @cached_property
     def source_name(self) -> str:
-        """The name of the source in messages: its path or URL, if it is a single one."""
+        """The path or URL of the source for messages, or a short description of several files."""
         return format_source_name(self.source)
 
     @cached_property
     def reporter(self) -> Reporter:
-        """Reports the progress of the command."""
+        """An object that reports the progress of the command on standard error, as the flags request."""
         return Reporter(self.quiet, self.log_format == "json")
 
     @cached_property
     def table_flags(self) -> dict[str, Any]:
-        """The options of the table that flags set."""
+        """The options of reading a table (kinds of columns, missing values, delimiter, ...) that flags set, by name."""
         return parse_table_flags(self)
 
     @property
     def loop_limits(self) -> dict[str, Any]:
-        """Parameters of the loop: how often checkpoints are written, and how many rows may be refused."""
+        """Keyword arguments of the learning loop: when to write checkpoints, and how many invalid rows stop the run."""
         return {"error_limit": self.error_limit, "error_share": self.error_share, **self.checkpoint_every}
 
     @property
     def decision(self) -> DecisionFlags:
-        """The flags about how the predicted label is chosen."""
+        """The flags ``--threshold``, ``--costs`` and ``--positive``, which change the label that is predicted."""
         return DecisionFlags(self.threshold, self.costs, self.positive)
 
     @cached_property
     def label_stream(self) -> LabelStream | None:
-        """The stream of ``--labels``; None if rows contain their labels."""
+        """The parsed flag ``--labels``, a separate stream of labels; None without it: rows then contain their labels."""
         return None if self.labels is None else _parse_label_stream(self.labels, self)
 
     @property
     def non_feature_columns(self) -> list[str]:
-        """The columns of rows, except the label, that are not features."""
+        """The names of the columns, besides the label, that are not features: join key, event time and sample weight."""
         keys = [] if self.label_stream is None else self.label_stream.columns
         return keys if self.weight is None else [*keys, self.weight]
 
     def check_flags(self) -> None:
-        """Raise a UsageError if flags contradict each other."""
+        """Raise a UsageError if flags of the stream contradict each other, or outputs would overwrite inputs."""
         labels = None if self.labels is None else split_labels_flag(self.labels)[0]
         check_outputs(
             {"--to": self.to, "--on-error": None if self.on_error in ("stop", "skip") else self.on_error},
@@ -166,7 +166,7 @@ class PredictJob(StreamJob):
     explain: int | None
 
     def check_flags(self) -> None:
-        """Raise a UsageError if flags contradict each other."""
+        """Raise a UsageError if flags of ``predict`` contradict each other."""
         if self.checkpoint is not None and not isinstance(self.checkpoint, Path):
             raise UsageError(f"--checkpoint {self.checkpoint}: the position of predictions takes a folder")
         if self.follow and isinstance(self.model, Path) and self.model.exists() and not self.model.is_dir():
@@ -176,7 +176,7 @@ class PredictJob(StreamJob):
 
     @cached_property
     def decision_wrapper(self) -> ModelWrapper:
-        """Wraps a learner, so that it chooses labels as the flags say."""
+        """A function that wraps a model so that it predicts labels by ``--threshold`` or ``--costs``."""
         return self.decision.make_wrapper(self.text_format, regression=False, learns=False)
 
 
@@ -200,21 +200,21 @@ class LearnJob(StreamJob):
 
     @property
     def decision(self) -> DecisionFlags:
-        """How the predicted label is chosen, or an interval is predicted."""
+        """The flags ``--threshold``, ``--costs``, ``--positive`` and ``--interval``, which change predictions."""
         return DecisionFlags(self.threshold, self.costs, self.positive, self.interval)
 
     @property
     def compile_target(self) -> str:
-        """The name of the code to compile, for `compile_ahead`."""
+        """The name of the learner, such as "bsgd regression", whose functions `compile_ahead` must compile before the run."""
         name = split_learner(self.learner)[0]
         return f"{name} regression" if self.regression else name
 
     def as_regression(self) -> LearnJob:
-        """Return the same job as a regression; raise a UsageError if a flag is about labels."""
+        """Return a copy of this job with ``--regression``. Raise a UsageError if a flag makes sense only for labels."""
         return replace(self, regression=True)
 
     def check_flags(self) -> None:
-        """Raise a UsageError if flags contradict each other, or a value is invalid."""
+        """Raise a UsageError if flags of ``learn`` contradict each other, or a value is invalid."""
         super().check_flags()
         self._check_scope()
         if self.label is None and self.text_format != "libsvm":
@@ -240,7 +240,7 @@ class LearnJob(StreamJob):
             raise UsageError(f"--weight {self.weight} is no feature: it cannot be the label, and has no kind in --columns")
 
     def _check_scope(self) -> None:
-        """Raise a UsageError if another flag contradicts ``--scope partition``."""
+        """Raise a UsageError if flags contradict ``--scope partition``, which learns a model for each partition of a topic."""
         if self.scope == "global":
             return
         for flag, value in (("--group NAME", self.group), ("--checkpoint DIR", self.checkpoint)):
@@ -256,12 +256,12 @@ class LearnJob(StreamJob):
 
     @property
     def _scales_features(self) -> bool:
-        """Whether features are standardised."""
+        """Whether features are standardised: ``--scale standard``, or by default unless the source is LIBSVM text."""
         return (self.scale or ("none" if self.text_format == "libsvm" else "standard")) == "standard"
 
     @property
     def _scales_targets(self) -> bool:
-        """Whether the targets of a regression are standardised."""
+        """Whether the targets of a regression are standardised: always with ``--regression``, unless ``--scale none``."""
         return self.regression and self.scale != "none"  # unlike features, scaled targets do not lose sparsity
 
     @cached_property
@@ -269,7 +269,9 @@ class LearnJob(StreamJob):
         return self.decision.make_wrapper(self.text_format, self.regression, learns=True)
 
     def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, max_features: int | None = None) -> Any:
-        """Create a new model with a `TableEncoder` from ``encoder`` parameters; ``max_features`` is a checkpoint's."""
+        """Return a new model as the flags request. ``encoder`` are parameters of its `TableEncoder`, ``schema`` the columns of
+        the table, and ``max_features`` the limit of a checkpoint that is resumed.
+        """
         return make_model(
             self.learner,
             regression=self.regression,
@@ -283,7 +285,7 @@ class LearnJob(StreamJob):
         )
 
     def make_score_parameters(self) -> dict[str, Any]:
-        """Return the parameters of a loop about its score: ``metric``, ``drift``, ``window``, ``positive`` and ``classes``."""
+        """Return the learning loop's parameters of metrics and drift detection, such as ``metric`` and ``drift``, by name."""
         binary = ["F1"] if self.positive is not None else []
         defaults = ["MAE"] if self.regression else ["Accuracy", *binary, "ClassificationReport", "ConfusionMatrix"]
         positive = parse_positive(self.positive, self.text_format)
@@ -301,7 +303,7 @@ class LearnJob(StreamJob):
 
 
 def _label_advice(place: str | list[str], text_format: str | None) -> str:
-    """Return a hint with the columns of a file, and the likely label; "" if the columns are unknown."""
+    """Return a text for an error: the column names of the files ``place``, and which is probably the label; "" if unknown."""
     sample = sample_files(place, text_format)
     if sample is None or not (names := read_column_names(sample)):
         return ""
@@ -314,7 +316,8 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?|inf)([smhd]?)")
 
 
 def split_labels_flag(text: str) -> tuple[str, dict[str, str]]:
-    """Split the value of ``--labels`` into a path or URL and the parameters ``key``, ``time``, ``max_age`` and so on.
+    """Split the value of ``--labels``, such as ``labels.csv?key=id``, into the path or URL of the stream of labels and a dict of
+    the parameters of the join (``key``, ``time``, ``max_age``, ...).
 
     Other parameters of a URL stay with it. Raises UsageError if the key is missing, a parameter is repeated, or a parameter of a
     path is unknown.
@@ -339,7 +342,7 @@ def split_labels_flag(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
-    """Parse ``--labels``; raise a UsageError if it contradicts other flags of the job."""
+    """Parse ``--labels``, a separate stream of labels. Raise a UsageError if it is invalid or contradicts other flags."""
     place, parameters = split_labels_flag(text)
     try:
         labels_format = detect_format(place)
@@ -368,14 +371,15 @@ def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
 
 
 def _parse_whole_number(name: str, text: str) -> int:
-    """Convert a parameter of ``--labels`` to an int; ValueError if it is not a whole number."""
+    """Convert the value of a parameter of ``--labels`` to an int. Raise a ValueError with its ``name`` for other texts."""
     if not text.isdecimal():
         raise ValueError(f"{name} must be a whole number, not {text}")
     return int(text)
 
 
 def _parse_duration(text: str) -> float | None:
-    """Convert a duration to seconds; None for ``inf``.
+    """Convert a duration such as ``90s``, ``1.5m``, ``2h`` or ``7d`` to seconds; None for ``inf``. Raise a ValueError for other
+    texts.
 
     >>> [_parse_duration(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
     [90.0, 90.0, 90.0, 7200.0, 604800.0, None]

@@ -54,13 +54,13 @@ _REPORT_SECONDS = {False: 5.0, True: 1.0}  # between two lines of progress, by w
 
 
 def run_learn(arguments: argparse.Namespace) -> bool:
-    """Run ``learn``. Return whether the run was interrupted."""
+    """Run ``streamsvm learn`` with the parsed ``arguments``. Return whether the run was interrupted (Ctrl-C or SIGTERM)."""
     job = LearnJob(**select_job_flags(LearnJob, arguments))
     return learn_partitions(job) if job.scope == "partition" else learn_stream(job)
 
 
 def learn_stream(job: LearnJob) -> bool:
-    """Learn one model from the source of a job. Return whether the run was interrupted."""
+    """Learn one model from the stream of a job, with predictions and checkpoints. Return whether the run was interrupted."""
     with contextlib.ExitStack() as stack:
         checkpoints = None
         if job.checkpoint is not None:
@@ -126,7 +126,7 @@ def learn_stream(job: LearnJob) -> bool:
 
 
 def _sample_source(job: LearnJob, start_position: Position | None) -> SourceSample | None:
-    """Return the first rows of a source, to infer its schema; wait for them if necessary.
+    """Read the first rows of a job's stream, to infer the kinds of its columns; wait for the first row if necessary.
 
     A stream with a URL is read from ``start_position``, unless that is None. Return None if the source needs no schema
     (LIBSVM text), or it cannot be opened.
@@ -151,7 +151,8 @@ def _sample_source(job: LearnJob, start_position: Position | None) -> SourceSamp
 
 
 def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableOptions, TableSchema]:
-    """Infer the kind of each column from the first rows, and print it. Return the job, the table options, and the schema.
+    """Infer the kinds of the columns from a sample of the first rows, and print them. Return the job (as a regression if the
+    label is numeric), the options of reading the table, and its schema.
 
     Raises CommandError if the rows allow two readings, no column is left to learn from, or the user wants to decide (``--ask``).
     """
@@ -182,7 +183,7 @@ def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableO
 
 
 def _suggest_next_step(job: LearnJob, interrupted: bool) -> str:
-    """Return a hint at the next command, for the end of a run."""
+    """Return a sentence for the end of a run of ``learn``: how to save, continue or use the model."""
     if job.checkpoint is None:
         return "the model was not saved: give --checkpoint FOLDER to keep it"
     if interrupted:
@@ -191,7 +192,7 @@ def _suggest_next_step(job: LearnJob, interrupted: bool) -> str:
 
 
 def learn_partitions(job: LearnJob) -> bool:
-    """Learn the partitions that the group assigns to this worker. Return whether the run was interrupted."""
+    """Learn a model for each partition that the consumer group assigns to this worker. Return whether it was interrupted."""
     encoder = combine_table_options(job.table_flags, job.text_format, job.label).encoder
 
     def make_loop(source: Any, folder: CheckpointFolder) -> LearningLoop:
@@ -238,7 +239,7 @@ def learn_partitions(job: LearnJob) -> bool:
 
 
 def _show_progress(reporter: Reporter, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
-    """Report the progress of a worker: the number of rows, and rows and scores of each partition."""
+    """Report the progress of a group's worker, as text or JSON: the number of rows, and rows and scores of each partition."""
     progress = {number: loop.progress for number, loop in loops.items()}
     if not reporter.shows_text:
         partitions = {
@@ -268,7 +269,7 @@ def _show_progress(reporter: Reporter, rows: int, loops: dict[int, LearningLoop]
 
 
 def run_merge(arguments: argparse.Namespace) -> bool:
-    """Run ``merge``: merge models once, or repeatedly with ``--every``. Return whether the run was interrupted."""
+    """Run ``streamsvm merge``: merge the newest models of several folders to one model. Return whether it was interrupted."""
     for folder in arguments.sources:
         if not folder.is_dir():
             raise CommandError(f"{folder} is not a folder of checkpoints: name one that a learner writes")
@@ -297,7 +298,7 @@ def run_merge(arguments: argparse.Namespace) -> bool:
 
 
 def _show_merged(merged: MergeResult, reporter: Reporter) -> None:
-    """Report a merged model."""
+    """Report a new merged model: its number of learned rows, and the number of models that were merged."""
     if reporter.quiet:
         print(json.dumps({"event": "merged", "rows": merged.rows, "parts": merged.parts}), flush=True)
     n = len(merged.parts)
@@ -306,7 +307,7 @@ def _show_merged(merged: MergeResult, reporter: Reporter) -> None:
 
 
 def run_compile(arguments: argparse.Namespace) -> bool:
-    """Run ``compile``: compile the functions of estimators, and print their number. Return False (not interrupted)."""
+    """Run ``streamsvm compile``: compile the functions of estimators in advance. Return False, for "not interrupted"."""
     uses = arguments.names or [name for name in list_components() if name.split()[0] in {*LEARNERS, "sources"}]
 
     def show_progress(n_done: int, n_functions: int, name: str) -> None:

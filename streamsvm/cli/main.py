@@ -60,7 +60,7 @@ _ROOM_ADVICE = "In --learner {}, give max_features=N, overflow=hash or overflow=
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line, and return its exit status.
+    """Run the ``streamsvm`` command with the arguments ``argv`` (those of the process if None), and return its exit status.
 
     The status is 0 after success, 1 after a failure (one line on standard error gives the reason), 2 if the command line is
     invalid, and 130 after Ctrl-C.
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _suggest_flag(command: argparse.ArgumentParser, unknown: list[str]) -> str:
-    """Return a hint at the flag of a command that is most similar to the first unknown flag; "" if no flag is similar."""
+    """Return a hint for an error: the flag of ``command`` that is most similar to the first ``unknown`` one, or ""."""
     import difflib
 
     name = unknown[0].partition("=")[0]
@@ -93,7 +93,7 @@ def _suggest_flag(command: argparse.ArgumentParser, unknown: list[str]) -> str:
 
 
 def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Run a parsed command, print its error, if any, and return the exit status."""
+    """Run a command with its parsed arguments. Print its error, if it fails, and return the exit status."""
     # Not imported at the top of the module, because --help must be fast.
     from streamsvm.core.memory.features import ROOM_ADVICE
     from streamsvm.stream import CheckpointError, StreamError
@@ -127,7 +127,7 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
 
 
 def _print_problem(arguments: argparse.Namespace, text: str, is_error: bool = True) -> None:
-    """Print an error or a warning as one line on standard error, or log it as a JSON line."""
+    """Print an error (or a warning, if not ``is_error``) on standard error, as one line; JSON with ``--log-format json``."""
     if not logs_json(arguments):
         print(f"streamsvm: {'' if is_error else 'warning: '}{escape_unprintable(text)}", file=sys.stderr)
     elif is_error:
@@ -147,7 +147,7 @@ class VersionAction(argparse.Action):
 
 
 def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Return the parser of the command line, and the parsers of its commands by name."""
+    """Create the argparse parser of ``streamsvm``, and return it with a dict of the parsers of its commands by name."""
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
     parser = argparse.ArgumentParser(prog="streamsvm", description=text)
     parser.add_argument("--version", action=VersionAction, nargs=0, help="show the version, and whether machine code is in use")

@@ -33,7 +33,8 @@ def check_outputs(
     quiet: bool,
     overwrite: bool,
 ) -> None:
-    """Raise a UsageError if two outputs would mix, or one would overwrite an input or a file that streamsvm did not write.
+    """Raise a UsageError if two outputs of a command would be mixed, or an output would overwrite an input, or a file that
+    streamsvm did not write (unless ``overwrite``).
 
     ``sinks`` and ``folders`` are the outputs by flag; the stream of ``labels`` is an input like the source.
     """
@@ -70,7 +71,7 @@ def check_outputs(
 
 
 def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
-    """Return whether a sink is one of the source's files, or matches its folders or patterns, so that a later run reads it."""
+    """Return whether the output ``sink`` is among the source's ``files``, or matches its folders and patterns (``places``)."""
     path = Path(sink).absolute()
     paths = (Path(place).absolute() for place in places)
     return any(_is_same_file(sink, file) for file in files) or any(
@@ -79,7 +80,8 @@ def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool
 
 
 def check_output_files(option: str, paths: Iterable[Path], inputs: Mapping[str, Path | str | None], overwrite: bool) -> None:
-    """Raise a UsageError if an exported file would overwrite an input, or a file that streamsvm did not write.
+    """Raise a UsageError if one of ``paths``, the files to be written by ``option``, is also an input, or exists and was not
+    written by streamsvm (unless ``overwrite``).
 
     ``inputs`` are the model and other files that are read, by their names in messages.
     """
@@ -94,7 +96,8 @@ def check_output_files(option: str, paths: Iterable[Path], inputs: Mapping[str, 
 
 
 def may_overwrite(path: Path, own_pattern: re.Pattern[bytes] = EXPORT_PATTERN) -> bool:
-    """Return whether a file may be overwritten: it does not exist, is empty, or its ends match ``own_pattern``.
+    """Return whether a file may be overwritten: it does not exist, is empty, or its first or last bytes match ``own_pattern``, so
+    that streamsvm has written it.
 
     This is also true for a folder, which is refused later, and for a pipe or device, which has no content to lose.
     """
@@ -108,13 +111,13 @@ def may_overwrite(path: Path, own_pattern: re.Pattern[bytes] = EXPORT_PATTERN) -
 
 
 def _check_may_overwrite(option: str, path: Path, own_pattern: re.Pattern[bytes]) -> None:
-    """Raise a UsageError if a file exists that streamsvm did not write."""
+    """Raise a UsageError, which begins with the flag ``option``, if ``path`` exists and streamsvm did not write it."""
     if not may_overwrite(path, own_pattern):
         raise UsageError(f"{option} {path} exists, and streamsvm did not write it: name another file, or give --overwrite")
 
 
 def _is_standard_input(path: str) -> bool:
-    """Return whether a path is the file that standard input is redirected from."""
+    """Return whether ``path`` is the file that the shell has redirected standard input from (``< path``)."""
     try:
         return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))  # noqa: PTH116 - comparable with fstat
     except (OSError, ValueError, AttributeError):  # standard input is closed or not a file, or the path does not exist
@@ -122,6 +125,6 @@ def _is_standard_input(path: str) -> bool:
 
 
 def _is_same_file(first_name: str, second_name: str) -> bool:
-    """Return whether two paths name the same file."""
+    """Return whether two paths name the same file, also through links or relative paths."""
     first, second = Path(first_name), Path(second_name)
     return first.absolute() == second.absolute() or (first.exists() and second.exists() and first.samefile(second))

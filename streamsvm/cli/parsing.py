@@ -73,7 +73,8 @@ def make_model(
     max_features: int | None = None,
     wrap_decision: ModelWrapper | None = None,
 ) -> Any:
-    """Create the model of ``--learner NAME`` or ``NAME,KEY=VALUE,...``.
+    """Create a new model by the text of ``--learner``: ``NAME`` or ``NAME,KEY=VALUE,...``, with scaling and encoding of columns
+    as requested.
 
     Raises UsageError if the learner or a parameter is unknown, or the learner refuses a value.
 
@@ -127,7 +128,7 @@ def make_model(
 
 
 def _parse_settings(text: str, learner: str, settings: Iterable[str], valid_names: Sequence[str]) -> dict[str, Any]:
-    """Parse the ``KEY=VALUE`` settings of a learner; UsageError if one is invalid. ``text`` is the value of ``--learner``."""
+    """Parse the ``KEY=VALUE`` settings of a learner to a dict. Raise a UsageError if a key or a value is invalid."""
     parameters: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))
@@ -145,7 +146,8 @@ def _parse_settings(text: str, learner: str, settings: Iterable[str], valid_name
 
 
 def split_learner(text: str) -> tuple[str, list[str]]:
-    """Split ``NAME`` or ``NAME,KEY=VALUE,...`` into the name of a learner and its settings; UsageError if the name is unknown.
+    """Split the value of ``--learner``, ``NAME`` or ``NAME,KEY=VALUE,...``, into the name of a learner and a list of its
+    settings. Raise a UsageError if the name is unknown.
 
     >>> split_learner("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
     ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
@@ -157,7 +159,7 @@ def split_learner(text: str) -> tuple[str, list[str]]:
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """Split a text at its commas, except those in brackets or quotes."""
+    """Split a text at its commas, except those within brackets or quotes, into a list of texts."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -174,7 +176,7 @@ def _split_at_commas(text: str) -> list[str]:
 
 
 def _parse_value(learner: str, text: str) -> Any:
-    """Parse a literal, or a budget strategy such as ``merge(nearest=3)``; return other text unchanged."""
+    """Parse a parameter's value in ``--learner``: a literal or a budget strategy, ``merge(nearest=3)``; else return the text."""
     try:
         return ast.literal_eval(text)
     except _NOT_LITERAL_ERRORS:
@@ -187,7 +189,7 @@ def _parse_value(learner: str, text: str) -> Any:
 
 
 def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
-    """Split ``NAME`` or ``NAME(1, key="value")`` into name, arguments and keywords, all literals; None for other text."""
+    """Parse ``NAME`` or ``NAME(1, key="value")`` to name, list of arguments and dict of keywords; None for any other text."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
         if isinstance(node, ast.Name):
@@ -201,7 +203,8 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
 
 
 def make_metrics(text: str, window: int, positive: Any, regression: bool = False) -> list[Any]:
-    """Create the metrics of ``NAME,NAME(parameter=value),...``.
+    """Create the metrics of ``--metric NAME,NAME(parameter=value),...``. ``window`` is the number of rows of windowed values, and
+    ``positive`` the positive label of binary metrics.
 
     Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names; others become metrics of river. Raises UsageError if
     a metric is unknown or for the other kind of models, or `ScoreSet` refuses it.
@@ -213,7 +216,7 @@ def make_metrics(text: str, window: int, positive: Any, regression: bool = False
 
 
 def _make_metric(text: str, regression: bool) -> Any:
-    """Create one metric; UsageError if it is unknown, or for the other kind of models."""
+    """Create the metric for ``NAME`` or ``NAME(parameter=value)``. Raise a UsageError if it is unknown or of the wrong kind."""
     if text in PROBABILITY_SCORES.keys() | TABLES.keys() and not regression:
         return text
     call = _parse_call(text)
@@ -234,7 +237,7 @@ def _make_metric(text: str, regression: bool) -> Any:
 
 
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
-    """Create the drift detector of ``NAME`` or ``NAME(parameter=value)``; None for None. UsageError if it is unknown."""
+    """Create the concept drift detector of ``--drift``, such as ``ADWIN`` or ``KSWIN(alpha=.01)``; None without the flag."""
     if text is None:
         if on_drift is not None:
             raise UsageError(f"--on-drift {on_drift} is about drift, and no --drift DETECTOR detects it")
@@ -254,7 +257,8 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
 
 
 def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None:
-    """Split the labels of ``--labels-are`` at commas, and parse each like a label of the stream. Return None for None.
+    """Split the labels of ``--labels-are`` at commas, and parse each as labels of the stream's ``text_format`` are parsed. Return
+    None for None.
 
     Raises UsageError if there are fewer than two, or two are equal.
 
@@ -268,7 +272,7 @@ def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None
 
 
 def parse_positive(text: str | None, text_format: str | None) -> Any:
-    """Parse the label of ``--positive`` like a label of the stream; in quotes, it is always text. Return None for None."""
+    """Parse the label of ``--positive`` like labels in the stream; in quotes, it is always text. Return None for None."""
     if text is None:
         return None
     if text[:1] in ("'", '"'):
@@ -289,13 +293,14 @@ class DecisionFlags(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The flag that changes which label is predicted, with its value; "" if neither is given."""
+        """The flag ``--threshold`` or ``--costs`` with its value, for messages; "" if neither was given."""
         if self.threshold is not None:
             return f"--threshold {self.threshold}"
         return "" if self.costs is None else f"--costs {self.costs}"
 
     def make_wrapper(self, text_format: str | None, regression: bool, learns: bool) -> ModelWrapper:
-        """Return a function that wraps a learner so that it chooses labels, or predicts intervals, as the flags say.
+        """Return a function that wraps a model, so that it predicts labels by ``--threshold`` or ``--costs``, and intervals or
+        label sets by ``--interval``.
 
         Only a command that ``learns`` can tune a threshold or learn the width of intervals. Raises a UsageError if flags
         contradict each other, or a value is invalid.
@@ -322,7 +327,9 @@ class DecisionFlags(NamedTuple):
 
 
 def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bool) -> ModelWrapper:
-    """Return the wrapper for ``--threshold``: a probability of the ``positive`` label, or a metric for which it is tuned."""
+    """Return a function that wraps a classifier as ``--threshold`` requests: ``text`` is the least probability for predicting the
+    ``positive`` label, or a metric for which that is tuned while the command ``learns``.
+    """
     try:
         number = float(text)
     except ValueError:
@@ -358,7 +365,7 @@ def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bo
 
 
 def _make_costs_wrapper(text: str, text_format: str | None) -> ModelWrapper:
-    """Return the wrapper for ``--costs LABEL=COST,...``."""
+    """Return a function that wraps a classifier, to predict the label with the least expected cost (``--costs``)."""
     costs: dict[Any, float] = {}
     with as_usage_error(f"--costs {text}: "):
         for part in split_names(text):
@@ -373,14 +380,15 @@ def _make_costs_wrapper(text: str, text_format: str | None) -> ModelWrapper:
 
 
 def check_predicts(model: Any, place: Any) -> None:
-    """Raise a CommandError unless a model, loaded from ``place``, is a classifier or regressor of single rows."""
+    """Raise a CommandError if a model, loaded from ``place``, is neither a classifier nor a regressor."""
     last = split_pipeline(model)[1]
     if not isinstance(last, base.Classifier | base.Regressor):
         raise CommandError(f"{place} holds a {type(last).__name__}, which does not predict a label or a number for each row")
 
 
 def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: float = 0.0) -> Any:
-    """Wrap the last step of a model so that it chooses labels as ``flag`` says, and return the model.
+    """Wrap the classifier in a loaded model by ``wrap_decision``, so that it predicts labels as the flag ``--threshold`` or
+    ``--costs`` (``flag``) requests, and return the model.
 
     Without a flag, return the model unchanged. Raises CommandError if ``flag`` or ``abstain`` needs probabilities that the model
     does not have, or ``flag`` names a label that it has not learned.
@@ -398,7 +406,8 @@ def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: 
 
 
 def find_positive_label(text: str | None, model: Any, text_format: str | None) -> Any:
-    """Return the positive label: of ``--positive``, or of the model's threshold or costs; None if it is ambiguous.
+    """Return the positive label for metrics: ``text``, the value of ``--positive``, or the label that the model's own threshold
+    or costs are about; None if unknown.
 
     Raises CommandError if the model has not learned the label of ``--positive``, or is a regressor.
     """
@@ -422,7 +431,7 @@ def find_positive_label(text: str | None, model: Any, text_format: str | None) -
 
 
 def _replace_decision(model: Any, wrap_decision: ModelWrapper) -> Any:
-    """Wrap the learner of a model anew, without the wrapper that it has, if any."""
+    """Wrap the learner in a model by ``wrap_decision``, in place of the threshold or costs that the model has, if any."""
     if isinstance(model, compose.Pipeline):
         name, last = next(reversed(model.steps.items()))
         model.steps[name] = _replace_decision(last, wrap_decision)
@@ -436,7 +445,8 @@ def _replace_decision(model: Any, wrap_decision: ModelWrapper) -> Any:
 
 
 def make_extra_fields(model: Any, probabilities: bool, n_columns: int | None) -> list[ComputedFields]:
-    """Return the additional fields of predictions for ``--probabilities``, ``--explain`` and conformal models.
+    """Return the additional fields of predictions: probabilities, the contributions of ``n_columns`` columns (``--explain``; None
+    for none), and intervals or label sets of conformal models.
 
     Raises CommandError if the model does not support a flag.
     """

@@ -29,7 +29,7 @@ _WINDOW = 1000
 
 
 def run_predict(arguments: argparse.Namespace) -> bool:
-    """Run ``predict``. Return whether the run was interrupted."""
+    """Run ``streamsvm predict``: predict the rows of a stream by a saved model. Return whether the run was interrupted."""
     job = PredictJob(**select_job_flags(PredictJob, arguments))
     with contextlib.ExitStack() as stack:
         models = _open_models(job, stack)
@@ -95,7 +95,7 @@ class _DecisionFollower(NamedTuple):
 
 
 def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
-    """Open a follower of models, for a topic and with ``--follow``; None for a single file or folder."""
+    """Return the object that reads models from a topic or, with ``--follow``, from a folder; None for any other model."""
     if isinstance(job.model, Path):
         return FollowedFolder(job.model, job.trusted) if job.follow else None
     models = open_models(job.model, trusted=job.trusted)
@@ -104,7 +104,7 @@ def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
 
 
 def _report_end(progress: Progress, n_before: int, reporter: Reporter) -> None:
-    """Report the result of a run. ``n_before`` rows were predicted by earlier runs."""
+    """Report the counts and scores of ``predict``, as text or JSON. ``n_before`` rows were predicted by earlier runs."""
     n = progress.predicted
     facts = {"rows": progress.rows, "predicted": n, "refused": dict(progress.refused), "interrupted": progress.interrupted}
     facts |= progress.columns.counts

@@ -65,25 +65,25 @@ class ProgressDisplay:
             self._status = None
 
     def attach_loop(self, loop: LearningLoop) -> None:
-        """Remember the row count and the learning curve of a loop before it runs."""
+        """Remember the number of rows and the learning curve of a loop that is about to run, to be shown later."""
         self.curve, self._last_rows = loop.curve, loop.rows
 
     def report_event(self, text: str, event: str, **fields: Any) -> None:
-        """Show a text in the live line, if there is one; otherwise, report it as `Reporter.report_event` does."""
+        """Show ``text`` in a terminal's live line, if possible; otherwise, report it with the event's name and ``fields``."""
         if self._status is not None:
             self._status.update(Text(escape_unprintable(text)))
         else:
             self._reporter.report_event(text, event, **fields)
 
     def show_compilation(self, n_done: int, n_functions: int, name: str) -> None:
-        """Show the function that is compiled next, and the number of functions."""
+        """Show that function ``name`` is being compiled, after ``n_done`` of ``n_functions``."""
         now = time.perf_counter()
         if n_done == 0 or self._status is not None or now - self._last_line_time > _SECONDS_BETWEEN_LINES[False]:
             self._last_line_time = now
             self.report_event(f"compiling {n_done + 1} of {n_functions} functions, once on this machine: {name}", "compiling")
 
     def show_progress(self, progress: Progress) -> None:
-        """Show progress if the run has ended, or the last line is old enough."""
+        """Show the progress of a run, unless it was shown a moment ago: at most every 1 or 5 seconds, and at the end."""
         if progress.ended:
             self.__exit__()
         now = time.perf_counter()
@@ -114,7 +114,7 @@ class ProgressDisplay:
 
 
 def _format_progress(progress: Progress) -> str:
-    """Return a line with row counts, the rate, scores, and counts of refused rows, drifts and the learner."""
+    """Return the progress of a run as one line of text: rows, rows per second, scores, and counts of refused rows and drifts."""
     line = f"{progress.rows:,} row{'s' * (progress.rows != 1)}"
     if progress.rows_per_second > 0.0:
         line += f"  {progress.rows_per_second:,.0f} rows/s"
@@ -145,13 +145,13 @@ def _format_progress(progress: Progress) -> str:
 
 
 def format_baselines(report: ScoreReport) -> str:
-    """Return the scores of the baselines in brackets; "" without baselines."""
+    """Return the scores of a metric's baselines, such as always predicting one label, in brackets; "" if it has none."""
     baselines = [f"{name}: {value:.4f}" for name, value in report.baselines if math.isfinite(value)]
     return f" ({', '.join(baselines)})" if baselines else ""
 
 
 def format_scores(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
-    """Return lines with the final values of metrics, also over the ``last_rows`` of the window unless that is 0."""
+    """Return the values and tables of metrics as lines of text, with windowed values unless ``last_rows`` is 0."""
     lines: list[str] = []
     for report in scores:
         if report.table is not None:
@@ -168,7 +168,7 @@ def format_scores(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str
 
 
 def format_learning_curve(curve: LearningCurve) -> list[str]:
-    """Return a line with the windowed metric at some points of the run; an empty list for a short run."""
+    """Return a list with one line of text, the windowed metric at up to 8 points of the run; empty for a short run."""
     points = [point for point in curve.points if point.rows >= curve.window and math.isfinite(point.windowed)]
     if len(points) < 2 or points[-1].rows < 2 * curve.window:
         return []
@@ -180,7 +180,7 @@ def format_learning_curve(curve: LearningCurve) -> list[str]:
 
 
 def _format_table(table: list[list[Any]]) -> list[str]:
-    """Return aligned lines of a table whose first column contains names.
+    """Format a table (a list of rows, with names in the first column) as lines of text with aligned columns.
 
     >>> _format_table([["label", "recall", "rows"], ["spam", 0.5, 1200]])
     ['  label  recall   rows', '  spam   0.5000  1,200']
@@ -198,12 +198,12 @@ def _format_table(table: list[list[Any]]) -> list[str]:
 
 
 def _format_cell(value: Any) -> str:
-    """Return a cell of a table as text: floats with four digits, ints with thousands separators."""
+    """Return the text of a table's cell: floats with four decimals, ints with thousands separators, others as ``str``."""
     return f"{value:.4f}" if type(value) is float else f"{value:,}" if type(value) is int else str(value)
 
 
 def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
-    """Return the values and tables of metrics as plain JSON, with None for values that are not finite."""
+    """Convert the values and tables of metrics to dicts that JSON can represent; values that are not finite become None."""
     facts = []
     for report in scores:
         fact: dict[str, Any] = {"name": report.name}
@@ -218,7 +218,7 @@ def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
 
 
 def _progress_to_json(progress: Progress) -> dict[str, Any]:
-    """Return the counts and scores of a run as plain JSON."""
+    """Convert the counts and scores of a run to a dict that JSON can represent."""
     learner = find_learner(progress.model)
     facts = {
         "event": "end" if progress.ended else "progress",
@@ -246,6 +246,6 @@ def _progress_to_json(progress: Progress) -> dict[str, Any]:
 
 
 def _count_clipped_values(model: Any) -> int:
-    """Return the number of values that the scalers of a model have clipped."""
+    """Return how many extreme values the scalers in a model's pipeline have clipped so far."""
     steps = model.steps.values() if isinstance(model, compose.Pipeline) else ()
     return sum(getattr(getattr(step, "learned_scaler", step), "n_bounded", 0) for step in steps)

@@ -30,7 +30,7 @@ _TABLES = ["ClassificationReport", "ConfusionMatrix"]
 
 
 def run_score(arguments: argparse.Namespace) -> bool:
-    """Run ``score``: predict rows, and print metrics. Return whether the run was interrupted.
+    """Run ``streamsvm score``: predict rows by a saved model, and print metrics. Return whether it was interrupted.
 
     Raises UsageError if a metric is unknown or for the other kind of models, StreamError if no row has a label or a metric
     refuses one, and CommandError if no row was joined with a label of ``--labels``.
@@ -75,7 +75,7 @@ def run_score(arguments: argparse.Namespace) -> bool:
 
 
 def make_labelled_job(source: str | list[str], label: str | None, labels: str | None) -> StreamJob:
-    """Create the job of reading rows with labels for ``score`` and ``report``; UsageError if a flag is invalid."""
+    """Return the job of reading labelled rows for ``score`` and ``report``. Raise a UsageError if a flag is invalid."""
     job = StreamJob(source=source, label=label, labels=labels)
     if labels is not None and "expired=dead-letter" in labels:
         raise UsageError(f"--labels {labels}: this command writes no dead letters: leave expired=dead-letter out")
@@ -87,7 +87,9 @@ def make_labelled_job(source: str | list[str], label: str | None, labels: str | 
 def scoring_loop(
     job: StreamJob, checkpoint: Checkpoint, model: Any, metric: Any, positive: Any, **parameters: Any
 ) -> Iterator[StreamLoop]:
-    """Open a loop that scores rows without learning them. Ctrl-C stops it; at the end, warn of columns unknown to the model."""
+    """Within a ``with`` block, provide a loop that predicts and scores rows without learning them. Ctrl-C stops it. At the end,
+    print warnings about columns that the model does not know.
+    """
     loop_class: Any = partial(PredictionLoop, needs_labels=True)
     if job.label_stream is not None:
         loop_class = partial(DelayedLearningLoop, delayed=job.label_stream.buffer, learns=False)
@@ -100,7 +102,7 @@ def scoring_loop(
 
 
 def check_any_scored(progress: Progress, source_name: str) -> None:
-    """Raise a CommandError if no row was scored, unless the run was interrupted."""
+    """Raise a CommandError if a run has scored no row, unless the user interrupted it."""
     if not (progress.scored or progress.interrupted):
         counts = ", ".join(f"{count:,} {kind}" for kind, count in count_unscored_rows(progress).items())
         raise CommandError(f"{source_name}: no row was joined with a label: {counts or 'there are no rows'}")
@@ -115,7 +117,7 @@ class _CoverageSink(Sink):
         self._n_rows, self._n_covered, self._total_size, self._has_intervals = 0, 0, 0.0, False
 
     def write(self, record: Record) -> None:
-        """Count a prediction, if it has a true value and an interval or label set."""
+        """Count a prediction with an interval or a label set, and whether that contains the true value, if it is known."""
         y, labels = record["y_true"], record.get("labels")
         low: Any = record.get("low")
         high: Any = record.get("high")
@@ -130,18 +132,18 @@ class _CoverageSink(Sink):
         self._n_covered, self._total_size = self._n_covered + is_covered, self._total_size + size
 
     def flush(self) -> Position:
-        """Return an empty position: nothing is written."""
+        """Return an empty position, because this sink writes nothing."""
         return {}
 
     @property
     def facts(self) -> dict[str, float | None]:
-        """The share of covered rows, and the mean width of intervals or size of label sets; None before the first row."""
+        """The share of predicted intervals or label sets that contain the true value, and their mean size; None without rows."""
         n = self._n_rows
         return {"share": self._n_covered / n if n else None, "size": self._total_size / n if n else None}
 
     @property
     def description(self) -> str:
-        """The share and the mean size as a sentence."""
+        """A sentence for the output: the share of intervals or label sets that contain the true value, and their mean size."""
         if not self._n_rows:
             return "no row has an interval, or a set of labels, yet"
         size = self._total_size / self._n_rows
@@ -150,7 +152,7 @@ class _CoverageSink(Sink):
 
 
 def choose_metrics(model: Any, metrics: str | None = None, positive: Any = None) -> Any:
-    """Return the metrics of ``--metric``; without the flag, suitable metrics for the kind of model."""
+    """Return the metrics of ``--metric``, or without it, suitable ones. ``positive`` is the positive label, if known."""
     regression = isinstance(find_learner(model), base.Regressor)
     if metrics is not None:
         return make_metrics(metrics, _WINDOW, positive, regression)
@@ -163,7 +165,7 @@ def choose_metrics(model: Any, metrics: str | None = None, positive: Any = None)
 
 
 def count_unscored_rows(progress: Progress) -> dict[str, int]:
-    """Return the number of rows that were not scored, by reason; reasons without rows are left out."""
+    """Return the numbers of rows that were not scored, by reason (such as "without label"); zero counts are left out."""
     delayed = progress.delayed
     unjoined = {} if delayed is None else {text: delayed[name] for name, text in DELAYED_LABEL_COUNTS.items()}
     counts = {"abstained": progress.abstained, **progress.refused, "without label": progress.unlabelled, **unjoined}

@@ -49,7 +49,7 @@ _SECONDS_TO_STOP = 1.0
 
 
 def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
-    """Wrap a source that is not a table so that labels and weights among the ``missing`` texts, such as "NA", are missing."""
+    """Wrap a source so that labels and weights (column ``weight``) in ``missing``, such as "NA", become missing."""
     parse_label = TableParser(missing=missing).parse_label
 
     def change_row(row: Row) -> Row:
@@ -72,7 +72,7 @@ def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | Non
 
 
 def drop_unlearned_columns(source: Source, saved: Checkpoint) -> Source:
-    """Wrap a source so that it lacks columns that a checkpoint's model did not learn: join key, event time and weight."""
+    """Wrap a source to drop the columns that the checkpoint ``saved`` had beside features, such as the join key."""
     position = saved.header.get("position")
     keys = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
     names = [name for name in (*keys, saved.header.get("weight")) if isinstance(name, str)]
@@ -87,7 +87,8 @@ def open_streams(
     checkpoints: Checkpoints | None = None,
     sample: SourceSample | None = None,
 ) -> Iterator[tuple[Source, Any, str | Sink]]:
-    """Open the streams of a job, and close them at the end of the ``with`` block.
+    """Within a ``with`` block, provide the open source of a job, its sink of predictions (None without ``--to``), and what to do
+    with invalid rows.
 
     Yields the source; the sink of predictions, or None; and the value of ``--on-error``, or the sink that it names by a URL.
     ``default_label`` is the name of the label without ``--label``; the source need not have it. If ``checkpoints`` can write to
@@ -110,7 +111,7 @@ def open_streams(
 
 
 def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:
-    """Return the first position of the source; None if it is always the same, as for a file."""
+    """Return the position where a job's source begins now, such as a topic's offsets; None for files."""
     with contextlib.ExitStack() as stack:
         source = _open_job_source(job, table, stack, None)
         return source.position if source.start_can_change else None
@@ -119,7 +120,7 @@ def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:
 def _open_job_source(
     job: StreamJob, table: TableOptions, stack: contextlib.ExitStack, sample: SourceSample | None, **options: Any
 ) -> Source:
-    """Open the source of a job, joined with its stream of labels, if it has one; ``stack`` closes it."""
+    """Open the source of rows of a job, joined with the stream of ``--labels`` if it has one; ``stack`` closes it later."""
     options = {"format": job.text_format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label} | options
     if job.label_stream is not None:
         return _open_joined_source(job, job.label_stream, table, options, stack, sample)
@@ -133,7 +134,7 @@ def _open_job_source(
 
 
 def _open_after_sample(place: str | list[str], sample: SourceSample | None, **options: Any) -> Source:
-    """Open a source. If a sample of it was read, start at the sample's first row, also if it is a pipe."""
+    """Open a source. If its first rows were already read as a ``sample``, even of a pipe, it begins with them again."""
     if sample is None:
         return open_source(place, **options)
     source = open_source(place, stream=sample.byte_stream, **options)
@@ -150,7 +151,7 @@ def _open_joined_source(
     stack: contextlib.ExitStack,
     sample: SourceSample | None,
 ) -> Source:
-    """Open the streams of rows and of labels as one joined source."""
+    """Open a job's streams of rows and of ``labels`` as one source that joins them by key; ``stack`` closes both."""
     # Columns of join key and event time are kept even if other columns are dropped; keys of CSV files remain texts.
     row_options, formats = dict(table.source), (job.text_format, labels.format)
     kinds = {name: kind for name, kind in row_options.get("columns", {}).items() if kind != DROP or name not in labels.columns}
@@ -175,7 +176,7 @@ def _open_joined_source(
 
 @contextlib.contextmanager
 def serve_metrics(job: StreamJob, loop: Any) -> Iterator[None]:
-    """Serve the metrics of a loop on ``--metrics-port`` during the ``with`` block, if the flag is given."""
+    """During a ``with`` block, serve the metrics of a ``loop`` over HTTP, if the job has the flag ``--metrics-port``."""
     if job.metrics_port is None:
         yield
         return
@@ -191,7 +192,8 @@ def serve_metrics(job: StreamJob, loop: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Make the first Ctrl-C or SIGTERM call ``stop``, which ends the block in order, and a second one interrupt it.
+    """During a ``with`` block, let the first Ctrl-C or SIGTERM call ``stop``, which should end the block soon, and a second one
+    interrupt it at once.
 
     If the block does not end within a second, for example while a learner is compiled, a hint asks to press again. After the
     block, a signal raises KeyboardInterrupt, so that all files and connections are closed.
@@ -221,12 +223,12 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def open_checkpoint_store(place: Path | str, trusted: bool, **parameters: Any) -> Checkpoints:
-    """Open a folder, or with the ``parameters`` of `open_checkpoints` a topic, to write checkpoints to it."""
+    """Open a folder (`Path`) or Kafka topic (URL; with ``parameters`` of `open_checkpoints`) to write checkpoints."""
     return CheckpointFolder(place, trusted) if isinstance(place, Path) else open_checkpoints(place, trusted=trusted, **parameters)
 
 
 def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
-    """Load a file, or the newest checkpoint of a folder or a topic; CheckpointError or StreamError if that is impossible."""
+    """Load a model's file, or the newest checkpoint of a folder or Kafka topic (a URL). Raise a CheckpointError if that fails."""
     if isinstance(place, Path):
         try:
             checkpoint = read_newest(place, trusted)
@@ -240,7 +242,7 @@ def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
 
 
 def _hint_at_table(place: Path) -> str:
-    """Return a hint for a path that should be a model, but is a table by its name; "" for other paths."""
+    """Return a text for an error if ``place``, which should be a model, has the file name of a table of rows; otherwise ""."""
     try:
         table_format = detect_format(str(place)) if place.is_file() else None
     except StreamError:
@@ -249,7 +251,7 @@ def _hint_at_table(place: Path) -> str:
 
 
 def iter_first_rows(place: str, checkpoint: Checkpoint, max_rows: int) -> Iterator[Row]:
-    """Yield the first rows of a table, read as ``predict`` reads it; raise a CommandError at an invalid row.
+    """Yield the first ``max_rows`` rows of a table, read as the checkpoint's model needs them.
 
     At the end, warnings about columns that the checkpoint's model does not know are printed.
     """
@@ -264,14 +266,16 @@ def iter_first_rows(place: str, checkpoint: Checkpoint, max_rows: int) -> Iterat
 
 
 def print_unfamiliar_columns(columns: ColumnMonitor) -> None:
-    """Print warnings about columns and values that the model does not know, on standard error."""
+    """Print the warnings of a monitor, about columns and values that the model does not know, on standard error."""
     for message in columns.messages:
         print(escape_unprintable(message), file=sys.stderr)  # noqa: T201
 
 
 @contextlib.contextmanager
 def open_source_for_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]:
-    """Open the source of a job with the table options, label and features of a checkpoint's model. ``--label`` has precedence."""
+    """Within a ``with`` block, provide the open source of a job, with rows read as the model of the checkpoint ``saved`` has
+    learned them. The job's flag ``--label`` overrides the checkpoint's label.
+    """
     table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
     default_label = None if job.text_format == "libsvm" else read_saved_label(saved)
     with open_streams(job, table, default_label) as (source, _, _):
@@ -280,7 +284,7 @@ def open_source_for_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM raise KeyboardInterrupt during a block that must clean up: delete files, or end processes."""
+    """During a ``with`` block that must clean up its files or processes, let Ctrl-C and SIGTERM raise KeyboardInterrupt."""
     numbers = [number for number in ENDING_SIGNALS if signal.getsignal(number) is exit_at_once]
     for number in numbers:
         signal.signal(number, signal.default_int_handler)

@@ -23,7 +23,7 @@ _ENCODER_OPTIONS = ("when_missing", "cycles")
 
 
 def parse_table_flags(arguments: Any) -> dict[str, Any]:
-    """Return the options of a table that flags set; raise a UsageError if a value is invalid."""
+    """Return the options of reading a table (``--columns``, ``--missing``, ...) by name; UsageError for an invalid value."""
     options: dict[str, Any] = {}
     with as_usage_error("--"):
         for text in arguments.columns or ():
@@ -42,7 +42,7 @@ def parse_table_flags(arguments: Any) -> dict[str, Any]:
 def combine_table_options(
     flag_options: Mapping[str, Any], text_format: str | None, label: str | None, saved: Any = None, predict: bool = False
 ) -> TableOptions:
-    """Combine the options of a table from flags with those of a checkpoint.
+    """Combine the options of reading a table from flags with those that a checkpoint has stored, and return them.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def combine_table_options(
 
 
 def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, Any], predict: bool) -> None:
-    """Raise a CommandError if an option from a flag differs from that of a checkpoint."""
+    """Raise a CommandError if an option of reading a table from a flag differs from ``saved_options`` of a checkpoint."""
     for name, value in options.items():
         differing: Any = value
         if name == "columns":
@@ -118,7 +118,7 @@ def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, 
 
 
 def read_saved_label(saved: Any) -> str | None:
-    """Return the name of the label that a checkpoint, or a saved model of a table, has learned; None if it has no name."""
+    """Return the name of the label's column that a checkpoint's model has learned; None if it has no name."""
     label = _get_mapping(saved.header, "position").get("label")
     if isinstance(label, str):
         return label
@@ -126,18 +126,18 @@ def read_saved_label(saved: Any) -> str | None:
 
 
 def _get_mapping(header: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a mapping in the header of a file, which is untrusted; an empty one if it is missing or invalid."""
+    """Return the mapping ``name`` in the header of a file; an empty mapping if it is missing or of another type."""
     value = header.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
 def _find_encoder(model: Any) -> TableEncoder | None:
-    """Return the `TableEncoder` of a model; None if it has none."""
+    """Return the `TableEncoder` step in a model's pipeline; None without one."""
     return next((step for step in split_pipeline(model)[0] if isinstance(step, TableEncoder)), None)
 
 
 def _find_learned_columns(model: Any) -> set[Any]:
-    """Return the names of the columns and features that a model has learned."""
+    """Return the names of the table columns and features that a model has learned, as a set."""
     columns = set(getattr(find_learner(model), "feature_names", ()))
     if (encoder := _find_encoder(model)) is not None:
         columns |= {name for name, kind in encoder.columns.items() if kind != DROP}
@@ -145,7 +145,7 @@ def _find_learned_columns(model: Any) -> set[Any]:
 
 
 def _read_saved_options(checkpoint: Any) -> dict[str, Any]:
-    """Return the table options with which the rows of a checkpoint were read."""
+    """Return the options of reading a table that a checkpoint's rows were read with, by name, from its header and model."""
     encoder = _find_encoder(checkpoint.model)
     table = _get_mapping(_get_mapping(checkpoint.header, "position"), "table")
     options: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT_OPTIONS and isinstance(value, str)}

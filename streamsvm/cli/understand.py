@@ -58,7 +58,7 @@ _MAX_NAME_CHARS, _MAX_NAMES, _MAX_EXPERTS = 40, 8, 4
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Run ``inspect``: print facts about a model, and draw its learning curve and decision boundary with ``--plot``.
+    """Run ``streamsvm inspect``: print facts about a saved model. With ``--plot``, draw its learning curve and decision boundary.
 
     Raises UsageError if the picture cannot be written to the path, and CommandError if there is nothing to draw.
     """
@@ -86,7 +86,7 @@ def run_inspect(arguments: argparse.Namespace) -> None:
 
 
 def _print_facts(facts: Mapping[str, Any]) -> None:
-    """Print facts as lines in two columns, names and values."""
+    """Print facts (values by name) in two aligned columns on standard output."""
     printable_facts = {escape_unprintable(str(name)): value for name, value in facts.items()}
     width = max(map(len, printable_facts)) + 2
     for name, value in printable_facts.items():
@@ -95,7 +95,7 @@ def _print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _summarise_model(summary: ModelSummary) -> dict[str, str]:
-    """Return the facts about a model that matter to users, as texts by name."""
+    """Return the main facts about a model (labels, rows, scores, columns, size) as texts by name, for ``inspect``."""
     target = "a number" if summary.is_regressor else "how odd a row is" if summary.is_anomaly_detector else "labels"
     lines = {"predicts": summary.label or target}
     if summary.labels:
@@ -134,19 +134,19 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
 
 
 def _format_score(report: ScoreReport) -> str:
-    """Return the value of a metric, also over the window, with its baselines."""
+    """Return the name and value of a metric as text, with its windowed value and its baselines."""
     last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
     return f"{report.name} {report.value:.4f}{last}{format_baselines(report)}"
 
 
 def _format_names(names: list[Any]) -> str:
-    """Return a list of names as text, shortened if it is long."""
+    """Return the first names of a list as one text with commas, with their number if there are more."""
     shown = [shorten(str(name), _MAX_NAME_CHARS) for name in names[:_MAX_NAMES]]
     return ", ".join(shown) + (f", ... ({len(names):,})" if len(names) > _MAX_NAMES else "")
 
 
 def _collect_facts(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the header of a checkpoint, attributes of its learner, and the size of its export."""
+    """Return all facts about a checkpoint for ``inspect --json``: header, attributes of the learner, size of the export."""
     learner = find_learner(checkpoint.model)
     facts = checkpoint.header | {name: getattr(learner, name) for name in _LEARNER_ATTRIBUTES if hasattr(learner, name)}
     try:
@@ -162,7 +162,8 @@ def _collect_facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def run_explain(arguments: argparse.Namespace) -> None:
-    """Run ``explain``: print the importance of columns, and explain predictions of the first rows.
+    """Run ``streamsvm explain``: print how important each column is to a saved model, and explain the predictions of the first
+    rows.
 
     Raises CommandError if there are no rows, or the model cannot explain them.
     """
@@ -207,7 +208,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
 
 
 def _examples_to_json(examples: Examples) -> list[dict[str, Any]]:
-    """Return examples as plain JSON."""
+    """Convert the stored rows that are nearest to a row, by label, to a list of dicts that JSON can represent."""
     return [
         {"label": label, "target": example.target, "distance": example.distance, "values": _to_text_keys(example.values)}
         for label, nearest in examples.nearest.items()
@@ -216,7 +217,7 @@ def _examples_to_json(examples: Examples) -> list[dict[str, Any]]:
 
 
 def _to_text_keys(value: Any) -> Any:
-    """Convert the keys of dicts within a value to texts, as JSON requires."""
+    """Return a copy of nested dicts and lists where all keys of dicts are texts, as JSON requires."""
     if isinstance(value, dict):
         return {str(key): _to_text_keys(inner) for key, inner in value.items()}
     return [_to_text_keys(inner) for inner in value] if isinstance(value, list) else value
@@ -226,7 +227,7 @@ _WRITERS = {".html": render_page, ".htm": render_page, ".md": make_model_card}
 
 
 def run_report(arguments: argparse.Namespace) -> None:
-    """Run ``report``: write a page about a model, and print its path and size.
+    """Run ``streamsvm report``: write an HTML page or Markdown card about a saved model, and print the path and size of the file.
 
     Raises UsageError if the format of the file is unknown, or streamsvm did not write the existing file, and CommandError if a
     row cannot be read, or the file cannot be written.
@@ -247,7 +248,7 @@ def run_report(arguments: argparse.Namespace) -> None:
 
 
 def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> ReportRows:
-    """Return the first rows of the source, and the scores of the model on all rows if they have labels."""
+    """Return the first 1,000 rows of ``report``'s source, and the scores of the checkpoint's model on all labelled rows."""
     source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     job = make_labelled_job(source, arguments.label, arguments.labels)
     name = job.source if isinstance(job.source, str) else f"{len(job.source)} files"
@@ -274,7 +275,7 @@ def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Report
 
 
 def _measure_file(place: Path | str) -> int | None:
-    """Return the size in bytes of a model's file, or of the newest checkpoint of a folder; None for a topic."""
+    """Return the size in bytes of a model's file, or of the newest checkpoint in a folder; None for a topic (a URL)."""
     if not isinstance(place, Path):
         return None
     files = sorted(place.glob("checkpoint-*.ckpt")) if place.is_dir() else [place]
