@@ -318,7 +318,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         """
         start_time = time.perf_counter()
         try:
-            data = self._checkpoint_bytes(model, state, facts, rows, position)
+            data = self._serialize(model, state, facts, rows, position)
             if len(data) > MAX_CHECKPOINT_BYTES:
                 raise ValueError(f"it has {len(data):,} bytes, and a topic takes at most {MAX_CHECKPOINT_BYTES:,}: use a folder")
             self._transaction.send_messages(self._topic, [data], [self._name.encode()], 0)

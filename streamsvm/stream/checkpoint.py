@@ -122,13 +122,11 @@ class Checkpoints(Closeable):
         Nothing is written.
         """
         try:
-            self._checkpoint_bytes(model, state, {}, 0, {})
+            self._serialize(model, state, {}, 0, {})
         except ModelFileError as error:
             raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
 
-    def _checkpoint_bytes(
-        self, model: Any, state: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]
-    ) -> bytes:
+    def _serialize(self, model: Any, state: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]) -> bytes:
         """Serialise a checkpoint: the model, the run's ``state`` and, in the header, the ``facts``, the number of ``rows`` and
         the source's ``position``. Raise a ModelFileError if an object cannot be saved.
         """
@@ -356,7 +354,7 @@ class CheckpointFolder(Checkpoints):
         self._check_owned(path)
         start_time = time.perf_counter()
         try:
-            data = self._checkpoint_bytes(model, state, facts, rows, position)
+            data = self._serialize(model, state, facts, rows, position)
             write_file(path, data)
             self._prune_folder(path)
         except (ModelFileError, OSError) as error:

@@ -267,9 +267,8 @@ class _RowReader:
         """Return whether the field ``name`` of any JSON object is an integer of at least 2**53, which float64 may not represent
         exactly.
         """
-        return bool(
-            (np.abs(self.get_numbers(name)[self._is_integer[:, self._names.number_index[name]]]) >= _FIRST_INEXACT_INTEGER).any()
-        )
+        numbers, is_integer = self.get_numbers(name), self._is_integer[:, self._names.number_index[name]]
+        return bool((np.abs(numbers[is_integer]) >= _FIRST_INEXACT_INTEGER).any())
 
     def get_texts(self, name: str) -> list[bytes]:
         """Return the JSON text of the field ``name`` of each JSON object as bytes; empty for an object without this field."""

@@ -71,9 +71,7 @@ def merge_models(models: Sequence[Any]) -> Any:
     model = copy.deepcopy(models[0])
     (transformers, last_step), *parts = [split_pipeline(one) for one in (model, *models[1:])]
     if unlike := [part for part in parts if len(part[0]) != len(transformers) or type(part[1]) is not type(last_step)]:
-        raise ValueError(
-            f"models of different steps cannot be merged: one ends in {last_step!r}, another one in {unlike[0][1]!r}"
-        )
+        raise ValueError(f"models of different steps cannot be merged: one ends in {last_step!r}, another in {unlike[0][1]!r}")
     if not hasattr(last_step, "merge_with"):
         raise ValueError(
             f"models of {type(last_step).__name__} cannot be merged: intervals and sets were calibrated for each model alone. "
@@ -173,9 +171,7 @@ class CheckpointMerger:
         paths = [str(path) for path in parts]
         for path, path_options in zip(paths, options, strict=True):
             if path_options != options[0]:
-                raise CheckpointError(
-                    f"{paths[0]} and {path} were learned from rows that are read differently: {options[0]}, {path_options}"
-                )
+                raise CheckpointError(f"{paths[0]} and {path} have read their rows differently: {options[0]}, {path_options}")
         counts = {path: part.header["rows"] for path, part in parts.items()}
         rows = sum(counts.values())
         if rows < self._rows:

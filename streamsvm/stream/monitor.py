@@ -187,9 +187,8 @@ class Monitor(Closeable):
                 facts.append((f"memory{suffix}", f"{learner.nbytes:,} bytes"))
         for name, histogram in (("to predict a row", timings.predict), ("to learn a row", timings.learn)):
             if math.isfinite(median := find_quantile(histogram, 0.5)):
-                facts.append(
-                    (name, f"half within {1e6 * median:,.0f} µs, 99 % within {1e6 * find_quantile(histogram, 0.99):,.0f} µs")
-                )
+                tail = find_quantile(histogram, 0.99)
+                facts.append((name, f"half within {1e6 * median:,.0f} µs, 99 % within {1e6 * tail:,.0f} µs"))
         return facts
 
     def _read_progress(self, partition: str, loop: Any) -> Any:

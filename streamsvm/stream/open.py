@@ -124,8 +124,7 @@ class FilesSource(Source):
             files = self._paths[self._n_done], self._paths[0]
             has_it, lacks_it = files if name in columns else files[::-1]
             raise StreamError(
-                f"{has_it} has a column {name!r}, and {lacks_it} does not: files that are read as one source must have the same "
-                "columns"
+                f"{has_it} has a column {name!r}, and {lacks_it} does not: files of one source must have the same columns"
             )
 
     @property
@@ -379,10 +378,8 @@ def open_checkpoints(spec: str, **arguments: Any) -> Checkpoints:
     It replaces a `CheckpointFolder`, and can commit the offsets of a ``group`` and the messages of a sink (`try_open_sink`)
     together with a checkpoint.
     """
-    checkpoints: Checkpoints = _open_by_package(
-        "open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", arguments
-    )
-    return checkpoints
+    store: Checkpoints = _open_by_package("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", arguments)
+    return store
 
 
 def open_models(spec: str, **arguments: Any) -> Any:

@@ -225,9 +225,8 @@ class PredictionLoop(StreamLoop):
             self._resume_counts(checkpoint.header)
             self.columns.resume(checkpoint.state["columns"])
         except (LookupError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another folder"
-            ) from None
+            text = f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another folder"
+            raise CheckpointError(text) from None
         self._resume_streams(folder, checkpoint)
 
     def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:

@@ -91,8 +91,7 @@ class PredictionExtension:
         reserved_names = {*standard_names, *self.field_names[len(names) :]}
         if clashes := [name for name in names if name in reserved_names]:
             raise StreamError(
-                f"{source.name}: column {clashes[0]!r} cannot be passed through, because predictions have a field of that name. "
-                "Rename it"
+                f"{source.name}: column {clashes[0]!r} cannot be passed through: predictions have a field of that name. Rename it"
             )
 
     def copy_columns(self, chunk: Chunk, start: int, stop: int) -> dict[str, Sequence[Any]]:

@@ -99,10 +99,8 @@ class RefusedRowHandler(Resumable):
         self.open()
         if self._sink is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            size, text, encoding = _encode_raw(raw)
-            letter = DeadLetter(
-                row=row, place=place, kind=kind, reason=reason, time=time, bytes=size, raw=text, encoding=encoding
-            )
+            n, text, encoding = _encode_raw(raw)
+            letter = DeadLetter(row=row, place=place, kind=kind, reason=reason, time=time, bytes=n, raw=text, encoding=encoding)
             self._sink.write(letter)
 
     def open(self) -> None:

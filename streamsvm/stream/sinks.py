@@ -160,9 +160,7 @@ class FileSink(Sink):
         if self._is_regular:
             size = os.fstat(self._file.fileno()).st_size
             if size < offset:
-                raise StreamError(
-                    f"{self.name} has {size:,} bytes, not {offset:,} as then: it was cut off. Put it back, {START_AFRESH}"
-                )
+                raise StreamError(f"{self.name} has {size:,} bytes, not {offset:,}: it was cut off. Put it back, {START_AFRESH}")
             if self._digest_tail(offset) != tail:
                 raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {START_AFRESH}")
             self._file.truncate(offset)

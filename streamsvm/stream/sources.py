@@ -359,9 +359,7 @@ class LIBSVMSource(TextSource):
         Return an empty list.
         """
         if names := list(names):
-            raise StreamError(
-                f"{self.name}: column {names[0]!r} cannot be passed through: LIBSVM text has numbers without names only"
-            )
+            raise StreamError(f"{self.name}: column {names[0]!r} cannot be passed through: LIBSVM text has no names")
         return super().request_passthrough(names)
 
     def _has_row(self, line: bytes) -> bool:

@@ -111,9 +111,7 @@ class StreamLoop(ResumableRun):
         self._has_probabilities = not self._regression and has_probabilities(last_step)
         self._scores = ScoreSet(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
         if not (self._regression or self._has_probabilities) and (metric_name := self._scores.probability_metric):
-            raise ValueError(
-                f"{metric_name} needs probabilities, which {type(last_step).__name__} does not give: try Accuracy or F1"
-            )
+            raise ValueError(f"{metric_name} needs probabilities, but {type(last_step).__name__} has none: try Accuracy or F1")
         if abstain and not self._has_probabilities:
             raise ValueError(f"abstain is a probability, and {type(last_step).__name__} gives none: leave it out")
         extension = PredictionExtension(source, sink, passthrough, self._field_names, computed_fields)

@@ -60,9 +60,7 @@ class WeightedSource(WrappedSource):
     def read(self, max_rows: int) -> Chunk | None:
         chunk = self._source.read(max_rows)
         if chunk is not None and self.columns and self.weight not in self.columns:
-            raise StreamError(
-                f"{self.name}: there is no column {self.weight!r} for the weight. It has: {', '.join(self.columns)}"
-            )
+            raise StreamError(f"{self.name}: there is no column {self.weight!r} for the weight, only {', '.join(self.columns)}")
         if chunk is None and self._n_unweighted > 0:
             self._warn_of_missing_weights()
         elif chunk and self._n_unweighted >= 0:

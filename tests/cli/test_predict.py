@@ -161,5 +161,5 @@ def test_columns_of_rows_in_predictions(file, tmp_path, call):
         status=2,
         says="--passthrough id copies columns into predictions: say where these go, --to SINK",
     )
-    call(*predict[:-1], "model", "--follow", status=1, says="'model' cannot be passed through, because predictions have a field")
+    call(*predict[:-1], "model", "--follow", status=1, says="'model' cannot be passed through: predictions have a field")
     call(*predict[:-1], "ide", status=1, says="no column 'ide' to pass through. It has: id, since, a, y")

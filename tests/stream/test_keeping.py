@@ -179,9 +179,9 @@ def test_passthrough_columns_that_are_refused(tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:2\n")
     for kind, passthrough, error, text in (
         (CSVSource, ["id", "id"], ValueError, "passthrough has 'id' more than once"),
-        (CSVSource, ["row"], StreamError, "column 'row' cannot be passed through, because predictions have a field of that name"),
+        (CSVSource, ["row"], StreamError, "column 'row' cannot be passed through: predictions have a field of that name"),
         (CSVSource, ["idd"], StreamError, "no column 'idd' to pass through. It has: id, ts, city, a, y"),
-        (LIBSVMSource, ["id"], StreamError, "column 'id' cannot be passed through: LIBSVM text has numbers"),
+        (LIBSVMSource, ["id"], StreamError, "column 'id' cannot be passed through: LIBSVM text has no names"),
     ):
         where = tmp_path / "rows.svm" if kind is LIBSVMSource else path
         with FileSink(tmp_path / "out.csv") as sink, kind(where) as source, pytest.raises(error, match=text):

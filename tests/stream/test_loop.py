@@ -164,7 +164,7 @@ def test_a_sink_must_return_a_position(tmp_path):
         (
             ensemble.VotingClassifier([linear_model.Perceptron(), linear_model.PAClassifier()]),
             {"metric": metrics.LogLoss()},
-            "LogLoss needs probabilities, which VotingClassifier does not give: try Accuracy",
+            "LogLoss needs probabilities, but VotingClassifier has none: try Accuracy",
         ),
     ],
 )

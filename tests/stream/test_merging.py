@@ -210,7 +210,7 @@ def test_folders_that_do_not_fit_are_refused(parts, result, tmp_path):
     save(parts / "partition-10", 10, 10, label="y")
     raises("a model of 200 rows, and the parts have 130 together", merger.merge_if_changed, error=CheckpointError)
     save(parts / "partition-10", 200, 10, label="z")
-    raises("read differently", merger.merge_if_changed, error=CheckpointError)
+    raises("read their rows differently", merger.merge_if_changed, error=CheckpointError)
     raises("named twice", CheckpointMerger, [parts, parts / "partition-2"], result, error=CheckpointError)
     raises("is not a folder", CheckpointMerger, [tmp_path / "none"], result, error=CheckpointError)
     with CheckpointFolder(parts / "partition-2") as own, pytest.raises(CheckpointError, match="of a learner, not merged"):
