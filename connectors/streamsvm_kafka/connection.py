@@ -127,9 +127,7 @@ def _parse_outage_seconds(value: Any) -> float:
     except (TypeError, ValueError):
         seconds = -1.0
     if not 0.0 <= seconds <= _MAX_OUTAGE_SECONDS:
-        raise StreamError(
-            f"outage_seconds must be a number of seconds from 0 to {_MAX_OUTAGE_SECONDS:,.0f}, not {short_repr(value)}"
-        )
+        raise StreamError(f"outage_seconds must be a number from 0 to {_MAX_OUTAGE_SECONDS:,.0f}, not {short_repr(value)}")
     return seconds
 
 
@@ -319,10 +317,8 @@ class Connection:
 
     def refused_user_error(self, reason: object) -> StreamError:
         """Return the StreamError for a failed authentication: the broker refuses the user or password, with its ``reason``."""
-        mechanism = self.options.get("sasl_mechanism")
-        return StreamError(
-            f"{self.bootstrap} refuses the user {self.user!r}: wrong name, password or sasl_mechanism={mechanism} ({reason})"
-        )
+        causes = f"wrong name, password or sasl_mechanism={self.options.get('sasl_mechanism')}"
+        return StreamError(f"{self.bootstrap} refuses the user {self.user!r}: {causes} ({reason})")
 
     def tls_error(self, reason: object) -> StreamError:
         """Return the StreamError for a TLS handshake with the broker that failed for ``reason``, with advice on certificates."""

@@ -103,9 +103,7 @@ class MessageChunk(Chunk):
         times = [timestamp if 0 <= timestamp <= latest_time else None for timestamp in messages.timestamps.tolist()]
         origins = zip(messages.partition_list, messages.offsets.tolist(), strict=True)
         topic = ("source-topic", self._source.topic.encode())
-        headers = [
-            [topic, ("source-partition", b"%d" % partition), ("source-offset", b"%d" % offset)] for partition, offset in origins
-        ]
+        headers = [[topic, ("source-partition", b"%d" % p), ("source-offset", b"%d" % offset)] for p, offset in origins]
         max_bytes = len(self._source.topic) + _SOURCE_HEADERS_BYTES
         if messages.headers is not None:
             copied = [

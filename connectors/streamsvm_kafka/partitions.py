@@ -447,6 +447,4 @@ class PartitionWorker:
         """Raise a StreamError if the topic's id has changed: it was deleted and created again while this worker read it."""
         description = try_describe_topic(self._connection, self._topic, self.name)
         if description is not None and description.topic_id != self._topic_id:
-            raise StreamError(
-                f"{self.name}: it was deleted and created again while it was read. Choose where to continue: --from"
-            )
+            raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to continue: --from")

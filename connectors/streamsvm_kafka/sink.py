@@ -236,8 +236,7 @@ class KafkaSink(Sink, TopicEndpoint):
         self._sender.send_messages(self._topic, values, keys, headers=headers, timestamps=timestamps)
 
     def flush(self) -> Position:
-        """Wait until the broker has acknowledged all sent messages. Return the position to save in a checkpoint: ``{"topic":
-        name}``.
+        """Wait until the broker has acknowledged all sent messages. Return the position for a checkpoint, a dict of the topic.
 
         Raise a StreamError if a message is not acknowledged.
         """

@@ -110,11 +110,9 @@ class KafkaSource(MessageSource):
         self._start = parse_start(start, self.name)
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
-        self._consumer = open_consumer(connection, topic, group, max_fetches=64, has_tables=self._has_tables)
+        consumer = self._consumer = open_consumer(connection, topic, group, max_fetches=64, has_tables=self._has_tables)
         try:
-            reader = self._reader = TopicReader(
-                connection, topic, self.name, self._consumer, description, stop_at_end, self._start
-            )
+            reader = self._reader = TopicReader(connection, topic, self.name, consumer, description, stop_at_end, self._start)
             first = self._start or StartPoint("earliest", "earliest")
             reader.next_offsets = reader.topic_offsets.find_start_offsets(first, reader.beginning_offsets, reader.end_offsets)
         except BaseException:
@@ -322,8 +320,7 @@ class PartitionSource(MessageSource):
 
     @property
     def position(self) -> Position:
-        """The position of the next message, for a checkpoint: ``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3,
-        "offset": 17}``.
+        """The position of the next message, for a checkpoint: a dict of topic, topic id, label, partition and offset.
 
         Within a message of many rows, ``"rows_taken": 250`` is the number of its rows that were read.
         """

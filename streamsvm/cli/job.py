@@ -149,9 +149,7 @@ class StreamJob:
         if len(set(self.passthrough)) < len(self.passthrough):
             raise UsageError(f"--passthrough {','.join(self.passthrough)} names a column twice")
         if self.passthrough and self.to is None:
-            raise UsageError(
-                f"--passthrough {','.join(self.passthrough)} copies columns into predictions: say where these go, --to SINK"
-            )
+            raise UsageError(f"--passthrough {','.join(self.passthrough)} copies columns into predictions: give --to SINK, too")
         _ = self.table_flags
 
 
@@ -289,9 +287,8 @@ class LearnJob(StreamJob):
         binary = ["F1"] if self.positive is not None else []
         defaults = ["MAE"] if self.regression else ["Accuracy", *binary, "ClassificationReport", "ConfusionMatrix"]
         positive = parse_positive(self.positive, self.text_format)
-        metric = make_metrics(
-            self.metric or ",".join(defaults), self.window, None if self.threshold else positive, self.regression
-        )
+        names = self.metric or ",".join(defaults)
+        metric = make_metrics(names, self.window, None if self.threshold else positive, self.regression)
         is_binary = not self.threshold or ScoreSet(metric, self.window, regression=self.regression).accepts_positive_label
         return {
             "metric": metric,
@@ -359,9 +356,7 @@ def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
         raise UsageError(f"--from {start} is about the offsets of one topic: with --labels, say earliest, latest or a time")
     policy, equals, negative = parameters.get("expired", "drop").partition("=")
     if policy == "dead-letter" and job.on_error in ("stop", "skip"):
-        raise UsageError(
-            f"--labels {text}: expired=dead-letter needs a place for dead letters: --on-error PATH, or kafka://host:port/topic"
-        )
+        raise UsageError(f"--labels {text}: expired=dead-letter needs a place for dead letters: --on-error PATH or kafka://...")
     options: dict[str, Any] = {"expired": policy}
     with as_usage_error(f"--labels {text}: "):
         options |= {name: _parse_whole_number(name, parameters[name]) for name in ("max_rows", "max_bytes") if name in parameters}

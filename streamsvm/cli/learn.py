@@ -117,9 +117,7 @@ def learn_stream(job: LearnJob) -> bool:
         names = format_names(missing, 5)
         warn(f"{source.name}: no row has had the label {names}, whose cost or threshold was given. Is its name right?")
     if job.label_stream is None and progress.rows and not progress.learned and not progress.interrupted:
-        raise StreamError(
-            f"{source.name}: none of {progress.rows:,} rows had a label, so nothing was learned. Is its name right?"
-        )
+        raise StreamError(f"{source.name}: none of {progress.rows:,} rows had a label: nothing was learned. Is its name right?")
     if job.reporter.shows_text and sys.stderr is not None and sys.stderr.isatty():
         print(escape_unprintable(_suggest_next_step(job, progress.interrupted)), file=sys.stderr)
     return progress.interrupted

@@ -417,9 +417,7 @@ def find_positive_label(text: str | None, model: Any, text_format: str | None) -
             raise CommandError(f"--positive {text}: the model predicts numbers, no labels")
         positive = parse_positive(text, text_format)
         if labels and positive not in labels:
-            raise CommandError(
-                f"--positive {text}: the model has not learned the label {positive!r}, only {format_names(labels, 10)}"
-            )
+            raise CommandError(f"--positive: the model has not learned the label {positive!r}, only {format_names(labels, 10)}")
         return positive
     last = split_pipeline(model)[1]
     while not isinstance(last, CostSensitiveClassifier | TunedThresholdClassifier):

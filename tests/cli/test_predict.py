@@ -159,7 +159,7 @@ def test_columns_of_rows_in_predictions(file, tmp_path, call):
         "--passthrough",
         "id",
         status=2,
-        says="--passthrough id copies columns into predictions: say where these go, --to SINK",
+        says="--passthrough id copies columns into predictions: give --to SINK, too",
     )
     call(*predict[:-1], "model", "--follow", status=1, says="'model' cannot be passed through: predictions have a field")
     call(*predict[:-1], "ide", status=1, says="no column 'ide' to pass through. It has: id, since, a, y")

@@ -38,7 +38,7 @@ MISTAKES = [
     (CONFLUENT | {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "sasl.username and sasl.password must be set"),
     (CONFLUENT | {"group_id": "a"}, "group.id is set by streamsvm"),
     ({"client": "auto"}, "client must be kafka-python or confluent-kafka, not 'auto'"),
-    ({"outage_seconds": "soon"}, "outage_seconds must be a number of seconds from 0 to 604,800, not 'soon'"),
+    ({"outage_seconds": "soon"}, "outage_seconds must be a number from 0 to 604,800, not 'soon'"),
     ({"outage_seconds": float("nan")}, "outage_seconds must be"),
 ]
 

@@ -81,9 +81,7 @@ class SchemaRegistry:
         if "@" in parts.netloc:  # the message does not repeat it, because it contains a password
             raise StreamError("schema_registry_url takes no user or password: give schema_registry_username and ..._password")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise StreamError(
-                f"schema_registry_url must be such as https://registry:8081, not {short_repr(url.partition('?')[0])}"
-            )
+            raise StreamError(f"schema_registry_url must be like https://registry:8081, not {short_repr(url.partition('?')[0])}")
         self.url: str = url.rstrip("/")
         self._outage_seconds = outage_seconds
         self._headers = {"Accept": _ACCEPT}
@@ -105,15 +103,11 @@ class SchemaRegistry:
 
         Raise a StreamError if an option of a registry is unknown, or the URL is missing.
         """
-        settings = {
-            name.removeprefix("schema_registry_"): options[name] for name in options if name.startswith("schema_registry_")
-        }
+        settings = {n.removeprefix("schema_registry_"): value for n, value in options.items() if n.startswith("schema_registry_")}
         if not settings:
             return None
         if unknown := sorted(settings.keys() - {"url", "username", "password", "cafile"}):
-            raise StreamError(
-                f"schema_registry_{unknown[0]} is unknown: there are ..._url, ..._username, ..._password and ..._cafile"
-            )
+            raise StreamError(f"schema_registry_{unknown[0]} is unknown: give ..._url, ..._username, ..._password or ..._cafile")
         if "url" not in settings:
             raise StreamError(f"schema_registry_{min(settings)} needs schema_registry_url, too")
         return cls(**settings, outage_seconds=options.get("outage_seconds", OUTAGE_SECONDS))
@@ -185,9 +179,7 @@ class SchemaRegistry:
                 if error.code in _RETRIABLE_STATUSES:
                     raise ConnectionError(f"HTTP status {error.code}") from None
                 if error.code in (401, 403):
-                    raise self._invalid_response_error(
-                        "it refuses the user: check schema_registry_username and its password"
-                    ) from None
+                    raise self._invalid_response_error("it refuses schema_registry_username or its password") from None
                 if error.code == 404 and self._parse_response(error).get("error_code") == _UNKNOWN_SCHEMA_CODE:
                     return None
                 raise self._invalid_response_error(f"it answers with HTTP status {error.code}") from None

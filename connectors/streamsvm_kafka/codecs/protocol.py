@@ -134,7 +134,7 @@ def rows_to_table(rows: Sequence[Row]) -> Table:
         for name, value in row.x.items():
             if not is_number(value) or not abs(value) <= LARGEST_FLOAT32:
                 raise ValueError(
-                    f"feature {short_repr(name)} is {short_repr(value)}: only numbers that float32 can hold go into a table"
+                    f"feature {short_repr(name)} is {short_repr(value)}: a table takes only numbers that fit float32"
                 )
             X[i, columns[name]] = value
     return Table(tuple(columns), list(X.T), none_if_all_missing([row.y for row in rows], columns))

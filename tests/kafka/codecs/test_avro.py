@@ -258,7 +258,7 @@ def test_a_registry_that_stays_away():
         ((404, b'{"error_code": 40401}'), "HTTP status 404"),
         ((404, b"nothing here"), "not a JSON object"),
         ((302, b""), "HTTP status 302"),
-        ((403, b""), "refuses the user"),
+        ((403, b""), "refuses schema_registry_username or its password"),
     ],
     ids=lambda item: item if isinstance(item, str) else "",
 )
@@ -274,7 +274,7 @@ def test_a_user_and_a_password(registry, monkeypatch):
     result = SchemaRegistry.from_options(client_options({f"schema_registry_{name}": value for name, value in options.items()}))
     assert result.get_schema(1) == registry.schemas[1]
     for wrong in ({"username": "alice", "password": "hunter3"}, {}):
-        with pytest.raises(StreamError, match="refuses the user") as error:
+        with pytest.raises(StreamError, match="refuses schema_registry_username") as error:
             SchemaRegistry(registry.url, **wrong).get_schema(1)
         assert "hunter" not in str(error.value)
     assert "hunter2" not in repr(result)

@@ -122,7 +122,7 @@ def test_unencodable_rows_are_refused(codec, row, reason):
 
 @pytest.mark.parametrize("value", ["x", None, math.nan, 1e39, 10**400, 1j])
 def test_tables_refuse_values_beyond_float32(value):
-    raises("feature 'a' is .*: only numbers that float32 can hold go into a table", rows_to_table, [Row({"a": value})])
+    raises("feature 'a' is .*: a table takes only numbers that fit float32", rows_to_table, [Row({"a": value})])
 
 
 @given(st.binary(max_size=200))
