@@ -160,7 +160,9 @@ class ArrowSource(TableSource):
 
     @contextlib.contextmanager
     def _with_place(self, row: int) -> Iterator[None]:
-        """Convert errors of pyarrow within the ``with`` block to a StreamError that says "after row ``row``"."""
+        """Return a context manager that converts errors of pyarrow to a StreamError with the place "after row N", where N is
+        ``row``.
+        """
         try:
             yield
         except self._errors as error:

@@ -140,15 +140,16 @@ class Checkpoints(Closeable):
 
 
 def parse_checkpoint(data: bytes, name: str, trusted: bool = False) -> Checkpoint:
-    """Parse the bytes of a checkpoint file. ``name`` is the checkpoint store in messages; with ``trusted=True``, the data may
-    contain classes of any package. Raise a CheckpointError if the data cannot be loaded.
+    """Parse the bytes of a checkpoint file. ``name`` is the checkpoint store, for messages. Raise a CheckpointError if the data
+    cannot be loaded, or contains objects of other packages (which could run code) without ``trusted=True``.
     """
     return _load_checkpoint(name, trusted, data)
 
 
 def _load_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
-    """Parse a checkpoint from ``data``, or without ``data`` from the file ``path``. With ``trusted=True`` it may contain classes
-    of any package; with ``trusted=None``, only its header is read. Raise a CheckpointError if it cannot be loaded.
+    """Parse a checkpoint from ``data``, or without ``data`` from the file ``path``. With ``trusted=None``, read only its header.
+    Raise a CheckpointError if it cannot be loaded, or contains objects of other packages (which could run code) without
+    ``trusted=True``.
     """
     try:
         container = unpack_container(read_file(Path(path)) if data is None else data)
@@ -171,10 +172,9 @@ def read_header(path: str | Path) -> dict[str, Any]:
 
 
 def read_checkpoint(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read the model, the run's state and the header of a checkpoint file. The file of a saved model is also accepted.
-
-    Raises a CheckpointError if the file is corrupt, of a newer version, or not ``trusted`` and has classes of other packages than
-    streamsvm and river.
+    """Read the model, the run's state and the header of a checkpoint file, or of a saved model. Raise a CheckpointError if the
+    file is corrupt or of a newer version, or contains objects of packages other than streamsvm and river (which could run code)
+    without ``trusted=True``.
     """
     return _load_checkpoint(Path(path), trusted)
 
@@ -226,8 +226,8 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
 
 
 def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read a checkpoint file, or the newest undamaged checkpoint of a folder. Raise a CheckpointError if it has no model. With
-    ``trusted=True``, it may contain classes of any package.
+    """Read a checkpoint file, or the newest undamaged checkpoint of a folder. Raise a CheckpointError if it has no model, or
+    contains objects of other packages (which could run code) without ``trusted=True``.
     """
     checkpoint = read_newest(path, trusted)
     check_has_model(path, checkpoint)
@@ -258,8 +258,8 @@ def check_row_count(path: Path | str, checkpoint: Checkpoint) -> None:
 
 
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read a checkpoint file or, if ``path`` is a folder, its newest undamaged checkpoint. Raise a CheckpointError if there is
-    none. With ``trusted=True``, it may contain classes of any package.
+    """Read a checkpoint file or, if ``path`` is a folder, its newest undamaged checkpoint. Raise a CheckpointError if the folder
+    is empty, or if the checkpoint contains objects of other packages (which could run code) without ``trusted=True``.
     """
     path = Path(path)
     checkpoint = CheckpointFolder.read_newest_in(path, trusted) if path.is_dir() else read_checkpoint(path, trusted)
@@ -409,10 +409,10 @@ class CheckpointFolder(Checkpoints):
     @staticmethod
     def read_newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
         """Read the newest undamaged checkpoint of the folder ``path``, without locking it, and warn of newer ones that are
-        corrupt. With ``trusted=True``, it may contain classes of any package.
+        corrupt. Return None if the folder is empty. Objects of other packages (which could run code) need ``trusted=True``.
 
-        Returns None if the folder is empty. Raises a CheckpointError if all checkpoints are corrupt (to start from scratch would
-        lose the model), or if the newest undamaged one cannot be loaded.
+        Raises a CheckpointError if all checkpoints are corrupt (to start from scratch would lose the model), or if the newest
+        undamaged one cannot be loaded.
         """
         errors = []
         for file in _list_checkpoints(Path(path)):

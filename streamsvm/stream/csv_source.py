@@ -137,9 +137,8 @@ class CSVSource(TextSource):
 
     def _read_first_row(self, lines: list[bytes]) -> tuple[bytes, int, list[str]]:
         """Parse the row that begins with ``lines[0]``, reading further lines if a quoted cell contains newlines. Return the row's
-        bytes, its number of lines, and its cells.
-
-        The number of lines is 0 if the source was stopped within the row. Raises a ValueError if the row is unreadable.
+        bytes, its number of lines (0 if the source was stopped within the row), and its cells. Raise a ValueError if the row is
+        unreadable.
         """
         size = n = 0
 

@@ -90,10 +90,8 @@ class DriftWatch(Resumable):
 
     def start(self, model: Any, regression: bool, name: str) -> None:
         """Begin to watch a model for concept drift. ``regression`` says whether it predicts numbers, and ``name`` is the stream
-        in messages.
-
-        Raises a ValueError if the detector is for labels and the model predicts numbers (``regression``), or if the model must be
-        reset and cannot be cloned.
+        in messages. Raise a ValueError if the detector is for labels and the model predicts numbers, or if the model must be
+        reset after a drift and has no ``clone``.
         """
         if self._binary and regression:
             raise ValueError(f"{self.description} is for errors of labels, and the model predicts numbers: try ADWIN")

@@ -109,9 +109,8 @@ class Source(Closeable):
     """Whether the first row depends on the time of opening, as with a topic. Loops then save the start before they read a row."""
 
     def read(self, max_rows: int) -> Chunk | None:
-        """Return the next available rows as a chunk, at most ``max_rows``; None if the stream has ended or was stopped.
-
-        The chunk is empty if no row has arrived within a fraction of a second.
+        """Return the next available rows as a chunk, at most ``max_rows``. It is empty if no row has arrived within a fraction of
+        a second. Return None if the stream has ended or was stopped.
         """
         raise NotImplementedError
 
@@ -151,7 +150,7 @@ class Source(Closeable):
     """The columns that were requested by `request_passthrough`."""
 
     def prepare_for_join(self) -> None:
-        """Prepare this stream to be joined with another one: predictions in one and labels in the other (`JoinedSource`). Raise a
+        """Prepare this stream to be joined with another one, as rows and their labels from two streams (`JoinedSource`). Raise a
         StreamError if it cannot be joined.
 
         From then on, an endless stream returns an empty chunk only after it has read all available rows, and without waiting.

@@ -53,8 +53,7 @@ class JSONObjects:
         instead. Object i is ``data[begins[i]:ends[i]]``, with int64 offsets. ``known_features`` are the features that the model
         knows.
 
-        Row i is ``data[begins[i]:ends[i]]``, with offsets int64 [rows]. ``known_features`` is as for `Chunk.table`. If it is
-        empty, integers are ints, as ``parse`` returns them; otherwise they are floats.
+        If ``known_features`` is empty, integers are ints, as ``parse`` returns them; otherwise they are floats.
         """
         if not len(begins) or (ends - begins).max() > _MAX_ROW_BYTES:
             return None

@@ -121,9 +121,8 @@ class ByteStream:
         """Return the first bytes of this stream, without consuming them: at most about ``max_lines`` lines or ``max_bytes``. Wait
         for at least ``min_lines`` lines; ``ask_to_wait`` is called after ``seconds``, and returns whether to wait longer.
 
-        Read up to ``max_lines`` or ``max_bytes``. Wait for the first ``min_lines`` lines that are not blank, and then up to
-        ``seconds`` for further lines. If the first ones have not arrived within ``seconds``, call ``ask_to_wait``, which returns
-        whether to wait for them.
+        Blank lines do not count for ``min_lines``. After these lines, wait up to ``seconds`` for further ones. The result ends at
+        the end of a line, if there is one.
         """
         parts: list[bytes] = []
         n_lines = n_filled = n_bytes = 0
@@ -305,8 +304,8 @@ class LineReader:
         """Return the next lines of the stream as bytes with their newlines, at most ``max_lines``, without consuming them.
         ``skip`` is the number of bytes to leave out before the first line.
 
-        ``skip`` is the number of bytes before the first one. There is at least one line, unless the stream has ended or was
-        stopped. The last line of a stream may have no newline. A line over `MAX_LINE_BYTES` is cut.
+        There is at least one line, unless the stream has ended or was stopped. The last line of a stream may have no newline. A
+        line over `MAX_LINE_BYTES` is cut.
         """
         start = searched = self._n_consumed + skip
         has_ended = False

@@ -363,10 +363,11 @@ def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
 
 def open_worker(spec: str, **arguments: Any) -> Any:
     """Open a worker of a Kafka consumer group. It reads the stream at the URL ``spec``, and learns a separate model for each
-    partition that is assigned to it.
+    partition that is assigned to it. ``arguments`` are those of ``open_worker`` in the package that has registered the URL's
+    scheme.
 
-    The worker has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of
-    ``open_worker`` in the package of the URL's scheme. Raises a StreamError if the package lacks this function.
+    The worker has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. Raises a StreamError if the
+    package lacks this function.
     """
     return _open_by_package("open_worker", spec, "has no partitions that workers could share: give a topic", arguments)
 

@@ -117,9 +117,8 @@ class PredictionExtension:
 
     def read_row(self, chunk: Chunk, i: int, model: Any, x: Any) -> tuple[dict[str, Any], MessageColumns | None]:
         """Return the additional prediction fields of row ``i`` of a chunk as a dict, and its Kafka message (None if predictions
-        carry no messages). Some fields are computed by ``model`` from the features ``x``.
-
-        Call it before the model learns the row. Raises RowError as `copy_columns` and `copy_messages` do.
+        carry no messages). Some fields are computed by ``model`` from the features ``x``, before it learns the row. Raise a
+        RowError if a field or the message cannot be copied.
         """
         values = {name: column[0] for name, column in self.copy_columns(chunk, i, i + 1).items()}
         for fields in self._computed_fields:

@@ -64,11 +64,9 @@ class RefusedRowHandler(Resumable):
         return sum(self.counts.values())
 
     def handle_row(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
-        """Count a row that the source could not read or the model refused, and write it to the dead-letter sink. Rows are counted
-        by ``kind``, a short reason such as "label"; ``reason`` is the full message.
-
-        ``row`` is its number, ``place`` its line or offset for messages, and ``raw`` its bytes or Python object. Raises a
-        StreamError if the first refused row ends the run, if a limit is exceeded, or if the dead letter cannot be written.
+        """Count a refused row (unreadable, or invalid for the model) by ``kind``, a short reason, and write it to the dead-letter
+        sink: its number ``row``, its ``place`` (line or offset), its content ``raw`` and the message ``reason``. Raise a
+        StreamError if the limit of refused rows is exceeded, or the row cannot be written.
         """
         reason = reason if len(reason) <= _MAX_REASON_CHARS else f"{reason[:_MAX_REASON_CHARS]}..."
         if self._stops_at_first:

@@ -117,10 +117,8 @@ class ValidatingPipeline:
         return _with_finite_numbers(x)
 
     def find_bad_feature(self, x: Any) -> tuple[Hashable, ...]:
-        """Return the name of the feature that prevents the model from predicting the row ``x``, as a tuple of one name; ``()`` if
-        it is unknown. Features that are not numbers are tried with 0 instead.
-
-        With a number in this feature, the row could be predicted.
+        """Return the name of the feature that prevents the model from predicting the row ``x``: with 0 instead of its value,
+        which is not a number, the row can be predicted. The result is a tuple of one name; ``()`` if it is unknown.
         """
         if not isinstance(x, Mapping):
             return ()

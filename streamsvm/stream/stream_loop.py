@@ -202,10 +202,8 @@ class StreamLoop(ResumableRun):
 
     def _process_batch(self, chunk: Chunk, start: int, stop: int) -> int:
         """Predict and, if the loop learns, learn the rows of a chunk from ``start`` to at most ``stop`` (exclusive) in one call
-        of the model, and write their predictions. Return the number of processed rows.
-
-        The batch ends before ``stop`` or a row that must be processed alone. Return -1, without any effect, if a smaller batch
-        must be tried.
+        of the model, and write the predictions. Return the number of processed rows: 0 if row ``start`` must be processed alone,
+        -1 (with nothing changed) if a smaller batch must be tried.
         """
         if not self._uses_batches:
             return 0
