@@ -279,8 +279,8 @@ class Connection:
         return any("proxy" in name for name in self.options)
 
     def _is_any_reachable(self, addresses: Iterable[str], failures: list[str], tls: ssl.SSLContext | None = None) -> bool:
-        """Return whether one of the ``addresses`` (``"host:port"``) accepts a TCP connection, and a TLS handshake if ``tls`` is
-        given. A reason for each failure is appended to ``failures``.
+        """Return whether one of the ``addresses`` (``"host:port"``) accepts a TCP connection. The reason of each failure is
+        appended to ``failures``. With ``tls``, raise a StreamError if the TLS handshake fails.
         """
         for address in addresses:
             host, colon, port = address.rpartition(":")

@@ -53,7 +53,9 @@ def parse_every(text: str) -> dict[str, Any]:
 def _make_number_parser(
     requirement: str, is_valid: Callable[[Any], bool], convert: Callable[[str], Any] = float
 ) -> Callable[[str], Any]:
-    """Return an argparse type for numbers: it applies ``convert``, and its error contains ``requirement``."""
+    """Return an argparse type: a function that converts a text by ``convert``, and raises an error with the text ``requirement``
+    (such as "a number of seconds") unless ``is_valid(number)``.
+    """
 
     def parse_number(text: str) -> Any:
         with contextlib.suppress(ValueError):
@@ -110,7 +112,7 @@ def add_table_flags(group: Any) -> None:
 
 
 def parse_names(text: str) -> list[str]:
-    """Split a flag's list of names at its commas. Raise a UsageError if a name is empty or occurs twice."""
+    """Split a flag's list of names at its commas; names in double quotes may contain commas. UsageError for invalid quotes."""
     with as_usage_error(""):
         return split_names(text)
 
@@ -174,7 +176,7 @@ def add_overwrite_flag(group: Any) -> None:
 
 
 def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:
-    """Add the arguments of commands that read a stream and write predictions. ``label`` is the help of ``--label``."""
+    """Add the arguments of a stream and of its predictions to a ``command``; ``label`` is the help text of ``--label``."""
     streams = command.add_argument_group("source and predictions")
     streams.add_argument(
         "source",

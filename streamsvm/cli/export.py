@@ -129,7 +129,9 @@ def _describe_bits(program: Program) -> str:
 
 
 def _compare_predictions(program: Program, written: Program, rows: np.ndarray, description: str, is_float32: bool) -> None:
-    """Print how the predictions of ``written``, a reduced export of a model, differ from those of the full ``program``."""
+    """Predict ``rows`` by an exported model ``program`` and by its reduced form ``written`` (in single precision if
+    ``is_float32``), and print the differences; warn if they are large. ``description`` names the rows.
+    """
     if not len(rows):
         return
     from streamsvm.export.compare import compare_programs  # noqa: PLC0415

@@ -128,7 +128,9 @@ def make_model(
 
 
 def _parse_settings(text: str, learner: str, settings: Iterable[str], valid_names: Sequence[str]) -> dict[str, Any]:
-    """Parse the ``KEY=VALUE`` settings of a learner to a dict. Raise a UsageError if a key or a value is invalid."""
+    """Parse the ``KEY=VALUE`` settings of a learner to a dict of parameters. Raise a UsageError, which quotes ``text`` (the value
+    of ``--learner``), if a key is not in ``valid_names`` or given twice.
+    """
     parameters: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))
@@ -216,7 +218,9 @@ def make_metrics(text: str, window: int, positive: Any, regression: bool = False
 
 
 def _make_metric(text: str, regression: bool) -> Any:
-    """Create the metric for ``NAME`` or ``NAME(parameter=value)``. Raise a UsageError if it is unknown or of the wrong kind."""
+    """Create the metric for ``NAME`` or ``NAME(parameter=value)``: a river metric, or the name itself for one that river lacks.
+    Raise a UsageError if no metric of classifiers (with ``regression``, of regressors) has the name.
+    """
     if text in PROBABILITY_SCORES.keys() | TABLES.keys() and not regression:
         return text
     call = _parse_call(text)
@@ -237,7 +241,9 @@ def _make_metric(text: str, regression: bool) -> Any:
 
 
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
-    """Create the concept drift detector of ``--drift``, such as ``ADWIN`` or ``KSWIN(alpha=.01)``; None without the flag."""
+    """Create the concept drift detector of ``--drift``, such as ``ADWIN`` or ``KSWIN(alpha=.01)``, with the reaction
+    ``on_drift``. Return None without the flag. Raise a UsageError if the name is unknown.
+    """
     if text is None:
         if on_drift is not None:
             raise UsageError(f"--on-drift {on_drift} is about drift, and no --drift DETECTOR detects it")
@@ -380,7 +386,7 @@ def _make_costs_wrapper(text: str, text_format: str | None) -> ModelWrapper:
 
 
 def check_predicts(model: Any, place: Any) -> None:
-    """Raise a CommandError if a model, loaded from ``place``, is neither a classifier nor a regressor."""
+    """Raise a CommandError if a model, loaded from the file or folder ``place``, is neither a classifier nor a regressor."""
     last = split_pipeline(model)[1]
     if not isinstance(last, base.Classifier | base.Regressor):
         raise CommandError(f"{place} holds a {type(last).__name__}, which does not predict a label or a number for each row")
@@ -443,8 +449,8 @@ def _replace_decision(model: Any, wrap_decision: ModelWrapper) -> Any:
 
 
 def make_extra_fields(model: Any, probabilities: bool, n_columns: int | None) -> list[ComputedFields]:
-    """Return the additional fields of predictions: probabilities, the contributions of ``n_columns`` columns (``--explain``; None
-    for none), and intervals or label sets of conformal models.
+    """Return the additional fields of predictions: probabilities, the contributions of up to ``n_columns`` columns
+    (``--explain``; None omits them), and intervals or label sets of conformal models.
 
     Raises CommandError if the model does not support a flag.
     """

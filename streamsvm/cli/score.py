@@ -117,7 +117,7 @@ class _CoverageSink(Sink):
         self._n_rows, self._n_covered, self._total_size, self._has_intervals = 0, 0, 0.0, False
 
     def write(self, record: Record) -> None:
-        """Count a prediction with an interval or a label set, and whether that contains the true value, if it is known."""
+        """Count a prediction with an interval or a label set and a known true value, and whether it contains that value."""
         y, labels = record["y_true"], record.get("labels")
         low: Any = record.get("low")
         high: Any = record.get("high")

@@ -228,7 +228,7 @@ def open_checkpoint_store(place: Path | str, trusted: bool, **parameters: Any) -
 
 
 def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
-    """Load a model's file, or the newest checkpoint of a folder or Kafka topic (a URL). Raise a CheckpointError if that fails."""
+    """Load a model's file, or the newest checkpoint of a folder or Kafka topic (URL). Raise CheckpointError or StreamError."""
     if isinstance(place, Path):
         try:
             checkpoint = read_newest(place, trusted)
@@ -251,7 +251,7 @@ def _hint_at_table(place: Path) -> str:
 
 
 def iter_first_rows(place: str, checkpoint: Checkpoint, max_rows: int) -> Iterator[Row]:
-    """Yield the first ``max_rows`` rows of a table, read as the checkpoint's model needs them.
+    """Yield the first ``max_rows`` rows of the table ``place``, read with the columns that the checkpoint's model has learned.
 
     At the end, warnings about columns that the checkpoint's model does not know are printed.
     """
@@ -273,7 +273,7 @@ def print_unfamiliar_columns(columns: ColumnMonitor) -> None:
 
 @contextlib.contextmanager
 def open_source_for_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]:
-    """Within a ``with`` block, provide the open source of a job, with rows read as the model of the checkpoint ``saved`` has
+    """Within a ``with`` block, provide the open source of a job, whose rows are read as the model of the checkpoint ``saved`` has
     learned them. The job's flag ``--label`` overrides the checkpoint's label.
     """
     table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
