@@ -27,7 +27,7 @@ from river.datasets import synth
 from streamsvm.learners.preprocessing import BoundedScaler
 
 DATA_ROWS = 10_000  # of data files, by default
-GENERATED_ROWS = 12_000  # of generators with drift, by default
+DRIFT_ROWS = 12_000  # of generators with drift, by default
 CONCEPT_ROWS = 3_000  # of a concept that ends abruptly
 RETURNING_ROWS = 2_000  # of a recurring concept
 
@@ -132,7 +132,7 @@ def _generate_led_digits(seed: int) -> Iterator[Pair]:
     parts = [
         synth.LEDDrift(seed=2 * seed + i, noise_percentage=0.1, irrelevant_features=True, n_drift_features=3 * i) for i in (0, 1)
     ]
-    return _concatenate_concepts(parts, GENERATED_ROWS // 2)
+    return _concatenate_concepts(parts, DRIFT_ROWS // 2)
 
 
 def _generate_led(seed: int) -> Iterator[Pair]:
@@ -149,7 +149,7 @@ def _generate_hyperplane(seed: int) -> Iterable[Pair]:
 
 
 def _generate_gradual(seed: int) -> Iterable[Pair]:
-    return synth.ConceptDriftStream(seed=seed, position=GENERATED_ROWS // 2, width=1_000)
+    return synth.ConceptDriftStream(seed=seed, position=DRIFT_ROWS // 2, width=1_000)
 
 
 def _generate_random_tree(seed: int) -> Iterable[Pair]:
@@ -188,18 +188,16 @@ def _generate_markov(seed: int) -> Iterator[Pair]:
 
 
 _ABRUPT_CHANGES = (CONCEPT_ROWS, 2 * CONCEPT_ROWS, 3 * CONCEPT_ROWS)
-_RETURNING_CHANGES = tuple(range(RETURNING_ROWS, GENERATED_ROWS, RETURNING_ROWS))
+_RETURNS = tuple(range(RETURNING_ROWS, DRIFT_ROWS, RETURNING_ROWS))
 
 
 def _make_drift_stream(half: str, make: Callable[[int], Iterable[Pair]], changes: tuple[int, ...] = ()) -> Stream:
     kind = "abrupt drift" if changes else "slow drift"
-    return Stream(half, kind, _generate(make), default_rows=GENERATED_ROWS, changes=changes, endless=True)
+    return Stream(half, kind, _generate(make), default_rows=DRIFT_ROWS, changes=changes, endless=True)
 
 
-def _make_returning_stream(half: str, make: Callable[[int], Iterable[Pair]]) -> Stream:
-    return Stream(
-        half, "concepts come back", _generate(make), default_rows=GENERATED_ROWS, changes=_RETURNING_CHANGES, endless=True
-    )
+def _make_recurring_stream(half: str, make: Callable[[int], Iterable[Pair]]) -> Stream:
+    return Stream(half, "concepts come back", _generate(make), default_rows=DRIFT_ROWS, changes=_RETURNS, endless=True)
 
 
 FIRST: dict[str, Stream] = {
@@ -209,7 +207,7 @@ FIRST: dict[str, Stream] = {
     ),
     "sea_abrupt": _make_drift_stream("A", _generate_sea, _ABRUPT_CHANGES),
     "rbf_drift": _make_drift_stream("A", _generate_rbf),
-    "led": _make_drift_stream("A", _generate_led, (GENERATED_ROWS // 2,)),
+    "led": _make_drift_stream("A", _generate_led, (DRIFT_ROWS // 2,)),
     "magic04": Stream("A", "noisy table", _read_file("magic04", shuffled=True)),
     "ijcnn1": Stream("A", "real, in time", _read_file("ijcnn1", shuffled=False), seeded=False),
     "phishing": Stream("A", "table", _read_file("phishing", shuffled=True)),
@@ -235,27 +233,22 @@ LATER: dict[str, Stream] = {
         "A", "8 labels in runs, concepts come back", _read_file("chess", shuffled=False, has_targets=True), seeded=False
     ),
     "led_digits": Stream(
-        "A",
-        "10 labels",
-        _generate(_generate_led_digits),
-        default_rows=GENERATED_ROWS,
-        changes=(GENERATED_ROWS // 2,),
-        endless=True,
+        "A", "10 labels", _generate(_generate_led_digits), default_rows=DRIFT_ROWS, changes=(DRIFT_ROWS // 2,), endless=True
     ),
     "rbf_40": Stream("A", "40 labels", _generate(_generate_rbf_40), endless=True),
-    "mixed_back": _make_returning_stream("A", _generate_mixed_back),
+    "mixed_back": _make_recurring_stream("A", _generate_mixed_back),
     "letter": Stream("B", "table, 26 labels", _read_file("letter", shuffled=False, has_targets=True), seeded=False),
     "random_tree": Stream("B", "3 to 6 labels, by the seed", _generate(_generate_random_tree), endless=True),
     "markov": Stream("B", "6 labels, each depends on the last", _generate(_generate_markov), endless=True),
-    "agrawal_back": _make_returning_stream("B", _generate_agrawal_back),
-    "stagger_back": _make_returning_stream("B", _generate_stagger_back),
+    "agrawal_back": _make_recurring_stream("B", _generate_agrawal_back),
+    "stagger_back": _make_recurring_stream("B", _generate_stagger_back),
     "cadata": Stream("A", "regression", _read_file("cadata", shuffled=True, has_targets=True), regression=True),
     "Planes2D": Stream("A", "regression", _generate(lambda seed: synth.Planes2D(seed=seed)), regression=True, endless=True),
     "friedman_drift": Stream(
         "B",
         "regression, a concept comes back",
         _generate(lambda seed: synth.FriedmanDrift("gra", position=_ABRUPT_CHANGES[:2], seed=seed)),
-        default_rows=GENERATED_ROWS,
+        default_rows=DRIFT_ROWS,
         changes=_ABRUPT_CHANGES[:2],
         regression=True,
         endless=True,

@@ -127,19 +127,19 @@ def measure_default(split: Split) -> list[dict[str, Any]]:
         model.learn_many(*split.shuffle_rows(np.random.default_rng(0)))
         programs[type(model).__name__] = make_program(model)
     default, small = programs.values()
-    programs_by_name = {
+    programs = {
         "unchanged": default,
         "8 bits": quantise_program(default, 8),
         "8 bits, 16,000 bytes": reduce_program(default, 16_000, bits=8).program,
     }
-    programs_by_name |= {"BSCAClassifier(100)": small, "BSCAClassifier(100), 8 bits": quantise_program(small, 8)}
+    programs |= {"BSCAClassifier(100)": small, "BSCAClassifier(100), 8 bits": quantise_program(small, 8)}
     return [
         {
             "model": name,
             **measure_needs(exported)._asdict(),
             "accuracy": 100.0 * float((CModel(exported).predict_many(split.X_test) == split.y_test).mean()),
         }
-        for name, exported in programs_by_name.items()
+        for name, exported in programs.items()
     ]
 
 

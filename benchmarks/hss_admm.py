@@ -174,10 +174,7 @@ def measure_accuracy(cases: list[Case], args: argparse.Namespace) -> dict[str, A
             }
         start = time.process_time()
         exact = [CSMOClassifier(C=C, gamma=case.gamma).fit(X, y) for C in CS]
-        result["exact"] = {
-            "seconds": time.process_time() - start,
-            "accuracy": [100.0 * m.score(X_test, y_test) for m in exact],
-        }
+        result["exact"] = {"seconds": time.process_time() - start, "accuracy": [100.0 * m.score(X_test, y_test) for m in exact]}
         results[case.name] = {**result, "paper": case.paper}
         report_progress(f"accuracy: {case.name}")
     return results

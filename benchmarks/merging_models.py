@@ -1,7 +1,7 @@
-"""Models of the parts of a data set, merged into one: how much that costs against one pass over all rows.
+"""Measures how much accuracy is lost if models of the parts of a data set are merged, compared with one pass over all rows.
 
-Each part is learned by its own model, as the partitions of a topic are; they become one as by ``streamsvm merge``. Models are
-those of the command line: the learner alone, or behind a `BoundedScaler`.
+Each part is learned by its own model, like the partitions of a topic; the models are merged as by ``streamsvm merge``. They are
+the models of the command line: a learner, or a pipeline of a `BoundedScaler` and a learner.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from common import PAPER, Split, load_split, make_parser, print_table, report_pr
 
 from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.learners.preprocessing import BoundedScaler
-from streamsvm.stream.merging import merge_models as merged_of
+from streamsvm.stream.merging import merge_models
 
 BUDGET = 500
 LEARNERS = {"BSGD": BSGDClassifier, "BSCA": BSCAClassifier}
 SETS = ("a9a", "skin", "ijcnn1", "phishing")
 SETTINGS = ("default", "scaler", "paper")
-CHUNK = 100  # rows that are scaled at once, by what the scaler knows then
-TARGET = -0.5  # points against one pass, of 8 parts
+CHUNK = 100  # the scaler learns and transforms this many rows at once
+MIN_DIFFERENCE = -0.5  # least difference to one pass that is accepted for 8 parts, in points
 
 
-def new_model(learner: str, settings: str, name: str, split: Split) -> Any:
-    """A model with the library's defaults, one behind a scaler, or one at the paper's C and gamma."""
+def make_model(learner: str, settings: str, name: str, split: Split) -> Any:
+    """Return a model with the library's defaults, one with a scaler, or one with the paper's C and gamma."""
     features, paper = split.X.shape[1], PAPER[name]
     if settings == "default":
         return LEARNERS[learner](BUDGET, max_features=features, seed=0)
@@ -37,38 +37,38 @@ def new_model(learner: str, settings: str, name: str, split: Split) -> Any:
 
 
 def measure(learner: str, settings: str, name: str, split: Split, seed: int, parts: list[int]) -> dict[str, dict[str, float]]:
-    """Test accuracies of one pass, and for each number of parts of the part models (mean) and of the merged one."""
+    """Return for each number of parts the test accuracies of one pass, of the part models (mean) and of the merged model."""
     X, y = split.shuffle_rows(np.random.default_rng(seed))
 
-    def learned(rows: slice) -> Any:
-        model = new_model(learner, settings, name, split)
+    def train_model(rows: slice) -> Any:
+        model = make_model(learner, settings, name, split)
         if settings != "scaler":
             model.learn_many(X[rows], y[rows])
             return model
         scaler, last = model.steps.values()
-        for begin in range(rows.start or 0, len(y) if rows.stop is None else rows.stop, CHUNK):
-            some = slice(begin, min(begin + CHUNK, len(y) if rows.stop is None else rows.stop))
-            scaler.learn_many(X[some])
-            last.learn_many(scaler.transform_many(X[some]), y[some])
+        for start in range(rows.start or 0, len(y) if rows.stop is None else rows.stop, CHUNK):
+            chunk = slice(start, min(start + CHUNK, len(y) if rows.stop is None else rows.stop))
+            scaler.learn_many(X[chunk])
+            last.learn_many(scaler.transform_many(X[chunk]), y[chunk])
         return model
 
-    def accuracy(model: Any) -> float:
+    def measure_accuracy(model: Any) -> float:
         if settings == "scaler":
             scaler, last = model.steps.values()
             return 100.0 * float((last.predict_many(scaler.transform_many(split.X_test)) == split.y_test).mean())
         return 100.0 * float((model.predict_many(split.X_test) == split.y_test).mean())
 
-    whole = accuracy(learned(slice(None)))
+    one_pass = measure_accuracy(train_model(slice(None)))
     results = {}
     for n in parts:
         cuts = [len(y) * i // n for i in range(n + 1)]
-        models = [learned(slice(first, last)) for first, last in itertools.pairwise(cuts)]
-        alone = float(np.mean([accuracy(model) for model in models[:8]]))
-        began = time.perf_counter()
-        model = merged_of(models)
-        seconds = time.perf_counter() - began
-        merged = accuracy(model)
-        results[str(n)] = {"whole": whole, "alone": alone, "merged": merged, "loss": merged - whole, "seconds": seconds}
+        models = [train_model(slice(first, last)) for first, last in itertools.pairwise(cuts)]
+        alone = float(np.mean([measure_accuracy(model) for model in models[:8]]))
+        start = time.perf_counter()
+        model = merge_models(models)
+        seconds = time.perf_counter() - start
+        merged = measure_accuracy(model)
+        results[str(n)] = {"whole": one_pass, "alone": alone, "merged": merged, "loss": merged - one_pass, "seconds": seconds}
     return results
 
 
@@ -87,14 +87,14 @@ def main() -> None:
             for learner in LEARNERS:
                 runs = [measure(learner, settings, name, split, seed, args.parts) for seed in range(args.shuffles)]
                 key = f"{name}, {learner}, {settings}"
-                of = {n: {what: summarise([run[n][what] for run in runs]) for what in runs[0][n]} for n in runs[0]}
-                results[key] = of
-                losses = [f"{of[str(n)]['loss']['mean']:+.2f}" for n in args.parts]
-                eight = of.get("8")
-                verdict = "-" if eight is None else "yes" if eight["loss"]["mean"] >= TARGET else "NO"
-                first = next(iter(of.values()))
+                stats = {n: {quantity: summarise([run[n][quantity] for run in runs]) for quantity in runs[0][n]} for n in runs[0]}
+                results[key] = stats
+                losses = [f"{stats[str(n)]['loss']['mean']:+.2f}" for n in args.parts]
+                eight = stats.get("8")
+                verdict = "-" if eight is None else "yes" if eight["loss"]["mean"] >= MIN_DIFFERENCE else "NO"
+                first = next(iter(stats.values()))
                 alone = "-" if eight is None else f"{eight['alone']['mean']:.2f}"
-                slowest = f"{max(each['seconds']['median'] for each in of.values()):.1f}"
+                slowest = f"{max(figures['seconds']['median'] for figures in stats.values()):.1f}"
                 rows.append((key, f"{first['whole']['mean']:.2f}", alone, *losses, slowest, verdict))
                 report_progress(str(rows[-1]))
     write_json(args.out, {"results": results})

@@ -1,7 +1,7 @@
-"""One pass over each set at the paper's C and gamma, and a drifting stream in file order.
+"""Measures one pass of BSGD over each set at the paper's C and gamma, and over a drifting stream in file order.
 
-A stream is seen once. The last iterate of BSGD at a large C depends on the order of the rows by luck; the library's default
-prediction follows the average of the iterates or the last one, whichever has erred less of late.
+A stream is seen once. At a large C, the accuracy of BSGD's last iterate varies with the order of the rows; the library's default
+prediction uses the average of the iterates or the last one, whichever has had fewer errors recently.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from streamsvm import BSGDClassifier
 
 BUDGET = 500
 SCHEDULES = ("pegasos", "floor", "constant")
-# mean at least, standard deviation below
+# minimum of the mean accuracy, and upper limit of its standard deviation
 TARGETS = {"a9a": (84.3, 0.4), "ijcnn1": (97.8, 0.4)}
 
 
-def one_pass(name: str, split: Split, seed: int, shift: float = 0.0, factor: float = 1.0) -> dict[str, float]:
-    """Test accuracies after one pass over the rows, shuffled; features moved and scaled, gamma adjusted."""
+def run_pass(name: str, split: Split, seed: int, shift: float = 0.0, factor: float = 1.0) -> dict[str, float]:
+    """Return test accuracies after one pass over shuffled rows; features are shifted and scaled, and gamma is adjusted."""
     setting = PAPER[name]
     n, features = split.X.shape
     X, y = split.shuffle_rows(np.random.default_rng(seed))
@@ -46,26 +46,26 @@ def one_pass(name: str, split: Split, seed: int, shift: float = 0.0, factor: flo
     return compute_accuracies(model, split.X_test * scale + moved, split.y_test)
 
 
-def shuffles(args: argparse.Namespace) -> dict[str, Any]:
+def measure_shuffles(args: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name in args.sets:
         split = load_split(name, args.data)
-        still: list[float] = []  # each shuffle is compared with itself
+        unmoved_accuracies: list[float] = []  # accuracy of each shuffle without changes of the features
         for label, shift, factor in ((name, 0.0, 1.0), (f"{name} + 1000", 1000.0, 1.0), (f"{name} * 1000", 0.0, 1000.0)):
             moved = label != name
-            runs = [one_pass(name, split, seed, shift, factor) for seed in range(max(args.shuffles, args.moved_shuffles))]
-            shown = runs if moved else runs[: args.shuffles]
-            results[label] = {output: summarise([run[output] for run in shown]) for output in shown[0]}
+            runs = [run_pass(name, split, seed, shift, factor) for seed in range(max(args.shuffles, args.moved_shuffles))]
+            counted_runs = runs if moved else runs[: args.shuffles]
+            results[label] = {output: summarise([run[output] for run in counted_runs]) for output in counted_runs[0]}
             if moved:
-                changes = summarise([run["auto"] - before for run, before in zip(runs, still, strict=True)])
+                changes = summarise([run["auto"] - before for run, before in zip(runs, unmoved_accuracies, strict=True)])
                 results[label]["change"] = {**changes, "standard error": changes["std"] / len(runs) ** 0.5}
             else:
-                still = [run["auto"] for run in runs]
+                unmoved_accuracies = [run["auto"] for run in runs]
             report_progress(f"{label}: {results[label]['auto']['mean']:.2f} %")
     return results
 
 
-def show_shuffles(args: argparse.Namespace, results: dict[str, Any]) -> None:
+def print_shuffles(args: argparse.Namespace, results: dict[str, Any]) -> None:
     rows = []
     for label, outputs in results.items():
         ours, name = outputs["auto"], label.split()[0]
@@ -87,12 +87,12 @@ def show_shuffles(args: argparse.Namespace, results: dict[str, Any]) -> None:
     print_table(title, ("set", "default", "last iterate", "average", "met"), rows)
 
 
-def drifting(args: argparse.Namespace) -> dict[str, Any]:
-    """Prequential accuracy on elec2, standardised as it comes; whole stream and first 20,000 rows."""
+def measure_drift(args: argparse.Namespace) -> dict[str, Any]:
+    """Return prequential accuracies on elec2, standardised row by row, for the whole stream and its first 20,000 rows."""
     arrays = load_file("elec2", args.data)
     rows, labels = to_dicts(arrays["X"]), (arrays["y"] > 0).tolist()
     repeated = np.array(labels[1:]) == np.array(labels[:-1])
-    results: dict[str, Any] = {"predict the last label": rates(np.concatenate(([not labels[0]], repeated)))}
+    results: dict[str, Any] = {"predict the last label": compute_rates(np.concatenate(([not labels[0]], repeated)))}
     river_models = {
         "river PAClassifier": linear_model.PAClassifier(),
         "river LogisticRegression": linear_model.LogisticRegression(),
@@ -105,7 +105,7 @@ def drifting(args: argparse.Namespace) -> dict[str, Any]:
             z = scaler.transform_one(x)
             right[i] = bool(model.predict_one(z)) == y
             model.learn_one(z, y)
-        results[name] = rates(right)
+        results[name] = compute_rates(right)
         report_progress(f"elec2, {name}: {results[name]['all']:.2f} %")
     for schedule in args.schedules:
         for l2 in args.l2:
@@ -125,19 +125,19 @@ def drifting(args: argparse.Namespace) -> dict[str, Any]:
                     right[i] = (ours.decision_function_one(z, output) > 0.0) == y
                 ours.learn_one(z, y)
             name = f"BSGDClassifier {schedule}, l2 = {l2:g}"
-            results[name] = {output: rates(right) for output, right in outputs.items()}
+            results[name] = {output: compute_rates(right) for output, right in outputs.items()}
             report_progress(f"elec2, {name}: {results[name]['auto']['all']:.2f} %")
     return results
 
 
-def rates(right: np.ndarray) -> dict[str, float]:
+def compute_rates(right: np.ndarray) -> dict[str, float]:
     return {"all": 100.0 * float(right.mean()), "first 20,000": 100.0 * float(right[:20_000].mean())}
 
 
-def show_drifting(results: dict[str, Any]) -> None:
+def print_drift(results: dict[str, Any]) -> None:
     rows = []
-    for name, of in results.items():
-        outputs = [of] if "all" in of else [of["auto"], of["last"], of["average"]]
+    for name, rates in results.items():
+        outputs = [rates] if "all" in rates else [rates["auto"], rates["last"], rates["average"]]
         cells = [f"{rate['all']:.2f} / {rate['first 20,000']:.2f}" for rate in outputs]
         rows.append((name, *cells, *["-"] * (3 - len(cells))))
     title = f"elec2 in file order, prequential accuracy %, whole stream / first 20,000 rows; B = {BUDGET}"
@@ -148,19 +148,19 @@ def main() -> None:
     parser = make_parser(__doc__, "one_pass")
     parser.add_argument("--sets", nargs="*", choices=PAPER, default=list(PAPER))
     parser.add_argument("--shuffles", type=int, default=10)
-    parser.add_argument("--moved-shuffles", type=int, default=40, help="of the sets whose features are moved or scaled")
-    parser.add_argument("--schedules", nargs="*", choices=SCHEDULES, default=SCHEDULES, help="for elec2; none: leave it out")
+    parser.add_argument("--moved-shuffles", type=int, default=40, help="shuffles with shifted or scaled features")
+    parser.add_argument("--schedules", nargs="*", choices=SCHEDULES, default=SCHEDULES, help="for elec2; no values: skip it")
     parser.add_argument("--l2", nargs="+", type=float, default=[1e-4, 1e-5], help="for elec2; 1e-4 is the library's default")
     parser.add_argument("--gamma", type=float, help="for elec2, instead of the library's default")
     parser.add_argument("--eta0", type=float, default=1.0, help="for elec2")
     args = parser.parse_args()
-    results: dict[str, Any] = {"shuffles": shuffles(args)} if args.sets else {}
+    results: dict[str, Any] = {"shuffles": measure_shuffles(args)} if args.sets else {}
     if args.schedules:
-        results["elec2"] = drifting(args)
+        results["elec2"] = measure_drift(args)
     if "shuffles" in results:
-        show_shuffles(args, results["shuffles"])
+        print_shuffles(args, results["shuffles"])
     if "elec2" in results:
-        show_drifting(results["elec2"])
+        print_drift(results["elec2"])
     write_json(args.out, results)
 
 

@@ -1,6 +1,6 @@
-"""What a row costs: against river's models on dict rows, against numpy's margin alone on arrays; start-up and memory.
+"""Measures the time of a row, compared with river's models (dicts) and numpy's margin (arrays), and start-up and memory.
 
-Run it on one core (``taskset -c 0`` on Linux): models take turns, so that a busy moment of the machine meets all of them.
+Run it on one core (``taskset -c 0`` on Linux). Models take turns, so that a busy moment of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamsvm import BSGDClassifier
 
 BUDGET = 500
 
-START_UP = """
+START_UP_CODE = """
 import json, time
 def resident():
     try:
@@ -50,7 +50,7 @@ print(json.dumps({"import": times[1] - times[0], "construct": times[2] - times[1
 Row = tuple[dict[str, float], bool]
 
 
-def model_of(split: Split) -> BSGDClassifier:
+def make_model(split: Split) -> BSGDClassifier:
     setting = PAPER["ijcnn1"]
     n, features = split.X.shape
     return BSGDClassifier(BUDGET, gamma=setting.gamma, scaling=None, l2=setting.compute_l2(n), max_features=features, seed=0)
@@ -60,7 +60,7 @@ def model_of(split: Split) -> BSGDClassifier:
 
 
 def predict_and_learn(model: Any, rows: list[Row]) -> float:
-    """CPU microseconds a row: what else the machine does is not in them."""
+    """Predict and learn rows, and return the CPU microseconds a row, which other programs hardly influence."""
     start = time.process_time()
     for x, y in rows:
         model.predict_one(x)
@@ -70,8 +70,8 @@ def predict_and_learn(model: Any, rows: list[Row]) -> float:
 
 def compare_with_river(split: Split, repeats: int) -> dict[str, dict[str, float]]:
     rows: list[Row] = list(zip(to_dicts(split.X), split.y.tolist(), strict=True))
-    ours = model_of(split)
-    ours.learn_many(dict_frame(rows), split.y)
+    ours = make_model(split)
+    ours.learn_many(make_frame(rows), split.y)
     if ours.n_support != BUDGET:
         sys.exit(f"the budget is not full: {ours.n_support} of {BUDGET} support vectors")
     models: dict[str, tuple[Any, int]] = {
@@ -96,8 +96,8 @@ def compare_with_river(split: Split, repeats: int) -> dict[str, dict[str, float]
     return {name: summarise(values) for name, values in times.items()}
 
 
-def dict_frame(rows: list[Row]) -> Any:
-    import pandas as pd  # noqa: PLC0415 - only to give the columns the names that the dict rows have
+def make_frame(rows: list[Row]) -> Any:
+    import pandas as pd  # noqa: PLC0415 - its columns get the names of the features in dicts
 
     return pd.DataFrame([x for x, _ in rows]).astype(np.float32)
 
@@ -105,8 +105,8 @@ def dict_frame(rows: list[Row]) -> Any:
 # Many rows ------------------------------------------------------------------------------------------------------------
 
 
-def numpy_margins(S: np.ndarray, a: np.ndarray, gamma: float) -> dict[str, Callable[[np.ndarray], Any]]:
-    """The margin of one row in numpy, said in several ways; all float32. S is [B, d], a is [B]."""
+def make_numpy_margins(S: np.ndarray, a: np.ndarray, gamma: float) -> dict[str, Callable[[np.ndarray], Any]]:
+    """Return functions that compute the margin of a row in numpy in different ways, in float32. S is [B, d], a is [B]."""
     g = np.float32(gamma)
     T = np.ascontiguousarray(S.T)
     norms = (S * S).sum(1)
@@ -146,14 +146,14 @@ def numpy_margins(S: np.ndarray, a: np.ndarray, gamma: float) -> dict[str, Calla
     }
 
 
-def against_numpy(split: Split, repeats: int, n: int = 10_000) -> dict[str, Any]:
-    model = model_of(split)
+def compare_with_numpy(split: Split, repeats: int, n: int = 10_000) -> dict[str, Any]:
+    model = make_model(split)
     model.learn_many(split.X, split.y)
     S, a = model.support_vectors, model.coefficients[0].astype(np.float32)
-    ways = numpy_margins(S, a, model.effective_gamma)
+    ways = make_numpy_margins(S, a, model.effective_gamma)
     X, y = split.X[:n], split.y[:n]
     expected = model.decision_function_many(X[:100])
-    for name, margin in ways.items():  # all must say the same
+    for name, margin in ways.items():  # all must agree
         worst = max(abs(float(margin(x)) - f) for x, f in zip(X[:100], expected, strict=True))
         if worst > 1e-3 * np.abs(a).sum():
             sys.exit(f"{name} is off by {worst}")
@@ -176,41 +176,41 @@ def against_numpy(split: Split, repeats: int, n: int = 10_000) -> dict[str, Any]
 # Start-up and memory ----------------------------------------------------------------------
 
 
-def start_up(repeats: int) -> dict[str, Any]:
-    """In processes of their own, with a compile cache of their own: empty at first, then warm."""
-    found: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
+def measure_start_up(repeats: int) -> dict[str, Any]:
+    """Return start-up times and memory of new processes, with an empty compile cache ("cold") and a filled one ("warm")."""
+    laps_by_kind: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
     for _ in range(max(1, repeats // 3)):
         with tempfile.TemporaryDirectory() as cache:
             for run in range(1 + 3):
                 environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
                 start = time.perf_counter()
                 output = subprocess.run(
-                    [sys.executable, "-c", START_UP], env=environment, check=True, capture_output=True, text=True
+                    [sys.executable, "-c", START_UP_CODE], env=environment, check=True, capture_output=True, text=True
                 )
                 result = {"whole process": time.perf_counter() - start, **json.loads(output.stdout)}
-                found["cold" if run == 0 else "warm"].append(result)
+                laps_by_kind["cold" if run == 0 else "warm"].append(result)
                 report_progress(f"start-up: {'cold' if run == 0 else 'warm'} {result['import to first prediction']:.2f} s")
-    return {kind: {key: summarise([run[key] for run in runs]) for key in runs[0]} for kind, runs in found.items()}
+    return {kind: {key: summarise([run[key] for run in runs]) for key in runs[0]} for kind, runs in laps_by_kind.items()}
 
 
-def spread(values: dict[str, float], digits: int = 2) -> tuple[str, str, str]:
+def format_spread(values: dict[str, float], digits: int = 2) -> tuple[str, str, str]:
     return tuple(f"{values[key]:.{digits}f}" for key in ("min", "median", "max"))  # type: ignore[return-value]
 
 
-def report(results: dict[str, Any]) -> None:
+def print_results(results: dict[str, Any]) -> None:
     rows: list[tuple[object, ...]] = []
     if "one_row" in results:
         one = results["one_row"]
         ours = next(iter(one.values()))["median"]
         rows.append((f"predict_one + learn_one, ijcnn1 as dicts, B = {BUDGET} full", "", "", "", ""))
-        rows += [(f"  {name}", *spread(values), f"{values['median'] / ours:.2f}x") for name, values in one.items()]
+        rows += [(f"  {name}", *format_spread(values), f"{values['median'] / ours:.2f}x") for name, values in one.items()]
     if "many_rows" in results:
         many = results["many_rows"]
         ours = many["learn_many"]["median"]
         rows.append((f"a row of many, ijcnn1 as an array, B = {BUDGET}", "", "", "", ""))
-        rows.append(("  streamsvm learn_many: margin, step and merges", *spread(many["learn_many"]), "1.00x"))
+        rows.append(("  streamsvm learn_many: margin, step and merges", *format_spread(many["learn_many"]), "1.00x"))
         rows += [
-            (f"  margin alone: {name}", *spread(values), f"{values['median'] / ours:.2f}x")
+            (f"  margin alone: {name}", *format_spread(values), f"{values['median'] / ours:.2f}x")
             for name, values in many["numpy"].items()
         ]
         best = min(values["median"] for values in many["numpy"].values())
@@ -222,7 +222,7 @@ def report(results: dict[str, Any]) -> None:
         for kind, laps in results["start_up"].items():
             for name, values in laps.items():
                 if name not in ("resident", "interpreter", "nbytes"):
-                    rows.append((f"{kind}: {name}", *spread(values)))
+                    rows.append((f"{kind}: {name}", *format_spread(values)))
         print_table("Start-up, seconds (cold: nothing compiled yet)", ("", "min", "median", "max"), rows)
         warm = results["start_up"]["warm"]
         rows = [
@@ -248,10 +248,10 @@ def main() -> None:
     if "one_row" in args.parts:
         results["one_row"] = compare_with_river(split, args.repeats)
     if "many_rows" in args.parts:
-        results["many_rows"] = against_numpy(split, args.repeats)
+        results["many_rows"] = compare_with_numpy(split, args.repeats)
     if "start_up" in args.parts:
-        results["start_up"] = start_up(args.repeats)
-    report(results)
+        results["start_up"] = measure_start_up(args.repeats)
+    print_results(results)
     write_json(args.out, results)
 
 

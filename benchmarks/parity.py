@@ -1,10 +1,10 @@
-"""Whether models answer elsewhere as they do here: every learner and machine, in each of its forms.
+"""Compares the predictions of every learner and batch machine with those of its exports, in each format.
 
-Learners, batch machines and linear machines are found by looking. Each learns rows and predicts others, of numbers with several
-units and means, of whole numbers, and of a feature that is 0 or 1. Classifiers are measured with two labels and with three. The
-answers of numpy (``streamsvm.edge``), of ONNX (onnxruntime), of C with 32, 16 and 8 bits, and of C as WebAssembly (wasmtime) are
-compared with the model's: labels, decision values (of regressors, predictions) and probabilities. A form whose compiler or
-runtime is missing is left out, and what a model cannot be exported as is named below the tables.
+All learners, batch machines and linear machines of the package are run. Each learns rows and predicts others; features have
+different units and means, one is an integer, and one is 0 or 1. Classifiers are run with two and with three labels. The formats
+are numpy (``streamsvm.edge``), ONNX (onnxruntime), C with 32, 16 and 8 bits, and C as WebAssembly (wasmtime). Labels, decision
+values (for regressors, predictions) and probabilities are compared. Formats whose compiler or runtime is missing are skipped, and
+unsupported exports of a model are listed below the tables.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from streamsvm.export.convert import make_program
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from c_model import CModel
 
-FITTED = 2_000  # rows of machines: exact ones take the square of it
+MAX_FIT_ROWS = 2_000  # rows of batch machines: the time of exact ones grows quadratically
 FEATURES = 8
-_PIECE = 100  # rows that WebAssembly takes at once
+_WASM_CHUNK_ROWS = 100  # rows of a call of WebAssembly
 
 
 class Case(NamedTuple):
-    """A model that has learned nothing, with the number of its labels; 0 for numbers, 1 for anomalies."""
+    """An untrained model and its number of labels; 0 for regression, 1 for anomaly detection."""
 
     name: str
     model: Any
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Answers of a model, or of one of its forms, to n rows."""
+    """Predictions of a model, or of one of its exports, for n rows."""
 
     values: np.ndarray
     """Decision values or predicted numbers, float [n, outputs]."""
@@ -60,25 +60,25 @@ class Answers(NamedTuple):
     """Float [n, labels]."""
 
 
-def cases() -> Iterator[Case]:
-    """Give every learner and machine with its defaults."""
+def list_cases() -> Iterator[Case]:
+    """Yield every learner and batch machine with its defaults, classifiers with two and three labels."""
     for name in learners.__all__:
         kind = getattr(learners, name)
-        given = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
-        model = kind(**given)
-        several = [2, 3] if getattr(model, "max_classes", 2) > 2 else [2]
-        for labels in several if issubclass(kind, base.Classifier) else [int(issubclass(kind, base.AnomalyDetector))]:
+        parameters = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
+        model = kind(**parameters)
+        label_counts = [2, 3] if getattr(model, "max_classes", 2) > 2 else [2]
+        for labels in label_counts if issubclass(kind, base.Classifier) else [int(issubclass(kind, base.AnomalyDetector))]:
             yield Case(name, model.clone(), labels)
     for name in (*batch.__all__, *linear.__all__):
         kind = getattr(linear if hasattr(linear, name) else batch, name)
         if inspect.isclass(kind) and issubclass(kind, BaseEstimator):
             tags = get_tags(kind())
-            classes = [2, 3] if tags.classifier_tags and tags.classifier_tags.multi_class else [2]
-            for labels in classes if tags.classifier_tags else [int(tags.estimator_type == "outlier_detector")]:
+            label_counts = [2, 3] if tags.classifier_tags and tags.classifier_tags.multi_class else [2]
+            for labels in label_counts if tags.classifier_tags else [int(tags.estimator_type == "outlier_detector")]:
                 yield Case(name, kind(), labels)
 
 
-def rows_of(n: int, labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def make_rows(n: int, labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows, float32 [n, `FEATURES`], and their labels or targets."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(n, FEATURES))
@@ -90,27 +90,27 @@ def rows_of(n: int, labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X.astype(np.float32), np.array(["a", "b", "c"])[np.digitize(target, [0.0, 1.0][: labels - 1])]
 
 
-def learned(case: Case, n: int) -> tuple[Any, Callable[[np.ndarray], np.ndarray]]:
-    """Return the case's model after n rows or fewer, and what brings rows to the units that it takes."""
-    X, y = rows_of(n, case.labels, seed=0)
-    middle, spread = X.mean(axis=0), X.std(axis=0)
+def train_model(case: Case, n: int) -> tuple[Any, Callable[[np.ndarray], np.ndarray]]:
+    """Train the model of a case on at most n rows, and return it with a function that scales rows for it."""
+    X, y = make_rows(n, case.labels, seed=0)
+    means, deviations = X.mean(axis=0), X.std(axis=0)
 
-    def units(rows: np.ndarray) -> np.ndarray:
-        return rows if hasattr(case.model, "scaling") else (rows - middle) / spread
+    def convert_units(rows: np.ndarray) -> np.ndarray:
+        return rows if hasattr(case.model, "scaling") else (rows - means) / deviations
 
-    given = (units(X), y) if case.labels != 1 else (units(X),)
+    data = (convert_units(X), y) if case.labels != 1 else (convert_units(X),)
     if not isinstance(case.model, BaseEstimator):
-        case.model.learn_many(*given)
-        return case.model, units
+        case.model.learn_many(*data)
+        return case.model, convert_units
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fits that stop early: they are exported all the same
-        return case.model.fit(*(part[:FITTED] for part in given)), units
+        warnings.simplefilter("ignore")  # fits that stop early can be exported, too
+        return case.model.fit(*(part[:MAX_FIT_ROWS] for part in data)), convert_units
 
 
 # Forms ------------------------------------------------------------------------------------------------------------------
 
 
-def by_model(model: Any, program: Program, X: np.ndarray) -> Answers:
+def predict_with_model(model: Any, program: Program, X: np.ndarray) -> Answers:
     kind, river = program.answer.kind, not isinstance(model, BaseEstimator)
     if kind == "number":
         return Answers(np.asarray((model.predict_many if river else model.predict)(X)))
@@ -119,14 +119,14 @@ def by_model(model: Any, program: Program, X: np.ndarray) -> Answers:
     return Answers(values, labels, np.asarray(model.predict_proba_many(X)) if program.answer.calibration is not None else None)
 
 
-def by_numpy(program: Program, X: np.ndarray) -> Answers:
+def predict_with_numpy(program: Program, X: np.ndarray) -> Answers:
     predictor = Predictor(program)
     labels = predictor.predict_many(X) if program.answer.kind == "class" else None
     odds = program.answer.calibration
     return Answers(predictor.decision_function_many(X), labels, None if odds is None else predictor.predict_proba_many(X))
 
 
-def by_onnx(program: Program, X: np.ndarray) -> Answers:
+def predict_with_onnx(program: Program, X: np.ndarray) -> Answers:
     import onnxruntime  # noqa: PLC0415
 
     from streamsvm.export.onnx import write_onnx  # noqa: PLC0415
@@ -135,18 +135,18 @@ def by_onnx(program: Program, X: np.ndarray) -> Answers:
         write_onnx(program, Path(folder, "model.onnx"), inputs="float")
         session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    found = dict(zip(names, session.run(None, {"X": X}), strict=True))
-    return Answers(found.get("decision", found.get("variable")), found.get("label"), found.get("probabilities"))
+    outputs = dict(zip(names, session.run(None, {"X": X}), strict=True))
+    return Answers(outputs.get("decision", outputs.get("variable")), outputs.get("label"), outputs.get("probabilities"))
 
 
-def by_c(program: Program, X: np.ndarray, bits: int) -> Answers:
+def predict_with_c(program: Program, X: np.ndarray, bits: int) -> Answers:
     compiled = CModel(program, bits=bits)
     return Answers(compiled.decision_function_many(X), compiled.predict_many(X) if program.answer.kind == "class" else None)
 
 
-_PAGE = f"""
+_WASM_SOURCE = f"""
 #include "model.h"
-static float given[{_PIECE} * MODEL_FEATURES], values[{_PIECE} * MODEL_OUTPUTS], answers[{_PIECE}];
+static float given[{_WASM_CHUNK_ROWS} * MODEL_FEATURES], values[{_WASM_CHUNK_ROWS} * MODEL_OUTPUTS], answers[{_WASM_CHUNK_ROWS}];
 __attribute__((export_name("given"))) float *given_at(void) {{ return given; }}
 __attribute__((export_name("values"))) float *values_at(void) {{ return values; }}
 __attribute__((export_name("answers"))) float *answers_at(void) {{ return answers; }}
@@ -162,125 +162,125 @@ __attribute__((export_name("run"))) void run(int n)
 _FLAGS = "-std=c99", "-O2", "-mbulk-memory", "-nostdlib", "-Wl,--no-entry"
 
 
-def by_wasm(program: Program, X: np.ndarray) -> Answers:
+def predict_with_wasm(program: Program, X: np.ndarray) -> Answers:
     import wasmtime  # noqa: PLC0415
 
     clang = ["clang", "--target=wasm32", "-ffreestanding"]
     zig = [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-freestanding"]
     with tempfile.TemporaryDirectory() as folder:
         write_c(program, folder, "model")
-        Path(folder, "page.c").write_text(_PAGE)
+        Path(folder, "page.c").write_text(_WASM_SOURCE)
         command = [*(zig if find_spec("ziglang") else clang), *_FLAGS, "-o", "page.wasm", "page.c", "model.c"]
         subprocess.run(command, cwd=folder, check=True)
         store = wasmtime.Store()
         module = wasmtime.Module(store.engine, Path(folder, "page.wasm").read_bytes())
     exports = wasmtime.Instance(store, module, []).exports(store)
     memory, run = exports["memory"], exports["run"]
-    places = {name: exports[name](store) for name in ("given", "values", "answers")}
-    found: dict[str, list[np.ndarray]] = {"values": [], "answers": []}
-    for piece in np.split(X, range(_PIECE, len(X), _PIECE)):
-        memory.write(store, piece.tobytes(), places["given"])
-        run(store, len(piece))
+    addresses = {name: exports[name](store) for name in ("given", "values", "answers")}
+    parts: dict[str, list[np.ndarray]] = {"values": [], "answers": []}
+    for chunk in np.split(X, range(_WASM_CHUNK_ROWS, len(X), _WASM_CHUNK_ROWS)):
+        memory.write(store, chunk.tobytes(), addresses["given"])
+        run(store, len(chunk))
         for name, width in (("values", program.widths[program.answer.decision]), ("answers", 1)):
-            data = memory.read(store, places[name], places[name] + 4 * width * len(piece))
-            found[name].append(np.frombuffer(data, np.float32).reshape(len(piece), width))
-    numbers = np.concatenate(found["answers"])[:, 0].astype(np.intp)
+            data = memory.read(store, addresses[name], addresses[name] + 4 * width * len(chunk))
+            parts[name].append(np.frombuffer(data, np.float32).reshape(len(chunk), width))
+    codes = np.concatenate(parts["answers"])[:, 0].astype(np.intp)
     return Answers(
-        np.concatenate(found["values"]), np.array(program.answer.labels)[numbers] if program.answer.kind == "class" else None
+        np.concatenate(parts["values"]), np.array(program.answer.labels)[codes] if program.answer.kind == "class" else None
     )
 
 
-def forms() -> dict[str, Callable[[Program, np.ndarray], Answers]]:
-    """The forms that can be run here, by name."""
-    found: dict[str, Callable[[Program, np.ndarray], Answers]] = {"numpy": by_numpy}
+def list_formats() -> dict[str, Callable[[Program, np.ndarray], Answers]]:
+    """Return the prediction functions of the formats that can run on this machine, by name."""
+    functions: dict[str, Callable[[Program, np.ndarray], Answers]] = {"numpy": predict_with_numpy}
     if find_spec("onnx") and find_spec("onnxruntime"):
-        found["ONNX"] = by_onnx
+        functions["ONNX"] = predict_with_onnx
     if any(shutil.which(name) for name in ("cc", "gcc", "clang")):
-        found |= {f"C, {bits} bits": functools.partial(by_c, bits=bits) for bits in (32, 16, 8)}
+        functions |= {f"C, {bits} bits": functools.partial(predict_with_c, bits=bits) for bits in (32, 16, 8)}
     if find_spec("wasmtime") and (find_spec("ziglang") or (shutil.which("clang") and shutil.which("wasm-ld"))):
-        found["WebAssembly"] = by_wasm
-    return found
+        functions["WebAssembly"] = predict_with_wasm
+    return functions
 
 
 # Comparison -------------------------------------------------------------------------------------------------------------
 
 
-def difference(expected: Answers, found: Answers) -> dict[str, float]:
-    """Return how two answers differ: labels by their number, values in deviations of the model's, probabilities as they are.
+def compute_differences(expected: Answers, actual: Answers) -> dict[str, float]:
+    """Return the number of different labels, and the largest differences of values and probabilities.
 
-    Of values and probabilities, it is the largest difference.
+    Differences of values are in standard deviations of the expected values.
     """
     n = len(expected.values)
     values = np.asarray(expected.values, float).reshape(n, -1)
-    off = np.abs(np.asarray(found.values, float).reshape(n, -1) - values)
-    result = {"value": float(off.max() / max(values.std(), 1e-30))}
-    if expected.labels is not None and found.labels is not None:
-        result["labels"] = int((np.asarray(found.labels) != expected.labels).sum())
-    if expected.probabilities is not None and found.probabilities is not None:
-        result["probability"] = float(np.abs(found.probabilities - expected.probabilities).max())
+    differences = np.abs(np.asarray(actual.values, float).reshape(n, -1) - values)
+    result = {"value": float(differences.max() / max(values.std(), 1e-30))}
+    if expected.labels is not None and actual.labels is not None:
+        result["labels"] = int((np.asarray(actual.labels) != expected.labels).sum())
+    if expected.probabilities is not None and actual.probabilities is not None:
+        result["probability"] = float(np.abs(actual.probabilities - expected.probabilities).max())
     return result
 
 
-def measured(case: Case, rows: int) -> dict[str, Any]:
-    """Return the differences of all forms of a model that has learned as many rows as it then predicts, or why there are none."""
-    model, units = learned(case, rows)
-    program, X = make_program(model), np.ascontiguousarray(units(rows_of(rows, case.labels, seed=1)[0]), np.float32)
-    expected = by_model(model, program, X)
-    found: dict[str, Any] = {"model": case.name, "labels": case.labels, "rows": rows, "forms": {}, "refused": {}}
-    for name, form in forms().items():
+def measure_case(case: Case, rows: int) -> dict[str, Any]:
+    """Train a model on ``rows`` rows, and return the differences of all formats on as many other rows, or the export errors."""
+    model, convert_units = train_model(case, rows)
+    program, X = make_program(model), np.ascontiguousarray(convert_units(make_rows(rows, case.labels, seed=1)[0]), np.float32)
+    expected = predict_with_model(model, program, X)
+    result: dict[str, Any] = {"model": case.name, "labels": case.labels, "rows": rows, "forms": {}, "refused": {}}
+    for name, predict in list_formats().items():
         try:
-            found["forms"][name] = difference(expected, form(program, X))
+            result["forms"][name] = compute_differences(expected, predict(program, X))
         except ExportError as error:
-            found["refused"][name] = str(error)
-    return found
+            result["refused"][name] = str(error)
+    return result
 
 
 def main() -> None:
     parser = make_parser(__doc__, "parity")
-    parser.add_argument("--rows", type=int, default=5000, help="to learn, and others to predict")
-    names = list(dict.fromkeys(case.name for case in cases()))
-    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names, help="of learners and machines")
+    parser.add_argument("--rows", type=int, default=5000, help="number of rows to learn, and of other rows to predict")
+    names = list(dict.fromkeys(case.name for case in list_cases()))
+    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names, help="names of models")
     args = parser.parse_args()
     results = []
-    for case in cases():
+    for case in list_cases():
         if case.name in args.models:
-            results.append(measured(case, args.rows))
-            report_progress(_name(results[-1]))
-    _show(results)
+            results.append(measure_case(case, args.rows))
+            report_progress(_describe(results[-1]))
+    _print_results(results)
     write_json(args.out, {"models": results})
 
 
-def _show(results: list[dict[str, Any]]) -> None:
-    names = list(forms())
-    cells = [[_name(row), *(_cell(row["forms"].get(name)) for name in names)] for row in results]
+def _print_results(results: list[dict[str, Any]]) -> None:
+    names = list(list_formats())
+    cells = [[_describe(row), *(_format_cell(row["forms"].get(name)) for name in names)] for row in results]
     print_table("Labels that differ, and the largest difference of a decision value, in deviations of these", ["", *names], cells)
     heads = ["", "models", "labels", "of one model", "value: median", "largest", "of", "probability"]
-    title = "By form: labels that differ, of all models and of the worst; the largest differences over all rows of a model"
-    print_table(title, heads, [_of_form(name, results) for name in names if any(name in row["forms"] for row in results)])
+    title = "By format: labels that differ, of all models and of the worst; the largest differences over all rows of a model"
+    print_table(title, heads, [_summarise(name, results) for name in names if any(name in row["forms"] for row in results)])
     for reason in sorted({reason for row in results for reason in row["refused"].values()}):
-        print(f"{'; '.join(_name(row) for row in results if reason in row['refused'].values())}: {reason}")
+        print(f"{'; '.join(_describe(row) for row in results if reason in row['refused'].values())}: {reason}")
 
 
-def _of_form(name: str, results: list[dict[str, Any]]) -> list[object]:
-    found = [(row["forms"][name], _name(row)) for row in results if name in row["forms"]]
-    labels = [each["labels"] for each, _ in found if "labels" in each]
+def _summarise(name: str, results: list[dict[str, Any]]) -> list[object]:
+    differences_by_model = [(row["forms"][name], _describe(row)) for row in results if name in row["forms"]]
+    labels = [differences["labels"] for differences, _ in differences_by_model if "labels" in differences]
     rows = sum(row["rows"] for row in results if "labels" in row["forms"].get(name, ()))
-    values = [(each["value"], model) for each, model in found]
-    probabilities = [each["probability"] for each, _ in found if "probability" in each]
+    values = [(differences["value"], model) for differences, model in differences_by_model]
+    probabilities = [differences["probability"] for differences, _ in differences_by_model if "probability" in differences]
     median, (largest, model) = statistics.median(value for value, _ in values), max(values)
-    differ = [f"{sum(labels):,} of {rows:,}", f"{max(labels):,}"] if labels else ["-", "-"]
+    label_cells = [f"{sum(labels):,} of {rows:,}", f"{max(labels):,}"] if labels else ["-", "-"]
     probability = f"{max(probabilities):.0e}" if probabilities else "-"
-    return [name, len(found), *differ, f"{median:.0e}", f"{largest:.0e}", model, probability]
+    return [name, len(differences_by_model), *label_cells, f"{median:.0e}", f"{largest:.0e}", model, probability]
 
 
-def _name(row: dict[str, Any]) -> str:
+def _describe(row: dict[str, Any]) -> str:
     return f"{row['model']}, {row['labels']} labels" if row["labels"] > 1 else row["model"]
 
 
-def _cell(found: dict[str, float] | None) -> str:
-    if found is None:
+def _format_cell(differences: dict[str, float] | None) -> str:
+    if differences is None:
         return "-"
-    return f"{found['labels']:,}; {found['value']:.0e}" if "labels" in found else f"{found['value']:.0e}"
+    return f"{differences['labels']:,}; {differences['value']:.0e}" if "labels" in differences else f"{differences['value']:.0e}"
 
 
 if __name__ == "__main__":

@@ -118,12 +118,8 @@ def print_parts(parts: dict[str, Figures]) -> None:
         unit = "s of a fit" if where.startswith("fits") else "us a row"
         digits = 2 if where.startswith("fits") else 1
         rows = [
-            (
-                name,
-                f"{model_figures['time']:.{digits}f}",
-                f"{model_figures['accuracy']:.2f}" if "accuracy" in model_figures else "",
-            )
-            for name, model_figures in sorted(figures.items(), key=lambda item: item[1]["time"])
+            (name, f"{model['time']:.{digits}f}", f"{model['accuracy']:.2f}" if "accuracy" in model else "")
+            for name, model in sorted(figures.items(), key=lambda item: item[1]["time"])
         ]
         print_table(where, ("", f"CPU {unit}", "accuracy %"), rows)
 
@@ -146,13 +142,7 @@ def main() -> None:
     parser = make_parser(__doc__, "peers")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--check", action="store_true", help=f"compare the new ratios with those of {RATIOS_FILE.name}")
-    action.add_argument(
-        "--keep",
-        nargs="+",
-        type=Path,
-        metavar="RUN",
-        help=f"write {RATIOS_FILE.name} from the results of these runs; measure nothing",
-    )
+    action.add_argument("--keep", nargs="+", type=Path, metavar="RUN", help=f"only write {RATIOS_FILE.name} from these runs")
     args: argparse.Namespace = parser.parse_args()
     if args.keep:
         stored = summarise_runs([json.loads(path.read_text()) for path in args.keep])
@@ -161,11 +151,8 @@ def main() -> None:
         return
     results = measure_all(None if args.data is None else Path(args.data))
     print_parts(results["parts"])
-    print_table(
-        "Ours over the peer's; less is better",
-        ("", "ratio"),
-        [(name, f"{ratio:.3g}") for name, ratio in results["ratios"].items()],
-    )
+    lines = [(name, f"{ratio:.3g}") for name, ratio in results["ratios"].items()]
+    print_table("Ours over the peer's; less is better", ("", "ratio"), lines)
     write_json(args.out, results)
     if args.check:
         check_ratios(results["ratios"])

@@ -1,10 +1,10 @@
-"""One row's way through ``predict_one`` and ``learn_one`` of a `BSGDClassifier`: microseconds of each part.
+"""Measures the microseconds of each part of ``predict_one`` and ``learn_one`` of a `BSGDClassifier`.
 
-The model is full, with 500 support vectors of 20 features; rows are dicts, drawn at random. Compiled parts are timed in compiled
-loops over rows, of which one has the part and one has not. The rest of a call's time is that of calls in Python. Parts overlap in
-the processor, so they add up only about.
+The model has a full budget of 500 support vectors with 20 features; rows are random dicts. The time of a compiled part is the
+difference of two compiled loops over rows, one with the part and one without. The rest of a call's time is that of Python calls.
+The processor overlaps parts, so that the sum of their times is only approximate.
 """
-# ruff: noqa: ARG001 - all parts take the same arguments
+# ruff: noqa: ARG001 - all parts have the same parameters
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from streamsvm.core.steps.step import add_support_vector, compute_scores, end_ro
 from streamsvm.learners.bsgd import step as rule
 
 BUDGET, FEATURES, ROWS, CLUSTERS = 500, 20, 20_000, 60
-CHUNK = 2000  # rows of a loop: few enough that their dicts stay in the cache of the processor, as those that just came
+CHUNK = 2000  # rows of a loop: their dicts must fit into the processor's cache, as new rows of a stream do
 
-#: The rule's compiled step, which `Rule` does not hold by itself.
+#: The rule's compiled step, which `Rule` does not expose.
 _step = rule.learn_one.py_func.__globals__["step"]
 
 
@@ -87,8 +87,8 @@ def _observe_and_add(block, n_active, norm, y):
 PARTS = (_scan, _kernel_row, _scores, _scores_twice, _errors, _average, _observe, _observe_and_step, _observe_and_add)
 
 
-def loop_over(part: Any) -> Any:
-    """A compiled loop over the rows of X: each becomes the current row, is scanned, and then comes the part."""
+def make_loop(part: Any) -> Any:
+    """Return a compiled loop over the rows of X that sets and scans the current row, and then runs the part."""
 
     @njit
     def loop(block, X, columns, y):
@@ -107,11 +107,11 @@ def _fill_alone(block, X, columns, y):
         set_current_row(block, X, columns, i)
 
 
-LOOPS = {"_fill": _fill_alone} | {part.__name__: loop_over(part) for part in PARTS}
+LOOPS = {"_fill": _fill_alone} | {part.__name__: make_loop(part) for part in PARTS}
 
 
 @njit
-def _predict_nothing(block, what):
+def _predict_nothing(block, output):
     return 0.0
 
 
@@ -120,16 +120,16 @@ def _learn_nothing(block, target, weight):
     return 0
 
 
-def draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows about centres of two classes, float32 [ROWS, FEATURES], and their labels."""
+def draw_rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw rows from clusters of two classes, float32 [ROWS, FEATURES], and their labels bool [ROWS]."""
     rng = np.random.default_rng(seed)
     centres, labels = rng.normal(size=(CLUSTERS, FEATURES)), rng.random(CLUSTERS) < 0.5
-    of = rng.integers(CLUSTERS, size=ROWS)
-    return (centres[of] + 0.5 * rng.normal(size=(ROWS, FEATURES))).astype(np.float32), labels[of]
+    cluster = rng.integers(CLUSTERS, size=ROWS)
+    return (centres[cluster] + 0.5 * rng.normal(size=(ROWS, FEATURES))).astype(np.float32), labels[cluster]
 
 
-def calls_of(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -> dict[str, Callable[[], None]]:
-    """Loops over the rows in Python."""
+def make_python_loops(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -> dict[str, Callable[[], None]]:
+    """Return functions, by name, that loop over the rows in Python and run a part of a call."""
     features, row, block, labels = model._features, model._row, model._block, model._labels
 
     def fill() -> None:
@@ -160,8 +160,8 @@ def calls_of(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -
     return {loop.__name__: loop for loop in (fill, name, enter_predict, enter_learn, predict, predict_and_learn)}
 
 
-def microseconds(run: Callable[..., object], *args: Any) -> float:
-    """Microseconds a row, the best of three: the loops are short, and differences of them are taken."""
+def time_loop(run: Callable[..., object], *args: Any) -> float:
+    """Return the microseconds a row, the best of three runs, because differences of short loops are sensitive to noise."""
     times = []
     for _ in range(3):
         start = time.perf_counter()
@@ -170,9 +170,9 @@ def microseconds(run: Callable[..., object], *args: Any) -> float:
     return min(times) / CHUNK * 1e6
 
 
-def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
-    """Microseconds a row of each loop, in each of the repeats; and the share of rows that become support vectors."""
-    X, labels = draw(0)
+def measure_loops(repeats: int) -> tuple[list[dict[str, float]], float]:
+    """Return the microseconds a row of each loop, for each repeat, and the share of rows that become support vectors."""
+    X, labels = draw_rows(0)
     rows = list(zip(to_dicts(X), labels.tolist(), strict=True))
     model, merges = BSGDClassifier(BUDGET, scaling=None, max_features=FEATURES, seed=0), 0
     for i, (x, y) in enumerate(rows):
@@ -184,52 +184,52 @@ def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
     targets = np.where(labels == model.positive_label, 1.0, -1.0)
     columns = np.array([model.feature_names.index(name) for name in rows[0][0]])
     models = {name: copy.deepcopy(model) for name in LOOPS}
-    for other in models.values():
-        other._prepare_to_learn()  # compiles what maintains the budget
-    found = []
+    for model_copy in models.values():
+        model_copy._prepare_to_learn()  # compiles the budget maintenance
+    runs = []
     for repeat in range(repeats + 1):
-        begin = repeat * CHUNK % ROWS
-        part = slice(begin, begin + CHUNK)
-        times = {name: microseconds(call) for name, call in calls_of(model, rows[part]).items()}
+        start = repeat * CHUNK % ROWS
+        part = slice(start, start + CHUNK)
+        times = {name: time_loop(call) for name, call in make_python_loops(model, rows[part]).items()}
         merges = models["_observe_and_step"].n_merges
         for name, loop in LOOPS.items():
-            times[name] = microseconds(loop, models[name]._block, X[part], columns, targets[part])
+            times[name] = time_loop(loop, models[name]._block, X[part], columns, targets[part])
         times["merges a step"] = (models["_observe_and_step"].n_merges - merges) / (3 * CHUNK)
         if repeat:  # the first time compiles
-            found.append(times)
+            runs.append(times)
         report_progress(f"{repeat}/{repeats}")
-    return found, share
+    return runs, share
 
 
-def parts_of(t: dict[str, float]) -> dict[str, dict[str, float]]:
-    """Microseconds of each call and its parts, from those of the loops."""
-    scan, event = t["_scan"] - t["_fill"], t["_observe_and_add"] - t["_observe"]
+def compute_parts(times: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Return the microseconds of each call and its parts, computed from those of the loops."""
+    scan, adding = times["_scan"] - times["_fill"], times["_observe_and_add"] - times["_observe"]
     predict = {
-        "FeatureSpace.fill": t["fill"],
-        "decide": t["enter_predict"],
+        "FeatureSpace.fill": times["fill"],
+        "decide": times["enter_predict"],
         "scan_row": scan,
-        "compare": t["_kernel_row"] - t["_scan"],
-        "compute_scores": t["_scores"] - t["_kernel_row"],
-        "Labels.decode": t["name"],
+        "compare": times["_kernel_row"] - times["_scan"],
+        "compute_scores": times["_scores"] - times["_kernel_row"],
+        "Labels.decode": times["name"],
     }
-    predict["calls"] = t["predict"] - sum(predict.values())
+    predict["calls"] = times["predict"] - sum(predict.values())
     learn = {
-        "FeatureSpace.fill": t["fill"],
-        "Rule.learn_one": t["enter_learn"],
+        "FeatureSpace.fill": times["fill"],
+        "Rule.learn_one": times["enter_learn"],
         "begin_row": scan,
-        "compute_scores": t["_scores_twice"] - t["_scores"],  # the kernel row is that of the call before
-        "track_errors": t["_errors"] - t["_scores"],
-        "step": t["_observe_and_step"] - t["_observe"] - event * t["merges a step"],
-        "add_support_vector": event * t["merges a step"],
-        "end_row": t["_average"] - t["_scores"],
+        "compute_scores": times["_scores_twice"] - times["_scores"],  # predict_one has already computed the kernel row
+        "track_errors": times["_errors"] - times["_scores"],
+        "step": times["_observe_and_step"] - times["_observe"] - adding * times["merges a step"],
+        "add_support_vector": adding * times["merges a step"],
+        "end_row": times["_average"] - times["_scores"],
     }
-    both, one = t["predict_and_learn"], t["predict"]
-    learn["calls"] = both - one - sum(learn.values())
-    return {"predict_one": {"": one, **predict}, "learn_one": {"": both - one, **learn}, "event": {"": event}}
+    predict_and_learn, one = times["predict_and_learn"], times["predict"]
+    learn["calls"] = predict_and_learn - one - sum(learn.values())
+    return {"predict_one": {"": one, **predict}, "learn_one": {"": predict_and_learn - one, **learn}, "event": {"": adding}}
 
 
-#: The file of each part, and the work it does.
-PLACES = {
+#: For each part, its file and its work.
+FILES_AND_WORK = {
     "FeatureSpace.fill": ("core/memory/features.py", "the numbers of the dict go into the current row"),
     "decide": ("core/steps/decisions.py", "compiled; numba unpacks its arguments"),
     "Rule.learn_one": ("core/steps/rule.py", "compiled; numba unpacks its arguments"),
@@ -250,23 +250,23 @@ def main() -> None:
     parser = make_parser(__doc__, "row_path")
     parser.add_argument("--repeats", type=int, default=25)
     args = parser.parse_args()
-    found, share = measure(args.repeats)
-    loops = {name: summarise([times[name] for times in found]) for name in found[0]}
-    least, usual = (parts_of({name: values[kind] for name, values in loops.items()}) for kind in ("min", "median"))
+    runs, share = measure_loops(args.repeats)
+    loops = {name: summarise([times[name] for times in runs]) for name in runs[0]}
+    minima, medians = (compute_parts({name: values[kind] for name, values in loops.items()}) for kind in ("min", "median"))
     rows: list[tuple[object, ...]] = []
     for call in ("predict_one", "learn_one"):
-        for part, value in usual[call].items():
-            place, work = PLACES.get(part, ("", ""))
+        for part, value in medians[call].items():
+            file, work = FILES_AND_WORK.get(part, ("", ""))
             name = f"  {part}" if part else call
-            rows.append((name, place, work, f"{least[call][part]:.2f}", f"{value:.2f}"))
+            rows.append((name, file, work, f"{minima[call][part]:.2f}", f"{value:.2f}"))
     print_table(
         f"Microseconds a row: BSGDClassifier({BUDGET}), full, unscaled, {FEATURES} features; each row is predicted, then learned",
         ("", "in streamsvm/", "", "by the least times", "by the medians"),
         rows,
     )
-    print(f"{100.0 * share:.1f} % of the rows become support vectors, at {usual['event']['']:.2f} us each with the merge.")
+    print(f"{100.0 * share:.1f} % of the rows become support vectors, at {medians['event']['']:.2f} us each with the merge.")
     write_json(
-        args.out, {"budget": BUDGET, "features": FEATURES, "share": share, "least": least, "medians": usual, "loops": loops}
+        args.out, {"budget": BUDGET, "features": FEATURES, "share": share, "least": minima, "medians": medians, "loops": loops}
     )
 
 

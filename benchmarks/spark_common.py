@@ -1,4 +1,4 @@
-"""What the benchmarks of Spark share: a session on this machine, made-up rows, and Parquet files."""
+"""Helpers of the benchmarks of Spark: a local session, random rows, and Parquet files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-FEATURES = 20  # of made-up rows
+FEATURES = 20  # of random rows
 
 
 def start_session(folder: Path, cores: int, **options: str) -> Any:
-    """A session of Spark on this machine; options have names such as ``driver_memory``."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - some parts of the benchmarks need none
+    """Start a local Spark session; options are Spark's without "spark.", with underscores: ``driver_memory``."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - some parts of the benchmarks run without pyspark
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")
@@ -36,13 +36,13 @@ def start_session(folder: Path, cores: int, **options: str) -> Any:
 
 
 def draw_rows(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """X float32 [n, 20], and labels by a function that is not linear, bool [n]."""
+    """Return random rows, float32 [n, `FEATURES`], and labels of a nonlinear function, bool [n]."""
     X = rng.normal(size=(rows, FEATURES)).astype(np.float32)
     return X, X[:, 0] * X[:, 1] + 0.5 * X[:, 2] > 0
 
 
 def write_parquet(path: Path, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Write rows to a file, each chunk a row group: arrays in the column ``features``, and float64 in ``label``."""
+    """Write each chunk of rows and labels as a row group, with array column ``features`` and float64 column ``label``."""
     schema = pa.schema([("features", pa.list_(pa.float32())), ("label", pa.float64())])
     with parquet.ParquetWriter(path, schema) as writer:
         for X, y in chunks:

@@ -46,13 +46,7 @@ DIGITS = {
 }
 CLASSIFICATION_METRICS = ("kappa", "kappa_temporal", "log_loss", "ece", "recovery")
 COST_METRICS = ("microseconds", "p99", "slowest", "bytes")
-HEADINGS = {
-    "kappa_temporal": "kappa t",
-    "class_ece": "class ece",
-    "log_loss": "log loss",
-    "microseconds": "us",
-    "bytes": "most kB",
-}
+HEADS = {"kappa_temporal": "kappa t", "class_ece": "class ece", "log_loss": "log loss", "microseconds": "us", "bytes": "most kB"}
 MAX_PLOTTED_LEARNERS = 6  # the best ones of each stream
 
 Runs = dict[str, dict[str, Any]]
@@ -245,7 +239,7 @@ def print_suite(suite: Suite, metrics: list[str]) -> None:
         failed = sum("error" in result for results in suite.results[learner].values() for result in results)
         cells = [f"{ranks_by_learner[learner]:.2f}" if learner in ranks_by_learner else "-" for ranks_by_learner in ranks]
         rows.append((learner, *cells, *(suite.format_over_streams(learner, metric) for metric in columns), failed or ""))
-    names = [HEADINGS.get(name, name) for name in columns]
+    names = [HEADS.get(name, name) for name in columns]
     print_table(title, ("learner", "rank", "A", "B", *names, "failed"), rows)
     for metric in metrics:
         for half in ("A", "B"):

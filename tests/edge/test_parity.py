@@ -35,7 +35,7 @@ def parity():
 
 @pytest.fixture(scope="module")
 def cases(parity):
-    return {f"{case.name} of {case.labels}": case for case in parity.cases()}
+    return {f"{case.name} of {case.labels}": case for case in parity.list_cases()}
 
 
 def test_the_benchmark_covers_all_models(cases):
@@ -46,16 +46,16 @@ def test_the_benchmark_covers_all_models(cases):
 def test_differences_are_measured(parity):
     ours = parity.Answers(np.array([-1.0, 1.0, 3.0, -3.0]), np.array(["a", "b", "b", "a"]), np.full((4, 2), 0.5))
     theirs = parity.Answers(np.array([-1.0, 1.5, 3.0, -3.0]), np.array(["a", "b", "a", "b"]), np.full((4, 2), [0.4, 0.6]))
-    differences = parity.difference(ours, theirs)
+    differences = parity.compute_differences(ours, theirs)
     assert differences == {"value": pytest.approx(0.5 / np.sqrt(5.0)), "labels": 2, "probability": pytest.approx(0.1)}
-    assert parity.difference(ours, ours) == {"value": 0.0, "labels": 0, "probability": 0.0}
+    assert parity.compute_differences(ours, ours) == {"value": 0.0, "labels": 0, "probability": 0.0}
 
 
 @needs_compiler
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FEW)
 def test_every_export_format_predicts_as_the_model(parity, cases, name):
-    measured = parity.measured(cases[name], 300)
+    measured = parity.measure_case(cases[name], 300)
     assert measured["refused"] == {}
     assert list(measured["forms"]) == ["numpy", "ONNX", "C, 32 bits", "C, 16 bits", "C, 8 bits", "WebAssembly"]
     for export_format, differences in measured["forms"].items():
