@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 FOUND = [name for name in ("gcc", "clang") if shutil.which(name)]
-#: Compilers to test with; gcc if there is none, for tests that are skipped then.
+#: Compilers to test with; gcc on machines without a compiler, where these tests are skipped.
 COMPILERS = FOUND or ["gcc"]
-#: The same, with the clang of ziglang if this machine has none; it has no sanitizers.
+#: The same, with ziglang's clang (which lacks sanitizers) on machines without a compiler.
 ALSO_CLANG = COMPILERS
 HAS_ZIG = find_spec("ziglang") is not None or bool(os.environ.get("CI"))
 ZIG = (sys.executable, "-m", "ziglang", "cc")
-#: The clang of ziglang, which prints warnings and writes no files.
+#: Arguments for ziglang's clang to print warnings without writing files.
 ZIG_WARNS = ()
 if spec := find_spec("ziglang"):
     headers = Path(spec.submodule_search_locations[0], "lib", "include")

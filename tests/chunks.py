@@ -1,4 +1,4 @@
-"""Rows of a stream in every format, and read together; and checks that rows in columns are the rows one by one."""
+"""Writes rows in every format, reads them in chunks, and checks that the columns of chunks equal their single rows."""
 
 import csv
 import gzip
@@ -16,14 +16,14 @@ from row_tables import float32_table
 from streamsvm.stream import BadRow, Chunk, IterableSource, Row, Source, WeightedLabel, open_source
 from streamsvm.stream.sources import LinesChunk
 
-#: The sources of rows that are asked the same: by the end of a file's name, and any iterable.
+#: Sources that must return the same rows: file formats by their extensions, and iterables.
 TEXTS = ("csv", "csv.gz", "jsonl", "jsonl.gz", "libsvm", "libsvm.gz")
 TABLES = ("parquet", "arrow")
 SOURCES = (*TEXTS, *TABLES, "iterable")
 
 
 class InChunks(Source):
-    """Rows so many at a time, drawn at random, in chunks of rows or of a table. Before each chunk is one without rows."""
+    """A source that returns chunks of random sizes, of single rows or of a table, with an empty chunk before each."""
 
     def __init__(self, rows, as_table=False, seed=0, kind=Chunk):
         self.name, self.all, self.as_table, self.kind = "chunks", [Row(*row) for row in rows], as_table, kind
@@ -43,12 +43,12 @@ class InChunks(Source):
         first, n = self.done, 0 if self.silent else self.random.randint(1, most)
         rows = self.all[first : first + n]
         self.done += len(rows)
-        given = table_of(rows) if self.as_table else rows
-        return self.kind(given, lambda i: f"{self.name}, row {first + i + 1:,}", passthrough_names=self.passthrough_names)
+        content = table_of(rows) if self.as_table else rows
+        return self.kind(content, lambda i: f"{self.name}, row {first + i + 1:,}", passthrough_names=self.passthrough_names)
 
 
 def text_of(rows, kind):
-    """Rows, dicts of the same columns, as text of a format; None is an empty cell. LIBSVM text has numbers and the label y."""
+    """Format rows, dicts with equal columns, as text; None is an empty cell. LIBSVM text has numbers and the label y."""
     if kind == "jsonl":
         return "".join(json.dumps(row) + "\n" for row in rows)
     if kind == "csv":
@@ -61,14 +61,14 @@ def text_of(rows, kind):
 
 
 def write_text(path, text):
-    """Write text or bytes to a file, packed if its name ends so, and return the path."""
+    """Write text or bytes to a file, compressed if its extension says it, and return the path."""
     data = text if isinstance(text, bytes) else text.encode()
     path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
     return path
 
 
 def write_rows(path, rows, at_once=2):
-    """Write rows, dicts of the same columns, in the format of the file's name, and return the path."""
+    """Write rows, dicts with equal columns, in the format of the file's extension, and return the path."""
     kind = path.name.split(".")[1]
     if kind not in TABLES:
         return write_text(path, text_of(rows, kind))
@@ -82,28 +82,28 @@ def write_rows(path, rows, at_once=2):
 
 
 def source_of(folder, kind, rows, **reading):
-    """A source of rows, dicts of the same columns with the label y, of one of `SOURCES`."""
+    """Return a source of one of the kinds in `SOURCES` for rows, dicts with equal columns and the label y."""
     if kind == "iterable":
         return IterableSource([({name: value for name, value in row.items() if name != "y"}, row["y"]) for row in rows])
     return open_source(str(write_rows(folder / f"rows.{kind}", rows)), label="y", **reading)
 
 
 def chunks_of(source, most=1000):
-    """Give the chunks of a source that have rows."""
+    """Yield the chunks of a source that have rows."""
     while (chunk := source.read(most)) is not None:
         if len(chunk):
             yield chunk
 
 
 def table_of(rows):
-    """Rows with numbers of 32 bits as a table."""
+    """Return rows as a table of float32 columns."""
     names = list(dict.fromkeys(name for row in rows for name in row.x))
     X = np.array([[row.x.get(name, math.nan) for name in names] for row in rows]).reshape(len(rows), len(names))
     return float32_table(tuple(names), X, [row.y for row in rows])
 
 
 def check_table(chunk, known=()):
-    """Check that the table of a chunk says what its rows say, but for odd ones, and return it; None if it has none."""
+    """Check that the table of a chunk equals its rows, except for unparsed rows, and return it; None if it has no table."""
     if (table := chunk.table(known)) is None:
         return None
     assert len(table) == len(chunk) or not table.columns
@@ -120,11 +120,11 @@ def check_table(chunk, known=()):
 
 
 def check_chunks(opened, most, known=()):
-    """Check that the chunks of a source of text are its rows one by one, and return how many of these are in their tables."""
+    """Check that the chunks of a text source equal its single rows, and return the number of rows in tables."""
     with opened() as one, opened() as source:
         is_row = getattr(one, "is_row", one._has_row)
         one._lines_chunk = lambda lines: LinesChunk(one, list(itertools.takewhile(is_row, lines)), one._line + 1)
-        singles, found = chunks_of(one, 1), 0
+        singles, checked = chunks_of(one, 1), 0
         for chunk in chunks_of(source, most):
             assert len(chunk) <= most
             for i in range(len(chunk)):
@@ -137,17 +137,17 @@ def check_chunks(opened, most, known=()):
                 )
                 assert chunk.raw(i) == single.raw(0)
             if (table := check_table(chunk, known)) is not None:
-                found += len(chunk) - len(table.unparsed_rows)
+                checked += len(chunk) - len(table.unparsed_rows)
             kept = zip(*(chunk.passthrough_columns(i, i + 1) for i in range(len(chunk))), strict=True)
             assert chunk.passthrough_columns(0, len(chunk)) == [[value for (value,) in column] for column in kept]
             assert source.position == one.position
         assert next(singles, None) is None
         assert source.position == one.position
-    return found
+    return checked
 
 
 def exact(row):
-    """A row with all that tells its values apart; the same whole number is as good as a float."""
+    """Return a row in a form that compares types and signs of zero; an integer equals the float of the same value."""
     x, y = row
     y = y.y if type(y) is WeightedLabel and y.w == 1.0 else y
     return {name: value.hex() if type(value) is float else _as_float(value) for name, value in x.items()}, (type(y), repr(y))

@@ -1,4 +1,4 @@
-"""Sets up what all tests share: hypothesis, and what is different without compiled code."""
+"""Configures hypothesis, fixtures of all tests, and the selection of tests for runs without compiled code."""
 
 import gc
 import signal
@@ -15,21 +15,21 @@ from patience import PATIENCE
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.stream import CheckpointFolder
 
-# A shell starts tests in the background with Ctrl-C ignored, which commands would take over.
+# A shell starts background processes with Ctrl-C ignored, and commands under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("whole", deadline=None)  # a first example compiles, and a machine may have other work
+settings.register_profile("whole", deadline=None)  # the first example compiles, and the machine may be busy
 settings.load_profile("whole")
 
 # Imported when a process that shall be killed is started: it learns, and would compile in each worker before the first test.
 collect_ignore = ["warm_learner.py"]
-collect_ignore += ["user_code.py"]  # which checkers of types read, and nothing runs
+collect_ignore += ["user_code.py"]  # only type checkers read it
 
 if find_spec("pyspark") is None or INTERPRETED:
     collect_ignore += ["spark", "spark_frames.py"]  # 450 MB: an environment of its own, and a step of its own in .ci/run
 
-#: What stands above compiled code, or compiles: it says nothing new without compiling.
+#: Tests of layers above compiled code, or of compilation: they need no run without compiling.
 ONCE = (
     "batch/adapter",
     "batch/csmo/test_probabilities.py",
@@ -64,7 +64,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file():
-    # Tests have no examples, and to look for some in each of their functions takes seconds.
+    # Tests have no doctests, and searching all of their functions takes seconds.
     return [collector for collector in (yield) if not isinstance(collector, DoctestModule)]
 
 
@@ -77,7 +77,7 @@ def pytest_itemcollected(item):
 
 @pytest.fixture(scope="module")
 def model():
-    """A pipeline that has learned."""
+    """Return a trained pipeline."""
     return checkpoints.learned()
 
 
@@ -91,7 +91,7 @@ def few_objects():
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder for checkpoints, which is locked."""
+    """Return a locked folder for checkpoints."""
     with CheckpointFolder(tmp_path / "state") as folder:
         yield folder
 

@@ -61,7 +61,7 @@ def correct_times(messages, max_age):
 
 
 def with_wrong_clocks(messages, seed, seconds):
-    """Return messages, 2 % of which are ``seconds`` ahead."""
+    """Return the messages with 2 % of their times ``seconds`` ahead."""
     rng = random.Random(seed)
     return [{**message, "t": message["t"] + seconds * (rng.random() < 0.02)} for message in messages]
 

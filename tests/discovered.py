@@ -1,4 +1,4 @@
-"""The learners of the package, found by looking."""
+"""Lists the estimators of the package's modules, so that tests cover new ones."""
 
 import importlib
 import inspect
@@ -10,13 +10,13 @@ from streamsvm import learners
 
 
 def estimators():
-    found = set()
+    classes = set()
     for module in pkgutil.iter_modules(learners.__path__, f"{learners.__name__}."):
         for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if kind.__module__ != module.name or not issubclass(kind, base.Estimator) or not hasattr(kind, "learn_one"):
                 continue
             parameters = inspect.signature(kind).parameters.values()
-            # Those that others are built on take what they add, or make no store.
+            # Base classes have parameters of their subclasses, or create no store.
             if all(parameter.default is not parameter.empty for parameter in parameters) and hasattr(kind, "_rule"):
-                found.add(kind)
-    return sorted(found, key=lambda kind: kind.__name__)
+                classes.add(kind)
+    return sorted(classes, key=lambda kind: kind.__name__)

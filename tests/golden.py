@@ -1,9 +1,9 @@
-"""Golden digests of every estimator: a change that should change nothing is seen to change nothing, to the byte.
+"""Computes digests of the state and predictions of every estimator, to check that a refactoring changes no byte.
 
     python tests/golden.py write golden.json      # before the change
     python tests/golden.py compare golden.json    # after it
 
-Compiled sums are reordered for the processor at hand, so digests hold on one kind of machine only, and none are committed.
+The compiler reorders sums for the processor, so digests are valid on one kind of machine only, and are not committed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS = 700
 
 
 def digest(*parts: Any) -> str:
-    """The SHA-256 of arrays, bytes and plain values."""
+    """Return the SHA-256 of arrays, bytes and plain values."""
     total = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray) and part.dtype != object:
@@ -39,7 +39,7 @@ def digest(*parts: Any) -> str:
 
 
 def scaled(dataset: Any) -> list[tuple[dict[Any, float], Any]]:
-    """The first rows of a stream, standardised as they come."""
+    """Return the first rows of a stream, standardised online."""
     scaler, rows = preprocessing.StandardScaler(), []
     for x, y in dataset.take(ROWS):
         scaler.learn_one(x)
@@ -56,15 +56,15 @@ STREAMS = {
 
 
 def matrix(stream: str) -> tuple[np.ndarray, np.ndarray]:
-    """A stream as arrays."""
+    """Return a stream as arrays X and y."""
     rows = STREAMS[stream]
     return np.array([list(x.values()) for x, _ in rows]), np.array([y for _, y in rows])
 
 
-def learned(model: Any, stream: str, how: str) -> str:
-    """What a learner knows and says after a stream."""
+def learned(model: Any, stream: str, method: str) -> str:
+    """Return a digest of the state and predictions of a learner after a stream."""
     rows = STREAMS[stream]
-    if how == "one":
+    if method == "one":
         for i, (x, y) in enumerate(rows):
             x = {**x, "late": 0.25} if i > 400 else x
             weight = {} if isinstance(model, base.AnomalyDetector) else {"w": 1.0 + (i % 3)}
@@ -88,7 +88,7 @@ COMMON = [
 
 
 def memory(model: Any) -> str:
-    """What a learner has in memory, by the names of its arrays: where they lie in it does not count."""
+    """Return a digest of the arrays in a learner's memory by their names, independent of their addresses."""
     views, common, own = model._store.views, model._common[0], model._rule_record[0]
     header = views.header[0]
     numbers = [str(header[name]) for name in HEADER if name in header.dtype.names] + [str(common[name]) for name in COMMON]
@@ -101,7 +101,7 @@ def memory(model: Any) -> str:
 
 
 def known(model: Any, stream: str) -> str:
-    """What a learner knows and says."""
+    """Return a digest of the state and predictions of a learner."""
     state, rows = model.__getstate__(), STREAMS[stream][:100]
     said: list[Any] = []
     for x, _ in rows:
@@ -112,7 +112,7 @@ def known(model: Any, stream: str) -> str:
 
 
 def learner_cases() -> Iterator[tuple[str, Callable[[], str]]]:
-    """Every online learner, with the parameters of river's checks and some more."""
+    """Yield a name and a function for every online learner, with the parameters of river's checks and some more."""
     for name in learners.__all__:
         kind = getattr(learners, name)
         for number, parameters in enumerate([{}, *kind._unit_test_params()]):
@@ -125,15 +125,18 @@ def learner_cases() -> Iterator[tuple[str, Callable[[], str]]]:
             else:
                 streams = ["two", "wide"] + (["many"] if kind(**parameters).max_classes > 2 else [])
             for stream in streams:
-                for how in ("one", "many"):
-                    yield f"{name} {number} {stream} {how}", lambda k=kind, p=parameters, s=stream, h=how: learned(k(**p), s, h)
+                for method in ("one", "many"):
+                    yield (
+                        f"{name} {number} {stream} {method}",
+                        lambda k=kind, p=parameters, s=stream, h=method: learned(k(**p), s, h),
+                    )
     searches = ("gss", "gss-precise", "lookup-h", "lookup-wd")
     strategies = [*map(Merge, searches), Removal(), Removal("random"), Projection()]
     for kind in (BSGDClassifier, BSCAClassifier):
         for strategy in strategies:
             for stream in ("two", "many"):
                 if stream == "many" and isinstance(strategy, Merge) and strategy != Merge():
-                    continue  # not what they say with several outputs
+                    continue  # decision values differ for several outputs
                 yield (
                     f"{kind.__name__} {strategy} {stream}",
                     lambda k=kind, m=strategy, s=stream: learned(k(budget=15, maintenance=m, seed=5), s, "many"),
@@ -161,7 +164,7 @@ def learner_cases() -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 def fitted(model: Any, X: Any) -> str:
-    """What a batch machine knows and says."""
+    """Return a digest of the state and predictions of a batch machine."""
     names = sorted(name for name in vars(model) if name.endswith("_") and name != "support_vectors_")
     said = [getattr(model, name) for name in names if isinstance(getattr(model, name), int | float | np.ndarray)]
     said.append(model.decision_function(X) if hasattr(model, "decision_function") else model.predict(X))
@@ -169,7 +172,7 @@ def fitted(model: Any, X: Any) -> str:
 
 
 def batch_cases() -> Iterator[tuple[str, Callable[[], str]]]:
-    """The batch machines, what is distilled from them, and the adapter."""
+    """Yield a name and a function for batch machines, learners distilled from them, and the adapter."""
     for stream in ("two", "wide", "many"):
         X, y = matrix(stream)
         for parameters in (
@@ -204,14 +207,14 @@ def batch_cases() -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 def hss(matrix: HSSMatrix, n: int) -> str:
-    """Products and solutions of a compressed matrix."""
+    """Return a digest of products and solutions of a compressed matrix."""
     v = np.random.default_rng(0).normal(size=(n, 2))
     factor = matrix.factorize(0.5)
     return digest(matrix @ v, factor.solve(v))
 
 
 def adapted(solver: Any, stream: str) -> str:
-    """What an adapter says of a stream."""
+    """Return a digest of the predictions of an adapter on a stream."""
     model, said = batch_adapter(solver, window=150, refit_every=100), []
     for x, y in STREAMS[stream][:400]:
         said.append(model.predict_one(x) if model.n_fits else None)
@@ -220,7 +223,7 @@ def adapted(solver: Any, stream: str) -> str:
 
 
 def linear_cases() -> Iterator[tuple[str, Callable[[], str]]]:
-    """The out-of-core machines, their files, and what goes on from them."""
+    """Yield a name and a function for out-of-core machines, their files, and learners that continue from them."""
 
     def rows_file(stream: str, folder: Path) -> Path:
         write_rows(iter(STREAMS[stream]), folder / "rows.blocks", memory_limit=2**20)
@@ -261,22 +264,22 @@ def linear_cases() -> Iterator[tuple[str, Callable[[], str]]]:
 
 def main() -> int:
     """Write or compare digests."""
-    how, path = sys.argv[1], Path(sys.argv[2])
-    found: dict[str, str] = {}
+    action, path = sys.argv[1], Path(sys.argv[2])
+    digests: dict[str, str] = {}
     for cases in (learner_cases, batch_cases, linear_cases):
         for name, case in cases():
             try:
-                found[name] = case()
+                digests[name] = case()
             except (ValueError, TypeError, AttributeError) as error:
-                found[name] = f"{type(error).__name__}: {error}"
-    if how == "write":
-        path.write_text(json.dumps(found, indent=1))
-        errors = [f"{name}: {value}" for name, value in found.items() if " " in value]
-        print(f"{len(found)} digests", *errors, sep="\n")
+                digests[name] = f"{type(error).__name__}: {error}"
+    if action == "write":
+        path.write_text(json.dumps(digests, indent=1))
+        errors = [f"{name}: {value}" for name, value in digests.items() if " " in value]
+        print(f"{len(digests)} digests", *errors, sep="\n")
         return 0
     before = json.loads(path.read_text())
-    unlike = [name for name in {**before, **found} if before.get(name) != found.get(name)]
-    print(*(f"{n}: {before.get(n)} {found.get(n)}" for n in unlike), f"{len(found)} digests, {len(unlike)} differ", sep="\n")
+    unlike = [name for name in {**before, **digests} if before.get(name) != digests.get(name)]
+    print(*(f"{n}: {before.get(n)} {digests.get(n)}" for n in unlike), f"{len(digests)} digests, {len(unlike)} differ", sep="\n")
     return 1 if unlike else 0
 
 

@@ -1,9 +1,9 @@
-"""Changes saved models in ways that no checksum tells, loads them, and uses what is loaded: a process to be watched for a crash.
+"""Changes saved models with valid checksums, loads them, and uses the loaded models: run it in a process that may crash.
 
-``python tests/mutated_files.py N SEED`` changes N files of all learners, machines and some pipelines. What is loaded must
-predict, learn, merge, be saved and loaded again, and some be exported; or say in a ValueError, as of a row, why it does not.
-It prints what became of the files as JSON, and fails where one ended otherwise or took longer than 10 seconds, or where a class,
-a module or a function of this process is not what it was.
+``python tests/mutated_files.py N SEED`` changes N files of all learners, machines and some pipelines. A loaded model must
+predict, learn, merge, save and load again, and for some be exported; or raise a ValueError with a reason, as for invalid rows.
+It prints the outcomes as JSON, and fails if a file has another outcome or takes longer than 10 seconds, or if a class, module or
+function of this process has changed.
 """
 
 import copy
@@ -85,7 +85,7 @@ def at(value, path):
 
 
 def changed(rng, tree, arrays):
-    """A copy of a file's contents with one to three changes."""
+    """Return a copy of a file's contents with one to three changes."""
     tree, arrays = copy.deepcopy(tree), dict(arrays)
     for _ in range(rng.choice((1, 1, 2, 3))):
         if rng.random() < 0.4 and any(array.size for array in arrays.values()):
@@ -105,14 +105,14 @@ def changed(rng, tree, arrays):
         else:
             path = rng.choice([path for path in nodes(tree) if path])
             parent, key = at(tree, path[:-1]), path[-1]
-            what = rng.randrange(5)
-            if what == 0 and isinstance(parent, list):
+            change = rng.randrange(5)
+            if change == 0 and isinstance(parent, list):
                 del parent[key]
-            elif what == 1:
+            elif change == 1:
                 parent[key] = copy.deepcopy(at(tree, rng.choice(list(nodes(tree)))))
-            elif what == 2 and isinstance(parent[key], int):
+            elif change == 2 and isinstance(parent[key], int):
                 parent[key] += rng.choice((1, -1, 1000, 2**40))
-            elif what == 3 and isinstance(parent, dict):
+            elif change == 3 and isinstance(parent, dict):
                 parent[rng.choice(("ref", "tuple", "bytes", "class", "namedtuple", "method", "codec", "scalar"))] = parent.pop(
                     key
                 )
@@ -122,31 +122,31 @@ def changed(rng, tree, arrays):
 
 
 def state_of_process():
-    """What a file must not change: the contents of classes, modules and functions."""
-    found = {}
+    """Return the contents of classes, modules and functions, which loading a file must not change."""
+    ids = {}
     for name, module in list(sys.modules.items()):
         if module is None or not name.startswith(("river.", "streamsvm.", "copy", "builtins", "numpy.random", "functools")):
             continue
         for key, value in list(vars(module).items()):
-            found[name, key] = id(value)
+            ids[name, key] = id(value)
             if isinstance(value, type) and value.__module__ == name:
-                found.update({(name, key, part): id(inner) for part, inner in vars(value).items()})
+                ids.update({(name, key, part): id(inner) for part, inner in vars(value).items()})
             if isinstance(value, types.FunctionType):
-                found[name, key, "defaults"] = repr(value.__defaults__)
-    # Compiled code, imports and registers of abstract classes come as they are needed.
-    return {key: value for key, value in found.items() if not str(key[-1]).startswith(("_abc", "__warningregistry__", "_cache"))}
+                ids[name, key, "defaults"] = repr(value.__defaults__)
+    # Compiled code, imports and registries of abstract classes are filled on demand.
+    return {key: value for key, value in ids.items() if not str(key[-1]).startswith(("_abc", "__warningregistry__", "_cache"))}
 
 
-#: What a model may say of a row, of another model, or of itself when it is exported.
+#: Messages of allowed errors: for a row, for another model, or for an export.
 SAID = (ValueError, ModelFileError, ExportError)
 
-#: What a model of river has learned is not checked.
+#: Allowed errors of river's models, whose state is not validated.
 INSIDE = ("/river/",)
 
 
 def use(model, folder, exports):
-    """Use a model in all ways that it has; return what became of it, and where it ended if that is an error that says nothing."""
-    if isinstance(model, compose.Pipeline) and not model.steps:  # which river makes, and nothing can be asked of
+    """Use all methods of a model; return the outcome, and the place of an error that is not allowed (None otherwise)."""
+    if isinstance(model, compose.Pipeline) and not model.steps:  # river can create empty pipelines, which have no methods to call
         return "of river", None
     ways = [lambda: predict(model, [0, 3]), lambda: learn(model), lambda: predict(model, range(12))]
     ways += [lambda: merge(model), lambda: streamsvm.save(model, folder / "again"), lambda: streamsvm.load(folder / "again")]
@@ -175,13 +175,15 @@ def predict(model, rows):
             model.score_one(ROWS[i])
             continue
         last = [*model.steps.values()][-1] if isinstance(model, compose.Pipeline) else model
-        if not hasattr(last, "predict_one"):  # a transformer that took the place of a model
+        if not hasattr(last, "predict_one"):  # a transformer in place of a model
             model.transform_one(ROWS[i])
             continue
         model.predict_one(ROWS[i])
         if hasattr(model, "predict_proba_one"):
             model.predict_proba_one(ROWS[i])
-    if hasattr(model, "predict_many") and not isinstance(model, compose.Pipeline):  # which has it whatever its steps have
+    if hasattr(model, "predict_many") and not isinstance(
+        model, compose.Pipeline
+    ):  # pipelines have the method even if their steps lack it
         model.predict_many(pd.DataFrame(ROWS[:5]))
 
 
@@ -209,7 +211,7 @@ def main():
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     folder = Path(tempfile.mkdtemp())
-    path, whole = folder / "model", []
+    path, contents = folder / "model", []
     models = [make() for make in MODELS] + [kind(**next(iter(kind._unit_test_params()))) for kind in estimators()]
     for model in models:
         for i, x in enumerate(ROWS):
@@ -218,11 +220,11 @@ def main():
     models += [fit(MATRIX, np.arange(len(MATRIX)) % 3) for fit in MACHINES]
     for model in models:
         streamsvm.save(model, path)
-        whole.append(crafted.taken_apart(path))
-        assert use(streamsvm.load(path), folder, True)[1] is None, model  # and imports what the rest imports
+        contents.append(crafted.taken_apart(path))
+        assert use(streamsvm.load(path), folder, True)[1] is None, model  # imports all modules before the state is compared
     before, fates, bad = state_of_process(), Counter(), Counter()
     for number in range(n):
-        tree, arrays = changed(rng, *rng.choice(whole))
+        tree, arrays = changed(rng, *rng.choice(contents))
         crafted.repacked(path, json.dumps(tree).encode(), arrays)
         began = time.process_time()
         try:

@@ -1,8 +1,7 @@
-"""Changes checkpoints in ways that no checksum tells, and goes on from them: a process to be watched for a crash.
+"""Changes checkpoints with valid checksums, and resumes runs from them: run it in a process that may crash.
 
-``python tests/mutated_runs.py N SEED`` changes N files. A run that finds a changed checkpoint must go on, or say in an error of
-its own why it cannot. It prints what became of the files as JSON, and fails where one ended otherwise or took longer than 10
-seconds.
+``python tests/mutated_runs.py N SEED`` changes N files. A run that reads a changed checkpoint must resume, or raise an
+error of this package. It prints the outcomes as JSON, and fails if a file has another outcome or takes longer than 10 seconds.
 """
 
 import json
@@ -37,7 +36,7 @@ _LONGEST_SECONDS = 10.0
 
 
 class Run:
-    """A learner of a file, with predictions, dead letters and a watch for drift, which stopped in the middle."""
+    """An interrupted run on a file, with predictions, dead letters and drift detection."""
 
     def __init__(self, folder, number):
         self.folder, (self.model, self.metric) = folder / str(number), MODELS[number]
@@ -47,10 +46,10 @@ class Run:
         self.go(most=60)
         self.kept = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
         self.newest = max((self.folder / "state").glob("*.ckpt"))
-        found = crafted.unpack(self.newest.read_bytes())
-        self.arrays = dict(found.arrays)
+        contents = crafted.unpack_container(self.newest.read_bytes())
+        self.arrays = dict(contents.arrays)
         tree = json.loads(self.arrays.pop("tree").tobytes())
-        self.parts = {"tree": tree, "facts": json.loads(found.strings["metadata"])}
+        self.parts = {"tree": tree, "facts": json.loads(contents.strings["metadata"])}
 
     def go(self, most=None):
         source = CSVSource(self.folder / "rows.csv", label="y")
@@ -60,7 +59,7 @@ class Run:
             LearningLoop(source, self.model(), self.metric(), **options).run(most)
 
     def changed(self, rng):
-        """Change the newest checkpoint, and go on from it."""
+        """Change the newest checkpoint, and resume from it."""
         shutil.rmtree(self.folder)
         for path, data in self.kept.items():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the compiled algorithms, written from the papers' formulas in plain Python and numpy."""
+"""Slow reference implementations of the compiled algorithms, written from the papers' formulas in Python and numpy."""
 
 import math
 
@@ -26,17 +26,17 @@ def weight_degradation(a, b, kappa, h):
 
 
 def best_merge(a, b, kappa):
-    """(h, weight degradation) of the best place, by a dense grid and a local search around its best point."""
+    """Return h and the weight degradation of the best position, by a dense grid and a local search around its best point."""
     if kappa == 0.0:
         return (1.0, a * a) if abs(b) >= abs(a) else (0.0, b * b)
     grid = np.linspace(0.0, 1.0, 2001)
     values = np.array([abs(merged_coefficient(a, b, kappa, h)) for h in grid])
     at = int(values.argmax())
     low, high = grid[max(at - 1, 0)], grid[min(at + 1, 2000)]
-    found = optimize.minimize_scalar(
+    result = optimize.minimize_scalar(
         lambda h: -abs(merged_coefficient(a, b, kappa, h)), bounds=(low, high), method="bounded", options={"xatol": 1e-12}
     )
-    h = max((float(found.x), low, high), key=lambda h: abs(merged_coefficient(a, b, kappa, h)))
+    h = max((float(result.x), low, high), key=lambda h: abs(merged_coefficient(a, b, kappa, h)))
     return h, max(weight_degradation(a, b, kappa, h), 0.0)
 
 
@@ -151,7 +151,7 @@ def shared_degradation(a, b, q, h):
 
 
 def shared_position(search, a, b, q):
-    """The position at which a search merges coefficient vectors a and b, |a| <= |b|."""
+    """Return the position where a search merges coefficient vectors a and b, |a| <= |b|."""
     if search == "lookup-h":  # that of one output with coefficients |a| and |b|
         return best_merge(float(np.linalg.norm(a)), float(np.linalg.norm(b)), math.exp(-q))[0]
     if search == "lookup-wd":
@@ -236,7 +236,7 @@ class NaiveBSGDRegression(Insensitive, NaiveBSGD):
 
 
 class NaiveOneClass(NaiveBSGD):
-    """The bias is minus the threshold."""
+    """Budgeted SGD for one class; the bias is the negative threshold."""
 
     def __init__(self, budget, gamma, nu, averaging):
         super().__init__(budget, gamma, nu, learning_rate="capped", eta0=1.0, averaging=averaging, fit_intercept=True)
@@ -252,12 +252,12 @@ class NaiveOneClass(NaiveBSGD):
 
 
 class NaiveBSCA(NaiveBSGD):
-    """Budgeted coordinate ascent, single pass, on the lists of its sibling; without reprocessing."""
+    """Budgeted dual coordinate ascent in a single pass, without reprocessing; its lists are those of `NaiveBSGD`."""
 
     def __init__(self, budget, gamma, C, relaxation=1.0, tol=0.0, averaging=0):
         super().__init__(budget, gamma, l2=0.0, averaging=averaging)
         self.C, self.relaxation, self.tol = C, relaxation, tol
-        self.missed = []  # by each row since the stream drifted last, from 0 to 1
+        self.missed = []  # relative violation of each row since the last drift, from 0 to 1
 
     def learn(self, x, y, w=1.0):
         last, average = self.decisions(x)

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the exact solvers: a whole kernel matrix, LIBSVM's 2n variables for regression, plain SMO."""
+"""Slow reference implementations of the exact solvers: full kernel matrices, LIBSVM's 2n variables for regression, plain SMO."""
 
 import numpy as np
 

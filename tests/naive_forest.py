@@ -1,4 +1,4 @@
-"""A slow twin of the rolling forest of an ensemble: trees of objects, and labels themselves."""
+"""A slow reference implementation of an ensemble's rolling forest, with trees of Python objects and original labels."""
 
 import math
 
@@ -9,7 +9,7 @@ MOST_COUNTED = 120
 
 
 class Random:
-    """SplitMix64, of whose numbers either half draws."""
+    """The random generator SplitMix64; both halves of its numbers are used separately."""
 
     def __init__(self, state):
         self.state = state
@@ -36,7 +36,7 @@ def midway(a, b):
 
 
 class Node:
-    """A leaf, which has two labels with their counts and the place of a row, until it is cut."""
+    """A leaf with the counts of two labels and the position of a row, or an inner node after `cut`."""
 
     def __init__(self, label=None, place=0, first=0, other=None, second=0):
         self.label, self.place, self.first, self.other, self.second = label, place, first, other, second
@@ -44,7 +44,7 @@ class Node:
 
     @classmethod
     def of(cls, leaf):
-        """That of a leaf in a store; labels are their numbers."""
+        """Return the node of a leaf in a store; labels are class indices."""
         label, other, place, counts = map(int, leaf)
         return cls(label, place, counts % 256, other, counts // 256)
 
@@ -55,7 +55,7 @@ class Node:
         return row[self.feature] == self.threshold if self.equal else row[self.feature] <= self.threshold
 
     def leaf(self, row):
-        """The leaf to which a row goes, and how deep it lies."""
+        """Return the leaf of a row, and its depth."""
         node, depth = self, 0
         while node.feature is not None:
             node, depth = node.left if node.passes(row) else node.right, depth + 1
@@ -66,7 +66,7 @@ class Node:
 
 
 def tree_of(links, thresholds, nodes):
-    """The tree that a store has in arrays, of whose nodes each one is given as a leaf."""
+    """Return the tree that a store has in arrays; ``nodes`` has each of its nodes as a leaf."""
     for node, link, threshold in zip(nodes, links.tolist(), thresholds, strict=True):
         if threshold != math.inf:
             left = link % 2**16
@@ -75,7 +75,7 @@ def tree_of(links, thresholds, nodes):
 
 
 class NaiveForest:
-    """Rows are of float32 numbers, less their anchors."""
+    """The forest for classification. Rows are float32, relative to the anchors of their columns."""
 
     work, node, kinds = WORK, Node, 1
 
@@ -89,7 +89,7 @@ class NaiveForest:
 
     @classmethod
     def of(cls, store):
-        """That of a store, as it votes; labels are their numbers."""
+        """Return the forest of a store, as it votes; labels are class indices."""
         v = store.views
         forest = cls(len(v.labels), 0, len(v.anchors))
         forest.anchors, forest.votes, forest.learned = v.anchors.copy(), v.votes.copy(), store.n_learned
@@ -112,7 +112,7 @@ class NaiveForest:
                 node.threshold = np.float32(float(node.threshold) + shift)
 
     def shares(self, given, labels):
-        """Of each label its share of the votes."""
+        """Return the share of the votes of each label."""
         shares = dict.fromkeys(labels, 0.0)
         for tree, vote in zip(self.trees, self.votes, strict=True):
             leaf, _ = tree.leaf(self.row(given))
@@ -122,7 +122,7 @@ class NaiveForest:
         return np.array(list(shares.values())) / sum(map(float, self.votes))
 
     def say(self, given, labels):
-        """The inputs to the stacks, [outputs, 2]."""
+        """Return the inputs to the stacks, [outputs, 2]."""
         if self.learned == 0:
             return np.zeros((1 if len(labels) == 2 else len(labels), 2))
         p = self.shares(given, labels)
@@ -143,7 +143,7 @@ class NaiveForest:
         return np.float32(math.exp(-4.0 * float(error)))
 
     def go_on(self):
-        """Vote by the error of one tree, and grow another if it is due."""
+        """Update the weight of a tree by its error, and grow a new tree if it is due."""
         t = (self.learned - 1) % TREES
         self.votes[t] = self.vote_of(self.errors[t])
         if self.learned >= max(10, self.due):
@@ -154,7 +154,7 @@ class NaiveForest:
         wrong = leaf.label != label or leaf.first == 0
         self.ages[t] = min(self.ages[t] + 1, 48)
         self.errors[t] = np.float32(float(self.errors[t]) + (wrong - float(self.errors[t])) / (self.ages[t] + 2.0))
-        if leaf.first == 0:  # it was never reached
+        if leaf.first == 0:  # no row has reached it yet
             leaf.label, leaf.place, leaf.first = label, place, 1
         elif leaf.label == label:
             leaf.first, leaf.place = leaf.first + 1, place
@@ -172,7 +172,7 @@ class NaiveForest:
             leaf.first, leaf.second = (leaf.first + 1) // 2, leaf.second // 2
 
     def cut(self, tree, leaf, row, place, label):
-        """Cut a leaf of one label between its latest row and one of another label."""
+        """Split a leaf with one label between its latest row and a row with another label."""
         if len(tree.nodes()) + 2 > NODES or self.labels[leaf.place] != leaf.label or not self.features:
             return False
         for left in range(7, -1, -1):
@@ -192,14 +192,14 @@ class NaiveForest:
 
     @property
     def width(self):
-        """The columns of a row that are in use."""
+        """Return the number of used columns of a row."""
         return self.features
 
     def passed_over(self, j, bits):
         return 0.9 * self.damping[j] > (bits >> 32) % 2**31 / 2**31
 
     def grow(self):
-        """Grow a tree breadth first; the work that it was."""
+        """Grow a tree breadth first, and return the amount of work."""
         work = window = min(self.learned, 5 * self.places // 6)
         drawn = []
         for back in range(window):
@@ -221,7 +221,7 @@ class NaiveForest:
             if best is not None:
                 work += 2 * n
                 left, first, last = list(members), 0, n - 1
-                while first <= last:  # those that do not pass change places with those at the end
+                while first <= last:  # rows that fail the test are swapped with rows at the end
                     if self.passes(left[first][0], tests[best]):
                         first += 1
                     else:
@@ -250,7 +250,7 @@ class NaiveForest:
         return len({label for _, label in members}) > 1
 
     def choose(self, members, tests):
-        """The number of the test that leaves the labels purest, or None."""
+        """Return the index of the test with the purest labels, or None."""
         counts = [({}, {}) for _ in tests]
         for place, label in members[:: max(len(members) // 64, 1)]:
             for test, sides in zip(tests, counts, strict=True):
@@ -263,7 +263,7 @@ class NaiveForest:
         return self.rows[place, j] == threshold if equal else self.rows[place, j] <= threshold
 
     def columns(self):
-        """Those of a row of which tests are drawn."""
+        """Return the columns from which tests are drawn."""
         return range(self.features)
 
     def draw_tests(self, members):
@@ -284,7 +284,7 @@ class NaiveForest:
         return tests, tries
 
     def best(self, counts):
-        """The test that leaves the labels purest; None if none has rows on both sides."""
+        """Return the test with the purest labels; None if no test has rows on both sides."""
         found, purest = None, -1.0
         for number, sides in enumerate(counts):
             if all(sides):
@@ -299,7 +299,7 @@ class NaiveForest:
         for _, label in some:
             counts[label] = counts.get(label, 0) + 1
         node.label = label = max(counts, key=counts.get)
-        # Of equally common labels the second is that which comes first, by its rows.
+        # Among equally frequent labels, the second label is the one whose first row comes first.
         others = sorted((-n, [k for _, k in some].index(k)) for k, n in counts.items() if k != label)
         node.first = counts[label] if mixed else len(members)
         node.place = [place for place, k in some if k == label][-1]

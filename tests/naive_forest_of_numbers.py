@@ -1,4 +1,4 @@
-"""A slow twin of the rolling forest of an ensemble that predicts numbers: every other tree is of targets."""
+"""A slow reference implementation of the rolling forest for regression: half of its trees predict targets, half residuals."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ TARGET, MISSING = range(2)
 
 
 class MeanNode(Node):
-    """A leaf, which is the mean of numbers and counts as some rows, until it is cut."""
+    """A leaf with the mean of its targets and a count of rows, or an inner node after `cut`."""
 
     def __init__(self, mean=0.0, rows=0):
         super().__init__()
@@ -20,7 +20,7 @@ class MeanNode(Node):
 
 
 def predicted_before(views, first):
-    """What the experts before the forest predict: half the mean of their vote, half the best of them."""
+    """Return the prediction of the experts before the forest: the average of their mean vote and of the best expert."""
     some = slice(2, first)
     said, mistakes = np.clip(views.inputs[0, some], -10.0, 10.0), views.mistakes[some]
     votes = np.exp(0.1 * (mistakes.min() - mistakes))
@@ -28,7 +28,7 @@ def predicted_before(views, first):
 
 
 class NaiveForestOfNumbers(NaiveForest):
-    """Rows begin with the last target, what experts predict, and what these missed last."""
+    """The forest for regression. Rows begin with the last target, the experts' prediction, and its last error."""
 
     work, node, kinds = 1500, MeanNode, 2
 
@@ -48,7 +48,7 @@ class NaiveForestOfNumbers(NaiveForest):
         )
 
     def say(self, given, last, base):
-        """The target by the trees of targets, and by those of what experts miss."""
+        """Return the target predicted by the trees of targets, and by the trees of residuals."""
         row, means = self.row_with(given, last, base), []
         for kind in (TARGET, MISSING):
             votes = np.array(self.votes[kind::2], float)
@@ -88,7 +88,7 @@ class NaiveForestOfNumbers(NaiveForest):
         return False
 
     def choose(self, members, tests):
-        """The number of the test that explains most of the variance, or None."""
+        """Return the index of the test that explains most of the variance, or None."""
         step = max(len(members) // 64, 1)
         some, best, most = members[::step], None, -1.0
         total = sum(number for _, number in some)

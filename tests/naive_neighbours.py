@@ -1,4 +1,4 @@
-"""Slow twins of what an ensemble remembers: rows and how near they are, and which label follows which."""
+"""Slow reference implementations of an ensemble's instance memory (k nearest neighbours) and its table of label transitions."""
 
 import math
 
@@ -8,19 +8,19 @@ NEAREST, TOLD, KEPT = 13, 2000, 10
 
 
 class NaiveMemory:
-    """Rows in places, with their targets: labels themselves, or numbers. Values are scaled; units are deviations of them."""
+    """An instance memory of scaled rows and their labels or targets. Units are standard deviations of the scaled values."""
 
     def __init__(self, rows, cells, numbers=False, most=512):
         self.rows, self.cells, self.numbers, self.most = rows, cells, numbers, most
-        self.least = 0.05 if numbers else 0.2  # what a feature counts at least
+        self.least = 0.05 if numbers else 0.2  # minimum weight of a feature
         self.vectors, self.targets, self.weights = [], [], []
         self.next = self.passed = self.told = 0
         self.relevance = np.zeros(0)
-        self.damping = np.zeros(most)  # by how much less features count where there are labels
+        self.damping = np.zeros(most)  # reduction of the weights of features, for classification
 
     @classmethod
     def of(cls, store, target_of):
-        """That of a store; ``target_of`` has the label of a class."""
+        """Return the memory of a store; ``target_of`` maps class indices to labels."""
         h, v = store.views.header[0], store.views
         memory = cls(int(h["rows"]), int(h["cells"]), numbers=target_of is None)
         memory.vectors = list(store.vectors.astype(float))
@@ -35,13 +35,13 @@ class NaiveMemory:
         return min(self.rows, self.cells // features // 16 * 16) if features else self.rows
 
     def age(self):
-        """Another memory takes the rows, the oldest first."""
+        """Move the rows to a memory of another size, the oldest first."""
         for values in (self.vectors, self.targets, self.weights):
             values[:] = values[self.next :] + values[: self.next]
         self.next = 0
 
     def grow(self, features):
-        """Features have come: rows have 0 of them, and where there is room for fewer rows the oldest go."""
+        """Add features, which are 0 in all rows, and evict the oldest rows if fewer rows fit now."""
         features = min(features, self.most)
         if features <= len(self.relevance):
             return
@@ -52,7 +52,7 @@ class NaiveMemory:
         self.targets, self.weights = self.targets[-self.room :], self.weights[-self.room :]
 
     def move(self, before, after):
-        """Bring the rows from a scale (location and spread) to another: back to what was given, and from there."""
+        """Convert the rows from one scale (location and spread) to another, by way of the original values."""
         n = len(self.relevance)
         (place, size), (to, by) = ((location[:n], spread[:n]) for location, spread in (before, after))
         varies = by > 0.0
@@ -61,7 +61,7 @@ class NaiveMemory:
             self.vectors[i] = np.clip(moved, -8.0, 8.0)
 
     def counts(self):
-        """What each feature counts."""
+        """Return the weight of each feature."""
         largest = self.relevance.max(initial=0.0)
         if self.told <= 50 or largest <= 0.0:
             return np.ones(len(self.relevance))
@@ -69,20 +69,20 @@ class NaiveMemory:
         return counts if self.numbers else counts * (1.0 - self.damping[: len(counts)])
 
     def differences(self, x, units):
-        """Of each row in each feature, in deviations and bounded; 0 in what is constant."""
+        """Return the clipped differences of each row in each feature, in standard deviations; 0 for constant features."""
         n = len(self.relevance)
         off = np.abs(np.array(self.vectors).reshape(-1, n) - x[:n])
         return np.where(units[:n] > 0.0, np.minimum(off / np.where(units[:n] > 0.0, units[:n], 1.0), 1.0), 0.0)
 
     def ask(self, x, units):
-        """The nearest rows and the share of the votes that each has."""
-        distances = sum(self.differences(x, units).T * self.counts()[:, None])  # one feature after the other, in all rows alike
+        """Return the nearest rows and the share of the votes of each."""
+        distances = sum(self.differences(x, units).T * self.counts()[:, None])  # sums features in the same order for all rows
         nearest = sorted(range(len(self.vectors)), key=lambda i: (round(1024.0 * distances[i]), i))[:NEAREST]
         votes = [self.weights[i] / (max(distances[i], 2.0**-15) + 1e-3) ** 3 for i in nearest]
         return nearest, [vote / sum(votes) for vote in votes]
 
     def say(self, x, units, labels=()):
-        """Of each label its share of the votes from -1 to 1, the mean of numbers, or 0 where there is no row."""
+        """Return the share of the votes of each label, from -1 to 1, or the mean of targets; 0 without rows."""
         nearest, shares = self.ask(x, units)
         if self.numbers:
             return np.array([sum(share * self.targets[i] for i, share in zip(nearest, shares, strict=True))])
@@ -92,7 +92,7 @@ class NaiveMemory:
         return np.array(list(said.values()))
 
     def learn(self, x, units, target, weight, missed):
-        """Learn what features tell, and the row if it is missed, or the tenth that is not, or there is much room."""
+        """Update the weights of features, and store the row if it was missed, is every tenth other one, or much space is left."""
         self.tell(x, units, target, weight)
         self.passed += not missed
         if not (missed or self.passed >= KEPT or len(self.vectors) < self.room / 2):
@@ -120,13 +120,13 @@ class NaiveMemory:
 
 
 class NaiveTable:
-    """How often a label followed each other one, by their names; the first 64 labels have a place."""
+    """Counts of transitions between consecutive labels; only the first 64 labels are counted."""
 
     def __init__(self, most=64):
         self.most, self.last, self.follows, self.counts = most, None, {}, {}
 
     def say(self, labels):
-        """What the last label says of the next one: of two labels two numbers, of more two for each."""
+        """Return the inputs predicted from the last label: two numbers for two labels, two for each label otherwise."""
         two = len(labels) == 2
         if self.last is None:
             return np.zeros((1 if two else len(labels), 2))

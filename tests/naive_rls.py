@@ -1,4 +1,4 @@
-"""The slow twin of kernel recursive least squares: normal equations and their solution in float64, with numpy alone."""
+"""A slow reference implementation of kernel recursive least squares: normal equations, solved in float64 by numpy."""
 
 import numpy as np
 
@@ -47,13 +47,13 @@ def normal_equations(Z, T, w, R, forgetting=1.0):
     """S and c of rows with regressors Z [n, m], targets T [outputs, n], weights w; and how many rows are in full chunks."""
     S, c, at = R.copy(), np.zeros((len(T), len(R))), 0
     while at < len(Z):
-        end = min(at + CHUNK, FIRST_ROWS) if at < FIRST_ROWS else at + CHUNK
-        if end > len(Z):
+        stop = min(at + CHUNK, FIRST_ROWS) if at < FIRST_ROWS else at + CHUNK
+        if stop > len(Z):
             break
-        z, decay = Z[at:end], forgetting ** (end - at)
-        S = decay * S + (1.0 - decay) * R + (z * w[at:end, None]).T @ z
-        c = decay * c + T[:, at:end] * w[at:end] @ z
-        at = end
+        z, decay = Z[at:stop], forgetting ** (stop - at)
+        S = decay * S + (1.0 - decay) * R + (z * w[at:stop, None]).T @ z
+        c = decay * c + T[:, at:stop] * w[at:stop] @ z
+        at = stop
     return S, c, at
 
 

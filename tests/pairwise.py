@@ -1,10 +1,10 @@
-"""Combinations of options, few enough to run them all, in which each pair of values occurs."""
+"""Generates a small number of combinations of options that cover each pair of values."""
 
 from itertools import combinations
 
 
 def pairwise(factors, excluded=()):
-    """Return cases, each a dict with a value of each factor, in which each pair of values occurs that is not excluded.
+    """Return cases, dicts with a value for each factor, that together cover each pair of values that is not excluded.
 
     ``excluded`` has pairs ``(factor, value, other factor, value)``. Each factor has a value that no pair excludes.
     """
@@ -21,7 +21,7 @@ def pairwise(factors, excluded=()):
         for name in factors:
             if name not in case:
                 new = {value: [frozenset(((name, value), item)) for item in case.items()] for value in factors[name]}
-                fits = [value for value, found in new.items() if no.isdisjoint(found)]
+                fits = [value for value, cases in new.items() if no.isdisjoint(cases)]
                 case[name] = max(fits, key=lambda value: len(left.keys() & new[value]))
         for pair in combinations(case.items(), 2):
             left.pop(frozenset(pair), None)

@@ -1,26 +1,26 @@
-"""Waiting for what must come, on a machine that may have any amount of other work."""
+"""Waits for conditions in tests, with timeouts that also suffice on a busy machine."""
 
 import contextlib
 import time
 from pathlib import Path
 
-#: Seconds after which a test gives up. Only a test that fails waits so long.
+#: Seconds after which a test gives up. Only failing tests wait this long.
 PATIENCE = 900.0
-#: What a command says where it takes more than a second to stop.
+#: Message of a command that takes more than a second to stop.
 SLOW_END = "streamsvm: stopping after the step that is running; press Ctrl-C again to stop now\n"
 
 
 def until(reached, every=0.01):
-    """Wait until something is reached; fail if it never is."""
+    """Wait until a function returns a true value, and return it; fail after the timeout."""
     deadline = time.monotonic() + PATIENCE
-    while not (found := reached()):
+    while not (value := reached()):
         assert time.monotonic() < deadline, f"it was not reached in {PATIENCE:.0f} s"
         time.sleep(every)
-    return found
+    return value
 
 
 def signals_of(pid, kind="SigCgt"):
-    """The numbers of the signals that a process catches, or ignores (``SigIgn``); none once it has ended."""
+    """Return the numbers of the signals that a process catches, or ignores (``SigIgn``); empty for an ended process."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(f"{kind}:"):

@@ -23,7 +23,7 @@ def _row(**changes):
 
 
 def _with_kinds(texts):
-    return [(text.encode() if isinstance(text, str) else text, kind) for kind, some in texts.items() for text in some]
+    return [(text.encode() if isinstance(text, str) else text, kind) for kind, lines in texts.items() for text in lines]
 
 
 LONG = "x" * 1100

@@ -1,4 +1,4 @@
-"""Small problems, and the whole state of a model."""
+"""Small synthetic problems, and helpers that train models and compare their states."""
 
 import numpy as np
 from numba import config
@@ -23,21 +23,21 @@ def blobs(classes=2, rows=ROWS, seed=0):
 
 
 def sine_classes(n, d, noise=0.5):
-    """Rows and labels of -1 and 1, with a curved boundary."""
+    """Return rows and labels -1 and 1 with a curved boundary."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d))
     return X, np.where(np.sin(2.0 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=n) > 0.0, 1, -1)
 
 
 def sine_curve(n, d, noise):
-    """Rows and targets on a curve."""
+    """Return rows and targets on a curve."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, size=(n, d))
     return X, np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + noise * rng.normal(size=n)
 
 
 def waves(n):
-    """Rows and targets of a function with waves."""
+    """Return rows and targets of a wavy function."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-3.0, 3.0, size=(n, 2))
     return X, np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=n)
@@ -48,39 +48,39 @@ def gram(X, gamma=0.8):
 
 
 def snapshot(model):
-    """The whole state of a model: equal bytes for equal models."""
+    """Return the complete state of a model as bytes; equal models have equal bytes."""
     return dumps(model)
 
 
 def learned_by(model, rows):
-    """The model, which has learned rows: pairs, or with a weight."""
+    """Let a model learn rows, (x, y) or (x, y, weight), and return it."""
     for row in rows:
         model.learn_one(*row)
     return model
 
 
 def answers(model, rows):
-    """What a model says of each row before it learns it."""
-    found = []
+    """Return the prediction of a model for each row before it learns the row."""
+    predictions = []
     for x, *y in rows:
-        found.append(model.predict_one(x))
+        predictions.append(model.predict_one(x))
         model.learn_one(x, *y)
-    return found
+    return predictions
 
 
 def accuracy(model, rows, first=0):
-    """The share of right answers, each before the row is learned, from the first that counts on."""
+    """Return the prequential accuracy of a model from row ``first`` on."""
     rows = list(rows)
     return float(np.mean([answer == row[1] for answer, row in zip(answers(model, rows), rows, strict=True)][first:]))
 
 
 def dicts(X):
-    """Rows of an array, by the numbers of their columns."""
+    """Return the rows of an array as dicts with column indices as names."""
     return [dict(enumerate(x)) for x in np.asarray(X).tolist()]
 
 
 def functions_of(x, n):
-    """The row of an ensemble's expert of second order: 1, and n functions of each feature."""
+    """Return the row of an ensemble's second-order expert: 1, and n functions of each feature."""
     z = [1.0]
     for value in np.clip(np.array(list(x.values()), np.float32).astype(float), -5.0, 5.0):
         z += [value, abs(value) - 0.8, max(value - 0.8, 0.0), max(-value - 0.8, 0.0)][:n]
@@ -88,7 +88,7 @@ def functions_of(x, n):
 
 
 def sectors(n, seed=0, classes=2, spread=(1.0, 20.0), centre=(0.0, 7.0)):
-    """Rows of two features in units of their own, and the sectors of a circle that they are in."""
+    """Return rows of two features with different units, and labels that are sectors of a circle."""
     Z = np.random.default_rng(seed).normal(size=(n, 2))
     angles = np.arctan2(Z[:, 0], Z[:, 1])
     y = ((angles + np.pi) // (2.0 * np.pi / classes)).astype(int).clip(0, classes - 1)
@@ -96,12 +96,12 @@ def sectors(n, seed=0, classes=2, spread=(1.0, 20.0), centre=(0.0, 7.0)):
 
 
 def of_experts(kind, *team, **parameters):
-    """An ensemble of these experts alone, of which one has a budget."""
+    """Return an ensemble with only these experts; one of them must have a budget."""
     return type(kind.__name__, (kind,), {"_specs_by_effort": {"normal": team}})(**parameters)
 
 
 def ensemble_of(answers, outputs):
-    """The block of an ensemble of two experts, its arrays, and the state that all learners have."""
+    """Return the block of an ensemble of two experts, its arrays, and the common state of all learners."""
     numbers = answers is target_predictions
     store = EnsembleStore([ExpertSpec(2), ExpertSpec(2)], 1, outputs, numbers)
     v, c = store.views, view_record(store.block, STATE_BEGIN, COMMON_STATE)
@@ -114,7 +114,7 @@ def ensemble_of(answers, outputs):
 
 
 def names_of(model):
-    """The labels of a classifier by the numbers of their classes; None for one that was not seen yet."""
+    """Return the labels of a classifier by class index; None for unused indices."""
     labels = model._labels
     if labels.class_labels:
         return list(labels.class_labels)
@@ -122,6 +122,6 @@ def names_of(model):
 
 
 def place_of(model, kind):
-    """The stores of the first expert of a kind, and its first input to the stacks."""
+    """Return the stores of the first expert of a kind, and the index of its first input to the stacks."""
     number = next(i for i, expert in enumerate(model._expert_specs) if isinstance(expert, kind))
     return model._store.stores[number], int(model._store.views.experts["first_input"][number])

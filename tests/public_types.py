@@ -1,7 +1,7 @@
 """Asks pyright whether all public names have a declared type: python tests/public_types.py.
 
-Classes below scikit-learn's are excepted, but not what is in them: scikit-learn has no types, and a class below one without types
-counts as unknown.
+Subclasses of scikit-learn's classes are excepted, but not their members: scikit-learn has no types, and a subclass of an untyped
+class counts as unknown.
 """
 
 import json
@@ -15,20 +15,20 @@ PACKAGES = ("streamsvm", "streamsvm_kafka")
 
 
 def unknown_names(package):
-    """Return the public names of an installed package whose type is not known, or not the same to all checkers."""
+    """Return the public names of an installed package whose type is unknown, or ambiguous for type checkers."""
     command = ["pyright", "--outputjson", "--ignoreexternal", "--verifytypes", package]
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))  # pyright asks the first Python there
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))  # pyright uses the first Python in PATH
     answer = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
-    found = json.loads(answer.stdout)
-    symbols = found["typeCompleteness"]["symbols"]
+    report = json.loads(answer.stdout)
+    symbols = report["typeCompleteness"]["symbols"]
     assert len(symbols) > 100, f"{package} is not there"
     unknown = (symbol for symbol in symbols if not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"])
     return [symbol["name"] for symbol in unknown if not is_below_sklearn(symbol)]
 
 
 def is_below_sklearn(symbol):
-    """Return whether the class is unknown for its base classes alone, of which one is scikit-learn's."""
-    if symbol["category"] != "class" or any("class" not in each["message"] for each in symbol["diagnostics"]):
+    """Return whether a class is unknown only because one of its base classes is scikit-learn's."""
+    if symbol["category"] != "class" or any("class" not in diagnostic["message"] for diagnostic in symbol["diagnostics"]):
         return False
     return any(base.__module__.startswith("sklearn.") for base in pkgutil.resolve_name(symbol["name"]).__mro__)
 

@@ -1,4 +1,4 @@
-"""Calls that must be refused: with a message, and without a trace."""
+"""Checks calls that must raise an error with a message and leave the model unchanged."""
 
 import pickle
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def state_of(call):
-    """The state of the model that a function is a method of, if it is one of a model; None if the kernel is a function."""
+    """Return the state of the model whose method the call is; None for other functions, and if the kernel is a function."""
     model = getattr(call, "__self__", None)
     is_model = hasattr(model, "learn_one") or hasattr(model, "fit")
     if not is_model or call.__name__ == "__setstate__" or callable(getattr(model, "kernel", None)):
@@ -15,13 +15,13 @@ def state_of(call):
 
 
 def raises(match, call, *args, error=ValueError, **kwargs):
-    """The call raises an error that says so."""
+    """Check that a call raises an error with a matching message."""
     with pytest.raises(error, match=match):
         call(*args, **kwargs)
 
 
 def refused(match, call, *args, **kwargs):
-    """The call raises an error that says so, and leaves the model that it is a method of as it was."""
+    """Check that a call raises an error with a matching message, and leaves its model unchanged."""
     before = state_of(call)
     raises(match, call, *args, **kwargs)
     assert state_of(call) == before

@@ -1,4 +1,4 @@
-"""Messages of many rows for tests: made by other libraries than ours, compared, and damaged."""
+"""Messages with many rows for tests: encoded by other libraries, compared, and damaged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ tables = hnp.arrays("<f4", hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, 
 
 
 def stream(*batches: Any, schema: Any = None, **options: Any) -> bytes:
-    """An Arrow stream."""
+    """Return record batches as the bytes of an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema or batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         for batch in batches:
@@ -28,10 +28,10 @@ def stream(*batches: Any, schema: Any = None, **options: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def npy(array: np.ndarray, **how: Any) -> bytes:
-    """An array as `numpy.save` writes it."""
+def npy(array: np.ndarray, **options: Any) -> bytes:
+    """Return an array as the bytes that `numpy.save` writes."""
     file = io.BytesIO()
-    np.save(file, array, **how)
+    np.save(file, array, **options)
     return file.getvalue()
 
 
@@ -41,14 +41,14 @@ def float32_table(names: tuple[Any, ...], X: Any, y: list[Any] | None = None) ->
 
 
 def same(one: Table, other: Table) -> bool:
-    """Whether tables are equal, NaN included."""
+    """Return whether tables are equal; NaN equals NaN."""
     pairs = zip(one.columns, other.columns, strict=True)
     are_same = (a == b if isinstance(a, list) else np.array_equal(a, b, equal_nan=True) for a, b in pairs)
     return (one.names, one.y) == (other.names, other.y) and all(are_same)
 
 
 def mutated(value: bytes, draw: random.Random) -> bytes:
-    """A message with a few bytes, numbers or lengths changed."""
+    """Return a message with a few bytes, numbers or lengths changed."""
     value = bytearray(value)
     for _ in range(draw.choice([1, 1, 2, 4])):
         at, number = draw.randrange(len(value) - 8), draw.choice([0, 1, -1, 7, 64, 2**30, 2**31 - 1])

@@ -1,4 +1,4 @@
-"""Small models of several kinds as files, with the answers that they gave; and whether a reader answers alike.
+"""Writes small models of several kinds to files, with their predictions, and checks that a reader predicts the same.
 
 ``NUMBA_DISABLE_JIT=1 python tests/saved_models.py golden`` writes the golden files of the present version of the format, without
 compiling: models with programs into ``tests/edge/golden``, and models of every class and checkpoints of runs into
@@ -25,7 +25,7 @@ TABLE = [{**x, "city": ("Oslo", "Rom", "Bern", "")[i % 4]} for i, x in enumerate
 
 
 def models():
-    """Give models by their names, with the rows that each has learned."""
+    """Yield trained models with their names and the rows that each has learned."""
     from river import preprocessing
 
     from streamsvm import BSCARegressor, BSGDClassifier, KernelRLSRegressor, OneClassBSGD, SVMClassifier, SVMRegressor
@@ -49,7 +49,7 @@ def models():
 
 
 def machines():
-    """Give fitted machines by their names, with rows."""
+    """Yield fitted machines with their names and rows."""
     import numpy as np
 
     from streamsvm.batch import CSMOClassifier, CSMOOneClass, HierarchicalSVR
@@ -64,7 +64,7 @@ def machines():
 
 
 def write(folder, largest=None):
-    """Write models and their answers; of a model whose file has more than ``largest`` bytes the program alone."""
+    """Write models and their predictions; only the program of a model whose file exceeds ``largest`` bytes."""
     import streamsvm
     from streamsvm.export.formats import export
 
@@ -96,24 +96,24 @@ def write(folder, largest=None):
 
 
 def row_of(predictor, i):
-    """Row i for a predictor, whose columns may be numbers."""
+    """Return row i for a predictor; the names of its columns may be integers."""
     if predictor.columns == [0, 1, 2]:
         return dict(enumerate(ROWS[i].get(name, 0.0) for name in "abc"))
-    return TABLE[i]  # which has what the others have, and one field that they do not know
+    return TABLE[i]  # it has the columns of the others, and a field that they ignore
 
 
 def check(folder):
-    """Return the names of the files, whose predictors answer as expected; AssertionError where one does not."""
+    """Check that all files predict as expected, and return their names. AssertionError if one does not."""
     from streamsvm import edge
 
     expected = json.loads((folder / "expected.json").read_text())
     for name, answers in expected.items():
         predictor = edge.load(folder / name)
-        found = [predictor.predict_one(row_of(predictor, i)) for i in range(len(ROWS))]
+        predictions = [predictor.predict_one(row_of(predictor, i)) for i in range(len(ROWS))]
         if predictor.kind == "class":
-            assert found == answers, name
+            assert predictions == answers, name
         else:
-            assert all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-5) for a, b in zip(found, answers, strict=True)), name
+            assert all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-5) for a, b in zip(predictions, answers, strict=True)), name
     return list(expected)
 
 
@@ -121,12 +121,12 @@ def check(folder):
 
 TWO = [x["a"] + x["c"] > 0.3 for x in ROWS]
 NUMBERS = [3.0 + x["a"] * x["c"] for x in ROWS]
-#: Rows that a model has learned before it is saved; it is asked about all, and learns the others after it is loaded.
+#: Rows that a model learns before it is saved. It predicts all rows, and learns the others after it is loaded.
 N_LEARNED = 45
 
 
 def golden_models():
-    """Give a model of every class that a file can name, by the names of the files."""
+    """Yield a trained model of every class that a file can contain, with the name of its file."""
     from river import compose, linear_model, multiclass, preprocessing
 
     from streamsvm import BSCARegressor, BSGDClassifier, Merge, Projection, Removal, learners, table_model
@@ -144,7 +144,7 @@ def golden_models():
         accepted = inspect.signature(kind).parameters
         return kind(**{name: value for name, value in small.items() if name in accepted} | parameters)
 
-    growing = {"KernelOGD", "KernelPegasos", "KernelPerceptron"}  # they learn no more when the budget is full
+    growing = {"KernelOGD", "KernelPegasos", "KernelPerceptron"}  # they stop learning when the budget is full
     for name in learners.__all__:
         yield name, made(getattr(learners, name), **({"budget": len(ROWS)} if name in growing else {}))
     for strategy in (Merge(), Projection(), Removal("random")):
@@ -167,19 +167,19 @@ def golden_models():
     yield "table-scaled", without_names | made(BSGDClassifier, max_features=16)
     rows = [{**x, "label": y} for x, y in zip(table_rows(), TWO, strict=True)]
     yield "table-model", table_model(rows, "label", learner=made(BSGDClassifier, max_features=16))
-    # None is fitted once it is loaded: on another processor the fit would end elsewhere, within its tolerance.
+    # Machines are not refitted after loading: on another processor, a fit would end at another point within its tolerance.
     batch = {"window": 30, "refit_every": 40, "max_features": 4}
     yield "BatchClassifier", BatchClassifier(CSMOClassifier(), calibration_folds=2, **batch)
     yield "BatchRegressor", BatchRegressor(CSMORegressor(), **batch)
 
 
 def table_rows():
-    """The rows with a name and a date each."""
+    """Return the rows with a category and a date."""
     return [{**x, "when": f"2026-03-{1 + i % 28:02d}T{i % 24:02d}:30"} for i, x in enumerate(TABLE)]
 
 
 def golden_machines():
-    """Give a fitted machine of every class, by the names of the files; of a classifier one of two labels and one of three."""
+    """Yield a fitted machine of every class, with the name of its file; classifiers have two and three labels."""
     from streamsvm.batch import (
         CSMOClassifier,
         CSMOOneClass,
@@ -203,22 +203,22 @@ def golden_machines():
 
 
 def label_of(x):
-    """The label of a row where there are three."""
+    """Return the label of a row for three classes."""
     return "low" if x["a"] < -0.4 else "high" if x["a"] > 0.4 else "middle"
 
 
 def numeric_rows():
-    """The rows as lists of numbers."""
+    """Return the rows as lists of floats."""
     return [[x.get(name, 0.0) for name in "abc"] for x in ROWS]
 
 
 def is_machine(model):
-    """Whether a model is fitted at once, to lists of numbers."""
+    """Return whether a model is a batch machine, which is fitted to lists of floats."""
     return hasattr(model, "fit") and not hasattr(model, "learn_one")
 
 
 def rows_for(model):
-    """The rows that a model learns, and their targets; None where it has none."""
+    """Return the rows for a model, and their targets; None for models without targets."""
     from river import base
 
     rows = table_rows() if "TableEncoder" in getattr(model, "steps", {}) else ROWS
@@ -228,15 +228,15 @@ def rows_for(model):
     return rows, NUMBERS if isinstance(last, base.Regressor) else TWO
 
 
-def learn(model, first, end):
-    """Let a model learn some of the rows."""
+def learn(model, first, stop):
+    """Let a model learn the rows from ``first`` up to ``stop``."""
     rows, targets = rows_for(model)
-    for i in range(first, end):
+    for i in range(first, stop):
         model.learn_one(rows[i]) if targets is None else model.learn_one(rows[i], targets[i])
 
 
 def answers_of(model):
-    """What a model says of every third row: numbers."""
+    """Return the predictions of a model for every third row, as floats."""
     import numpy as np
 
     if is_machine(model):
@@ -254,7 +254,7 @@ def answers_of(model):
     return [float(answer(x)) for x in rows[::3]]
 
 
-#: Runs of the command line that a checkpoint interrupts: what follows ``streamsvm``, in a folder with their rows.
+#: Arguments of ``streamsvm`` for runs that are interrupted after a checkpoint, in a folder with their rows.
 RUNS = {
     "table": "learn rows.csv --label y --learner bsgd,budget=6 --columns city:category --metric Accuracy,ROCAUC --positive yes "
     "--window 20 --drift ADWIN --weight weight --to state/predictions.jsonl --on-error state/refused.jsonl",
@@ -288,14 +288,14 @@ def run(name, folder, *more):
     with contextlib.chdir(folder), contextlib.redirect_stdout(output):
         status = main([*RUNS[name].split(), "--checkpoint", "state/checkpoints", "--quiet", *more])
     assert status == 0, name
-    end = json.loads(output.getvalue().splitlines()[-1])
-    return {key: end[key] for key in ("rows", "learned", "drifts", "n_support", "delayed") if key in end} | {
-        "scores": {score["name"]: [score["value"], score["windowed"]] for score in end["scores"]}
+    last_event = json.loads(output.getvalue().splitlines()[-1])
+    return {key: last_event[key] for key in ("rows", "learned", "drifts", "n_support", "delayed") if key in last_event} | {
+        "scores": {score["name"]: [score["value"], score["windowed"]] for score in last_event["scores"]}
     }
 
 
 def write_golden(folder):
-    """Write models of all classes with their answers, and checkpoints of runs with what the runs end with."""
+    """Write models of all classes with their predictions, and checkpoints of runs with the last output of the complete runs."""
     import streamsvm
 
     (folder / "models").mkdir(parents=True)
@@ -329,7 +329,7 @@ def write_golden(folder):
 
 
 def rounded(value):
-    """Numbers with the digits that are compared."""
+    """Round floats to the digits that are compared."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, dict):
@@ -338,7 +338,7 @@ def rounded(value):
 
 
 def renew_golden():
-    """Write the golden files of the present version of the format anew."""
+    """Rewrite the golden files of the current version of the format."""
     from streamsvm.files.container import VERSION
 
     for part, write_files in (("edge", lambda place: write(place, largest=2**14)), ("files", write_golden)):

@@ -1,4 +1,4 @@
-"""Frames of rows in Spark, and one in a single process, whose partitions end, and whose batches come, in any order."""
+"""Spark frames for tests, and a frame in a single process that runs tasks and returns batches in random order."""
 
 from types import SimpleNamespace
 
@@ -14,15 +14,17 @@ from streamsvm_spark import cascade_tasks, columns
 
 
 def framed(spark, X, y, partitions=4, **columns):
-    """A frame whose partitions hold the rows in their order, as many in each."""
+    """Return a frame with the rows in order, in partitions of equal size."""
     names = ["features", "label", *columns]
-    given = [(Vectors.dense(x.tolist()), *map(float, more)) for x, *more in zip(X, y, *columns.values(), strict=True)]
-    schema = StructType([StructField(name, DoubleType() if i else VectorUDT()) for i, name in enumerate(names)])  # needs no job
-    return spark.createDataFrame(spark.sparkContext.parallelize(given, partitions), schema)
+    column_values = [(Vectors.dense(x.tolist()), *map(float, more)) for x, *more in zip(X, y, *columns.values(), strict=True)]
+    schema = StructType(
+        [StructField(name, DoubleType() if i else VectorUDT()) for i, name in enumerate(names)]
+    )  # an explicit schema needs no Spark job
+    return spark.createDataFrame(spark.sparkContext.parallelize(column_values, partitions), schema)
 
 
 def stacked(column):
-    """A column of vectors as an array."""
+    """Return a column of vectors as an array."""
     return np.stack(column.map(lambda vector: vector.toArray()))
 
 
@@ -31,19 +33,19 @@ def of_file(model):
 
 
 def new_model():
-    """A small learner that has learned nothing."""
+    """Return a small, untrained learner."""
     return BSCAClassifier(budget=20, seed=0)
 
 
 def frame_of(spark, X, y, kind="long", partitions=1, **columns):
-    """A frame with the rows in their order, and labels of a type of SQL."""
+    """Return a frame with the rows in order, and labels of an SQL type."""
     features = pa.array([None if x is None else list(map(float, x)) for x in X])
     frame = spark.createDataFrame(pa.table({"features": features, "label": pa.array(y), **columns}))
     return frame.selectExpr("features", f"cast(label as {kind}) label", *columns).coalesce(partitions)
 
 
 def plain(model, X, y, metric):
-    """What a loop of single rows makes of a model and a metric; the first row is learned only."""
+    """Train a model and update a metric row by row, prequentially; the first row is only learned."""
     for x, label in zip(X.tolist(), y.tolist(), strict=True):
         row = dict(enumerate(x))
         predicted = model.predict_one(row)
@@ -54,13 +56,13 @@ def plain(model, X, y, metric):
 
 
 class LocalFrame:
-    """Stands in for Spark's frame where a cascade asks for one. Partitions are lists of batches; tasks run in a random order."""
+    """A replacement of Spark's frame for cascades. Partitions are lists of batches; tasks run in random order."""
 
     sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(master="none"))  # noqa: N815 - as Spark names it
 
     def __init__(self, partitions, rng, again=None):
         self.partitions, self.rng = partitions, rng
-        self.again = again  # makes other partitions of these at each reading
+        self.again = again  # changes the partitions at each reading
 
     @property
     def read(self):
@@ -77,7 +79,7 @@ class LocalFrame:
         return LocalFrame([mapped[number] for number in range(len(partitions))], self.rng)
 
     def repartitionById(self, n, target):
-        """Put each row where a function of its partition's number says, in pieces that come in any order."""
+        """Move rows to the partitions that a function of their partition numbers selects, in pieces in random order."""
         pieces = [[] for _ in range(n)]
         for batch in (batch for batches in self.partitions for batch in batches):
             wanted = np.array([0 if part is None else target(part) for part in batch.column("part").to_pylist()], int) % n

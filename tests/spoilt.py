@@ -1,4 +1,4 @@
-"""Numbers that no learning leads to, written into a state."""
+"""Writes invalid numbers into the state of a model, to test its validation."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from refused import refused
 
 
 def spoil(views, field, value, *states):
-    """Write a number into the header or the states, by the name of its field, or into an array, by its name and a place."""
+    """Write a number into a field of the header or the states, or into an array at an index."""
     if isinstance(field, tuple):
         name, place = field
         with np.errstate(over="ignore"):
@@ -16,9 +16,9 @@ def spoil(views, field, value, *states):
 
 
 def check_spoilt(store, other, wrong):
-    """Each snapshot of a store with a number of ``wrong`` is refused, and the other store, which refuses it, stays as it is.
+    """Check that another store refuses each snapshot with a number of ``wrong``, and is unchanged.
 
-    ``wrong`` has, by words of the message, fields and their values, or functions that spoil a store.
+    ``wrong`` maps words of the message to fields and values, or to functions that change a store.
     """
     good, before = store._saved.copy(), other.snapshot()
     for match, fields in wrong.items():

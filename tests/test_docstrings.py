@@ -1,4 +1,4 @@
-"""Docstrings of estimators: each parameter and what is shared stand in one place of the source, and in every help text."""
+"""Docstrings of estimators: shared parameters are described once in the source, and appear in every help text."""
 
 import inspect
 import pydoc
@@ -70,7 +70,7 @@ class Square(Base):
     Raises
     ------
     TypeError
-        The size is no number.
+        The size is not a number.
 
     Notes
     -----
@@ -109,7 +109,7 @@ Raises
 ValueError
     The size is below 0.
 TypeError
-    The size is no number.
+    The size is not a number.
 
 Notes
 -----

@@ -1,4 +1,4 @@
-"""What is said where a package of an extra is missing, and that the extra has it."""
+"""Messages about missing optional packages name the extra that installs them."""
 
 import ast
 import re
@@ -18,18 +18,18 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 
 
 def packages(extra):
-    """The packages that an extra installs, those of the extras that it names included."""
+    """Return the packages that an extra installs, including those of the extras that it refers to."""
     for needed in EXTRAS[extra]:
-        name, others = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", needed).groups()
+        name, referred_extras = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", needed).groups()
         if name == "streamsvm":
-            for other in others.split(","):
-                yield from packages(other)
+            for extra_name in referred_extras.split(","):
+                yield from packages(extra_name)
         else:
             yield name
 
 
 def calls():
-    """What calls of `missing_package_error` say is needed, with the extra."""
+    """Return the packages and extras that calls of `missing_package_error` name."""
     for path in [*ROOT.glob("streamsvm/**/*.py"), *ROOT.glob("connectors/**/*.py")]:
         source = path.read_text()
         for node in ast.walk(ast.parse(source)) if "missing_package_error(" in source else ():
@@ -40,7 +40,7 @@ def calls():
 
 @pytest.mark.parametrize(("needs", "extra"), list(calls()))
 def test_the_extra_has_what_is_needed(needs, extra):
-    # pip knows scipy as what scikit-learn needs.
+    # pip installs scipy with scikit-learn.
     assert set(re.split(", | and ", needs)) <= {*packages(extra), *(["scipy"] if extra == "batch" else [])}
 
 

@@ -1,4 +1,4 @@
-"""Imports run downward only: a part of the package knows those below it, and none above or beside it."""
+"""Imports run downward only: a part of the package imports only parts that are listed below it."""
 
 import ast
 import functools
@@ -11,17 +11,17 @@ import pytest
 import streamsvm
 
 ROOT = Path(streamsvm.__file__).parent
-#: Where the modules of each package are.
+#: The folder of each package's modules.
 PLACES = {"streamsvm": ROOT} | {
     name: Path(__file__).parents[1] / "connectors" / name for name in ("streamsvm_kafka", "streamsvm_spark")
 }
-#: From the top down; those in one line do not know each other. A new part needs a place here.
+#: Parts from the top down; parts in one line must not import each other. Add new parts here.
 LAYERS = ("__main__", "cli", "export", "batch linear explanations", "from_tables", "learners stream edge", "core", "files")
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
 
 
 def imports(path):
-    """The modules of our packages that a file imports, wherever in it."""
+    """Return the modules of our packages that a file imports, also within functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PLACES:
             modules = [f"{node.module}.{name.name}" for name in node.names]

@@ -1,4 +1,4 @@
-"""The examples of the README and of the pages in docs give what they say."""
+"""Examples in the README and in the pages of docs produce the output that they show."""
 
 import doctest
 import os
@@ -79,7 +79,7 @@ def test_files_of_recipes_pass_their_tests(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)  # those of docs/figures are drawn for the site
+@pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)  # the plots of docs/figures are made for the site
 def test_pictures_are_drawn(path, monkeypatch):
     pyplot.switch_backend("agg")
     monkeypatch.chdir(path.parent)  # where Sphinx runs them
@@ -94,7 +94,7 @@ def test_pictures_are_drawn(path, monkeypatch):
 
 
 def test_figures_are_shown_and_described():
-    shown = [found for page in PAGES for found in re.findall(FIGURE, page.read_text())]
+    shown = [image for page in PAGES for image in re.findall(FIGURE, page.read_text())]
     assert sorted(name for name, _ in shown) == [path.name for path in FIGURES]
     assert [name for name, rest in shown if not re.fullmatch(r"   :alt: .*\n\n(   \S.*\n)+", rest)] == []
 

@@ -1,6 +1,6 @@
-"""What a user writes, as checkers of types see it: mypy and pyright, both strict, read this file, and nothing runs it.
+"""Example code of users for type checkers: mypy and pyright check this file in strict mode, and nothing runs it.
 
-An ignored line must be an error to both of them; one that is none is reported.
+Both must find an error in each ignored line; they report ignored lines without an error.
 """
 
 from collections.abc import Hashable
@@ -148,7 +148,7 @@ def run_a_loop(codec: streamsvm_kafka.MessageCodec, watch: DriftWatch) -> None:
 
 
 class Zeros(Source):
-    """A source of your own."""
+    """A user-defined source."""
 
     name = "zeros"
     _n = 0

@@ -1,7 +1,7 @@
-"""What is said, from Python and on the command line, where only the base of the package is installed.
+"""Checks the messages about missing optional packages, in Python and on the command line, of an installation without extras.
 
-``python tests/without_extras.py`` checks it in an environment without any extra. ``python tests/without_extras.py --block``
-makes one of any: what an extra installs cannot be imported then.
+Run ``python tests/without_extras.py`` in an environment without extras, or ``python tests/without_extras.py --block`` in any
+environment: it blocks the import of optional packages.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ COMMANDS = {
 
 
 class Blocked:
-    """A finder that finds none of the packages."""
+    """An import finder that blocks optional packages."""
 
     @staticmethod
     def find_spec(name, _path=None, _target=None):
@@ -72,14 +72,14 @@ class Blocked:
 
 
 def ends(text, said):
-    """Whether a text is one line that ends by the remedy."""
+    """Return whether a text is a single line that ends with the remedy."""
     needs, extra = said
     text = text.rstrip("\n")
     return text in (f'{needs}: pip install "streamsvm[{extra}]"', f"{needs}: pip install 'streamsvm[{extra}]'")
 
 
 def check():
-    """Check all cases; AssertionError where one says something else."""
+    """Check all cases. AssertionError if a message differs."""
     from streamsvm import BSGDClassifier, save
     from streamsvm.cli.main import main
 

@@ -1,6 +1,6 @@
 """Checks that the code is written in the field's words: python tests/wording.py [--show FILE...].
 
-It counts phrases that a reader has to solve like a riddle ("so many", "of which"), names that say nothing about their value
+It counts unclear phrases that read like a riddle (see `RIDDLES`), names that say nothing about their value
 (`found`, `each`) and functions with a one-word name, in each room, and fails above the limits. `--show` lists the places.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: Names of variables and parameters that do not say what they hold.
+#: Names of variables and parameters that say nothing about their value.
 VAGUE_NAMES = frozenset(
     re.findall(r"\w+", "found some given known each told how whole held those others other end begin go look what them both")
 )
