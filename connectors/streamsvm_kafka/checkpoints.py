@@ -305,7 +305,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
         """Write a checkpoint of the model and of the run's ``state`` to the topic. In the same transaction, commit the messages
-        of the sinks and the group's offsets in ``position``. Return `path`, which names the topic and the model.
+        of the sinks and the group's offsets in ``position``. Return ``path``, which names the topic and the model.
 
         The parameters are those of `CheckpointFolder.save`.
 

@@ -108,7 +108,7 @@ def test_states_are_restored_and_corrupt_ones_are_refused(model, module):
 
 
 def test_the_page_is_one_file_and_calls_existing_functions(model, module, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(build, "compiled", lambda _: module)
+    monkeypatch.setattr(build, "compile_model", lambda _: module)
     monkeypatch.setattr(sys, "argv", ["build.py", "--out", str(tmp_path / "new" / "page")])
     build.main()
     page = (tmp_path / "new" / "page" / "index.html").read_text("utf-8")
