@@ -37,8 +37,8 @@ class StartPoint(NamedTuple):
 
 
 def parse_start(text: str | None, name: str) -> StartPoint | None:
-    """Parse the text of where to start reading a topic: ``earliest``, ``latest``, a time in ISO 8601 (UTC without a time zone),
-    or ``PARTITION:OFFSET,...``.
+    """Parse the user's choice of where to start reading a topic: ``earliest``, ``latest``, a time in ISO 8601 (UTC without a time
+    zone), or ``PARTITION:OFFSET,...``. ``name`` is the stream in errors.
 
     Return None for None. Raise a StreamError, with the ``name`` of the stream, for any other text.
 
@@ -142,7 +142,7 @@ class TopicOffsets:
         }
 
     def retry_commits(self) -> None:
-        """Commit offsets again whose last commit for the consumer group has failed, as during a rebalance, once a second."""
+        """Repeat failed commits of offsets for the consumer group, at most once a second. (They fail during a rebalance.)"""
         if self._failed_partitions and time.monotonic() >= self._next_retry_time:
             self._next_retry_time = time.monotonic() + COMMIT_RETRY_SECONDS
             self.commit_async({p: offset for p, offset in [*self._uncommitted.items()] if p in self._failed_partitions})

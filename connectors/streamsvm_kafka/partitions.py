@@ -156,7 +156,7 @@ class PartitionWorker:
         return self._offsets.compute_lag(offsets, {number: assigned[number].end_offset or 0 for number in offsets})
 
     def stop(self) -> None:
-        """Make `run` end before it learns the next rows. It writes checkpoints first.
+        """Make `run` write checkpoints and end, before it learns the next rows.
 
         You can call it from a signal handler or another thread.
         """
@@ -208,9 +208,7 @@ class PartitionWorker:
                 self._release_partition(number, save=False)
 
     def close(self) -> None:
-        """Leave the consumer group, and close the connection. Partitions that are still assigned are released without a
-        checkpoint.
-        """
+        """Leave the consumer group, and close the connection. Partitions that are still assigned get no checkpoint."""
         for number in list(self._assigned):
             self._release_partition(number, save=False)
         self._offsets.commit_remaining()

@@ -291,8 +291,8 @@ def find_resume_obstacle(partition: int, beginning: int, end_offset: int, next_o
 
 
 def describe_removal(partition: int, beginning: int, end_offset: int, next_offset: int) -> str:
-    """Return a sentence for messages: the topic's retention has removed the messages of a partition from ``next_offset``, the
-    next to read, to before its first offset ``beginning``.
+    """Return a sentence for an error or a warning: the topic's retention has removed the unread messages of a partition, from
+    ``next_offset`` to before its present first offset ``beginning``.
     """
     return (
         f"partition {partition} holds offsets {beginning} to {end_offset}, and {next_offset} is next: retention has removed "

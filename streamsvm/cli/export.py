@@ -129,7 +129,7 @@ def _describe_bits(program: Program) -> str:
 
 
 def _compare_predictions(program: Program, written: Program, rows: np.ndarray, description: str, is_float32: bool) -> None:
-    """Predict ``rows`` by an exported model ``program`` and by its reduced form ``written`` (in single precision if
+    """Predict ``rows`` by an exported model ``program`` and by its reduced form ``written`` (from float32 inputs if
     ``is_float32``), and print the differences; warn if they are large. ``description`` names the rows.
     """
     if not len(rows):

@@ -228,7 +228,7 @@ def open_checkpoint_store(place: Path | str, trusted: bool, **parameters: Any) -
 
 
 def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
-    """Load a model's file, or the newest checkpoint of a folder or Kafka topic (URL). Raise CheckpointError or StreamError."""
+    """Load a model file, or the newest checkpoint of a folder or topic (URL); CheckpointError or StreamError if that fails."""
     if isinstance(place, Path):
         try:
             checkpoint = read_newest(place, trusted)
