@@ -1,4 +1,4 @@
-"""Problems for linear machines, and what their solutions cost."""
+"""Data sets for tests of linear machines, and the objective values of their solutions."""
 
 import warnings
 
@@ -12,29 +12,29 @@ from streamsvm.linear import BlockFile, OutOfCoreLinearSVR
 
 SLOW = config.DISABLE_JIT
 N = 180 if SLOW else 2000
-LITTLE = 2**18
+SMALL_MEMORY = 2**18
 
 
-def two_classes(n=N, d=20, seed=0, dense=False):
+def make_classes(n=N, d=20, seed=0, dense=False):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * (rng.random((n, d)) < (1.0 if dense else 0.3))
     y = np.where(X @ rng.normal(size=d) + 0.7 * rng.normal(size=n) > 0.4, 1, -1)
     return X if dense else sparse.csr_array(X), y
 
 
-def curve(n=N, d=10, seed=0):
+def make_regression(n=N, d=10, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     return X, X @ rng.normal(size=d) + 0.5 * rng.standard_t(2, size=n) + 2.0
 
 
-def weights_of(n, seed=0):
+def draw_weights(n, seed=0):
     rng = np.random.default_rng(seed)
     return rng.exponential(size=n) * (rng.random(n) < 0.8)
 
 
 def read_blocks(path):
-    """The rows of a block file, dense, its labels, its blocks, and the file, which is closed."""
+    """Return a block file's rows as a dense array, its labels, its blocks, and the closed `BlockFile`."""
     with BlockFile(path) as file:
         blocks, width = [file.read_block(number) for number in range(len(file))], file.shape[1]
     if file.dense:
@@ -47,8 +47,8 @@ def read_blocks(path):
     return np.concatenate(parts), np.concatenate([block.labels for block in blocks]), blocks, file
 
 
-def objective(model, X, y, weights=None):
-    """Of a fitted model, by dense arithmetic in float64, of the rows as they are written."""
+def compute_objective(model, X, y, weights=None):
+    """Return the primal objective of a fitted model, computed in float64 from dense rows that were rounded to float32."""
     X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float32).astype(float)
     weights = np.ones(len(y)) if weights is None else weights
     w, bias = model.coef_.reshape(-1), np.atleast_1d(model.intercept_)[0]
@@ -66,15 +66,15 @@ def objective(model, X, y, weights=None):
 
 
 def check_optimum(model, X, y, weights=None):
-    """A fitted model is as near to the optimum as its tolerance, by scikit-learn's of the same parameters, which is returned."""
+    """Check that a model is within its tolerance of the optimum. Return scikit-learn's model with the same parameters."""
     kind = LinearSVR if hasattr(model, "epsilon") else LinearSVC
     names = kind().get_params().keys() & model.get_params().keys() - {"tol", "max_iter", "random_state", "verbose"}
     settings = {name: getattr(model, name) for name in names}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exact = kind(dual=True, random_state=0, tol=1e-3 * model.tol, max_iter=200_000, **settings).fit(X, y, weights)
-    best = objective(exact, X, y, weights)
-    assert model.objective_ == pytest.approx(objective(model, X, y, weights), rel=1e-6)
+    best = compute_objective(exact, X, y, weights)
+    assert model.objective_ == pytest.approx(compute_objective(model, X, y, weights), rel=1e-6)
     assert model.objective_ - model.duality_gap_ <= best * (1.0 + 1e-6)
     assert model.objective_ <= best * (1.0 + 1.01 * model.tol)
     assert model.duality_gap_ <= model.tol * model.objective_

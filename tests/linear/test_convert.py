@@ -1,4 +1,4 @@
-"""LIBSVM text to block files: against Python's own numbers."""
+"""Tests of the conversion of LIBSVM text to block files; expected numbers are parsed by Python."""
 
 import gzip
 import os
@@ -14,7 +14,7 @@ from refused import refused
 from streamsvm.linear import BlockFile, write_blocks
 from streamsvm.linear.convert import parse_libsvm
 
-LITTLE = 4 * 32 * 4096  # of memory: the smallest blocks and chunks
+MIN_MEMORY = 4 * 32 * 4096  # bytes: gives the smallest blocks and chunks
 
 
 NUMBER = st.one_of(
@@ -28,7 +28,7 @@ NUMBER = st.one_of(
 
 @settings(max_examples=30 if config.DISABLE_JIT else 300)
 @given(NUMBER, NUMBER)
-def test_numbers_are_those_of_python(label, value):
+def test_numbers_are_parsed_as_python_does(label, value):
     block = parse_libsvm(f"{label} 3:{value}\n".encode(), 1, "rows", 0)
     assert block.labels.tolist() == [float(label)]
     assert block.values.tolist() == [np.float32(float(value))]
@@ -48,9 +48,9 @@ ROWS = st.lists(
 
 @settings(max_examples=20 if config.DISABLE_JIT else 100)
 @given(ROWS, st.booleans())
-def test_rows_are_those_of_the_lines(rows, ended):
+def test_each_line_becomes_a_row(rows, ends_with_newline):
     lines = [" ".join([label, *(f"{index}:{pairs[index]}" for index in sorted(pairs))]) + rest for label, pairs, rest in rows]
-    text = "\n\n".join(["# the first line", *lines]) + ("\n" if ended else "")
+    text = "\n\n".join(["# the first line", *lines]) + ("\n" if ends_with_newline else "")
     block = parse_libsvm(text.encode(), 1, "rows", 0)
     assert block.labels.tolist() == [float(label) for label, *_ in rows]
     assert block.indices.tolist() == [index - 1 for _, pairs, _ in rows for index in sorted(pairs)]
@@ -68,12 +68,12 @@ def random_text(n, seed=0):
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_files_are_read_in_pieces(tmp_path, packed):
+@pytest.mark.parametrize("compressed", [False, True])
+def test_large_files_are_read_in_chunks(tmp_path, compressed):
     text = random_text(1500 if config.DISABLE_JIT else 4000)
-    path = tmp_path / ("rows.txt.gz" if packed else "rows.txt")
-    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    shape = write_blocks(path, tmp_path / "rows", memory_limit=LITTLE)
+    path = tmp_path / ("rows.txt.gz" if compressed else "rows.txt")
+    path.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
+    shape = write_blocks(path, tmp_path / "rows", memory_limit=MIN_MEMORY)
     X, y = load_svmlight_file(str(path), zero_based=False)
     with BlockFile(tmp_path / "rows") as file:
         assert file.shape == shape == X.shape
@@ -106,14 +106,14 @@ def test_files_are_read_in_pieces(tmp_path, packed):
         ("1e400 1:1", "finite in float32"),
     ],
 )
-def test_a_line_that_is_none_is_named(tmp_path, line, message):
+def test_errors_name_the_invalid_line(tmp_path, line, message):
     path = tmp_path / "rows.txt"
     path.write_text(random_text(1500) + f"{line}\n" + random_text(10))
-    refused(rf"rows.txt, line 1,501, at '.*{message}", write_blocks, path, tmp_path / "rows", memory_limit=LITTLE)
+    refused(rf"rows.txt, line 1,501, at '.*{message}", write_blocks, path, tmp_path / "rows", memory_limit=MIN_MEMORY)
     assert [file.name for file in tmp_path.iterdir()] == ["rows.txt"]
 
 
-def test_files_that_are_no_text(tmp_path):
+def test_unreadable_files_raise_an_error(tmp_path):
     path = tmp_path / "rows.txt"
     path.write_text("# nothing\n\n")
     refused("has no rows", write_blocks, path, tmp_path / "rows")
@@ -121,28 +121,28 @@ def test_files_that_are_no_text(tmp_path):
     refused("rows.txt, line", write_blocks, path, tmp_path / "rows")
     path.write_text("1 " + " ".join(f"{k}:1" for k in range(1, 50_000)))
     with pytest.raises(ValueError, match=r"line 1 is longer than 131,072 bytes: raise memory_limit"):
-        write_blocks(path, tmp_path / "rows", memory_limit=LITTLE)
+        write_blocks(path, tmp_path / "rows", memory_limit=MIN_MEMORY)
     assert write_blocks(path, tmp_path / "rows") == (1, 49_999)
-    packed = tmp_path / "rows.gz"
-    packed.write_bytes(gzip.compress(random_text(500).encode())[:-100])
-    refused("cannot be decompressed", write_blocks, packed, tmp_path / "other")
+    compressed = tmp_path / "rows.gz"
+    compressed.write_bytes(gzip.compress(random_text(500).encode())[:-100])
+    refused("cannot be decompressed", write_blocks, compressed, tmp_path / "other")
     with pytest.raises(FileNotFoundError):
         write_blocks(tmp_path / "none", tmp_path / "other")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["rows", "rows.gz", "rows.txt"]
 
 
-def test_a_mark_of_byte_order_is_no_label(tmp_path):
+def test_byte_order_mark_is_skipped(tmp_path):
     (tmp_path / "rows.txt").write_bytes("\ufeff1 1:1\r\n0 1:2\r\n".encode())
     assert write_blocks(tmp_path / "rows.txt", tmp_path / "rows") == (2, 1)
 
 
-def test_indices_from_zero_on(tmp_path):
+def test_zero_based_indices_are_accepted(tmp_path):
     (tmp_path / "rows.txt").write_text("1 0:1 3:2\n0 1:1\n")
     assert write_blocks(tmp_path / "rows.txt", tmp_path / "rows", zero_based=True) == (2, 4)
 
 
 @pytest.mark.parametrize("name", ["rows", "rows.partial", "rows.first", "rows.first.partial"])
-def test_the_source_is_not_overwritten(tmp_path, name):
+def test_source_is_not_overwritten(tmp_path, name):
     text = "1 1:1\n0 1:-1\n"
     (tmp_path / name).write_text(text)
     refused("would be overwritten", write_blocks, tmp_path / name, tmp_path / "rows")

@@ -1,4 +1,4 @@
-"""Linear machines over block files: against LinearSVC and LinearSVR, dense arithmetic and scikit-learn's conventions."""
+"""Tests of linear machines over block files: against LinearSVC, LinearSVR, dense arithmetic and scikit-learn's conventions."""
 
 import os
 import pickle
@@ -12,35 +12,37 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.multiclass import OneVsRestClassifier
 
 from failing import interrupted, interrupts
-from linear_problems import LITTLE, SLOW, N, check_optimum, curve, two_classes, weights_of
+from linear_problems import SLOW, SMALL_MEMORY, N, check_optimum, draw_weights, make_classes, make_regression
 from refused import refused
 from streamsvm.batch import batch_adapter
 from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, dual, write_blocks
 
-#: Which are tried in the quick list; with weights of rows, and without.
-DEAR = {"C": 10.0, "class_weight": {1: 0.1, -1: 3.0}}
+#: Parameters of the quick tests, without sample weights and with them.
+HIGH_C = {"C": 10.0, "class_weight": {1: 0.1, -1: 3.0}}
 SQUARED = {"loss": "squared_hinge"}
 QUICK = [
-    [{"C": 0.01}, {}, SQUARED, {"fit_intercept": False}, {"class_weight": "balanced"}, DEAR | SQUARED],
-    [{"C": 0.01}, SQUARED, DEAR | {"C": 1.0}],
+    [{"C": 0.01}, {}, SQUARED, {"fit_intercept": False}, {"class_weight": "balanced"}, HIGH_C | SQUARED],
+    [{"C": 0.01}, SQUARED, HIGH_C | {"C": 1.0}],
 ]
-OTHERS = [[DEAR, {"intercept_scaling": 10.0}, {"C": 100.0}, {"C": 30.0} | SQUARED], [{"C": 30.0}, DEAR | SQUARED]]
+THOROUGH = [[HIGH_C, {"intercept_scaling": 10.0}, {"C": 100.0}, {"C": 30.0} | SQUARED], [{"C": 30.0}, HIGH_C | SQUARED]]
 
 
 @pytest.mark.parametrize(
     ("weighted", "dual", "settings", "dense"),
     [
-        pytest.param(weighted, dual, settings, number % 2 == 1, marks=[pytest.mark.thorough] * (settings in OTHERS[weighted]))
+        pytest.param(weighted, dual, settings, number % 2 == 1, marks=[pytest.mark.thorough] * (settings in THOROUGH[weighted]))
         for weighted, dual in ((False, False), (True, False), (True, True))
-        for number, settings in enumerate(QUICK[weighted] + OTHERS[weighted])
+        for number, settings in enumerate(QUICK[weighted] + THOROUGH[weighted])
     ],
 )
-def test_classifier_is_at_the_optimum(settings, dense, weighted, dual, monkeypatch):
+def test_classifier_reaches_the_optimum(settings, dense, weighted, dual, monkeypatch):
     if dual:
         monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_memory", lambda *_: False)
     n = N // 2 if weighted else N
-    (X, y), weights = two_classes(n, dense=dense), weights_of(n) if weighted else None
-    model = OutOfCoreLinearSVC(memory_limit=LITTLE, tol=1e-4 if weighted else 1e-3, **settings).fit(X, y, sample_weight=weights)
+    (X, y), weights = make_classes(n, dense=dense), draw_weights(n) if weighted else None
+    model = OutOfCoreLinearSVC(memory_limit=SMALL_MEMORY, tol=1e-4 if weighted else 1e-3, **settings).fit(
+        X, y, sample_weight=weights
+    )
     exact = check_optimum(model, X, y, weights)
     assert model.n_samples_fit_ == (np.count_nonzero(weights) if weighted else n)
     assert (model.predict(X) == exact.predict(X)).mean() > 0.985
@@ -67,26 +69,26 @@ def test_classifier_is_at_the_optimum(settings, dense, weighted, dual, monkeypat
         ),
     ],
 )
-def test_regressor_is_at_the_optimum(settings, weighted, dual, monkeypatch):
+def test_regressor_reaches_the_optimum(settings, weighted, dual, monkeypatch):
     if dual:
         monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_memory", lambda *_: False)
     n = N // 2 if weighted else N
-    (X, y), weights = curve(n), weights_of(n) if weighted else None
-    model = OutOfCoreLinearSVR(memory_limit=LITTLE, tol=1e-4 if weighted else 1e-3, **settings).fit(X, y, weights)
+    (X, y), weights = make_regression(n), draw_weights(n) if weighted else None
+    model = OutOfCoreLinearSVR(memory_limit=SMALL_MEMORY, tol=1e-4 if weighted else 1e-3, **settings).fit(X, y, weights)
     check_optimum(model, X, y, weights)
     assert model.coef_.shape == (X.shape[1],)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_a_path_is_that_of_single_fits(loss, tmp_path):
-    X, y = two_classes()
-    start = OutOfCoreLinearSVC(loss=loss, memory_limit=LITTLE)
+def test_fit_path_equals_single_fits(loss, tmp_path):
+    X, y = make_classes()
+    start = OutOfCoreLinearSVC(loss=loss, memory_limit=SMALL_MEMORY)
     models = start.fit_path(X, y, [0.1, 1.0, 100.0, 0.5])
     assert not hasattr(start, "coef_")
     for model in models:
-        alone = OutOfCoreLinearSVC(**model.get_params()).fit(X, y)
-        assert model.objective_ == pytest.approx(alone.objective_, rel=1.5e-3)
+        single = OutOfCoreLinearSVC(**model.get_params()).fit(X, y)
+        assert model.objective_ == pytest.approx(single.objective_, rel=1.5e-3)
         assert model.duality_gap_ <= 1e-3 * model.objective_
     dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=False)
     again = start.fit_file_path(tmp_path / "rows.txt", [0.1, 1.0])
@@ -100,30 +102,30 @@ def test_a_path_is_that_of_single_fits(loss, tmp_path):
 
 @pytest.mark.once
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
-def test_files_are_learned_as_arrays_are(tmp_path, suffix, monkeypatch):
-    X, y = two_classes()
+def test_fits_of_files_and_arrays_agree(tmp_path, suffix, monkeypatch):
+    X, y = make_classes()
     text, folder = tmp_path / f"rows{suffix}", tmp_path / "work"
     dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=False)
     if suffix.endswith(".gz"):
         import gzip
 
         text.write_bytes(gzip.compress((tmp_path / "rows.txt").read_bytes()))
-    model = OutOfCoreLinearSVC(tol=1e-4, memory_limit=LITTLE)
-    arrays, of_text = model.fit(X, y).decision_function(X), model.fit_file(text).decision_function(X)
+    model = OutOfCoreLinearSVC(tol=1e-4, memory_limit=SMALL_MEMORY)
+    from_arrays, from_text = model.fit(X, y).decision_function(X), model.fit_file(text).decision_function(X)
     assert model.n_features_in_ == X.shape[1]
     assert (model.classes_.tolist(), model.classes_.dtype) == ([-1, 1], np.int64)
-    np.testing.assert_allclose(of_text, arrays, atol=0.02)
-    write_blocks(text, tmp_path / "blocks", memory_limit=LITTLE)
-    np.testing.assert_allclose(model.fit_file(tmp_path / "blocks").decision_function(X), arrays, atol=0.02)
-    first = OutOfCoreLinearSVC(work_folder=folder, memory_limit=LITTLE).fit_file(text)
+    np.testing.assert_allclose(from_text, from_arrays, atol=0.02)
+    write_blocks(text, tmp_path / "blocks", memory_limit=SMALL_MEMORY)
+    np.testing.assert_allclose(model.fit_file(tmp_path / "blocks").decision_function(X), from_arrays, atol=0.02)
+    first = OutOfCoreLinearSVC(work_folder=folder, memory_limit=SMALL_MEMORY).fit_file(text)
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.linear.fit.write_blocks", None)  # never again
+        patch.setattr("streamsvm.linear.fit.write_blocks", None)  # must not be called again
         np.testing.assert_array_equal(OutOfCoreLinearSVC(work_folder=folder).fit_file(text).coef_, first.coef_)
-        other = OutOfCoreLinearSVC(C=3.0, work_folder=folder).fit_file(text)
-        assert other.duality_gap_ <= 1e-3 * other.objective_
+        second = OutOfCoreLinearSVC(C=3.0, work_folder=folder).fit_file(text)
+        assert second.duality_gap_ <= 1e-3 * second.objective_
     wide = tmp_path / "wide"
     OutOfCoreLinearSVC(work_folder=wide).fit_file(text)
-    smaller = OutOfCoreLinearSVC(work_folder=wide, memory_limit=2**17).fit_file(text)  # for which blocks are too large
+    smaller = OutOfCoreLinearSVC(work_folder=wide, memory_limit=2**17).fit_file(text)  # the blocks are too large for this limit
     assert smaller.duality_gap_ <= 1e-3 * smaller.objective_
     rows = wide / "streamsvm-fit" / "rows"
     rows.write_bytes(rows.read_bytes()[:-1])
@@ -137,10 +139,10 @@ def test_files_are_learned_as_arrays_are(tmp_path, suffix, monkeypatch):
 
 
 @pytest.mark.once
-def test_regression_of_a_file(tmp_path):
-    X, y = curve()
+def test_regression_of_files_and_arrays_agrees(tmp_path):
+    X, y = make_regression()
     dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=False)
-    model = OutOfCoreLinearSVR(tol=1e-4, memory_limit=LITTLE)
+    model = OutOfCoreLinearSVR(tol=1e-4, memory_limit=SMALL_MEMORY)
     np.testing.assert_allclose(model.fit_file(tmp_path / "rows.txt").predict(X), model.fit(X, y).predict(X), atol=0.05)
     refused(r"must have two labels, but has more than 64", OutOfCoreLinearSVC().fit_file, tmp_path / "rows.txt")
 
@@ -148,13 +150,13 @@ def test_regression_of_a_file(tmp_path):
 @pytest.mark.thorough
 @pytest.mark.once
 def test_memory_stays_within_its_limit(tmp_path):
-    X, y = two_classes(12_000, 50)
+    X, y = make_classes(12_000, 50)
     with BlockWriter(tmp_path / "rows", block_bytes=2**13) as writer:
         writer.add(X, y.astype(float))
     small = tmp_path / "small"
     with BlockWriter(small, block_bytes=2**13) as writer:
         writer.add(X[:200], y[:200].astype(float))
-    for limit in (250_000, 600_000):  # of a file of 1.6 MB; of fewer rows the second would hold them all
+    for limit in (250_000, 600_000):  # bytes; the file has 1.6 MB, so that it exceeds each of them
         model = OutOfCoreLinearSVC(memory_limit=limit, tol=0.01)
         model.fit_file(small)  # compiles
         tracemalloc.start()
@@ -164,8 +166,8 @@ def test_memory_stays_within_its_limit(tmp_path):
         assert peak <= 1.2 * limit
 
 
-def test_a_limit_that_is_too_small_is_refused_with_what_is_needed():
-    X, y = two_classes()
+def test_too_small_memory_limit_error_names_the_required_bytes():
+    X, y = make_classes()
     with pytest.raises(ValueError, match=r"memory_limit=1,000 bytes is too little for any fit: [\d,]+ are needed"):
         OutOfCoreLinearSVC(memory_limit=1000).fit(X, y)
     wide = sparse.csr_array((np.ones(2), ([0, 1], [0, 100_000])), shape=(2, 100_001))
@@ -176,7 +178,7 @@ def test_a_limit_that_is_too_small_is_refused_with_what_is_needed():
     refused("is too little", OutOfCoreLinearSVC(memory_limit=0.99 * needed).fit, wide, [0, 1])
 
 
-def test_a_row_of_a_million_values(tmp_path):
+def test_row_of_a_million_values(tmp_path):
     n = 10_000 if SLOW else 1_000_000
     X = sparse.vstack([sparse.csr_array(np.ones((1, n))), sparse.csr_array(([-1.0], ([0], [3])), shape=(1, n))], format="csr")
     assert OutOfCoreLinearSVC().fit(X, ["long", "short"]).score(X, ["long", "short"]) == 1.0
@@ -185,15 +187,15 @@ def test_a_row_of_a_million_values(tmp_path):
     refused("blocks of up to", OutOfCoreLinearSVC(memory_limit=32 * n).fit_file, tmp_path / "rows")
 
 
-def test_too_few_passes_warn_at_the_line_that_fits():
-    X, y = two_classes()
+def test_convergence_warning_names_the_line_of_the_caller():
+    X, y = make_classes()
     with pytest.warns(ConvergenceWarning, match=r"for C=1000 with a relative duality gap of .* above tol=1e-06") as caught:
         OutOfCoreLinearSVC(C=1000.0, tol=1e-6, max_iter=2).fit(X, y)
     assert caught[0].filename == __file__
 
 
-def test_a_refused_fit_leaves_the_model_as_it_was(tmp_path):
-    X, y = two_classes(60)
+def test_refused_fit_leaves_the_model_unchanged(tmp_path):
+    X, y = make_classes(60)
     model = OutOfCoreLinearSVC().fit(X, y)
     before = pickle.dumps(model)
     (tmp_path / "rows.txt").write_text("1 1:1\n2 1:2\n3 1:3\n")
@@ -214,8 +216,8 @@ def test_a_refused_fit_leaves_the_model_as_it_was(tmp_path):
         model.fit_file(tmp_path / "none")
 
 
-def test_rows_of_another_file_and_no_rows_are_refused(tmp_path):
-    X, y = two_classes(60)
+def test_row_copies_and_empty_files_are_refused(tmp_path):
+    X, y = make_classes(60)
     with BlockWriter(tmp_path / "numbered", with_row_numbers=True) as writer:
         writer.add(X, y.astype(float), np.arange(60, dtype=np.uint64)[::-1].copy())
     refused("has copies of some rows of another file", OutOfCoreLinearSVC().fit_file, tmp_path / "numbered", error=BlockFileError)
@@ -225,8 +227,8 @@ def test_rows_of_another_file_and_no_rows_are_refused(tmp_path):
             machine.fit_file(tmp_path / "empty")
 
 
-def test_numbers_out_of_the_range_of_floats_are_refused(tmp_path):
-    X, y = two_classes(60)
+def test_numbers_outside_the_float_range_are_refused(tmp_path):
+    X, y = make_classes(60)
     for settings in ({"C": 1e31}, {"C": 1e-31}, {"C": 1e20, "class_weight": {1: 1e20}}):
         refused("outside 1e-30 to 1e\\+30: scale it", OutOfCoreLinearSVC(**settings).fit, X, y)
     (tmp_path / "rows.txt").write_text("1e160 1:1\n1 1:2\n")
@@ -235,8 +237,8 @@ def test_numbers_out_of_the_range_of_floats_are_refused(tmp_path):
     assert OutOfCoreLinearSVC().fit_file(tmp_path / "rows.txt").classes_.tolist() == [1.0, 1e20]
 
 
-def test_an_interrupt_leaves_the_model_as_it_was_and_no_files(tmp_path, monkeypatch):
-    X, y = two_classes()
+def test_interrupt_leaves_the_model_unchanged_and_no_files(tmp_path, monkeypatch):
+    X, y = make_classes()
     model = OutOfCoreLinearSVC().fit(X, y)
     before = pickle.dumps(model)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -247,8 +249,8 @@ def test_an_interrupt_leaves_the_model_as_it_was_and_no_files(tmp_path, monkeypa
 
 
 @pytest.mark.once
-def test_several_classes_and_the_adapter():
-    X, y = two_classes(200, dense=True)
+def test_one_vs_rest_and_batch_adapter():
+    X, y = make_classes(200, dense=True)
     iris, species = load_iris(return_X_y=True)
     machine = OutOfCoreLinearSVC(C=10.0, max_iter=2000)
     assert OneVsRestClassifier(machine).fit(iris, species).score(iris, species) > 0.9
@@ -257,8 +259,8 @@ def test_several_classes_and_the_adapter():
     assert (adapter.predict_many(X) == y).mean() > 0.8
 
 
-def test_targets_of_a_file_and_of_an_array_are_alike(tmp_path):
-    X, y = curve(200, 4)
+def test_large_targets_of_files_and_arrays_agree(tmp_path):
+    X, y = make_regression(200, 4)
     y *= 1e17
     with BlockWriter(tmp_path / "rows") as writer:
         writer.add(X, y)

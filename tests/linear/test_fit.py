@@ -1,4 +1,4 @@
-"""Fits over block files: machines that go on learning, whatever a stream calls the columns; and the files of a work folder."""
+"""Tests of `to_online`, of column names from files to streams, and of the files in a work folder."""
 
 import os
 import pickle
@@ -16,7 +16,7 @@ from sklearn.linear_model import HuberRegressor, SGDClassifier
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 
 from failing import Failing, interrupted, interrupts
-from linear_problems import LITTLE, two_classes
+from linear_problems import SMALL_MEMORY, make_classes
 from refused import refused
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear import (
@@ -32,7 +32,7 @@ from streamsvm.linear import (
 from streamsvm.stream import CSVSource, LearningLoop, LIBSVMSource
 
 
-def problem(n=300, d=6, seed=0):
+def make_data(n=300, d=6, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)).astype(np.float32)
     return X, X @ rng.normal(size=d) + 0.5 * rng.normal(size=n) - 0.3
@@ -46,8 +46,8 @@ def problem(n=300, d=6, seed=0):
         *((kind, [False, True]) for kind in (LinearSVC, SGDClassifier)),
     ],
 )
-def test_decides_as_the_machine(kind, labels):
-    X, f = problem()
+def test_online_classifier_decides_as_the_fitted_machine(kind, labels):
+    X, f = make_data()
     y = np.array([str(label) for label in labels] if len({type(label) for label in labels}) > 1 else labels)[
         (f > 0.0).astype(int)
     ]
@@ -63,8 +63,8 @@ def test_decides_as_the_machine(kind, labels):
 
 
 @pytest.mark.parametrize("kind", [OutOfCoreLinearSVR, LinearSVR])
-def test_predicts_as_the_machine(kind):
-    X, f = problem()
+def test_online_regressor_predicts_as_the_fitted_machine(kind):
+    X, f = make_data()
     model = kind(epsilon=0.25, random_state=0).fit(X, f)
     learner = to_online(model)
     assert isinstance(learner, OnlineLinearSVR)
@@ -72,8 +72,8 @@ def test_predicts_as_the_machine(kind):
     np.testing.assert_allclose(learner.predict_many(X), model.predict(X), rtol=1e-5, atol=1e-6)
 
 
-def test_goes_on_from_there():
-    X, f = problem(2000)
+def test_online_learner_continues_from_the_fitted_machine():
+    X, f = make_data(2000)
     y = f > 0.0
     fitted = OutOfCoreLinearSVC(C=10.0).fit(X[:1000], y[:1000])
     learner = to_online(fitted)
@@ -87,8 +87,8 @@ def test_goes_on_from_there():
 
 
 @pytest.mark.parametrize("zero_based", [False, True])
-def test_libsvm_text_and_its_stream_name_columns_alike(tmp_path, zero_based):
-    X, f = problem(d=5)
+def test_libsvm_files_and_streams_have_the_same_column_names(tmp_path, zero_based):
+    X, f = make_data(d=5)
     path = tmp_path / "rows.txt"
     dump_svmlight_file(X, np.where(f > 0.0, 1, -1), str(path), zero_based=zero_based)
     fitted = OutOfCoreLinearSVC().fit_file(path, zero_based=zero_based)
@@ -102,8 +102,8 @@ def test_libsvm_text_and_its_stream_name_columns_alike(tmp_path, zero_based):
 
 
 @pytest.mark.parametrize("text", ["rows.csv", "rows.parquet"])
-def test_tables_and_their_rows_name_columns_alike(tmp_path, text):
-    X, f = problem(d=3)
+def test_tables_and_their_rows_have_the_same_column_names(tmp_path, text):
+    X, f = make_data(d=3)
     frame = pd.DataFrame(X.astype(float), columns=["width", "height", "age"]).assign(label=(f > 0.0).astype(int))
     frame.to_csv(tmp_path / text, index=False) if text.endswith("csv") else frame.to_parquet(tmp_path / text)
     fitted = OutOfCoreLinearSVC().fit_file(tmp_path / text, target="label")
@@ -114,10 +114,10 @@ def test_tables_and_their_rows_name_columns_alike(tmp_path, text):
     assert learner.predict_one(rows.iloc[0].to_dict()) == fitted.predict(rows.iloc[:1])[0]
 
 
-@pytest.mark.parametrize(("overflow", "room"), [("raise", 50), ("hash", 50), ("ignore", 4)])
-def test_streams_that_became_blocks_name_columns_alike(tmp_path, overflow, room):
+@pytest.mark.parametrize(("overflow", "max_features"), [("raise", 50), ("hash", 50), ("ignore", 4)])
+def test_block_files_of_streams_keep_the_column_names(tmp_path, overflow, max_features):
     rows = [(x, y) for x, y in datasets.Phishing().take(400)]
-    write_rows(rows, tmp_path / "rows.blocks", max_features=room, overflow=overflow)
+    write_rows(rows, tmp_path / "rows.blocks", max_features=max_features, overflow=overflow)
     fitted = OutOfCoreLinearSVC().fit_file(tmp_path / "rows.blocks")
     learner = to_online(fitted, overflow="ignore")
     decisions = [learner.decision_function_one(x) for x, _ in rows]
@@ -133,7 +133,7 @@ def test_hashed_columns_have_no_names(tmp_path):
     refused("pass feature_names", to_online, fitted)
 
 
-def test_names_that_are_not_known_must_be_given(tmp_path):
+def test_unknown_feature_names_must_be_passed(tmp_path):
     rows = [({(0, 1): float(i % 3), "b": 1.0}, i % 2 == 0) for i in range(20)]
     write_rows(rows, tmp_path / "rows.blocks")
     fitted = OutOfCoreLinearSVC().fit_file(tmp_path / "rows.blocks")
@@ -152,8 +152,8 @@ def test_names_that_are_not_known_must_be_given(tmp_path):
         {"index_base": "1"},
     ],
 )
-def test_names_of_a_file_that_make_no_sense_are_ignored(tmp_path, meta):
-    X, f = problem(50, d=2)
+def test_invalid_names_in_a_file_are_ignored(tmp_path, meta):
+    X, f = make_data(50, d=2)
     with BlockWriter(tmp_path / "rows.blocks") as writer:
         writer.add(X, (f > 0.0).astype(float))
         writer.meta = meta
@@ -162,8 +162,8 @@ def test_names_of_a_file_that_make_no_sense_are_ignored(tmp_path, meta):
     assert to_online(fitted, feature_names="ab").feature_names == ["a", "b"]
 
 
-def test_another_fit_forgets_the_names_of_a_file(tmp_path):
-    X, f = problem(d=2)
+def test_new_fit_replaces_the_feature_names(tmp_path):
+    X, f = make_data(d=2)
     path = tmp_path / "rows.txt"
     dump_svmlight_file(X, f > 0.0, str(path), zero_based=False)
     model = OutOfCoreLinearSVC().fit_file(path)
@@ -174,7 +174,7 @@ def test_another_fit_forgets_the_names_of_a_file(tmp_path):
     assert to_online(model.fit(pd.DataFrame(X, columns=["u", "v"]), f > 0.0)).feature_names == ["u", "v"]
 
 
-def test_behind_a_scaler_it_is_given_what_the_machine_was_fitted_to():
+def test_online_learner_works_behind_a_scaler():
     X, y = load_diabetes(return_X_y=True, scaled=False)
     names = [f"x{j}" for j in range(10)]
     scaler = preprocessing.StandardScaler()
@@ -189,8 +189,8 @@ def test_behind_a_scaler_it_is_given_what_the_machine_was_fitted_to():
     assert pipeline.predict_one(last) == pytest.approx(model.predict(np.array(scaled[-1:]))[0], rel=1e-4)
 
 
-def test_bad_input():
-    X, f = problem(60, d=3)
+def test_invalid_arguments_of_to_online_are_refused():
+    X, f = make_data(60, d=3)
     y = f > 0.0
     fitted = OutOfCoreLinearSVC().fit(X, y)
     for names in (["a", "b"], ["a", "b", "b"], []):
@@ -207,19 +207,19 @@ def test_bad_input():
 @pytest.mark.parametrize(
     "labels", [("True", "False"), ("true", "false"), ("1", "x"), ("007", "8"), ("1.0", "0.0"), ("spam", "ham"), ("-1", "1")]
 )
-def test_labels_of_text_are_those_of_its_stream(tmp_path, labels):
+def test_csv_files_and_streams_have_the_same_labels(tmp_path, labels):
     rng = np.random.default_rng(0)
     rows = [(round(float(a), 3), labels[int(a < 0.0)]) for a in rng.normal(size=200)]
     path = tmp_path / "rows.csv"
     path.write_text("x,y\n" + "".join(f"{x},{y}\n" for x, y in rows))
     learner = to_online(OutOfCoreLinearSVC().fit_file(path, target="y"))
     with closing(CSVSource(path, label="y")) as source:
-        right = [learner.predict_one(x) == y or learner.learn_one(x, y) for x, y in source]
-    assert np.mean([hit is True for hit in right]) > 0.95
+        hits = [learner.predict_one(x) == y or learner.learn_one(x, y) for x, y in source]
+    assert np.mean([hit is True for hit in hits]) > 0.95
 
 
-def test_defaults_are_those_of_the_machine():
-    X, f = problem(d=3)
+def test_to_online_takes_parameters_from_the_machine():
+    X, f = make_data(d=3)
     machine = OutOfCoreLinearSVC(C=0.01, fit_intercept=False).fit(X, f > 0.0)
     learner = machine.to_online()
     assert (learner.C, learner.fit_intercept, learner.intercept, learner.max_features) == (0.01, False, 0.0, 3)
@@ -233,7 +233,7 @@ def test_defaults_are_those_of_the_machine():
         refused("3 distinct names", to_online, machine, feature_names=names)
 
 
-def test_a_block_file_is_not_made_of_a_row_that_cannot_be_read(tmp_path):
+def test_unreadable_row_leaves_no_block_file(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,y\n1,1\n1,2,3\n")
     with (
@@ -247,11 +247,11 @@ def test_a_block_file_is_not_made_of_a_row_that_cannot_be_read(tmp_path):
 # The files of a work folder -----------------------------------------------------------------------------------------------------
 
 
-def open_files():
+def count_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_files_of_others_stay_as_they_are(tmp_path):
+def test_foreign_files_in_the_work_folder_stay_unchanged(tmp_path):
     text, folder = "1 1:1\n0 1:-1\n", tmp_path / "work"
     folder.mkdir()
     for name in ("rows", "working-set-notes.txt", "state"):
@@ -263,9 +263,9 @@ def test_files_of_others_stay_as_they_are(tmp_path):
     refused("would be overwritten", write_blocks, folder / "rows", folder / "rows")
 
 
-def test_a_work_folder_holds_no_more_than_it_needs(tmp_path, monkeypatch):
-    X, y = two_classes()
-    settings = {"work_folder": tmp_path, "memory_limit": LITTLE}
+def test_work_folder_has_only_the_required_files(tmp_path, monkeypatch):
+    X, y = make_classes()
+    settings = {"work_folder": tmp_path, "memory_limit": SMALL_MEMORY}
     for C in (0.1, 1.0):
         OutOfCoreLinearSVC(C=C, **settings).fit(X, y)
     names = {path.name.partition("-")[0] for path in (tmp_path / "streamsvm-fit").iterdir()}
@@ -278,11 +278,11 @@ def test_a_work_folder_holds_no_more_than_it_needs(tmp_path, monkeypatch):
     refused("No space left", OutOfCoreLinearSVC(C=5.0, **settings).fit, X, y, error=OSError)
     left = {path.name.partition("-b-")[0] for path in (tmp_path / "streamsvm-fit").glob("working-set-*")}
     [saved] = re.findall(rb'working_sets\\": (\d+),', (tmp_path / "streamsvm-fit" / "state").read_bytes())
-    assert left == {f"working-set-{int(saved)}"}  # that of the saved state, from which a fit goes on
+    assert left == {f"working-set-{int(saved)}"}  # the working set of the saved state, from which a fit resumes
 
 
 def test_leftovers_of_other_fits_are_removed(tmp_path):
-    X, y = two_classes()
+    X, y = make_classes()
     folder = tmp_path / "streamsvm-fit"
     folder.mkdir()
     for name in ("working-set-7", "working-set-7-b-0", "working-set-7-b-1", "working-set-9.partial"):
@@ -291,74 +291,74 @@ def test_leftovers_of_other_fits_are_removed(tmp_path):
     assert not list(folder.glob("working-set-*"))
 
 
-def test_two_fits_do_not_share_a_folder(tmp_path, monkeypatch):
-    X, y = two_classes()
-    block, tried = BlockFile.read_block, []
+def test_work_folder_in_use_is_refused(tmp_path, monkeypatch):
+    X, y = make_classes()
+    block, attempts = BlockFile.read_block, []
 
-    def another(self, number):
-        if not tried:
-            tried.append(True)
+    def start_second_fit(self, number):
+        if not attempts:
+            attempts.append(True)
             refused("in use by another fit", OutOfCoreLinearSVC(C=2.0, work_folder=tmp_path).fit, X, y, error=RuntimeError)
         return block(self, number)
 
-    monkeypatch.setattr(BlockFile, "read_block", another)
+    monkeypatch.setattr(BlockFile, "read_block", start_second_fit)
     model = OutOfCoreLinearSVC(work_folder=tmp_path).fit(X, y)
     np.testing.assert_array_equal(model.coef_, OutOfCoreLinearSVC().fit(X, y).coef_)
-    assert tried
+    assert attempts
 
 
-def test_corrupt_rows_are_parsed_again(tmp_path):
+def test_corrupt_block_file_is_parsed_again(tmp_path):
     (tmp_path / "rows.txt").write_text("".join(f"{i % 2} 1:{i % 7} 2:{i % 2 + 0.1 * (i % 5)}\n" for i in range(900)))
     fit = lambda: OutOfCoreLinearSVC(work_folder=tmp_path / "work").fit_file(tmp_path / "rows.txt").coef_  # noqa: E731
     expected, rows = fit(), tmp_path / "work" / "streamsvm-fit" / "rows"
     data = bytearray(rows.read_bytes())
     data[5000] ^= 1
     rows.write_bytes(data)
-    for found in (tmp_path / "work" / "streamsvm-fit").glob("solution-*"):
-        found.unlink()
+    for solution in (tmp_path / "work" / "streamsvm-fit").glob("solution-*"):
+        solution.unlink()
     (tmp_path / "work" / "streamsvm-fit" / "state").unlink()
     np.testing.assert_array_equal(fit(), expected)
 
 
-def test_a_text_of_another_folder_is_another_one(tmp_path):
+def test_files_of_one_name_in_different_folders_are_distinguished(tmp_path):
     for name, sign in (("a", ""), ("b", "-")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rows.txt").write_text(f"1 1:{sign}1\n0 1:{'-' if not sign else ''}1\n" * 50)
         os.utime(tmp_path / name / "rows.txt", ns=(10**18, 10**18))
     work = {"work_folder": tmp_path / "work"}
-    one, other = (OutOfCoreLinearSVC(**work).fit_file(tmp_path / name / "rows.txt").coef_[0, 0] for name in "ab")
-    assert one > 0.0 > other
+    first, second = (OutOfCoreLinearSVC(**work).fit_file(tmp_path / name / "rows.txt").coef_[0, 0] for name in "ab")
+    assert first > 0.0 > second
 
 
 @pytest.mark.once
-def test_few_files_are_open_however_long_it_takes(tmp_path, monkeypatch):
-    X, y = two_classes(60, 40)
-    most, block = [0], BlockFile.read_block
+def test_number_of_open_files_stays_small(tmp_path, monkeypatch):
+    X, y = make_classes(60, 40)
+    max_open, block = [0], BlockFile.read_block
 
-    def counted(self, number):
-        most[0] = max(most[0], open_files())
+    def count_open_files(self, number):
+        max_open[0] = max(max_open[0], count_descriptors())
         return block(self, number)
 
-    monkeypatch.setattr(BlockFile, "read_block", counted)
-    before = open_files()
+    monkeypatch.setattr(BlockFile, "read_block", count_open_files)
+    before = count_descriptors()
     OutOfCoreLinearSVC(C=1e4, work_folder=tmp_path, max_iter=3000).fit(X, y)
-    assert before < most[0] <= before + 16
+    assert before < max_open[0] <= before + 16
 
 
-@pytest.mark.parametrize("what", ["interrupt", "state", "files"])
-def test_a_fit_that_cannot_begin_says_why(tmp_path, monkeypatch, what):
-    X, y = two_classes()
+@pytest.mark.parametrize("failure", ["interrupt", "state", "files"])
+def test_failure_at_the_start_of_a_fit_raises_its_error(tmp_path, monkeypatch, failure):
+    X, y = make_classes()
     model = OutOfCoreLinearSVC(work_folder=tmp_path)
-    if what == "interrupt":
+    if failure == "interrupt":
         monkeypatch.setattr("streamsvm.linear.dual_state.Coefficients", interrupted)
         interrupts(model.fit, X, y)
-    elif what == "state":
+    elif failure == "state":
         (tmp_path / "streamsvm-fit" / "state").mkdir(parents=True)
         with pytest.raises(IsADirectoryError):
             model.fit(X, y)
     else:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 1, limits[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count_descriptors() + 1, limits[1]))
         try:
             refused("Too many open files", model.fit, X, y, error=OSError)
         finally:

@@ -1,4 +1,4 @@
-"""Rows of streams to block files."""
+"""Tests of `write_rows`, which writes the rows of a stream to a block file."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, 
 from streamsvm.stream.tables.chunk import Row
 
 
-def test_rows_of_a_stream_are_learned_as_arrays_are(tmp_path):
+def test_fits_of_streams_and_arrays_agree(tmp_path):
     rows = list(datasets.Phishing())
     names = sorted(rows[0][0])
     X, y = np.array([[x[name] for name in names] for x, _ in rows]), np.array([label for _, label in rows])
@@ -27,7 +27,7 @@ def test_rows_of_a_stream_are_learned_as_arrays_are(tmp_path):
     assert (model.predict(frame) == y).mean() > 0.85
 
 
-def test_features_that_come_and_go(tmp_path):
+def test_sparse_dicts_become_columns(tmp_path):
     rows = [
         Row({"a": 1.0, "b": 2.0}, "yes"),
         Row({"c": 3.0}, "no"),
@@ -62,13 +62,13 @@ def test_features_that_come_and_go(tmp_path):
         (({"a": 1.0}, [1]), "row 2: label .* is not a finite number"),
     ],
 )
-def test_a_row_that_cannot_be_learned_is_named(tmp_path, row, message):
+def test_errors_name_the_invalid_row(tmp_path, row, message):
     rows = [({"a": 1.0}, 0), ({"b": 1.0}, True), row]
     refused(message, write_rows, rows, tmp_path / "rows", max_features=2)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_streams_without_a_row_to_write(tmp_path):
+def test_streams_without_labelled_rows_are_refused(tmp_path):
     for rows in ([], [({"a": 1.0}, None)]):
         refused("no rows have a label", write_rows, rows, tmp_path / "rows")
     for settings in ({"max_features": 0}, {"overflow": "drop"}):
@@ -77,14 +77,14 @@ def test_streams_without_a_row_to_write(tmp_path):
 
 
 @pytest.mark.parametrize("name", [b"bytes", ("a", 1), 1.5, True])
-def test_names_that_cannot_be_saved_are_left_out(tmp_path, name):
+def test_unsupported_feature_names_are_not_saved(tmp_path, name):
     assert write_rows([({name: 1.0, "b": 2.0}, True), ({"b": 1.0}, False)], tmp_path / "rows") == (2, 2)
     with BlockFile(tmp_path / "rows") as file:
         assert file.meta["names"] is None
 
 
-def test_names_that_take_too_much_are_left_out(tmp_path, monkeypatch):
-    # At the end of a long stream they would be a reason to throw it away.
+def test_too_long_feature_names_are_not_saved(tmp_path, monkeypatch):
+    # An error at the end of a long stream would lose all of its rows, so this is only a warning.
     monkeypatch.setattr(block_file, "MAX_JSON_BYTES", 2**20 + 2**21)
     rows = ((dict.fromkeys((f"{'x' * 1000}{100 * i + j}" for j in range(100)), 1.0), i % 2) for i in range(30))
     with pytest.warns(UserWarning, match="are too long to be stored"):
@@ -93,7 +93,7 @@ def test_names_that_take_too_much_are_left_out(tmp_path, monkeypatch):
         assert file.meta["names"] is None
 
 
-def test_hashed_columns_have_no_names_of_their_own(tmp_path):
+def test_hashed_columns_have_no_feature_names(tmp_path):
     write_rows([({f"f{i}": 1.0, "a": -1.0}, i % 2) for i in range(20)], tmp_path / "rows", max_features=4, overflow="hash")
     model = OutOfCoreLinearSVC().fit_file(tmp_path / "rows")
     assert model.n_features_in_ == 4

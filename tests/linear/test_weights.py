@@ -1,4 +1,4 @@
-"""Weights of rows: in block files, their sources and the solvers, against LinearSVC, LinearSVR and repeated rows."""
+"""Tests of sample weights in block files, in their sources and in the solvers, against repeated rows."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,20 +7,20 @@ from pyarrow import csv, parquet
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
-from linear_problems import LITTLE, objective, two_classes, weights_of
+from linear_problems import SMALL_MEMORY, compute_objective, draw_weights, make_classes
 from refused import refused
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, block_file, write_blocks, write_rows
 from streamsvm.linear.block_writer import open_shuffling_writer
 
-SEVERAL = 80_000  # bytes: many blocks, and a working set of several
+MANY_BLOCKS_MEMORY = 80_000  # bytes: gives many blocks, and a working set of several blocks
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("balanced", [None, "balanced"])
-def test_whole_weights_are_repeated_rows(balanced):
-    X, y = two_classes(200, dense=True)
+def test_integer_weights_equal_repeated_rows(balanced):
+    X, y = make_classes(200, dense=True)
     weights = np.random.default_rng(1).integers(0, 4, 200)
-    settings = {"class_weight": balanced, "tol": 1e-7, "memory_limit": SEVERAL}
+    settings = {"class_weight": balanced, "tol": 1e-7, "memory_limit": MANY_BLOCKS_MEMORY}
     weighted = OutOfCoreLinearSVC(**settings).fit(X, y, weights)
     repeated = OutOfCoreLinearSVC(**settings).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
     np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=2e-3)
@@ -28,48 +28,48 @@ def test_whole_weights_are_repeated_rows(balanced):
 
 
 @pytest.mark.once
-def test_weights_of_one_are_none():
-    X, y = two_classes(300)
-    first, second = (OutOfCoreLinearSVC(memory_limit=SEVERAL).fit(X, y, sample_weight=w) for w in (None, np.ones(300)))
+def test_equal_weights_scale_c():
+    X, y = make_classes(300)
+    first, second = (OutOfCoreLinearSVC(memory_limit=MANY_BLOCKS_MEMORY).fit(X, y, sample_weight=w) for w in (None, np.ones(300)))
     assert second.objective_ == pytest.approx(first.objective_, rel=1.5e-3)
     once, twice = (OutOfCoreLinearSVC(C=C, tol=1e-6).fit(X, y, w) for C, w in ((2.0, None), (1.0, np.full(300, 2.0))))
     assert once.objective_ == pytest.approx(twice.objective_, rel=2e-6)
 
 
-def test_a_path_with_weights_and_a_fit_that_goes_on(tmp_path):
-    X, y = two_classes(500)
-    weights = weights_of(500)
-    settings = {"work_folder": tmp_path, "memory_limit": LITTLE}
+def test_weighted_path_and_warm_start(tmp_path):
+    X, y = make_classes(500)
+    weights = draw_weights(500)
+    settings = {"work_folder": tmp_path, "memory_limit": SMALL_MEMORY}
     models = OutOfCoreLinearSVC(**settings).fit_path(X, y, [0.1, 1.0], sample_weight=weights)
     again = OutOfCoreLinearSVC(**settings).fit(X, y, weights)
     np.testing.assert_array_equal(again.coef_, models[1].coef_)
-    other = OutOfCoreLinearSVC(**settings).fit(X, y, weights[::-1])  # of other rows: nothing is taken
-    assert other.objective_ == pytest.approx(objective(other, X, y, weights[::-1]), rel=1e-6)
+    reversed_model = OutOfCoreLinearSVC(**settings).fit(X, y, weights[::-1])  # other weights: the saved state is not used
+    assert reversed_model.objective_ == pytest.approx(compute_objective(reversed_model, X, y, weights[::-1]), rel=1e-6)
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_files_give_back_the_weights(tmp_path, dense):
-    X, y = two_classes(300, dense=dense)
-    weights = weights_of(300)
+def test_block_files_return_the_written_weights(tmp_path, dense):
+    X, y = make_classes(300, dense=dense)
+    weights = draw_weights(300)
     with open_shuffling_writer(tmp_path / "rows", dense=dense, weighted=True, block_bytes=2000, memory=20_000) as writer:
-        for begin in range(0, 300, 70):
-            end = min(begin + 70, 300)
-            writer.add(X[begin:end], y[begin:end].astype(float), weights=weights[begin:end])
-    kept = weights > 0.0
+        for start in range(0, 300, 70):
+            stop = min(start + 70, 300)
+            writer.add(X[start:stop], y[start:stop].astype(float), weights=weights[start:stop])
+    is_positive = weights > 0.0
     with BlockFile(tmp_path / "rows") as file:
         assert file.weighted
-        assert file.shape == (kept.sum(), X.shape[1])
-        assert file.weights == pytest.approx((weights[kept].min(), weights.max(), weights[kept].mean()))
+        assert file.shape == (is_positive.sum(), X.shape[1])
+        assert file.weights == pytest.approx((weights[is_positive].min(), weights.max(), weights[is_positive].mean()))
         assert file.label_weights == pytest.approx({label: weights[y == label].sum() for label in (-1.0, 1.0)})
-        assert file.label_counts == {label: (kept & (y == label)).sum() for label in (-1.0, 1.0)}
+        assert file.label_counts == {label: (is_positive & (y == label)).sum() for label in (-1.0, 1.0)}
         blocks = [file.read_block(number) for number in range(len(file))]
-    np.testing.assert_array_equal(np.concatenate([block.weights for block in blocks]), weights[kept])
-    np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), y[kept])
+    np.testing.assert_array_equal(np.concatenate([block.weights for block in blocks]), weights[is_positive])
+    np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), y[is_positive])
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_sorted_rows_are_mixed_with_their_weights(tmp_path, dense):
-    X, y = two_classes(400, dense=True)
+def test_shuffled_rows_keep_their_weights(tmp_path, dense):
+    X, y = make_classes(400, dense=True)
     order = np.argsort(y)
     X, y = X[order].astype(np.float32), y[order].astype(float)
     weights = np.arange(400.0)
@@ -81,12 +81,12 @@ def test_sorted_rows_are_mixed_with_their_weights(tmp_path, dense):
         assert not (np.diff(rows) > 0).all()
         assert sorted(rows.tolist()) == list(range(1, 400))
         np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), y[rows])
-        found = np.concatenate([block.values for block in blocks])
-        np.testing.assert_array_equal(found, X[rows][X[rows] != 0.0] if not dense else X[rows].reshape(-1))
+        values = np.concatenate([block.values for block in blocks])
+        np.testing.assert_array_equal(values, X[rows][X[rows] != 0.0] if not dense else X[rows].reshape(-1))
         assert len(file) > 3
 
 
-def test_files_without_weights_are_of_the_version_before(tmp_path):
+def test_files_without_weights_have_version_1(tmp_path):
     with BlockWriter(tmp_path / "rows") as writer:
         writer.add(np.eye(2), np.array([0.0, 1.0]))
     with BlockWriter(tmp_path / "weighted", weighted=True) as writer:
@@ -100,23 +100,23 @@ def test_files_without_weights_are_of_the_version_before(tmp_path):
 
 @pytest.mark.once
 @pytest.mark.parametrize("name", ["rows.txt", "rows.csv", "rows.parquet", "stream"])
-def test_sources_have_weights(tmp_path, name):
-    X, y = two_classes(200)
-    dense, weights = X.toarray().astype(np.float32), weights_of(200).astype(np.float32).astype(float)
+def test_all_sources_accept_weights(tmp_path, name):
+    X, y = make_classes(200)
+    dense, weights = X.toarray().astype(np.float32), draw_weights(200).astype(np.float32).astype(float)
     path, blocks, columns = tmp_path / name, tmp_path / "blocks", {f"x{k}": dense[:, k] for k in range(dense.shape[1])}
-    found = pa.table({**columns, "y": y, "w": weights})
+    data = pa.table({**columns, "y": y, "w": weights})
     if name == "rows.txt":
         dump_svmlight_file(dense.astype(float), y, str(path), zero_based=False)
-        beside = tmp_path / "weights"
-        beside.write_text("".join(f"{weight!r}\n" for weight in weights.tolist()) + "\n")
-        options = {"weight": beside}
+        weights_path = tmp_path / "weights"
+        weights_path.write_text("".join(f"{weight!r}\n" for weight in weights.tolist()) + "\n")
+        options = {"weight": weights_path}
     elif name == "stream":
         rows = (
             (dict(enumerate(row)), label, w) for row, label, w in zip(dense.tolist(), y.tolist(), weights.tolist(), strict=True)
         )
         assert write_rows(rows, blocks) == (np.count_nonzero(weights), dense.shape[1])
     else:
-        (csv.write_csv if name.endswith("csv") else parquet.write_table)(found, path)
+        (csv.write_csv if name.endswith("csv") else parquet.write_table)(data, path)
         options = {"target": "y", "weight": "w"}
     if name != "stream":
         assert write_blocks(path, blocks, **options)[0] == np.count_nonzero(weights)
@@ -131,8 +131,8 @@ def test_sources_have_weights(tmp_path, name):
     refused("contains the weights of its rows", OutOfCoreLinearSVC().fit_file, blocks, weight="w")
 
 
-def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
-    X, y = two_classes(60)
+def test_invalid_weights_are_refused_and_leave_the_model_unchanged(tmp_path):
+    X, y = make_classes(60)
     model = OutOfCoreLinearSVC().fit(X, y)
     before = model.coef_.copy()
     for match, weights in (
@@ -145,8 +145,8 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
     ):
         refused(match, model.fit, X, y, weights)
         np.testing.assert_array_equal(model.coef_, before)
-    rows, beside = tmp_path / "rows.txt", tmp_path / "weights"
-    rows.write_text("1 1:1\n-1 1:2\n1 1:3\n")
+    path, weights_path = tmp_path / "rows.txt", tmp_path / "weights"
+    path.write_text("1 1:1\n-1 1:2\n1 1:3\n")
     for match, text in (
         ("weights, line 2: 'x' is not a weight", "1\nx\n1\n"),
         ("weights, line 1: '-1' is not a weight", "-1\n1\n1\n"),
@@ -155,8 +155,8 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
         ("more weights than .* has rows \\(3\\)", "1\n1\n1\n1\n"),
         ("no rows with a weight above 0", "0\n0\n0\n"),
     ):
-        beside.write_text(text)
-        refused(match, write_blocks, rows, tmp_path / "blocks", weight=beside)
+        weights_path.write_text(text)
+        refused(match, write_blocks, path, tmp_path / "blocks", weight=weights_path)
     table = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1], "w": [1.0, -1.0]}), table)
     for match, options in (
@@ -165,12 +165,12 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
         ("no column 'y' for weights .besides", {"weight": "y"}),
     ):
         refused(match, write_blocks, table, tmp_path / "blocks", target="y", **options)
-    for match, some in (
+    for match, rows in (
         ("row 1: w must be", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1, -1.0)]),
         ("row 1 has 2 parts, but the first row has 3", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1)]),
         ("no rows have a label and a weight above 0", [({0: 1.0}, 0, 0.0)]),
     ):
-        refused(match, write_rows, some, tmp_path / "blocks")
+        refused(match, write_rows, rows, tmp_path / "blocks")
     with BlockWriter(tmp_path / "blocks", weighted=True) as writer:
         for match, weights in (("one value per row .2., not shape", [1.0]), ("row 1 has the weight -1", [1.0, -1.0])):
             refused(match, writer.add, np.eye(2), np.zeros(2), weights=weights)
