@@ -1,4 +1,4 @@
-"""Spark frames for tests, and a frame in a single process that runs tasks and returns batches in random order."""
+"""Spark frames for tests, and `LocalFrame`, which imitates one in a single process, with tasks and batches in random order."""
 
 from types import SimpleNamespace
 
@@ -13,56 +13,55 @@ from streamsvm.files.model_file import serialize_parts
 from streamsvm_spark import cascade_tasks, columns
 
 
-def framed(spark, X, y, partitions=4, **columns):
-    """Return a frame with the rows in order, in partitions of equal size."""
-    names = ["features", "label", *columns]
-    column_values = [(Vectors.dense(x.tolist()), *map(float, more)) for x, *more in zip(X, y, *columns.values(), strict=True)]
-    schema = StructType(
-        [StructField(name, DoubleType() if i else VectorUDT()) for i, name in enumerate(names)]
-    )  # an explicit schema needs no Spark job
-    return spark.createDataFrame(spark.sparkContext.parallelize(column_values, partitions), schema)
+def make_vector_frame(spark, X, y, partitions=4, **columns):
+    """Return a frame of vectors and labels with equally large partitions, in row order."""
+    column_names = ["features", "label", *columns]
+    rows = [(Vectors.dense(x.tolist()), *map(float, values)) for x, *values in zip(X, y, *columns.values(), strict=True)]
+    # Without a schema, Spark would run a job to infer it.
+    schema = StructType([StructField(name, DoubleType() if i else VectorUDT()) for i, name in enumerate(column_names)])
+    return spark.createDataFrame(spark.sparkContext.parallelize(rows, partitions), schema)
 
 
-def stacked(column):
-    """Return a column of vectors as an array."""
+def stack_vectors(column):
+    """Convert a pandas column of vectors to an array [n, features]."""
     return np.stack(column.map(lambda vector: vector.toArray()))
 
 
-def of_file(model):
+def serialize_model(model):
     return serialize_parts({"model": model}, {})
 
 
-def new_model():
-    """Return a small, untrained learner."""
+def make_model():
+    """Return a small untrained classifier."""
     return BSCAClassifier(budget=20, seed=0)
 
 
-def frame_of(spark, X, y, kind="long", partitions=1, **columns):
-    """Return a frame with the rows in order, and labels of an SQL type."""
+def make_array_frame(spark, X, y, kind="long", partitions=1, **columns):
+    """Return a frame of float arrays, with labels of the SQL type ``kind``."""
     features = pa.array([None if x is None else list(map(float, x)) for x in X])
     frame = spark.createDataFrame(pa.table({"features": features, "label": pa.array(y), **columns}))
     return frame.selectExpr("features", f"cast(label as {kind}) label", *columns).coalesce(partitions)
 
 
-def plain(model, X, y, metric):
-    """Train a model and update a metric row by row, prequentially; the first row is only learned."""
+def run_plain_loop(model, X, y, metric):
+    """Predict and learn row by row. Return the bytes of the model, and the metric's value."""
     for x, label in zip(X.tolist(), y.tolist(), strict=True):
         row = dict(enumerate(x))
         predicted = model.predict_one(row)
         if predicted is not None:
             metric.update(label, predicted)
         model.learn_one(row, label)
-    return of_file(model), metric.get()
+    return serialize_model(model), metric.get()
 
 
 class LocalFrame:
-    """A replacement of Spark's frame for cascades. Partitions are lists of batches; tasks run in random order."""
+    """Imitates the Spark frame of a cascade. Partitions are lists of batches; tasks run in random order."""
 
     sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(master="none"))  # noqa: N815 - as Spark names it
 
     def __init__(self, partitions, rng, again=None):
         self.partitions, self.rng = partitions, rng
-        self.again = again  # changes the partitions at each reading
+        self.again = again  # optional function that changes the partitions at each reading
 
     @property
     def read(self):
@@ -79,14 +78,14 @@ class LocalFrame:
         return LocalFrame([mapped[number] for number in range(len(partitions))], self.rng)
 
     def repartitionById(self, n, target):
-        """Move rows to the partitions that a function of their partition numbers selects, in pieces in random order."""
+        """Move each row to partition ``target(part)`` modulo ``n``, in pieces that arrive in random order."""
         pieces = [[] for _ in range(n)]
         for batch in (batch for batches in self.partitions for batch in batches):
-            wanted = np.array([0 if part is None else target(part) for part in batch.column("part").to_pylist()], int) % n
-            for place in range(n):
-                some = batch.filter(pa.array(wanted == place))
-                pieces[place] += [some.slice(start, 50) for start in range(0, len(some), 50)]
-        return LocalFrame([[some[i] for i in self.rng.permutation(len(some))] for some in pieces], self.rng)
+            targets = np.array([0 if part is None else target(part) for part in batch.column("part").to_pylist()], int) % n
+            for number in range(n):
+                piece = batch.filter(pa.array(targets == number))
+                pieces[number] += [piece.slice(start, 50) for start in range(0, len(piece), 50)]
+        return LocalFrame([[part[i] for i in self.rng.permutation(len(part))] for part in pieces], self.rng)
 
     def toArrow(self):
         batches = [batch for batches in self.read for batch in batches]

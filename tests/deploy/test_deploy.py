@@ -1,4 +1,4 @@
-"""The files of deploy/, as far as they can be tried without containers and without being root."""
+"""Tests of the files in deploy/ that need neither containers nor root."""
 
 import configparser
 import json
@@ -24,54 +24,54 @@ DEPLOY = ROOT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
 
 
-def parsed(words):
-    """The arguments of a command line; a flag that does not exist ends the test."""
+def parse_arguments(words):
+    """Parse a command line of streamsvm. An unknown flag fails the test."""
     return _make_parser()[0].parse_args(words)
 
 
-def words_of_unit(unit):
-    """The program and the arguments of a unit, with the variables of rows.env, as systemd splits them."""
+def read_command(unit):
+    """Return program and arguments of a systemd unit, with the variables of rows.env replaced."""
     lines = [line for line in (DEPLOY / "rows.env").read_text().splitlines() if line and not line.startswith("#")]
     variables = dict(line.split("=", 1) for line in lines)
     words = shlex.split(re.search("ExecStart=(.*)", unit.read_text())[1].replace("%i", "rows"))
     return [part for word in words for part in (variables[word[1:]].split() if word.startswith("$") else [word])]
 
 
-def instructions():
-    """The instructions of the Dockerfile: pairs of a word and the rest."""
+def read_instructions():
+    """Return the instructions of the Dockerfile: pairs of keyword and arguments."""
     text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [tuple(line.split(" ", 1)) for line in lines]
 
 
-def test_the_image():
-    found = instructions()
-    words = [word for word, _ in found]
-    for word, rest in found:
+def test_dockerfile_is_consistent_with_the_project():
+    instructions = read_instructions()
+    words = [word for word, _ in instructions]
+    for word, rest in instructions:
         for name in rest.split()[:-1] if word == "COPY" and "--from" not in rest else ():
             assert (ROOT / name).exists(), name
             ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
             assert f"!{name}" in ignored
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert json.loads(dict(found)["ENTRYPOINT"])[0] in scripts["scripts"]
-    extras = re.search(r"'\.\[(.*)\]'", " ".join(rest for _, rest in found))[1].split(",")
+    assert json.loads(dict(instructions)["ENTRYPOINT"])[0] in scripts["scripts"]
+    extras = re.search(r"'\.\[(.*)\]'", " ".join(rest for _, rest in instructions))[1].split(",")
     assert set(extras) <= scripts["optional-dependencies"].keys()
     user = words.index("USER")
-    assert found[user][1] != "root"
+    assert instructions[user][1] != "root"
     assert user < words.index("ENTRYPOINT")
     assert words.count("USER") == 1
-    cache = re.search(r"NUMBA_CACHE_DIR=(\S+)", " ".join(rest for word, rest in found if word == "ENV"))[1]
-    volumes = json.loads(dict(found)["VOLUME"])
+    cache = re.search(r"NUMBA_CACHE_DIR=(\S+)", " ".join(rest for word, rest in instructions if word == "ENV"))[1]
+    volumes = json.loads(dict(instructions)["VOLUME"])
     assert cache in volumes
-    assert dict(found)["WORKDIR"] in volumes
-    compiling = found.index(("RUN", "streamsvm compile"))
-    assert user < compiling < words.index("VOLUME")  # what is written behind a volume is lost
+    assert dict(instructions)["WORKDIR"] in volumes
+    compile_position = instructions.index(("RUN", "streamsvm compile"))
+    assert user < compile_position < words.index("VOLUME")  # files that are written after VOLUME are lost
 
 
-def test_the_check_of_health(monkeypatch):
+def test_health_check_detects_a_failed_loop(monkeypatch):
     monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
     monkeypatch.setattr(monitor._Handler, "timeout", PATIENCE)
-    (check,) = (rest for word, rest in instructions() if word == "HEALTHCHECK")
+    (check,) = (rest for word, rest in read_instructions() if word == "HEALTHCHECK")
     command = json.loads(check[check.index("[") :])
     loop = LearningLoop(IterableSource(datasets.Bananas().take(50)), make_model())
     loop.run()
@@ -84,33 +84,33 @@ def test_the_check_of_health(monkeypatch):
         assert subprocess.run(check, capture_output=True, check=False).returncode != 0
 
 
-def compose():
+def read_compose_file():
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
 
-def test_the_services():
-    found = compose()
-    services, volumes = found["services"], found["volumes"]
-    ours = {name: each for name, each in services.items() if each["image"] == "streamsvm"}
-    assert set(ours) == {"learner-1", "learner-2", "merger", "follower"}
-    for name, each in services.items():
-        assert set(each.get("depends_on", {})) <= services.keys(), name
-        for volume in each.get("volumes", ()):
+def test_compose_services_fit_together():
+    instructions = read_compose_file()
+    services, volumes = instructions["services"], instructions["volumes"]
+    own_services = {name: service for name, service in services.items() if service["image"] == "streamsvm"}
+    assert set(own_services) == {"learner-1", "learner-2", "merger", "follower"}
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= services.keys(), name
+        for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
             assert (DEPLOY / source).is_file() if source.startswith("./") else source in volumes, volume
-    for each in ours.values():
-        arguments = parsed(each["command"])
-        assert each["read_only"] is True
-        assert (DEPLOY.parent / each["build"]["dockerfile"]).is_file()
+    for service in own_services.values():
+        arguments = parse_arguments(service["command"])
+        assert service["read_only"] is True
+        assert (DEPLOY.parent / service["build"]["dockerfile"]).is_file()
         assert arguments.log_format == "json"
         for folder in [arguments.checkpoint] if "checkpoint" in arguments else arguments.sources:
-            assert not Path(folder).is_absolute()  # in the volume, where the image starts
-        assert (getattr(arguments, "metrics_port", None) is None) == (each.get("healthcheck") == {"disable": True})
-    learner, merger, follower = (parsed(ours[name]["command"]) for name in ("learner-1", "merger", "follower"))
+            assert not Path(folder).is_absolute()  # relative to the working folder, which is a volume
+        assert (getattr(arguments, "metrics_port", None) is None) == (service.get("healthcheck") == {"disable": True})
+    learner, merger, follower = (parse_arguments(own_services[name]["command"]) for name in ("learner-1", "merger", "follower"))
     assert (merger.sources, f"{merger.into}?name=merged") == ([learner.checkpoint], follower.model)
     topics = re.search(r"for topic in (.*?); do", services["topics"]["command"][-1])[1].split()
-    used = {url.rpartition("/")[2] for url in (learner.source, follower.source, follower.to)}
-    assert set(topics) == used
+    used_topics = {url.rpartition("/")[2] for url in (learner.source, follower.source, follower.to)}
+    assert set(topics) == used_topics
     job = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]
     assert job["static_configs"][0]["targets"] == [
         f"{name}:{follower.metrics_port}" for name in ("learner-1", "learner-2", "follower")
@@ -118,32 +118,32 @@ def test_the_services():
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_the_units(unit):
-    parser = configparser.ConfigParser(interpolation=None, strict=False)  # two files of variables
+def test_systemd_units_have_valid_settings(unit):
+    parser = configparser.ConfigParser(interpolation=None, strict=False)  # EnvironmentFile comes twice
     parser.optionxform = str
     parser.read_string(unit.read_text())
     service = parser["Service"]
-    program, *words = words_of_unit(unit)
+    program, *words = read_command(unit)
     assert Path(program).name == "streamsvm"
-    arguments = parsed(words)
-    written = [f"/var/lib/{service['StateDirectory']}", f"/var/cache/{service['CacheDirectory']}"]
-    assert str(arguments.checkpoint).startswith(f"{written[0]}/rows")
-    assert service["Environment"] == f"NUMBA_CACHE_DIR={written[1]}"
+    arguments = parse_arguments(words)
+    folders = [f"/var/lib/{service['StateDirectory']}", f"/var/cache/{service['CacheDirectory']}"]
+    assert str(arguments.checkpoint).startswith(f"{folders[0]}/rows")
+    assert service["Environment"] == f"NUMBA_CACHE_DIR={folders[1]}"
     assert arguments.log_format == "json"
     assert (service["ProtectSystem"], service["DynamicUser"], service["Restart"]) == ("strict", "yes", "on-failure")
     assert "130" in service["SuccessExitStatus"].split()
     assert "MemoryDenyWriteExecute" not in service
 
 
-def test_learner_and_follower_of_the_units_go_together():
-    learn, predict = (parsed(words_of_unit(unit)[1:]) for unit in UNITS)
+def test_follower_unit_reads_the_checkpoint_of_the_learner_unit():
+    learn, predict = (parse_arguments(read_command(unit)[1:]) for unit in UNITS)
     assert (learn.command, predict.command) == ("learn", "predict")
     assert predict.model == learn.checkpoint
     assert predict.checkpoint != learn.checkpoint
     assert predict.metrics_port != learn.metrics_port
 
 
-def test_systemd_takes_the_units(tmp_path):
+def test_systemd_accepts_the_units(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze on this machine; the units are parsed by another test")
     files = []
@@ -151,6 +151,6 @@ def test_systemd_takes_the_units(tmp_path):
         files.append(tmp_path / unit.name.replace("@", "@rows"))
         program = shlex.split(re.search("ExecStart=(.*)", unit.read_text())[1])[0]
         files[-1].write_text(unit.read_text().replace(program, sys.executable))
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, check=False)
-    ours = [line for line in done.stderr.splitlines() if "streamsvm" in line]
-    assert (done.returncode, ours) == (0, [])
+    result = subprocess.run(["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, check=False)
+    lines = [line for line in result.stderr.splitlines() if "streamsvm" in line]
+    assert (result.returncode, lines) == (0, [])

@@ -25,7 +25,7 @@ def test_golden_files_predict_as_expected(folder):
 
 ROOT = Path(__file__).parents[2]
 
-#: Runs a script in which only the standard library, numpy and this part of the package can be imported.
+#: Runs a script that can only import the standard library, numpy and this part of the package.
 NUMPY_ONLY = """
 import runpy, sys
 

@@ -24,8 +24,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "serve.py"
 def ask(port, body=None, path="/predict", **headers):
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as client:
         client.request("GET" if body is None else "POST", path, body, headers)
-        answer = client.getresponse()
-        return answer.status, json.loads(answer.read())
+        response = client.getresponse()
+        return response.status, json.loads(response.read())
 
 
 def model_of(n):
@@ -56,7 +56,7 @@ def served(place, seconds=PATIENCE):
             predictor.close()
 
 
-def test_what_is_answered(tmp_path):
+def test_server_replies_to_valid_and_invalid_requests(tmp_path):
     with CheckpointFolder(tmp_path / "state") as folder:
         save(folder, 200)
     good = {"a": 0.9, "b": 0.1}
@@ -64,12 +64,12 @@ def test_what_is_answered(tmp_path):
         until(lambda: ask(port, path="/healthz")[0] == 200)
         assert ask(port, path="/healthz") == (200, {"ready": True, "version": 200})
         model = load(tmp_path / "state")
-        status, found = ask(port, json.dumps([good, {"a": 0.0, "c": 1.0}]))
-        assert (status, found["version"]) == (200, 200)
-        first, second = found["predictions"]
+        status, reply = ask(port, json.dumps([good, {"a": 0.0, "c": 1.0}]))
+        assert (status, reply["version"]) == (200, 200)
+        first, second = reply["predictions"]
         assert first == {"label": "yes", "probability": max(model.predict_proba_one(good).values())}
         assert second["label"] == model.predict_one({"a": 0.0}) == "no"
-        assert "'c'" in found["notes"][0]
+        assert "'c'" in reply["notes"][0]
         many = [good] * (example["MAX_REQUEST_ROWS"] + 1)
         for body, status, words in (
             ([good, {"a": "x"}], 400, "row 2: feature 'a' is 'x', a str: features must be numbers"),
@@ -85,22 +85,22 @@ def test_what_is_answered(tmp_path):
             ("x" * (example["MAX_REQUEST_BYTES"] + 1), 413, "more than 1,048,576 bytes"),
         ):
             text = body if isinstance(body, str | bytes) else json.dumps(body)
-            answer, facts = ask(port, text)
-            assert answer == status, (text[:100], facts)
+            reply_status, facts = ask(port, text)
+            assert reply_status == status, (text[:100], facts)
             assert words in facts["error"]
         assert ask(port, "[]", "/other")[0] == ask(port, path="/")[0] == 404
         assert ask(port, iter([b"[]"]))[0] == 411
         assert ask(port, json.dumps([good]))[1]["predictions"] == [first]
 
 
-def test_no_model_yet_and_a_client_that_is_slow(tmp_path):
+def test_missing_model_and_slow_client(tmp_path):
     with served(tmp_path / "state") as (port, _):
         assert ask(port, path="/healthz") == (503, {"ready": False, "version": -1})
         assert ask(port, '[{"a": 1.0}]') == (503, {"error": "there is no model yet"})
     with (
         served(tmp_path / "state", 0.1) as (port, _),
         socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as slow,
-        suppress(ConnectionError),  # it may be cut off before it sends
+        suppress(ConnectionError),  # the connection may be closed before it sends
     ):
         slow.sendall(b"POST /predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n[")
         assert slow.recv(100) == b""
@@ -108,11 +108,11 @@ def test_no_model_yet_and_a_client_that_is_slow(tmp_path):
 
 @pytest.mark.thorough
 def test_newer_models_are_served(tmp_path):
-    state, said = tmp_path / "state", tmp_path / "errors"
-    patient = f"import serve; serve.TIMEOUT_SECONDS = {PATIENCE}; serve.main()"  # with this machine, which may have other work
-    command, row = [sys.executable, "-c", patient, state, "--port", "0"], {"a": 0.5, "b": 0.2}
-    how = {"stdout": subprocess.PIPE, "text": True, "cwd": EXAMPLE.parent}
-    with said.open("w") as errors, subprocess.Popen(command, stderr=errors, **how) as server:
+    state, error_path = tmp_path / "state", tmp_path / "errors"
+    program = f"import serve; serve.TIMEOUT_SECONDS = {PATIENCE}; serve.main()"  # the machine may be busy
+    command, row = [sys.executable, "-c", program, state, "--port", "0"], {"a": 0.5, "b": 0.2}
+    process_options = {"stdout": subprocess.PIPE, "text": True, "cwd": EXAMPLE.parent}
+    with error_path.open("w") as errors, subprocess.Popen(command, stderr=errors, **process_options) as server:
         try:
             port = int(re.search(r":(\d+)$", server.stdout.readline())[1])
             assert ask(port, path="/healthz")[0] == 503
@@ -120,15 +120,15 @@ def test_newer_models_are_served(tmp_path):
                 with CheckpointFolder(state) as folder:
                     save(folder, n)
                 until(lambda n=n: ask(port, path="/healthz")[1]["version"] == n)
-                _, found = ask(port, json.dumps([row]))
-                (prediction,) = found["predictions"]
-                assert (found["version"], prediction["label"]) == (n, model_of(n).predict_one(row))
+                _, reply = ask(port, json.dumps([row]))
+                (prediction,) = reply["predictions"]
+                assert (reply["version"], prediction["label"]) == (n, model_of(n).predict_one(row))
             for path in state.glob("*.ckpt"):
                 path.write_bytes(path.read_bytes()[:100])
-            until(lambda: "the model before it stays" in said.read_text())
-            assert ask(port, json.dumps([row]))[1] == found
+            until(lambda: "the model before it stays" in error_path.read_text())
+            assert ask(port, json.dumps([row]))[1] == reply
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(PATIENCE)
     assert server.returncode == 0
-    assert "Traceback" not in said.read_text()
+    assert "Traceback" not in error_path.read_text()

@@ -1,4 +1,4 @@
-"""examples/track_mlflow.py, with MLflow itself: a checkpoint becomes a run and a model that MLflow loads."""
+"""Test of examples/track_mlflow.py: MLflow logs a checkpoint as a run, and loads the model."""
 
 import os
 import subprocess
@@ -15,22 +15,22 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "track_mlflow.py"
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore")  # of MLflow and what it imports
-def test_a_checkpoint_is_logged_and_loaded(tmp_path, monkeypatch, call):
+@pytest.mark.filterwarnings("ignore")  # warnings of MLflow and its dependencies
+def test_checkpoint_is_logged_and_loaded(tmp_path, monkeypatch, call):
     mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny, alembic and sqlalchemy (extra examples)")
     monkeypatch.chdir(tmp_path)
     table = pandas.read_csv(datasets.Phishing().path).replace({"is_phishing": {0: "no", 1: "yes"}})
     table.to_csv("rows.csv", index=False)
-    words = "--learner", "bsgd,budget=20", "--metric", "Accuracy,LogLoss,ConfusionMatrix", "--quiet"
-    call("learn", "rows.csv", "--label", "is_phishing", "--checkpoint", "state", *words)
-    place = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": place, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    options = "--learner", "bsgd,budget=20", "--metric", "Accuracy,LogLoss,ConfusionMatrix", "--quiet"
+    call("learn", "rows.csv", "--label", "is_phishing", "--checkpoint", "state", *options)
+    tracking_uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, "MLFLOW_DISABLE_TELEMETRY": "true"}
     done = subprocess.run(
         [sys.executable, EXAMPLE, "state", "--experiment", "pages"], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    mlflow.set_tracking_uri(place)
+    mlflow.set_tracking_uri(tracking_uri)
     (run,) = mlflow.search_runs(experiment_names=["pages"], output_format="list")
     assert run.data.params["budget"] == "20"
     assert run.data.params["learner"] == "BSGDClassifier"
@@ -38,6 +38,6 @@ def test_a_checkpoint_is_logged_and_loaded(tmp_path, monkeypatch, call):
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "Accuracy so far")
     assert history[-1].step > history[0].step
     rows, model = table.drop(columns="is_phishing")[:50], streamsvm.load("state")
-    found = mlflow.pyfunc.load_model(done.stdout.split()[-1]).predict(rows)
-    assert list(found["prediction"]) == list(model.predict_many(rows))
-    assert found["probability"].between(0.5, 1.0).all()
+    predicted = mlflow.pyfunc.load_model(done.stdout.split()[-1]).predict(rows)
+    assert list(predicted["prediction"]) == list(model.predict_many(rows))
+    assert predicted["probability"].between(0.5, 1.0).all()

@@ -155,6 +155,6 @@ def test_features_that_lose_precision_in_float32_are_named(tmp_path, learner_sca
     expected = [model.predict_one(x) for x in rows]
     [path] = export(model, "numpy", tmp_path)
     assert [edge.load(path).predict_one(x) for x in rows] == expected
-    [path] = export(model, "onnx", tmp_path)  # its rows are float64, so there is no warning
+    [path] = export(model, "onnx", tmp_path)  # rows are float64 here: no warning
     label, *_ = onnxruntime.InferenceSession(path).run(None, {"X": [[x["north"], x["v"]] for x in rows]})
     assert label.tolist() == expected

@@ -455,7 +455,7 @@ def test_irrelevant_features_are_damped(kind, scaling):
 @pytest.mark.once
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
 def test_damping_ends_with_more_features_than_the_memory_stores(kind):
-    """Damping is reset, because relevance is no longer updated with more features than the memory stores."""
+    """Damping is reset, because relevance stays constant with more features than the memory stores."""
     rng, model = np.random.default_rng(0), made(kind, effort="normal", max_features=600)
     X = rng.normal(size=(416, 4))
     targets = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]

@@ -160,13 +160,13 @@ def test_learn_one_equals_learn_many_for_kernel_rls(kernel):
 
 @pytest.mark.once
 @pytest.mark.parametrize("budget", [10, 150])
-def test_a_saved_model_continues_identically(budget):
+def test_saved_model_continues_identically(budget):
     X, y = blobs(3, rows=1000)
     rng = np.random.default_rng(0)
     model, loaded = (KernelRLSClassifier(budget) for _ in range(2))
-    for begin in range(0, 1000, 10):
+    for start in range(0, 1000, 10):
         for m in (model, loaded):
-            m.learn_many(X[begin : begin + 10], y[begin : begin + 10].tolist())
+            m.learn_many(X[start : start + 10], y[start : start + 10].tolist())
         if rng.random() < 0.2:
             model = pickle.loads(pickle.dumps(model))
     assert snapshot(model) == snapshot(loaded)

@@ -31,8 +31,8 @@ def learned(model, X, y):
     return model
 
 
-def parts(kind, n=3, each=EACH, **parameters):
-    X, y = rows(kind, n * each)
+def parts(kind, n=3, n_rows=EACH, **parameters):
+    X, y = rows(kind, n * n_rows)
     defaults = {"budget": BUDGET} if kind not in LINEAR else {}
     defaults |= {"seed": 0} if kind in (*KERNEL, RBP, BOGD) else {}
     return [learned(kind(**defaults, **parameters), X[i::n], y[i::n]) for i in range(n)]

@@ -1,6 +1,7 @@
-"""Runs the example on a cluster of two workers, and fits its rows there, undisturbed and while the executor of one is killed.
+"""Runs the example on a cluster of two workers, then fits its rows twice; an executor is killed during the second fit.
 
-It prints what the example prints, and what came of the fits. PATIENCE is how long Spark may take to start, in seconds.
+It prints the example's output, and a JSON line with digests of the models and process IDs. PATIENCE is the timeout of the start
+in seconds.
 
 python tests/spark/cluster_process.py FOLDER PATIENCE
 """
@@ -21,28 +22,28 @@ from streamsvm_spark import BudgetedSVMClassifier
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "spark_cluster.py"))
 
 
-def executors(folder):
-    """The processes of Java that run tasks for workers with their folders in this one."""
-    found = []
+def find_executors(folder):
+    """Return the process IDs of the executors whose working folder is below ``folder``."""
+    processes = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if b"CoarseGrainedExecutorBackend" in (path / "cmdline").read_bytes() and (path / "cwd").readlink().is_relative_to(
                 folder
             ):
-                found.append(int(path.name))
+                processes.append(int(path.name))
         except OSError:
             continue
-    return sorted(found)
+    return sorted(processes)
 
 
-def kill_in_mid_fit(spark, folder, killed):
-    """Kill an executor when one partition is done, and others are at work."""
+def kill_executor(spark, folder, killed):
+    """Kill an executor as soon as one partition is done and others are in progress. Add its process ID to ``killed``."""
     tracker = spark.sparkContext.statusTracker()
     while not killed:
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
             if info is not None and info.numTasks == 8 and info.numCompletedTasks >= 1 and info.numActiveTasks >= 1:
-                killed.append(executors(folder)[0])
+                killed.append(find_executors(folder)[0])
                 os.kill(killed[0], signal.SIGKILL)
                 return
         time.sleep(0.01)
@@ -55,13 +56,13 @@ def main(folder, patience):
         rows = EXAMPLE["make_rings"](spark, 16_000)
         estimator = BudgetedSVMClassifier(budget=100, passes=20, rounds=2)
         models, killed = [], []
-        for disturbed in (False, True):
-            if disturbed:
-                before = executors(folder)
-                threading.Thread(target=kill_in_mid_fit, args=(spark, folder, killed), daemon=True).start()
-            file = serialize_parts({"model": estimator.fit(rows).learner()}, {})
-            models.append(hashlib.sha256(file).hexdigest())
-        print(json.dumps({"models": models, "killed": killed, "before": before, "after": executors(folder)}))
+        for kills_executor in (False, True):
+            if kills_executor:
+                before = find_executors(folder)
+                threading.Thread(target=kill_executor, args=(spark, folder, killed), daemon=True).start()
+            model_bytes = serialize_parts({"model": estimator.fit(rows).learner()}, {})
+            models.append(hashlib.sha256(model_bytes).hexdigest())
+        print(json.dumps({"models": models, "killed": killed, "before": before, "after": find_executors(folder)}))
         spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""A session of Spark on two cores of this machine, and frames of rows."""
+"""Fixtures: a Spark session with two local cores, a factory of `StreamLearner`, and rows."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from streamsvm_spark import StreamLearner
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
-# Sessions are short: Java's second compiler, and threads that collect garbage, cost more than they save. Also of clusters.
+# Sessions are short, so that Java's second compiler and parallel garbage collection cost more than they save.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-# Of Spark's daemon of Python workers, which is started by Java.
+# Java starts the daemon of Python workers, which must find `warm_daemon`.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent)  # spark-defaults.conf
 
@@ -33,23 +33,23 @@ def spark(tmp_path_factory):
 
 @pytest.fixture
 def learning():
-    """Makes learners, which are closed at the end: ``learning(model, checkpoint)``."""
+    """Return a function that makes a `StreamLearner`, which is closed after the test: ``learning(model, checkpoint)``."""
     with contextlib.ExitStack() as stack:
-        yield lambda *arguments, **how: stack.enter_context(StreamLearner(*arguments, **how))
+        yield lambda *arguments, **settings: stack.enter_context(StreamLearner(*arguments, **settings))
 
 
 @pytest.fixture(scope="session")
 def rows():
-    """X float32 [600, 3], and labels of two and of three classes, and a target."""
+    """Return X float32 [600, 3], labels of two classes, labels of three classes, and regression targets."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 3)).astype(np.float32)
     return X, (X[:, 0] * X[:, 1] > 0).astype(int), np.abs(X).argmax(axis=1), X[:, 0] + 0.1 * rng.normal(size=600)
 
 
 def pytest_collection_modifyitems(items):
-    # pyspark leaves its sockets to the collector of garbage, and calls what pandas calls old.
-    quiet = "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:::pyspark"
+    # pyspark leaves its sockets to the garbage collector, and calls deprecated functions of pandas.
+    ignored = "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:::pyspark"
     for item in items:
         if "spark" in item.path.parts:
-            for filtered in quiet:
-                item.add_marker(pytest.mark.filterwarnings(filtered))
+            for warning in ignored:
+                item.add_marker(pytest.mark.filterwarnings(warning))

@@ -1,4 +1,4 @@
-"""Estimators of pyspark.ml on two cores: the same model as by hand, whatever comes back first, and what is refused."""
+"""Tests of the pyspark.ml estimators on two cores: same model as a plain fit of the parts, persistence, refused input."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
 from refused import raises
-from spark_frames import framed, of_file, stacked
+from spark_frames import make_vector_frame, serialize_model, stack_vectors
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.learners.refit import LineSearch, NormalEquations, take_step
 from streamsvm_spark import (
@@ -29,149 +29,149 @@ from streamsvm_spark.parts import Reservoir, combine_samples
 
 @pytest.fixture(scope="module")
 def frame(spark, rows):
-    """The rows with labels of two classes, in four partitions."""
-    return framed(spark, *rows[:2])
+    """Return the rows with labels of two classes, in four partitions."""
+    return make_vector_frame(spark, *rows[:2])
 
 
 @pytest.mark.parametrize(("name", "kind", "passes"), [("bsca", BSCAClassifier, 2), ("bsgd", BSGDClassifier, 1)])
-def test_a_fit_is_that_of_each_partition_merged(frame, rows, name, kind, passes):
+def test_fit_equals_merged_fits_of_the_partitions(frame, rows, name, kind, passes):
     X, y, _, _ = rows
     estimator = BudgetedSVMClassifier(learner=name, budget=30, gamma=0.5, seed=3, passes=passes)
     model = estimator.fit(frame)
     models, samples = [], []
-    for part, some in enumerate(np.array_split(np.arange(600), 4)):
+    for part, numbers in enumerate(np.array_split(np.arange(600), 4)):
         models.append(kind(30, gamma=0.5, seed=3, max_features=3))
         for _ in range(passes):
-            for batch in np.array_split(some, [100]):
+            for batch in np.array_split(numbers, [100]):
                 models[-1].learn_many(X[batch], y[batch].astype(float))
         reservoir = Reservoir([3, part])
-        reservoir.add(X[some], y[some].astype(float), np.ones(150))
+        reservoir.add(X[numbers], y[numbers].astype(float), np.ones(150))
         samples.append(reservoir.get_sample())
     models[0].merge_with(*models[1:], rows=combine_samples(samples, [150] * 4))
-    assert of_file(model.learner()) == of_file(models[0])
-    assert of_file(estimator.fit(frame).learner()) == of_file(model.learner())
+    assert serialize_model(model.learner()) == serialize_model(models[0])
+    assert serialize_model(estimator.fit(frame).learner()) == serialize_model(model.learner())
 
 
 @pytest.mark.parametrize(("classes", "width"), [(2, 32), (3, 2)])
-def test_more_rounds_fit_coefficients_by_all_rows(spark, rows, classes, width, monkeypatch):
-    monkeypatch.setattr(estimators, "_PARTITIONS_PER_GROUP", width)  # so that four partitions are two groups, or one
+def test_second_round_refits_coefficients_to_all_rows(spark, rows, classes, width, monkeypatch):
+    monkeypatch.setattr(estimators, "_PARTITIONS_PER_GROUP", width)  # four partitions form one group or two
     X, y = rows[0], rows[classes - 1]
     estimator = BudgetedSVMClassifier(budget=30, gamma=0.5, rounds=3)
-    learner = estimator.copy({estimator.rounds: 1}).fit(framed(spark, X, y)).learner()
+    learner = estimator.copy({estimator.rounds: 1}).fit(make_vector_frame(spark, X, y)).learner()
     before = (learner.predict_many(X) == y).mean()
     for _ in range(2):
         step = NormalEquations.from_rows(learner, X, y.astype(float)).compute_step(learner)
         take_step(learner, step, LineSearch.from_rows(learner, step, X, y.astype(float)))
-    model = estimator.fit(framed(spark, X, y))
+    model = estimator.fit(make_vector_frame(spark, X, y))
     np.testing.assert_allclose(model.learner().coefficients, learner.coefficients, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(model.learner().predict_proba_many(X), learner.predict_proba_many(X), atol=1e-6)
-    assert (model.learner().predict_many(X) == y).mean() >= before - 0.01  # of rows that the merge has fitted, all but a few
-    assert of_file(estimator.fit(framed(spark, X, y)).learner()) == of_file(model.learner())
+    assert (model.learner().predict_many(X) == y).mean() >= before - 0.01  # accuracy stays about that of the merged model
+    assert serialize_model(estimator.fit(make_vector_frame(spark, X, y)).learner()) == serialize_model(model.learner())
 
 
-def test_more_rounds_of_targets_and_weights(spark, rows):
+def test_second_round_of_weighted_regression(spark, rows):
     X, _, _, y = rows
     w = (np.arange(600) % 3).astype(float)
-    model = BudgetedSVMRegressor(budget=30, rounds=2, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
-    learner = BudgetedSVMRegressor(budget=30, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
+    model = BudgetedSVMRegressor(budget=30, rounds=2, weightCol="w").fit(make_vector_frame(spark, X, y, w=w)).learner()
+    learner = BudgetedSVMRegressor(budget=30, weightCol="w").fit(make_vector_frame(spark, X, y, w=w)).learner()
     step = NormalEquations.from_rows(learner, X, y, w).compute_step(learner)
     take_step(learner, step, LineSearch.from_rows(learner, step, X, y, w))
     np.testing.assert_allclose(model.coefficients, learner.coefficients, rtol=1e-6, atol=1e-8)
     assert w @ np.square(model.predict_many(X) - y) < 0.1 * w @ np.square(y - y.mean())
 
 
-def test_sums_that_arrow_does_not_take_are_refused(frame, monkeypatch):
+def test_sums_that_exceed_the_arrow_limit_are_refused(frame, monkeypatch):
     monkeypatch.setattr(estimators, "_MAX_SUM_BYTES", 1000)
     with pytest.raises(RowsError, match="a second round would send .* bytes per partition, .* rounds=1"):
         BudgetedSVMClassifier(budget=30, rounds=2).fit(frame)
 
 
 @pytest.mark.parametrize(("classes", "first"), [(2, 1), (3, 1)])
-def test_what_is_predicted(spark, rows, classes, first):
+def test_output_columns_of_a_classifier(spark, rows, classes, first):
     X, y = rows[0], rows[classes - 1]
-    start = np.argmax(y == first)  # the label that comes first, whatever it is, moves no column
+    start = np.argmax(y == first)  # the first label of the rows must not change the column order
     X, y = X[start:], y[start:]
-    frame = framed(spark, X, y).withColumn("other", F.lit("kept"))
+    frame = make_vector_frame(spark, X, y).withColumn("other", F.lit("kept"))
     model = BudgetedSVMClassifier(budget=50, gamma=0.5).fit(frame)
     assert (model.numClasses, model.numFeatures) == (classes, 3)
-    found = model.transform(frame).toPandas()
-    assert list(found) == ["features", "label", "other", "rawPrediction", "probability", "prediction"]
-    assert set(found.other) == {"kept"}
+    predicted = model.transform(frame).toPandas()
+    assert list(predicted) == ["features", "label", "other", "rawPrediction", "probability", "prediction"]
+    assert set(predicted.other) == {"kept"}
     learner = model.learner()
     assert learner.labels[0] == first
     order = np.argsort(learner.labels) if classes > 2 else [0, 1]
-    np.testing.assert_array_equal(found.prediction, learner.predict_many(X))
-    np.testing.assert_array_equal(found.prediction, stacked(found.probability).argmax(axis=1))
-    np.testing.assert_array_equal(stacked(found.probability), learner.predict_proba_many(X)[:, order])
-    raw, f = stacked(found.rawPrediction), learner.decision_function_many(X)
+    np.testing.assert_array_equal(predicted.prediction, learner.predict_many(X))
+    np.testing.assert_array_equal(predicted.prediction, stack_vectors(predicted.probability).argmax(axis=1))
+    np.testing.assert_array_equal(stack_vectors(predicted.probability), learner.predict_proba_many(X)[:, order])
+    raw, f = stack_vectors(predicted.rawPrediction), learner.decision_function_many(X)
     np.testing.assert_array_equal(raw, np.column_stack([-f, f]) if classes == 2 else f[:, order])
-    assert model.predict(found.features[0]) == found.prediction[0]
-    assert model.predictRaw(found.features[0]) == found.rawPrediction[0]
-    assert model.predictProbability(found.features[0]) == found.probability[0]
-    assert (found.prediction == found.label).mean() > 0.85
+    assert model.predict(predicted.features[0]) == predicted.prediction[0]
+    assert model.predictRaw(predicted.features[0]) == predicted.rawPrediction[0]
+    assert model.predictProbability(predicted.features[0]) == predicted.probability[0]
+    assert (predicted.prediction == predicted.label).mean() > 0.85
 
 
 @pytest.mark.parametrize("kind", ["arrays", "sparse"])
-def test_rows_of_parquet_are_predicted_in_every_column(spark, rows, tmp_path, kind):
+def test_parquet_rows_are_predicted(spark, rows, tmp_path, kind):
     X, y, _, _ = rows
-    given = [None if i == 7 else x.tolist() if kind == "arrays" else Vectors.dense(x.tolist()) for i, x in enumerate(X)]
+    vectors = [None if i == 7 else x.tolist() if kind == "arrays" else Vectors.dense(x.tolist()) for i, x in enumerate(X)]
     if kind == "sparse":
-        given[::2] = [None if v is None else Vectors.sparse(3, dict(enumerate(v.toArray()))) for v in given[::2]]
+        vectors[::2] = [None if v is None else Vectors.sparse(3, dict(enumerate(v.toArray()))) for v in vectors[::2]]
     features = ArrayType(DoubleType()) if kind == "arrays" else VectorUDT()
     schema = StructType([StructField("x", features), StructField("label", DoubleType())])
-    spark.createDataFrame(list(zip(given, y.astype(float).tolist(), strict=True)), schema).write.parquet(str(tmp_path / "rows"))
+    spark.createDataFrame(list(zip(vectors, y.astype(float).tolist(), strict=True)), schema).write.parquet(str(tmp_path / "rows"))
     frame = spark.read.parquet(str(tmp_path / "rows"))
     model = BudgetedSVMClassifier(budget=30, featuresCol="x", handleInvalid="skip").fit(frame)
     model.transform(frame).write.parquet(str(tmp_path / "predicted"))
-    found = spark.read.parquet(str(tmp_path / "predicted")).toPandas()
-    X_found = np.stack(found.x.map(lambda v: np.asarray(v if kind == "arrays" else v.toArray(), np.float32)))
-    assert len(X_found) == 599
-    np.testing.assert_array_equal(found.prediction, model.learner().predict_many(X_found))
-    np.testing.assert_array_equal(stacked(found.probability), model.learner().predict_proba_many(X_found))
+    predicted = spark.read.parquet(str(tmp_path / "predicted")).toPandas()
+    X_read = np.stack(predicted.x.map(lambda v: np.asarray(v if kind == "arrays" else v.toArray(), np.float32)))
+    assert len(X_read) == 599
+    np.testing.assert_array_equal(predicted.prediction, model.learner().predict_many(X_read))
+    np.testing.assert_array_equal(stack_vectors(predicted.probability), model.learner().predict_proba_many(X_read))
     with pytest.raises(RowsError, match="in the first of them, its features are null"):
         BudgetedSVMClassifier(budget=30, featuresCol="x").fit(frame)
 
 
-def test_regression(spark, rows):
+def test_regressor_equals_a_plain_fit(spark, rows):
     X, _, _, y = rows
     estimator = BudgetedSVMRegressor(budget=50, options={"epsilon": 0.05})
-    model = estimator.fit(framed(spark, X, y, 1))
-    by_hand = BSCARegressor(50, epsilon=0.05, seed=0, max_features=3)
-    by_hand.learn_many(X, y)
-    assert of_file(model.learner()) == of_file(by_hand)
-    found = model.transform(framed(spark, X, y)).toPandas()
-    np.testing.assert_array_equal(found.prediction, by_hand.predict_many(X))
+    model = estimator.fit(make_vector_frame(spark, X, y, 1))
+    expected = BSCARegressor(50, epsilon=0.05, seed=0, max_features=3)
+    expected.learn_many(X, y)
+    assert serialize_model(model.learner()) == serialize_model(expected)
+    predicted = model.transform(make_vector_frame(spark, X, y)).toPandas()
+    np.testing.assert_array_equal(predicted.prediction, expected.predict_many(X))
 
 
-def test_weights(spark, rows):
+def test_rows_with_weight_0_are_not_learned(spark, rows):
     X, y, _, _ = rows
     w = np.where(np.arange(600) % 3, 1.0, 0.0)
-    model = BudgetedSVMClassifier(budget=30, weightCol="w").fit(framed(spark, X, y, 1, w=w))
-    other = BudgetedSVMClassifier(budget=30).fit(framed(spark, X[w > 0], y[w > 0], 1))
+    model = BudgetedSVMClassifier(budget=30, weightCol="w").fit(make_vector_frame(spark, X, y, 1, w=w))
+    without_zeros = BudgetedSVMClassifier(budget=30).fit(make_vector_frame(spark, X[w > 0], y[w > 0], 1))
     assert model.learner().n_learned == 400
-    np.testing.assert_array_equal(model.learner().decision_function_many(X), other.learner().decision_function_many(X))
+    np.testing.assert_array_equal(model.learner().decision_function_many(X), without_zeros.learner().decision_function_many(X))
 
 
-def test_in_sql(spark, frame, rows):
+def test_udf_predicts_in_sql(spark, frame, rows):
     model = BudgetedSVMClassifier(budget=30).fit(frame)
     spark.udf.register("svm", model.udf())
     frame.createOrReplaceTempView("rows")
-    found = [row.p for row in spark.sql("SELECT svm(features) AS p FROM rows").collect()]
-    assert found == model.learner().predict_many(rows[0]).tolist()
+    predicted = [row.p for row in spark.sql("SELECT svm(features) AS p FROM rows").collect()]
+    assert predicted == model.learner().predict_many(rows[0]).tolist()
 
 
-def test_thresholds_and_columns_that_are_not_wanted(frame):
+def test_thresholds_and_disabled_output_columns(frame):
     model = BudgetedSVMClassifier(budget=30, thresholds=[0.0, 1.0], probabilityCol="", rawPredictionCol="").fit(frame)
-    found = model.transform(frame)
-    assert found.columns == ["features", "label", "prediction"]
-    assert {row.prediction for row in found.collect()} == {0.0}
+    result = model.transform(frame)
+    assert result.columns == ["features", "label", "prediction"]
+    assert {row.prediction for row in result.collect()} == {0.0}
     raises("thresholds must be 2 positive numbers", model.setThresholds([1.0]).transform, frame)
 
 
-def test_in_a_pipeline_with_texts_and_across_folds(spark, rows, tmp_path):
+def test_pipeline_with_text_labels_in_cross_validation(spark, rows, tmp_path):
     X, y, _, _ = rows
-    given = [(*map(float, x), "yes" if label else "no") for x, label in zip(X, y, strict=True)]
-    frame = spark.createDataFrame(spark.sparkContext.parallelize(given, 4), ["a", "b", "c", "text"])
+    rows_with_text = [(*map(float, x), "yes" if label else "no") for x, label in zip(X, y, strict=True)]
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(rows_with_text, 4), ["a", "b", "c", "text"])
     svm = BudgetedSVMClassifier(budget=30, featuresCol="scaled")
     stages = [
         StringIndexer(inputCol="text", outputCol="label"),
@@ -180,18 +180,18 @@ def test_in_a_pipeline_with_texts_and_across_folds(spark, rows, tmp_path):
         svm,
     ]
     grid = ParamGridBuilder().addGrid(svm.gamma, [0.01, 0.5]).build()
-    how = {"estimatorParamMaps": grid, "evaluator": BinaryClassificationEvaluator(), "numFolds": 2, "seed": 1}
-    folds = CrossValidator(estimator=Pipeline(stages=stages), **how).fit(frame)
+    settings = {"estimatorParamMaps": grid, "evaluator": BinaryClassificationEvaluator(), "numFolds": 2, "seed": 1}
+    folds = CrossValidator(estimator=Pipeline(stages=stages), **settings).fit(frame)
     assert folds.avgMetrics[1] > folds.avgMetrics[0]
     best = folds.bestModel
     assert best.stages[-1].learner().effective_gamma == 0.5
     best.save(str(tmp_path / "best"))
-    found = PipelineModel.load(str(tmp_path / "best"))
+    loaded = PipelineModel.load(str(tmp_path / "best"))
     evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
-    assert evaluator.evaluate(found.transform(frame)) == evaluator.evaluate(best.transform(frame)) > 0.9
+    assert evaluator.evaluate(loaded.transform(frame)) == evaluator.evaluate(best.transform(frame)) > 0.9
 
 
-def test_what_is_saved(spark, frame, tmp_path):
+def test_saved_estimators_and_models_are_loaded(spark, frame, tmp_path):
     estimator = BudgetedSVMClassifier(budget=30, gamma=0.5, C=2.0, options={"tol": 0.1})
     estimator.save(str(tmp_path / "estimator"))
     again = BudgetedSVMClassifier.load(str(tmp_path / "estimator"))
@@ -199,11 +199,11 @@ def test_what_is_saved(spark, frame, tmp_path):
     assert again.extractParamMap() == estimator.extractParamMap()
     model = again.fit(frame)
     model.write().save(str(tmp_path / "model"))
-    found = BudgetedSVMClassificationModel.load(str(tmp_path / "model"))
-    assert found.uid == model.uid
-    assert of_file(found.learner()) == of_file(model.learner())
-    assert (found.learner().C, found.learner().tol) == (2.0, 0.1)
-    assert found.transform(frame).collect() == model.transform(frame).collect()
+    loaded = BudgetedSVMClassificationModel.load(str(tmp_path / "model"))
+    assert loaded.uid == model.uid
+    assert serialize_model(loaded.learner()) == serialize_model(model.learner())
+    assert (loaded.learner().C, loaded.learner().tol) == (2.0, 0.1)
+    assert loaded.transform(frame).collect() == model.transform(frame).collect()
     assert not any(BudgetedSVMClassifier(C=None, thresholds=None).isSet(name) for name in ("C", "thresholds"))
     assert isinstance(estimator, Classifier)
     assert estimator.setParams(budget=20).getBudget() == 20
@@ -243,7 +243,7 @@ CASCADE = [
 ]
 
 
-def test_parameters_that_are_refused_before_a_row_is_read(spark):
+def test_invalid_parameters_are_refused_before_reading_rows(spark):
     frame = spark.createDataFrame([("no", "rows")], ["features", "label"])
     for kind, cases in ((BudgetedSVMClassifier, BUDGETED), (CascadeSVC, CASCADE)):
         for parameters, reason in cases:
@@ -252,11 +252,11 @@ def test_parameters_that_are_refused_before_a_row_is_read(spark):
     raises("unknown learner='rbp'", BudgetedSVMRegressor(learner="rbp").fit, frame)
 
 
-def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):
+def test_invalid_rows_are_refused_or_skipped(spark, rows):
     X, y, _, _ = rows
     X = X.copy()
     X[450, 1] = np.nan
-    frame = framed(spark, X, y)
+    frame = make_vector_frame(spark, X, y)
     with pytest.raises(RowsError, match="partition 3: 1 of 100 rows of a batch cannot be used; .* handleInvalid='skip'"):
         BudgetedSVMClassifier(budget=30).fit(frame)
     model = BudgetedSVMClassifier(budget=30, handleInvalid="skip").fit(frame)
@@ -271,19 +271,19 @@ def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):
     ):
         model.setHandleInvalid("error").transform(frame).collect()
     with pytest.raises(PythonException, match="vectors have 2 features, but the model has 3"):
-        model.transform(framed(spark, X[:5, :2], y[:5])).collect()
-    for name in ("label", "Label"):  # Spark would put the prediction in the place of the label
+        model.transform(make_vector_frame(spark, X[:5, :2], y[:5])).collect()
+    for name in ("label", "Label"):  # Spark would overwrite the label with the prediction
         raises(f"already has a column '{name}'", model.copy({model.predictionCol: name}).transform, frame)
     with pytest.raises(ValueError, match="probabilityCol and predictionCol are both 'p'"):
         model.copy({model.predictionCol: "p", model.probabilityCol: "p"}).transform(frame)
 
 
-def test_partitions_without_rows_or_of_one_class_and_no_rows_at_all(spark, rows):
+def test_empty_and_single_class_partitions(spark, rows):
     X, y, _, _ = rows
     order = np.argsort(y, kind="stable")
-    sorted_rows = framed(spark, X[order], y[order], 2)
+    sorted_rows = make_vector_frame(spark, X[order], y[order], 2)
     model = BudgetedSVMClassifier(budget=60).fit(sorted_rows)
     assert model.numClasses == 2
     with_empty = sorted_rows.union(sorted_rows.filter("label > 5"))
-    assert of_file(BudgetedSVMClassifier(budget=60).fit(with_empty).learner()) == of_file(model.learner())
+    assert serialize_model(BudgetedSVMClassifier(budget=60).fit(with_empty).learner()) == serialize_model(model.learner())
     raises("no rows to learn", BudgetedSVMClassifier().fit, sorted_rows.filter("label > 5"), error=RowsError)

@@ -1,4 +1,4 @@
-"""Models and merges of models without a session: what is refused, where it would predict or become something else."""
+"""Tests of models and of merging partitions, without a Spark session: invalid learners and parts are refused."""
 
 import numpy as np
 import pytest
@@ -12,10 +12,10 @@ from streamsvm_spark.parameters import CLASSIFIERS
 from streamsvm_spark.parts import PartitionResult, Reservoir, merge_parts
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-Y = (X[:, 0] > 0).astype(float)
+LABELS = (X[:, 0] > 0).astype(float)
 
 
-def trained(y, kind=BSCAClassifier, names=range(3)):
+def make_trained_model(y, kind=BSCAClassifier, names=range(3)):
     model = kind(20, max_features=3)
     for x, label in zip(X.tolist(), y, strict=True):
         model.learn_one(dict(zip(names, x, strict=True)), label)
@@ -23,27 +23,35 @@ def trained(y, kind=BSCAClassifier, names=range(3)):
 
 
 @pytest.mark.parametrize(
-    "y", [np.where(Y > 0, 1, -1), Y / 2, np.where(Y > 0, "a", "b"), Y * 1e9], ids=["signs", "half", "texts", "large"]
+    "y",
+    [np.where(LABELS > 0, 1, -1), LABELS / 2, np.where(LABELS > 0, "a", "b"), LABELS * 1e9],
+    ids=["signs", "half", "texts", "large"],
 )
-def test_labels_that_are_no_classes_are_refused(y):
-    raises("the labels of the learner are .* they must be integers from 0", BudgetedSVMClassificationModel, trained(y.tolist()))
+def test_labels_that_are_not_class_numbers_are_refused(y):
+    raises(
+        "the labels of the learner are .* they must be integers from 0",
+        BudgetedSVMClassificationModel,
+        make_trained_model(y.tolist()),
+    )
 
 
 @pytest.mark.parametrize("names", ["abc", (0, 1, 5)])
-def test_features_that_vectors_do_not_have_are_refused(names):
-    raises("entries of vectors are numbered from 0", BudgetedSVMClassificationModel, trained(Y.tolist(), names=names))
+def test_feature_names_that_are_not_positions_are_refused(names):
+    raises(
+        "entries of vectors are numbered from 0", BudgetedSVMClassificationModel, make_trained_model(LABELS.tolist(), names=names)
+    )
 
 
-def test_features_in_another_order_are_not():
-    model = trained(Y.tolist(), names=(2, 0, 1))
-    found = BudgetedSVMClassificationModel(model)
+def test_features_in_another_order_are_accepted():
+    model = make_trained_model(LABELS.tolist(), names=(2, 0, 1))
+    spark_model = BudgetedSVMClassificationModel(model)
     rows = X[:, [1, 2, 0]]
     expected = [model.predict_one(dict(enumerate(x))) for x in rows.tolist()]
-    assert [found.predict(Rows(x)) for x in rows] == expected
+    assert [spark_model.predict(FakeVector(x)) for x in rows] == expected
 
 
-class Rows:
-    """A vector of pyspark.ml, as far as a model asks for one."""
+class FakeVector:
+    """Stands for a pyspark.ml vector; it only has ``toArray``."""
 
     def __init__(self, values):
         self.toArray = lambda: values
@@ -54,9 +62,9 @@ class Rows:
     [
         (BudgetedSVMClassificationModel, BSCAClassifier(20), "they must be integers from 0"),
         (BudgetedSVMClassificationModel, BSCARegressor(20), "a BSCARegressor is not a classifier"),
-        (BudgetedSVMRegressionModel, trained(Y.tolist()), "a BSCAClassifier is not a regressor"),
-        (CascadeSVCModel, trained(Y.tolist()), "a BSCAClassifier is not a CSMOClassifier"),
-        (CascadeSVCModel, CSMOClassifier().fit(X, np.where(Y > 0, 3, 2)), "with the labels 0 and 1"),
+        (BudgetedSVMRegressionModel, make_trained_model(LABELS.tolist()), "a BSCAClassifier is not a regressor"),
+        (CascadeSVCModel, make_trained_model(LABELS.tolist()), "a BSCAClassifier is not a CSMOClassifier"),
+        (CascadeSVCModel, CSMOClassifier().fit(X, np.where(LABELS > 0, 3, 2)), "with the labels 0 and 1"),
     ],
     ids=str,
 )
@@ -64,23 +72,23 @@ def test_learners_of_another_kind_are_refused(kind, learner, reason):
     raises(reason, kind, learner)
 
 
-def part_of(number, name, width, w=1.0):
+def make_part(number, name, width, w=1.0):
     model = CLASSIFIERS[name](max_features=width)
-    model.learn_many(X[:, :width], Y, np.full(40, w))
+    model.learn_many(X[:, :width], LABELS, np.full(40, w))
     reservoir = Reservoir(number)
-    reservoir.add(X[:, :width], Y, np.full(40, w))
+    reservoir.add(X[:, :width], LABELS, np.full(40, w))
     sample = None if name == "linear" else reservoir.get_sample().to_bytes()
     return PartitionResult(number, 40, 0, serialize_parts({"model": model}, {"kind": "model"}), sample)
 
 
 @pytest.mark.parametrize("name", ["bsca", "linear"])
-def test_partitions_of_other_lengths_are_refused(name):
+def test_partitions_with_different_feature_counts_are_refused(name):
     with pytest.raises(RowsError, match="3 features in partition 1 and 2 in partition 4: all vectors must have"):
-        merge_parts([part_of(4, name, 2), part_of(1, name, 3)])
+        merge_parts([make_part(4, name, 2), make_part(1, name, 3)])
 
 
-def test_rows_without_weight_are_no_rows():
-    raises("no rows to learn: .* or have weight 0", merge_parts, [part_of(0, "bsca", 3, w=0.0)], error=RowsError)
-    part = part_of(1, "bsca", 3)
-    alone, both = merge_parts([part]), merge_parts([part_of(0, "bsca", 3, w=0.0), part])
-    assert serialize_parts({"model": both}, {}) == serialize_parts({"model": alone}, {})
+def test_partitions_with_weight_0_are_ignored():
+    raises("no rows to learn: .* or have weight 0", merge_parts, [make_part(0, "bsca", 3, w=0.0)], error=RowsError)
+    part = make_part(1, "bsca", 3)
+    single, merged = merge_parts([part]), merge_parts([make_part(0, "bsca", 3, w=0.0), part])
+    assert serialize_parts({"model": merged}, {}) == serialize_parts({"model": single}, {})

@@ -1,4 +1,4 @@
-"""A topic of a real Kafka is learned by a query that is killed, into a model topic that a follower reads."""
+"""Test of a Spark query that learns a Kafka topic, is killed, and writes its model to a model topic."""
 
 import contextlib
 import json
@@ -23,8 +23,8 @@ ROWS, ROWS_A_BATCH, PARTITIONS = 500, 100, 2
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with broker_or_skip(tmp_path_factory.mktemp("kafka")) as started:
-        yield started.plaintext
+    with broker_or_skip(tmp_path_factory.mktemp("kafka")) as running_broker:
+        yield running_broker.plaintext
 
 
 def publish(broker, rows):
@@ -35,8 +35,8 @@ def publish(broker, rows):
             producer.send("rows", json.dumps({"x": x, "y": y}).encode(), partition=i % PARTITIONS)
 
 
-def plain(rows, partitions):
-    """What a plain loop learns where each micro-batch has the rows of one partition after those of another."""
+def run_plain_loop(rows, partitions):
+    """Return the model's bytes and the score of a plain loop that reads the partitions of each micro-batch in this order."""
     model, metric = BSCAClassifier(budget=20, seed=0), metrics.Accuracy()
     for first in range(0, ROWS, ROWS_A_BATCH):
         for partition in partitions:
@@ -49,9 +49,9 @@ def plain(rows, partitions):
 
 
 @pytest.mark.broker
-def test_a_query_over_a_topic_that_is_killed(broker, rows, tmp_path):
-    X, two, _, _ = rows
-    rows = list(zip(X[:ROWS].tolist(), ["yes" if label else "no" for label in two], strict=False))
+def test_killed_query_over_a_topic_resumes(broker, rows, tmp_path):
+    X, labels, _, _ = rows
+    rows = list(zip(X[:ROWS].tolist(), ["yes" if label else "no" for label in labels], strict=False))
     publish(broker, rows)
     jars = ",".join(map(str, sorted(jars_of(HERE / "pom.xml", f"-Dspark.version={pyspark.__version__}").glob("*.jar"))))
     models = f"kafka://{broker}/models?name=signs"
@@ -62,12 +62,12 @@ def test_a_query_over_a_topic_that_is_killed(broker, rows, tmp_path):
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert learn(killed_in=2).returncode == 9
-    assert {path.name for path in (tmp_path / "spark" / "commits").glob("[0-9]*")} == {"0", "1"}  # and not 2
+    assert {path.name for path in (tmp_path / "spark" / "commits").glob("[0-9]*")} == {"0", "1"}  # batch 2 is not committed
     done = learn(killed_in=-1)
     assert done.returncode == 0, done.stderr
     with contextlib.closing(FollowedTopic(broker, "models", "signs")) as topic:
-        found = topic.read()
-    assert found.header["rows"] == ROWS
-    # Which partition comes first, Spark does not say; it is the same one in all micro-batches.
-    trained, score = serialize_parts({"model": found.model}, {}), done.stdout.split()[-1]
-    assert (trained, score) in [plain(rows, order) for order in permutations(range(PARTITIONS))]
+        newest = topic.read()
+    assert newest.header["rows"] == ROWS
+    # Spark does not specify the order of partitions, but it is the same in all micro-batches.
+    trained, score = serialize_parts({"model": newest.model}, {}), done.stdout.split()[-1]
+    assert (trained, score) in [run_plain_loop(rows, order) for order in permutations(range(PARTITIONS))]

@@ -1,8 +1,8 @@
-"""Learns a topic of Kafka by a query of Spark, and ends itself between the checkpoint of the model and Spark's commit, if asked.
+"""Learns a Kafka topic in a Spark query, and optionally exits between the model's checkpoint and Spark's commit.
 
     python topic_process.py BROKER TOPIC ROWS CHECKPOINT LOCATION JARS BATCH
 
-ROWS are those of a micro-batch; BATCH is the one in which it ends itself, -1 for none. It prints the score.
+ROWS is the size of a micro-batch; BATCH is the number of the batch after which it exits, or -1. It prints the score.
 """
 
 import os
@@ -15,7 +15,7 @@ from streamsvm import BSCAClassifier
 from streamsvm_spark import StreamLearner
 
 
-def main(broker, topic, rows, checkpoint, location, jars, killed_in):
+def main(broker, topic, rows, checkpoint, location, jars, last_batch):
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.master("local[2]").config("spark.jars", jars).getOrCreate()
     options = {"kafka.bootstrap.servers": broker, "subscribe": topic, "startingOffsets": "earliest"}
@@ -26,7 +26,7 @@ def main(broker, topic, rows, checkpoint, location, jars, killed_in):
 
         def learn(batch, batch_id):
             learner(batch, batch_id)
-            if batch_id == int(killed_in):
+            if batch_id == int(last_batch):
                 os._exit(9)
 
         query = frame.writeStream.foreachBatch(learn).option("checkpointLocation", location).trigger(availableNow=True).start()

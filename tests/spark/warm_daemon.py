@@ -1,4 +1,4 @@
-"""Spark's daemon of Python workers: workers are its forks, and find imported and compiled what it has used once."""
+"""Starts Spark's daemon of Python workers with imported and compiled code, which the forked workers share."""
 
 import gc
 import runpy
@@ -24,5 +24,5 @@ def warm_up():
 
 if __name__ == "__main__":
     warm_up()
-    gc.freeze()  # Spark looks for garbage after each task, among all that is imported: a fifth of a second
+    gc.freeze()  # otherwise the garbage collection after each task, over all imported objects, takes 0.2 s
     runpy.run_module("pyspark.daemon", run_name="__main__")

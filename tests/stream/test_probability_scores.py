@@ -72,7 +72,7 @@ def predict_then_learn(rows, model):
 
 
 def rare_rows():
-    """Return rows of which the positive label is rare: one positive row in 50 is kept."""
+    """Return rows with a rare positive label: only one positive row in 50 is kept."""
     return [(x, y) for i, (x, y) in enumerate(datasets.Bananas()) if not y or i % 50 == 0]
 
 

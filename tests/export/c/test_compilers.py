@@ -118,7 +118,7 @@ def test_c_and_cpp_predictions_are_bit_identical(compiler, name, tmp_path):
     assert plain.state(*rows(300), files.state_bytes) == cpp.state(*rows(300), files.state_bytes)
 
 
-STACKS = [(name, *how) for name in ("gcc", "clang") if shutil.which(name) for how in (("-Os", "c99"), ("-O3", "c++20"))]
+STACKS = [(name, *options) for name in ("gcc", "clang") if shutil.which(name) for options in (("-Os", "c99"), ("-O3", "c++20"))]
 STACKS += [("arm-none-eabi-gcc", "-Os", "c99")] if shutil.which("arm-none-eabi-gcc") else []
 
 

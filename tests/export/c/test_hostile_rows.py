@@ -34,7 +34,7 @@ def make_records(X, y):
 
 
 def make_hostile_rows(seed=0):
-    """Return usual rows in which some numbers and labels are extreme or invalid."""
+    """Return usual rows with some extreme or invalid numbers and labels."""
     rng = np.random.default_rng(seed)
     records = make_records(*rows(600, seed))
     for value in (np.nan, np.inf, -np.inf, 1e38, -3e38, 1e18, 1e-45, -1e-40, 0.0, -0.0):

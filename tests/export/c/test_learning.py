@@ -193,8 +193,8 @@ def test_unsupported_learners_are_refused_with_a_reason(make, reason, tmp_path):
 
 
 def test_states_of_other_models_are_refused():
-    model, other = learner(*KINDS[0]), learner(BSGDClassifier, {"scaling": None, "gamma": 0.3})
-    refused("other features, scale or parameters", restore_state, model, serialise_state(other), error=edge.ExportError)
+    model, unscaled = learner(*KINDS[0]), learner(BSGDClassifier, {"scaling": None, "gamma": 0.3})
+    refused("other features, scale or parameters", restore_state, model, serialise_state(unscaled), error=edge.ExportError)
     refused("a state of 3 bytes", restore_state, model, b"abc", error=edge.ExportError)
     assert_equal(restore_state(model, serialise_state(model)), model, 1e-12)
 

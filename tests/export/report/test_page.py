@@ -158,8 +158,8 @@ def run(model, rows, metric, folder, **options):
 
 
 def score_rows(model, rows, metric):
-    end = PredictionLoop(IterableSource(rows), model, metric=metric).run()
-    return ReportRows(HOSTILE[2], [x for x, _ in rows], [y for _, y in rows], end.scored, end.scores, {"refused": 3}, 0.25)
+    result = PredictionLoop(IterableSource(rows), model, metric=metric).run()
+    return ReportRows(HOSTILE[2], [x for x, _ in rows], [y for _, y in rows], result.scored, result.scores, {"refused": 3}, 0.25)
 
 
 def make_classification_report(labels, tmp_path, n=1500):
