@@ -93,7 +93,7 @@ def test_server_replies_to_valid_and_invalid_requests(tmp_path):
         assert ask(port, json.dumps([good]))[1]["predictions"] == [first]
 
 
-def test_missing_model_and_slow_client(tmp_path):
+def test_missing_model_gives_503_and_slow_client_is_disconnected(tmp_path):
     with served(tmp_path / "state") as (port, _):
         assert ask(port, path="/healthz") == (503, {"ready": False, "version": -1})
         assert ask(port, '[{"a": 1.0}]') == (503, {"error": "there is no model yet"})

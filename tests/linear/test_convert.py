@@ -58,7 +58,7 @@ def test_each_line_becomes_a_row(rows, ends_with_newline):
     assert block.starts.tolist() == np.cumsum([0, *(len(pairs) for _, pairs, _ in rows)]).tolist()
 
 
-def random_text(n, seed=0):
+def make_random_text(n, seed=0):
     rng = np.random.default_rng(seed)
     lines = []
     for _ in range(n):
@@ -70,7 +70,7 @@ def random_text(n, seed=0):
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_large_files_are_read_in_chunks(tmp_path, compressed):
-    text = random_text(1500 if config.DISABLE_JIT else 4000)
+    text = make_random_text(1500 if config.DISABLE_JIT else 4000)
     path = tmp_path / ("rows.txt.gz" if compressed else "rows.txt")
     path.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
     shape = write_blocks(path, tmp_path / "rows", memory_limit=MIN_MEMORY)
@@ -108,7 +108,7 @@ def test_large_files_are_read_in_chunks(tmp_path, compressed):
 )
 def test_errors_name_the_invalid_line(tmp_path, line, message):
     path = tmp_path / "rows.txt"
-    path.write_text(random_text(1500) + f"{line}\n" + random_text(10))
+    path.write_text(make_random_text(1500) + f"{line}\n" + make_random_text(10))
     refused(rf"rows.txt, line 1,501, at '.*{message}", write_blocks, path, tmp_path / "rows", memory_limit=MIN_MEMORY)
     assert [file.name for file in tmp_path.iterdir()] == ["rows.txt"]
 
@@ -124,7 +124,7 @@ def test_unreadable_files_raise_an_error(tmp_path):
         write_blocks(path, tmp_path / "rows", memory_limit=MIN_MEMORY)
     assert write_blocks(path, tmp_path / "rows") == (1, 49_999)
     compressed = tmp_path / "rows.gz"
-    compressed.write_bytes(gzip.compress(random_text(500).encode())[:-100])
+    compressed.write_bytes(gzip.compress(make_random_text(500).encode())[:-100])
     refused("cannot be decompressed", write_blocks, compressed, tmp_path / "other")
     with pytest.raises(FileNotFoundError):
         write_blocks(tmp_path / "none", tmp_path / "other")

@@ -22,7 +22,7 @@ def test_squared_loss_uses_the_dual_when_the_hessian_is_too_large(monkeypatch):
     assert ascent.objective_ == pytest.approx(newton.objective_, rel=1e-3)
 
 
-def test_empty_and_duplicate_rows():
+def test_empty_and_duplicate_rows_are_learned():
     X, y = make_classes(60)
     X = sparse.vstack([X, sparse.csr_array((40, X.shape[1])), X[:30]], format="csr")
     y = np.concatenate([y, np.arange(40) % 4 // 3 * 2 - 1, -y[:30]])
@@ -94,7 +94,7 @@ def test_history_reports_the_weighted_c_of_the_positive_class():
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_features_of_very_different_scale(loss):
+def test_objective_is_correct_with_features_of_very_different_scale(loss):
     X, y = make_classes(60, dense=True)
     X *= np.geomspace(1e-3, 1e6, X.shape[1])
     model = OutOfCoreLinearSVC(C=1e5, loss=loss, max_iter=50).fit(X, y)
@@ -102,7 +102,7 @@ def test_features_of_very_different_scale(loss):
     assert model.duality_gap_ >= 0.0
 
 
-def exact_objective(w, C, X, y):
+def compute_exact_objective(w, C, X, y):
     """Return the objective of hinge losses without an intercept, computed with fractions."""
     rows, w = [[Fraction(float(x)) for x in row] for row in X.astype(np.float32)], [Fraction(float(v)) for v in w]
     values = [sum(a * b for a, b in zip(row, w, strict=True)) for row in rows]
@@ -122,11 +122,11 @@ def test_duality_gap_is_correct_without_scaling(scale, C):
     y = np.where(X @ rng.normal(size=4) > 0.0, 1, -1)
     model = OutOfCoreLinearSVC(C=C, fit_intercept=False, max_iter=300).fit(X, y)
     second = OutOfCoreLinearSVC(C=C * scale**2, fit_intercept=False, tol=1e-5).fit(X / scale, y)
-    primal = exact_objective(model.coef_[0], C, X, y)
+    primal = compute_exact_objective(model.coef_[0], C, X, y)
     assert model.objective_ == pytest.approx(primal, rel=1e-3)
     assert model.duality_gap_ >= -1e-9 * model.objective_
     # The objective of any w is an upper bound of the optimum.
-    assert primal - model.duality_gap_ <= 1.001 * exact_objective(second.coef_[0] / scale, C, X, y)
+    assert primal - model.duality_gap_ <= 1.001 * compute_exact_objective(second.coef_[0] / scale, C, X, y)
 
 
 @pytest.mark.once

@@ -66,18 +66,18 @@ def test_killed_fit_resumes_with_the_same_passes(tmp_path, monkeypatch, regressi
 
     monkeypatch.setattr(dual_state, "save_state", save_and_count)
     monkeypatch.setattr(BlockFile, "read_block", read_or_kill)
-    model, tries = kind(work_folder=tmp_path / "killed", **settings), 0
+    model, n_tries = kind(work_folder=tmp_path / "killed", **settings), 0
     while not hasattr(model, "coef_"):
-        tries += 1
+        n_tries += 1
         saves.clear()
         reads.clear()
-        killed_at[:] = [tries % 4 + 1, 7 * tries % 53 + 45]
+        killed_at[:] = [n_tries % 4 + 1, 7 * n_tries % 53 + 45]
         try:
             model.fit(X, y)
         except Killed:
             assert not hasattr(model, "coef_")
-        assert tries < 500
-    assert tries > 3
+        assert n_tries < 500
+    assert n_tries > 3
     np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-12)  # the passes are the same
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-12)
     without_times = [[entry._replace(seconds=0.0) for entry in machine.history_] for machine in (model, expected)]
@@ -133,7 +133,7 @@ def test_state_that_is_corrupt_or_of_another_problem_is_not_used(tmp_path):
 
 @pytest.mark.once
 @pytest.mark.parametrize(("at", "C"), [(4, 2.0), (1, 1e-4), (9, 10.0 if SLOW else 50.0)])
-def test_fit_after_a_killed_fit_of_another_problem(tmp_path, monkeypatch, at, C):
+def test_state_of_a_killed_fit_does_not_disturb_another_problem(tmp_path, monkeypatch, at, C):
     X, y = make_classes()
     kill_fit(monkeypatch, OutOfCoreLinearSVC(C=5.0, tol=1e-6, work_folder=tmp_path), X, y, at)
     assert list((tmp_path / "streamsvm-fit").glob("working-set-*"))
@@ -145,7 +145,7 @@ def test_fit_after_a_killed_fit_of_another_problem(tmp_path, monkeypatch, at, C)
     assert not list((tmp_path / "streamsvm-fit").glob("working-set-*"))
 
 
-def test_fit_after_a_killed_fit_of_other_rows(tmp_path, monkeypatch):
+def test_state_of_a_killed_fit_is_not_used_for_other_rows(tmp_path, monkeypatch):
     X, y = make_classes()
     kill_fit(monkeypatch, OutOfCoreLinearSVC(C=5.0, tol=1e-6, work_folder=tmp_path), X, y)
     X, y = make_classes(seed=1)
@@ -159,7 +159,7 @@ def test_fit_after_a_killed_fit_of_other_rows(tmp_path, monkeypatch):
 def test_fit_killed_while_saving_keeps_the_previous_state(tmp_path, monkeypatch):
     X, y = make_classes()
     expected = OutOfCoreLinearSVC(C=5.0, tol=1e-4).fit(X, y)
-    save, passes, tries = save_state, [0], [0]
+    save, passes, n_tries = save_state, [0], [0]
 
     def save_and_count(path, facts, w):
         if path.name == "state":
@@ -174,12 +174,12 @@ def test_fit_killed_while_saving_keeps_the_previous_state(tmp_path, monkeypatch)
     monkeypatch.setattr(dual_state, "save_state", save_and_count)
     model = OutOfCoreLinearSVC(C=5.0, tol=1e-4, work_folder=tmp_path)
     while not hasattr(model, "coef_"):
-        tries[0] += 1
+        n_tries[0] += 1
         try:
             model.fit(X, y)
         except Killed:
-            assert tries[0] < 300
-    assert tries[0] > 3
+            assert n_tries[0] < 300
+    assert n_tries[0] > 3
     np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-12)
 
 

@@ -178,7 +178,7 @@ def test_too_small_memory_limit_error_names_the_required_bytes():
     refused("is too little", OutOfCoreLinearSVC(memory_limit=0.99 * needed).fit, wide, [0, 1])
 
 
-def test_row_of_a_million_values(tmp_path):
+def test_row_of_a_million_values_is_learned(tmp_path):
     n = 10_000 if SLOW else 1_000_000
     X = sparse.vstack([sparse.csr_array(np.ones((1, n))), sparse.csr_array(([-1.0], ([0], [3])), shape=(1, n))], format="csr")
     assert OutOfCoreLinearSVC().fit(X, ["long", "short"]).score(X, ["long", "short"]) == 1.0
@@ -249,7 +249,7 @@ def test_interrupt_leaves_the_model_unchanged_and_no_files(tmp_path, monkeypatch
 
 
 @pytest.mark.once
-def test_one_vs_rest_and_batch_adapter():
+def test_one_vs_rest_and_batch_adapter_accept_the_classifier():
     X, y = make_classes(200, dense=True)
     iris, species = load_iris(return_X_y=True)
     machine = OutOfCoreLinearSVC(C=10.0, max_iter=2000)

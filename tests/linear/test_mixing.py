@@ -32,7 +32,7 @@ def write_shuffled(path, X, labels, memory=20_000, dense=False, block_bytes=2000
         writer.meta = {"contents": "rows"}
 
 
-def read(path):
+def read_rows(path):
     """Return a block file's rows, labels, the block number of each row, and the file."""
     X, labels, blocks, file = read_blocks(path)
     return X, labels, np.repeat(np.arange(len(blocks)), [len(block.labels) for block in blocks]), file
@@ -53,7 +53,7 @@ def sort_rows(X, labels):
 def test_sorted_rows_are_shuffled(tmp_path, dense, memory):
     X, labels = make_sorted_rows(dense)
     write_shuffled(tmp_path / "rows", X, labels, memory, dense)
-    rows_read, labels_read, block_numbers, file = read(tmp_path / "rows")
+    rows_read, labels_read, block_numbers, file = read_rows(tmp_path / "rows")
     assert sort_rows(rows_read, labels_read) == sort_rows(X, labels)
     assert file.meta == {"contents": "rows"}
     assert file.label_counts == {0.0: int((labels == 0).sum()), 1.0: int((labels == 1).sum())}
@@ -83,7 +83,7 @@ def test_unsorted_rows_keep_their_order(tmp_path, kind):
         "one block": labels,
     }[kind]
     write_shuffled(tmp_path / "rows", X, labels, block_bytes=10**7 if kind == "one block" else 2000)
-    rows_read, labels_read, *_ = read(tmp_path / "rows")
+    rows_read, labels_read, *_ = read_rows(tmp_path / "rows")
     np.testing.assert_array_equal(rows_read, X)
     np.testing.assert_array_equal(labels_read, labels)
 
@@ -92,7 +92,7 @@ def test_sorted_targets_are_shuffled(tmp_path):
     X, _ = make_sorted_rows()
     targets = np.sort(np.random.default_rng(1).normal(size=N)) + 1e3
     write_shuffled(tmp_path / "rows", X, targets)
-    rows_read, labels_read, block_numbers, *_ = read(tmp_path / "rows")
+    rows_read, labels_read, block_numbers, *_ = read_rows(tmp_path / "rows")
     assert sort_rows(rows_read, labels_read) == sort_rows(X, targets)
     means = compute_block_means(block_numbers, labels_read)
     assert len(means) > 5
@@ -108,7 +108,7 @@ def test_rows_of_all_sizes_are_shuffled(tmp_path):
         row[rng.choice(1000, size, replace=False)] = rng.normal(size=size)
     labels = np.repeat([3.0, -1.0], [len(sizes) // 2, len(sizes) - len(sizes) // 2])
     write_shuffled(tmp_path / "rows", X, labels, memory=30_000)
-    rows_read, labels_read, *_ = read(tmp_path / "rows")
+    rows_read, labels_read, *_ = read_rows(tmp_path / "rows")
     assert not np.array_equal(labels_read, labels)
     assert sort_rows(rows_read, labels_read) == sort_rows(X, labels)
 
@@ -187,7 +187,7 @@ def test_memory_stays_within_its_limit(tmp_path, sizes, dense):
 def test_sorted_arrays_are_shuffled(tmp_path):
     X, labels = make_sorted_rows(dense=True)
     model = OutOfCoreLinearSVC(memory_limit=200_000, work_folder=tmp_path).fit(X, labels)
-    _, labels_read, block_numbers, *_ = read(tmp_path / "streamsvm-fit" / "rows")
+    _, labels_read, block_numbers, *_ = read_rows(tmp_path / "streamsvm-fit" / "rows")
     assert (np.diff(labels_read) < 0.0).sum() > N // 10
     assert len(np.unique(block_numbers)) >= 3
     assert model.duality_gap_ <= 1e-3 * model.objective_

@@ -27,7 +27,7 @@ def test_fits_of_streams_and_arrays_agree(tmp_path):
     assert (model.predict(frame) == y).mean() > 0.85
 
 
-def test_sparse_dicts_become_columns(tmp_path):
+def test_new_features_become_columns(tmp_path):
     rows = [
         Row({"a": 1.0, "b": 2.0}, "yes"),
         Row({"c": 3.0}, "no"),

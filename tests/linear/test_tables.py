@@ -26,7 +26,7 @@ def make_table(labels="numbers", n=N, seed=0):
     return pa.table(columns), np.column_stack([X[:, :2], columns["count"]]), values
 
 
-def save(data, path):
+def save_table(data, path):
     if ".csv" in path.name:
         csv.write_csv(data, path.with_suffix("") if path.suffix == ".gz" else path)
         if path.suffix == ".gz":
@@ -52,7 +52,7 @@ def save(data, path):
 )
 def test_fits_of_tables_and_arrays_agree(tmp_path, name, labels):
     data, X, y = make_table(labels)
-    path = save(data, tmp_path / name)
+    path = save_table(data, tmp_path / name)
     assert write_blocks(path, tmp_path / "rows", target="label", memory_limit=SMALL_MEMORY) == X.shape
     with BlockFile(tmp_path / "rows") as file:
         assert file.dense
@@ -84,7 +84,7 @@ def test_regression_targets_of_a_table(tmp_path):
     data, X, y = make_table("targets")
     model = OutOfCoreLinearSVR(loss="squared_epsilon_insensitive", work_folder=tmp_path / "work")
     rows = pd.DataFrame(X, columns=["a", "b", "count"])
-    assert model.fit_file(save(data, tmp_path / "rows.parquet"), target="label").score(rows, y) > 0.99
+    assert model.fit_file(save_table(data, tmp_path / "rows.parquet"), target="label").score(rows, y) > 0.99
     second = model.fit_file(tmp_path / "rows.parquet", target="a")  # another column is parsed again
     assert second.coef_.shape == (3,)
 
@@ -93,7 +93,7 @@ def test_tables_with_many_zeros_become_sparse(tmp_path):
     rng = np.random.default_rng(0)
     X = np.where(rng.random((200, 10)) < 0.2, 1.0, 0.0)
     data = pa.table({**{f"f{k}": X[:, k] for k in range(10)}, "y": X[:, 0] > X[:, 1]})
-    write_blocks(save(data, tmp_path / "rows.parquet"), tmp_path / "rows", target="y")
+    write_blocks(save_table(data, tmp_path / "rows.parquet"), tmp_path / "rows", target="y")
     with BlockFile(tmp_path / "rows") as file:
         assert not file.dense
         assert len(file.read_block(0).values) == int(X.sum())
@@ -101,7 +101,7 @@ def test_tables_with_many_zeros_become_sparse(tmp_path):
 
 def test_invalid_tables_are_refused(tmp_path):
     data, *_ = make_table(n=50)
-    path = save(data, tmp_path / "rows.csv")
+    path = save_table(data, tmp_path / "rows.csv")
     lines = path.read_text().splitlines()
     wrong_path = tmp_path / "wrong.csv"
 
@@ -146,7 +146,7 @@ def test_invalid_tables_are_refused(tmp_path):
         target="y",
     )
     strings = pa.table({"a": ["x", "y"], "label": [0, 1]})
-    check_is_refused("row 1: column 'a' is 'x', not a number", source=save(strings, tmp_path / "strings.parquet"))
+    check_is_refused("row 1: column 'a' is 'x', not a number", source=save_table(strings, tmp_path / "strings.parquet"))
     (tmp_path / "foreign.parquet").write_bytes(b"no table at all")
     check_is_refused("foreign.parquet", source=tmp_path / "foreign.parquet")
     (tmp_path / "foreign.arrow").write_bytes(b"no table at all")
@@ -155,7 +155,7 @@ def test_invalid_tables_are_refused(tmp_path):
 
 def test_too_long_row_is_refused(tmp_path):
     columns = {f"column number {k}": np.arange(4.0) for k in range(4000)}
-    path = save(pa.table({**columns, "label": [0, 1, 0, 1]}), tmp_path / "rows.csv")
+    path = save_table(pa.table({**columns, "label": [0, 1, 0, 1]}), tmp_path / "rows.csv")
     with pytest.raises(ValueError, match="more than a sixteenth of memory_limit"):
         write_blocks(path, tmp_path / "rows", target="label", memory_limit=2**17)
     assert write_blocks(path, tmp_path / "rows", target="label") == (4, 4000)
@@ -169,7 +169,7 @@ def test_file_extension_decides_whether_it_is_a_table(tmp_path, name, is_table):
 
 def test_columns_in_another_order_are_refused(tmp_path):
     data, X, _ = make_table()
-    model = OutOfCoreLinearSVC().fit_file(save(data, tmp_path / "rows.csv"), target="label")
+    model = OutOfCoreLinearSVC().fit_file(save_table(data, tmp_path / "rows.csv"), target="label")
     frame = pd.DataFrame(X, columns=["a", "b", "count"])
     refused("feature names", model.predict, frame[["b", "a", "count"]])
     model.fit(X, X[:, 0] > 0.0)

@@ -36,7 +36,7 @@ def test_equal_weights_scale_c():
     assert once.objective_ == pytest.approx(twice.objective_, rel=2e-6)
 
 
-def test_weighted_path_and_warm_start(tmp_path):
+def test_saved_solution_is_reused_only_with_equal_weights(tmp_path):
     X, y = make_classes(500)
     weights = draw_weights(500)
     settings = {"work_folder": tmp_path, "memory_limit": SMALL_MEMORY}

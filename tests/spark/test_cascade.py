@@ -96,7 +96,7 @@ def test_cascade_equals_a_fit_of_all_rows(fit_locally, machine, parts, order):
     assert (np.diff(rounds) <= 1e-9 * abs(rounds[-1])).all()
 
 
-def test_binary_features(fit_locally):
+def test_cascade_of_binary_features_equals_a_fit_of_all_rows(fit_locally):
     rng = np.random.default_rng(0)
     X = (rng.random((300, 70)) < 0.3).astype(np.float32)
     y = X[:, :9].sum(axis=1) > 2.5
@@ -222,11 +222,11 @@ def test_fits_in_spark_and_in_one_process_are_equal(fit_locally, fit):
     gamma = CSMOClassifier().fit(fit.X, fit.y, fit.w)._kernel.gamma
     learner = fit.model.learner()
     assert learner.gamma == pytest.approx(gamma, rel=1e-12)
-    by_hand = fit_locally(
+    local_model = fit_locally(
         fit.X, fit.y, np.array_split(np.arange(500), 5), fit.w, tol=1e-4, C=5.0, kernel="rbf", gamma=learner.gamma, degree=3,
         coef0=0.0,
     )  # fmt: skip
-    assert serialize_model(by_hand) == serialize_model(learner)
+    assert serialize_model(local_model) == serialize_model(learner)
     assert (fit.model.n_rounds, fit.model.objective, fit.model.gap) == (
         len(learner.rounds_), learner.objective_, learner.duality_gap_,
     )  # fmt: skip
@@ -243,7 +243,7 @@ def test_late_partition_does_not_change_the_bytes(spark, fit):
     assert serialize_model(again.learner()) == serialize_model(fit.model.learner())
 
 
-def test_predictions_and_saved_model(spark, fit, tmp_path):
+def test_cascade_model_predicts_as_its_learner_and_is_saved(spark, fit, tmp_path):
     predicted = fit.model.transform(fit.frame).toPandas()
     learner = fit.model.learner()
     f = learner.decision_function(fit.X)

@@ -69,7 +69,7 @@ def test_second_round_refits_coefficients_to_all_rows(spark, rows, classes, widt
     assert serialize_model(estimator.fit(make_vector_frame(spark, X, y)).learner()) == serialize_model(model.learner())
 
 
-def test_second_round_of_weighted_regression(spark, rows):
+def test_second_round_refits_weighted_regression(spark, rows):
     X, _, _, y = rows
     w = (np.arange(600) % 3).astype(float)
     model = BudgetedSVMRegressor(budget=30, rounds=2, weightCol="w").fit(make_vector_frame(spark, X, y, w=w)).learner()
@@ -87,7 +87,7 @@ def test_sums_that_exceed_the_arrow_limit_are_refused(frame, monkeypatch):
 
 
 @pytest.mark.parametrize(("classes", "first"), [(2, 1), (3, 1)])
-def test_output_columns_of_a_classifier(spark, rows, classes, first):
+def test_classifier_output_columns_equal_its_learner(spark, rows, classes, first):
     X, y = rows[0], rows[classes - 1]
     start = np.argmax(y == first)  # the first label of the rows must not change the column order
     X, y = X[start:], y[start:]
@@ -160,7 +160,7 @@ def test_udf_predicts_in_sql(spark, frame, rows):
     assert predicted == model.learner().predict_many(rows[0]).tolist()
 
 
-def test_thresholds_and_disabled_output_columns(frame):
+def test_thresholds_and_disabled_output_columns_are_respected(frame):
     model = BudgetedSVMClassifier(budget=30, thresholds=[0.0, 1.0], probabilityCol="", rawPredictionCol="").fit(frame)
     result = model.transform(frame)
     assert result.columns == ["features", "label", "prediction"]
@@ -278,7 +278,7 @@ def test_invalid_rows_are_refused_or_skipped(spark, rows):
         model.copy({model.predictionCol: "p", model.probabilityCol: "p"}).transform(frame)
 
 
-def test_empty_and_single_class_partitions(spark, rows):
+def test_empty_partitions_do_not_change_the_model(spark, rows):
     X, y, _, _ = rows
     order = np.argsort(y, kind="stable")
     sorted_rows = make_vector_frame(spark, X[order], y[order], 2)

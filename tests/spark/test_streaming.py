@@ -108,12 +108,13 @@ KILLS = {
 }
 
 
-def kill(patch, owner, name, after, when):
+def kill(patch, owner, name, is_after, condition):
+    """Make a method raise `KilledError` before or after a call that meets a condition."""
     original = getattr(owner, name)
 
     def call_and_kill(self, *arguments, **facts):
-        is_due = when(self, *arguments, **facts)
-        if is_due and not after:
+        is_due = condition(self, *arguments, **facts)
+        if is_due and not is_after:
             raise KilledError
         result = original(self, *([min(*arguments, 50)] if name == "read" else arguments), **facts)
         if is_due:

@@ -56,14 +56,14 @@ def test_killed_query_over_a_topic_resumes(broker, rows, tmp_path):
     jars = ",".join(map(str, sorted(jars_of(HERE / "pom.xml", f"-Dspark.version={pyspark.__version__}").glob("*.jar"))))
     models = f"kafka://{broker}/models?name=signs"
 
-    def learn(killed_in):
+    def learn(last_batch):
         places = str(ROWS_A_BATCH), models, tmp_path / "spark", jars
-        command = [sys.executable, HERE / "topic_process.py", broker, "rows", *places, str(killed_in)]
+        command = [sys.executable, HERE / "topic_process.py", broker, "rows", *places, str(last_batch)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert learn(killed_in=2).returncode == 9
+    assert learn(last_batch=2).returncode == 9
     assert {path.name for path in (tmp_path / "spark" / "commits").glob("[0-9]*")} == {"0", "1"}  # batch 2 is not committed
-    done = learn(killed_in=-1)
+    done = learn(last_batch=-1)
     assert done.returncode == 0, done.stderr
     with contextlib.closing(FollowedTopic(broker, "models", "signs")) as topic:
         newest = topic.read()
