@@ -78,9 +78,9 @@ class Importance:
 
 
 def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, seed: int = 0) -> Importance:
-    """Return how much each feature of a model, or each column of a table, matters: its mean contribution to the decisions for at
-    most ``max_rows`` of the ``rows`` and, with labels ``y``, the increase of the error when its values are shuffled (permutation
-    importance).
+    """Measure how much each feature of ``model`` (or each column of its table) matters for its predictions of at most
+    ``max_rows`` of the ``rows``. The result has the mean contribution of each feature to the decisions and, if true labels or
+    targets ``y`` are passed, the increase of the error when its values are shuffled (permutation importance).
 
     Parameters
     ----------
@@ -302,8 +302,8 @@ def _choose_rows(n: int, max_rows: int) -> list[int]:
 
 
 def _compute_error(y: Sequence[Any], predictions: Sequence[Any], is_regression: bool) -> float:
-    """Return the error of ``predictions`` for the true values ``y``: the mean absolute error if ``is_regression``, else the
-    fraction of wrong labels.
+    """Return the error of ``predictions`` compared with the true values ``y``: the mean absolute error if ``is_regression``, else
+    the fraction of wrong labels.
     """
     if is_regression:
         return float(np.mean(np.abs(np.asarray(y, np.float64) - np.asarray(predictions, np.float64))))
@@ -363,8 +363,8 @@ class _LearnerTask:
         return explain_one(self._model, self._xs[i]).contributions
 
     def list_columns(self, names: Iterable[Hashable]) -> list[Hashable]:
-        """Return the columns whose values are shuffled to measure their importance: the explained features ``names``, or for a
-        river pipeline all columns of the rows, which its transformers receive.
+        """Return the names of the columns whose values can be shuffled to measure their importance: the model's features
+        ``names``, or all columns of the rows if the model is a river pipeline, whose transformers receive those columns.
         """
         model = self._model
         while isinstance(model, base.Wrapper):

@@ -38,8 +38,9 @@ def table_model(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> TableModel:
-    """Return an untrained model for a table: an encoder and a learner. The kinds of the columns and the options that read them
-    are inferred from the first rows of ``data``. ``label`` names the column with the labels.
+    """Return an untrained model for the table ``data`` (such as a frame, a file path, a Kafka topic or dicts): a pipeline of an
+    encoder and a ``learner``. ``label`` names the column to predict. The types of the columns, and options without a value, are
+    inferred from the first rows.
 
     The model is a pipeline of a `TableEncoder` and a learner, the same as ``streamsvm learn`` makes for this table.
     ``print(model.schema)`` shows the inferred kind of each column. ``learn_many``, ``predict_many`` and ``score`` take frames
@@ -188,7 +189,7 @@ def _split_label(x: Mapping[Any, Any], label: str | None) -> Row:
 
 
 def _without_weight(row: Row) -> Row:
-    """Return the row with a plain label: if its label is a pair of label and weight, the weight is left out."""
+    """Return ``row`` without a weight: if its label is a pair of label and weight, only the label is kept."""
     return Row(row.x, row.y.y if isinstance(row.y, WeightedLabel) else row.y)
 
 

@@ -28,9 +28,9 @@ STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("e
 
 @rule(STATE, ranges=FITTED_RANGE)
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """Take one stochastic gradient step on the regularised loss for the current row (Wang, Crammer and Vucetic 2012, algorithm
-    1). It shrinks all coefficients and, if the row is inside the margin, adds it as a support vector. ``block`` is the learner's
-    memory (uint8), which is changed in place; ``row`` has the row's target, weight and kernel value with itself.
+    """Take one step of stochastic gradient descent on the regularised loss of one row: shrink all coefficients and, if the row is
+    inside the margin, add it as a support vector. ``block`` is the learner's memory (one uint8 array), which contains the row's
+    features and is changed in place; ``row`` has its target, its weight and its kernel value with itself.
     """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     live = v.header[0]["n_outputs"]
@@ -106,8 +106,8 @@ class Descent(BudgetedEstimator):
             check_decay(self.eta0, self.l2)
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return the initial values of the fields that only gradient descent has in the model's memory: the number that stands
-        for the learning rate schedule, and the parameters ``fit_intercept``, ``l2`` and ``eta0``.
+        """Return the initial state of gradient descent in the model's memory, as a dict of field name to value: an integer that
+        stands for the learning rate schedule, and the parameters ``fit_intercept``, ``l2`` and ``eta0``.
         """
         return {"schedule": SCHEDULES[self.learning_rate], "fit_intercept": self.fit_intercept, "l2": self.l2, "eta0": self.eta0}
 

@@ -67,9 +67,9 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return np.float32 if self.scaling is None else np.float64
 
     def _make_store(self, outputs: int, columns: int) -> SupportVectorStore:
-        """Return a new, empty memory for support vectors (`SupportVectorStore`) with room for ``outputs`` decision values and
-        ``columns`` features, and for the Gram matrix or the window of recent rows if budget maintenance or experience replay need
-        them.
+        """Return a new, empty memory (`SupportVectorStore`) for this model's support vectors, with room for ``outputs`` decision
+        values per row and ``columns`` features. It also has room for the Gram matrix or for recent rows, if this model's
+        parameters require them.
         """
         # In a learner without the parameter ``maintenance``, the update rule maintains the budget, or nothing does.
         self._strategy = choose_strategy(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
@@ -80,8 +80,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=columns)
 
     def _make_store_attributes(self, store: SupportVectorStore) -> dict[str, Any]:
-        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: views of the store's
-        arrays (such as the current row before scaling), and the number of outputs.
+        """Return the attributes that this model must set when it starts to use the memory ``store``, as a dict of name to value:
+        views of the memory's arrays, such as the current row, and the number of decision values per row.
         """
         row = store.views.unscaled if self.scaling else store.views.rows[0]
         return {**super()._make_store_attributes(store), "_row": row, "_n_outputs": store.n_outputs // 2, "_is_ready": False}
@@ -264,7 +264,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
         """Replace the ``coefficients`` of the support vectors, [outputs, n_support], and the ``intercept`` of each output of this
-        model, both in its last iterate and in the average of its iterates.
+        model. The running average of the coefficients, which predictions may use instead of the latest ones, is set to the same
+        values.
 
         Parameters
         ----------
@@ -296,16 +297,16 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The coefficients of the support vectors that predictions currently use, float64 [outputs, n_support]: those of the last
-        iterate, or of the average of the iterates.
+        """The coefficients of the support vectors that predictions currently use, float64 [outputs, n_support]: the latest ones,
+        or their running average, whichever has made fewer recent errors.
 
         With three or more classes, there is one output for each class.
         """
         return self._get_coefficients("auto")
 
     def _get_coefficients(self, output: OutputName) -> np.ndarray:
-        """Return the coefficients of the support vectors, float64 [outputs, n_support]. ``output`` is ``"last"`` for the last
-        iterate, ``"average"`` for the average of the iterates, or ``"auto"`` for the one that predictions use.
+        """Return the coefficients of the support vectors, float64 [outputs, n_support]. ``output`` selects the latest ones
+        (``"last"``), their running average (``"average"``), or those that predictions currently use (``"auto"``).
         """
         c, rows, code = self._common[0], self._store.coefficients, self._find_output_code(output)
         u, v = rows[::2], rows[1::2]
@@ -315,8 +316,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     @property
     def intercept(self) -> np.ndarray:
-        """The intercepts that predictions currently use (of the last iterate, or of the average of the iterates), float64
-        [outputs]; 0 if the model does not fit intercepts.
+        """The intercepts that predictions currently use (the latest ones or their running average), float64 [outputs]; 0 if the
+        model does not fit intercepts.
         """
         return self._store.views.biases[int(self.follows_average) : self._store.n_outputs : 2].copy()
 
@@ -333,8 +334,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             )
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
-        """Return a dict of field name to (minimum, maximum): fields of the model's memory whose values learning changes, and the
-        ranges that are valid in a saved model. It is empty for a model that scales rows.
+        """Return the valid range of each field in the model's memory that learning changes, as a dict of field name to (minimum,
+        maximum), to validate a saved model. It is empty for a model that scales rows.
         """
         return super()._list_learned_fields() if self.scaling is None else {}
 

@@ -152,8 +152,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     def decision_function_one(self, x: Mapping[Any, Any], output: OutputName = "auto") -> Any:
         """Return the decision value of the row ``x``: a float whose sign decides between two labels, or with three or more labels
-        a dict of label to decision value. ``output`` selects the last iterate, the average of the iterates, or the one that
-        predictions use.
+        a dict of label to decision value. ``output`` selects the latest weights of the model (``"last"``), their running average
+        (``"average"``), or those that predictions use (``"auto"``).
 
         Parameters
         ----------
@@ -222,9 +222,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @contextmanager
     def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
-        """Yield a copy of ``batch`` for a ``with`` statement, with row weights multiplied by class weights, and without the rows
-        whose labels exceed ``max_classes``; these rows are counted as ignored at the end. With ``together``, balanced class
-        weights are those after all rows of the batch.
+        """Context manager that gives ``batch`` with row weights multiplied by class weights, and without the rows of new labels
+        beyond ``max_classes``, which it counts as ignored at the end. Balanced class weights depend on the class counts so far:
+        at each row, or with ``together`` after the whole batch.
         """
         batch, excess = self._drop_excess_labels(batch)
         with self._weight_batch(batch, together) as weighted:
@@ -233,8 +233,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             self._count_ignored(len(excess), excess[0])
 
     def _drop_excess_labels(self, batch: Batch) -> tuple[Batch, list[TooManyLabelsError]]:
-        """Return ``batch`` without the rows whose labels exceed ``max_classes``, which `learn_one` would ignore, and a list with
-        the error for each of those rows.
+        """Return a pair: ``batch`` without the rows whose labels are new when the model already has ``max_classes`` labels, and a
+        list with one error for each of the rows that were left out.
         """
         excess: list[TooManyLabelsError] = []
         try:
@@ -261,9 +261,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @contextmanager
     def _weight_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
-        """Yield a copy of ``batch`` for a ``with`` statement, with row weights multiplied by class weights, and count the rows of
-        each class. If the statement raises, rows that were not learned are no longer counted. ``together`` is for balanced
-        weights: those after all rows, not after each row.
+        """Context manager that gives ``batch`` with row weights multiplied by class weights, and counts its rows by class; rows
+        that are not learned because of an exception are subtracted again. Balanced class weights depend on these counts: at each
+        row, or with ``together`` after the whole batch.
         """
         weights, before, labels = self._class_weights, self.n_learned, batch.y
         if weights is None:
@@ -299,8 +299,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             raise
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Convert the labels of ``batch`` to numeric targets, float64 [n], and add new labels to the model. Also return the
-        number of decision values that each row needs, int64 [n]: 1 for up to two labels, else the number of labels.
+        """Convert the labels of ``batch`` to numbers for learning, and add new labels to the model. Returns two arrays: the
+        targets, float64 [n], and how many decision values the model needs from each row on, int64 [n] (1 for up to two labels,
+        else the number of labels).
         """
         labels = self._labels
         targets, outputs = np.empty(len(batch.y)), np.empty(len(batch.y), np.int64)
@@ -317,8 +318,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @overload
     def decision_function_many(self, X: Any, output: OutputName = ...) -> Any: ...
     def decision_function_many(self, X: Any, output: OutputName = "auto") -> Any:
-        """Return the decision values of the rows ``X``: one number for each row with up to two labels, or one for each row and
-        label. ``output`` selects the last iterate, the average of the iterates, or the one that predictions use.
+        """Return the decision values of the rows ``X``: one number for each row with up to two labels, else one for each row and
+        label. ``output`` selects the latest weights of the model (``"last"``), their running average (``"average"``), or those
+        that predictions use (``"auto"``).
 
         Parameters
         ----------
@@ -401,9 +403,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def _decode_predictions(
         self, outputs: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
-        """Convert the model's ``outputs`` for n rows to a list of predicted labels and their probabilities. Column 0 of
-        ``outputs`` has decision values or label indices, the others have probabilities. ``probability`` selects None (False), a
-        list for the predicted labels (True), or a dict of label to array (``"all"``).
+        """Convert the model's numeric ``outputs`` [n, columns] to a pair: the list of n predicted labels (from column 0), and
+        their probabilities (from the others). With ``probability=False`` the second item is None; with True a list, one number
+        for each predicted label; with ``"all"`` a dict of label to array.
         """
         labels = self._labels
         predictions = labels.decode_list(outputs[:, 0])
@@ -414,8 +416,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return predictions, labels.make_probabilities(outputs[:, 1])
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        """Add the ``labels`` of another model, which has ``outputs`` decision values, to this new model. Return the factor for
-        its coefficients: -1 if this model has chosen the other one of two labels as positive, else 1.
+        """Register the ``labels`` of another model, whose coefficients this new model will start from; ``outputs`` is its number
+        of decision values. Returns the factor for these coefficients: -1 if this model treats the other one of two labels as
+        positive, else 1. Raises a ValueError if labels and outputs do not fit together.
         """
         if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
             raise ValueError(
@@ -451,9 +454,9 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     """The base of classifiers with support vectors. Two classes share one output; with more classes, each has its own."""
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        """Add the ``labels`` of another model, and an output (decision value) for each of three or more labels, to this new
-        model. Return the factor for its coefficients: -1 if this model has chosen the other one of two labels as positive, else
-        1.
+        """Register the ``labels`` of another model, whose coefficients this new model will start from, and make room for
+        ``outputs`` decision values. Returns the factor for these coefficients: -1 if this model treats the other one of two
+        labels as positive, else 1. Raises a ValueError if labels and outputs do not fit together.
         """
         sign = super()._set_start_labels(labels, outputs)
         if outputs > 1:
@@ -461,8 +464,8 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
         return sign
 
     def _grow_outputs(self, store: SupportVectorStore, outputs: int) -> None:
-        """Initialise the coefficients of new labels in ``store``, a copy of this model's memory with room for ``outputs``
-        decision values. If the model had one decision value for two labels, it becomes one for each.
+        """Initialise the coefficients of new labels in ``store``, an enlarged copy of this model's memory with room for
+        ``outputs`` decision values. If two labels shared one decision value so far, it is split into one for each.
         """
         if self._n_outputs == 1:
             positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
@@ -480,9 +483,9 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
 
 
 def split_output(v: Views, positive: int) -> None:
-    """Split the single decision value f of a two-class model into two: f / 2 for the positive label and -f / 2 for the negative
-    one. ``v`` are the arrays of the model's memory, which are changed in place; ``positive`` (0 or 1) is the index of the
-    positive label.
+    """Replace the single decision value f of a two-class model by two: f / 2 for the positive label, and -f / 2 for the negative
+    one. ``v`` has the arrays of the model's memory, whose coefficients are changed in place; ``positive`` is the index of the
+    positive label, 0 or 1.
     """
     for rows in (v.coefficients, v.biases):
         half = 0.5 * rows[:2]

@@ -236,8 +236,8 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
         return max(self._mean_error * math.exp(min(max(log_ratio, -_MAX_LOG_RATIO), _MAX_LOG_RATIO)), _MIN_ERROR_SIZE)
 
     def _select_numbers(self, x: dict[Any, Any]) -> dict[Any, Any]:
-        """Return the features of the row ``x`` that are finite numbers, as inputs of the model that predicts errors. If the
-        regressor is a pipeline, they are those after its transformers.
+        """Return a dict of the features of the row ``x`` that are finite numbers, as input of the model that predicts errors. If
+        the wrapped regressor is a pipeline, the features are taken from the output of its transformers.
         """
         model: Any = self.regressor
         while isinstance(model, compose.Pipeline):

@@ -73,14 +73,16 @@ class CostSensitiveClassifier(ClassifierWrapper):
         return max(probabilities, key=lambda label: self.costs.get(label, 1.0) * probabilities[label])
 
     def merge_with(self, *others: CostSensitiveClassifier, units: Any = None) -> None:
-        """Merge ``others``, trained models with the same costs, into this model, so that it approximates one model that has
-        learned the rows of all of them. ``units`` are conversions of features, as in `BSGDClassifier.merge_with`.
+        """Merge the trained models ``others``, which must have the same costs, into this model, so that it approximates one model
+        that has learned the rows of all of them. ``units`` converts features of models with different scalers, as in
+        `BSGDClassifier.merge_with`.
         """
         self._merge_within(others, units)
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:  # noqa: ARG002
-        """Return the label of each row with the least expected misclassification cost. ``columns`` maps each label to its
-        predicted probabilities [rows]; if it is empty, the classifier's own ``labels`` are returned.
+        """Return the label with the least expected misclassification cost for each row. ``columns`` maps each label to the
+        predicted probabilities of all rows; if it is empty, the ``labels`` that the classifier has predicted are returned. ``y``
+        and ``weights`` have no effect.
         """
         if not columns:  # the classifier has not learned a label yet
             return labels
@@ -114,8 +116,8 @@ def validate_costs(costs: Any) -> dict[Any, float]:
 
 
 def compute_threshold_costs(positive: Any, threshold: float) -> dict[Any, float]:
-    """Return the dict of misclassification costs with which a two-class model predicts the label ``positive`` if its probability
-    is at least ``threshold``.
+    """Return misclassification costs, as a dict of label to cost, with which a two-class model predicts the label ``positive``
+    exactly if its probability is at least ``threshold``.
 
     >>> compute_threshold_costs("yes", 0.2)
     {'yes': 4.0}

@@ -38,15 +38,14 @@ class DualAscent(BudgetedEstimator):
     """
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return a dict with the initial values of the fields that dual coordinate ascent keeps in the model's memory.
-        ``one_pass`` is True if the limits on coefficients for single-pass learning apply, which is the case with ``averaging`` >
-        0.
+        """Return the initial state of dual coordinate ascent in the model's memory, as a dict of field name to value. The field
+        ``one_pass``, which turns on limits on coefficients for single-pass learning, is True if ``averaging`` is above 0.
         """
         return {**super()._make_rule_state(), "one_pass": self.averaging > 0}
 
     def _list_fixed_fields(self) -> dict[str, Any]:
-        """Return a dict of the fields in the model's memory that must keep their initial values, for the validation of saved
-        models: with ``averaging=0``, these include the fields of the drift detector, which is off.
+        """Return the fields of the model's memory that learning never changes, as a dict of field name to initial value, to
+        validate a saved model. With ``averaging=0``, the fields of the drift detector are among them, because it is off.
         """
         unused = [] if self.averaging > 0 else ["forgotten", "drifts"]
         return {**super()._list_fixed_fields(), **{name: self._rule_record[0][name].copy() for name in unused}}
@@ -203,9 +202,9 @@ class DualSolution:
         return coefficients[:, 0] if coefficients.shape[1] == 1 else coefficients
 
     def primal(self, output: OutputName = "auto") -> float:
-        """Return the value of the primal objective of the SVM, |w|^2 / 2 + C sum of weight times loss, for the model with its
-        budget and the rows of this solution. ``output`` selects the last iterate, the average of the iterates, or the one that
-        predictions use.
+        """Return the value of the primal objective of the SVM on the rows of this solution: |w|^2 / 2 + C times the weighted sum
+        of losses. ``output`` selects the latest weights of the model (``"last"``), their running average (``"average"``), or
+        those that predictions use (``"auto"``).
 
         With three or more classes C counts half, because the difference of two outputs is as large as the single output of two
         classes. This takes O(n B d), in float64.
@@ -258,8 +257,8 @@ class DualSolution:
         return X if scale is None else scale.transform(X)
 
     def _compute_decisions(self, X: np.ndarray, S: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """Return the kernel expansions K(X, S) a, float64 [n, outputs], of the rows ``X`` [n, d], with the support vectors ``S``
-        [m, d] and their coefficients ``a`` [m, outputs].
+        """Return the decision values without intercept, K(X, S) a, float64 [n, outputs], of the rows ``X`` [n, d]. ``S`` [m, d]
+        are support vectors, ``a`` [m, outputs] their coefficients, and K is the model's kernel.
         """
         h = self._model._store.views.header[0]
         decisions = np.empty((len(X), a.shape[1]))

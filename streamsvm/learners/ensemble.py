@@ -64,8 +64,8 @@ def _make_linear_expert(C: float) -> LinearExpert:
 
 def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> LandmarkExpert:
     """Return the specification of a kernel recursive least squares model in the ensemble, with ``budget`` landmarks. ``width``
-    multiplies the ensemble's gamma; ``forgetting_factor`` below 1 lets it forget old rows; ``kernel`` is the number of the
-    Gaussian or the polynomial kernel.
+    multiplies the ensemble's gamma; with a ``forgetting_factor`` below 1, old rows lose influence; ``kernel`` is the code of the
+    Gaussian (`RBF`) or of the polynomial kernel.
     """
     horizon = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
     state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **INITIAL_STATE}
@@ -251,8 +251,9 @@ class Ensemble(ScalingEstimator):
         return store
 
     def _make_store_attributes(self, store: EnsembleStore) -> dict[str, Any]:
-        """Return a dict of the attributes to set on this ensemble when its memory is replaced by ``store``: views of the store's
-        arrays, the number of outputs, and flags, so that the compiled functions of its members are linked again.
+        """Return the attributes that this ensemble must set when it starts to use the memory ``store``, as a dict of name to
+        value: views of the memory's arrays, the number of decision values per row, and two flags that make it link its compiled
+        functions again.
         """
         v, inherited = store.views, super()._make_store_attributes(store)
         views = {"_row": v.unscaled[0], "_scores": v.scores, "_n_outputs": int(v.header[0]["n_outputs"])}
@@ -266,17 +267,17 @@ class Ensemble(ScalingEstimator):
     # Rows -----------------------------------------------------------------------------------------------------------------
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
-        """Return one output of the ensemble for the row ``x`` (a dict). ``output`` is a code for the decision value or the
-        probability. On the first call, the compiled functions of the ensemble's members are linked.
+        """Return the decision value or a probability that the ensemble predicts for the row ``x``, a dict of feature name to
+        number. ``output`` is an integer code that selects one of them. The first call compiles the functions of the members.
         """
         if not self._is_connected:
             self._connect_experts()
         return super()._compute_output(x, output)
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
-        """Write the outputs of the ensemble for the rows of ``matrix`` [n, d] into ``values`` [n, 1 or more]. ``columns`` [d] are
-        the model's column indices of the features, and ``output`` is a code for decision values or probabilities. The compiled
-        functions of the ensemble's members are linked first.
+        """Compute the ensemble's decision values or probabilities for the rows of ``matrix`` [n, d], and write them into the
+        array ``values`` [n, 1 or more]. ``columns`` [d] has the model's column index of each feature, and ``output`` is an
+        integer code that selects decision values or probabilities.
         """
         self._connect_experts()
         super()._compute_matrix_outputs(matrix, columns, output, values)
@@ -304,8 +305,8 @@ class Ensemble(ScalingEstimator):
             self._is_ready = True
 
     def _find_output_code(self, name: OutputName) -> int:
-        """Return the code of the output ``"auto"`` (the decision value) for compiled code; raise a ValueError for any other
-        ``name``, because an ensemble cannot select the last or the average iterate.
+        """Return the integer code of the output ``"auto"``, the decision value. Raise a ValueError for any other ``name``: an
+        ensemble cannot choose between the latest weights and their average, as single learners can.
         """
         if name != "auto":
             raise ValueError(f"output must be 'auto': {type(self).__name__} combines the last and the average iterates")

@@ -92,8 +92,8 @@ class OnlineEstimator(StoreEstimator):
             self._raise_full_error()
 
     def _raise_full_error(self) -> NoReturn:
-        """Raise the error for a row that could not be learned because the budget of support vectors is full. Models without a
-        budget do not implement it.
+        """Raise the error for a row that could not be learned because the budget of support vectors is full. The base class
+        raises NotImplementedError, because it has no budget.
         """
         raise NotImplementedError
 
@@ -104,16 +104,16 @@ class OnlineEstimator(StoreEstimator):
 
     @contextmanager
     def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
-        """Yield a copy of ``batch`` for a ``with`` statement, with row weights multiplied by class weights, and keep the class
-        counts only if the statement succeeds. By default, models have no class weights, and ``batch`` is returned unchanged.
+        """Context manager that gives ``batch`` with row weights multiplied by class weights. By default, for models without class
+        weights, it gives ``batch`` unchanged, and ``together`` has no effect.
 
         Balanced weights are based on the class counts up to each row, or with ``together`` on those after all rows.
         """
         yield batch
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Convert the labels or targets of ``batch`` to numbers, float64 [n], and return them with the number of decision values
-        (outputs) that the model needs from each row on, int64 [n].
+        """Convert the labels or targets of ``batch`` to numbers for learning. Returns two arrays: the targets, float64 [n], and
+        how many decision values (outputs) the model needs from each row on, int64 [n], which grows with new labels.
         """
         raise NotImplementedError
 
@@ -185,8 +185,9 @@ class OnlineEstimator(StoreEstimator):
         return self._row[: self._store.used]
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
-        """Return an output of the model for the row ``x`` (a dict). ``output`` is a code: decision value, probability, or value
-        of the last or average iterate. Raises a ValueError if a feature is not a finite number.
+        """Return one number that the model computes for the row ``x``, a dict of feature name to number. ``output`` is an integer
+        code that selects the decision value, a probability, or the decision value by the latest or the averaged weights. Raises a
+        ValueError if a feature is not a finite number.
         """
         self._features.fill_row(self._row, x, False)
         f: float = self._output_function(self._block, output)
@@ -195,8 +196,8 @@ class OnlineEstimator(StoreEstimator):
         return f
 
     def _compute_outputs(self, X: Any, output: int) -> tuple[np.ndarray, Any]:
-        """Return the outputs of the model for the rows of ``X`` (a frame or array), float64 [n, 1 or more], and the frame itself,
-        or None for an array. ``output`` is a code: decision values, probabilities, or values of the last or average iterate.
+        """Compute decision values or probabilities for the rows of ``X`` (a frame or array). Returns a pair: the values, float64
+        [n, 1 or more], and the frame itself, or None for an array. ``output`` is an integer code that selects the kind of value.
         Raises a ValueError for an invalid row.
 
         With several outputs, column 0 is the index of the best output, and the others are the values of all outputs.
@@ -216,9 +217,9 @@ class OnlineEstimator(StoreEstimator):
         return values, like
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
-        """Write the outputs of the model for the rows of ``matrix`` [n, d] into ``values`` [n, 1 or more], with NaN for rows with
-        invalid numbers. ``columns`` [d] are the model's column indices of the features, and ``output`` is a code for the kind of
-        output.
+        """Compute decision values or probabilities for the rows of ``matrix`` [n, d], and write them into ``values`` [n, 1 or
+        more], with NaN for rows with invalid numbers. ``columns`` [d] has the model's column index of each feature; ``output`` is
+        an integer code that selects the kind of value.
         """
         compute_outputs(self._output_address, self._block, self._used_row, self._scores, matrix, columns, output, values)
 
@@ -238,16 +239,17 @@ class OnlineEstimator(StoreEstimator):
             warn(f"X has {len(names):,} columns, but the model has learned {n_features:,} features: the others count as 0")
 
     def _find_output_code(self, name: OutputName) -> int:
-        """Return the code that compiled code uses for the output ``name``: ``"auto"``, ``"last"`` or ``"average"`` iterate. For a
-        model without averaging, it is always that of the last iterate. Raises a ValueError for other names.
+        """Return the integer code for the output ``name``: the latest weights (``"last"``), their running average
+        (``"average"``), or those that predictions use (``"auto"``). A model without averaging always has the code of the latest
+        weights. Raises a ValueError for other names.
         """
         check_one_of("output", name, _OUTPUT_CODES)
         return iterates.LAST_ITERATE if self.averaging == 0 else _OUTPUT_CODES[name]
 
     @property
     def follows_average(self) -> bool:
-        """Whether predictions currently use the average of the iterates (True), or the last iterate (False): the one with fewer
-        recent errors.
+        """Whether predictions currently use the running average of the model's weights (True) or the latest weights (False),
+        whichever has made fewer recent errors.
         """
         return bool(iterates.is_average_better(self._common[0]))
 
@@ -271,9 +273,9 @@ class OnlineEstimator(StoreEstimator):
         return names
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        """Add the labels of another model to this new model, for a warm start from its ``outputs`` decision values, and return
-        the factor 1 or -1 for its coefficients. By default, models have no labels: raise a ValueError if there are any, or
-        several outputs.
+        """Register the ``labels`` of another model, whose coefficients this new model will start from, and return the factor for
+        these coefficients. By default, for models without labels, return 1, and raise a ValueError if ``labels`` are passed or
+        ``outputs``, its number of decision values, is not 1.
         """
         if labels is not None or outputs != 1:
             raise ValueError(f"{type(self).__name__} has one output and no labels")
@@ -376,8 +378,8 @@ class OnlineEstimator(StoreEstimator):
 
 
 def _split_by_outputs(outputs: np.ndarray) -> list[tuple[slice, int]]:
-    """Split consecutive rows into slices that need the same number of decision values (outputs). ``outputs``, int64 [n], has that
-    number for each row; the result is a list of (slice, number) pairs.
+    """Group consecutive rows that need the same number of decision values, which is in ``outputs``, int64 [n], for each row.
+    Returns a list of (slice of rows, number): for [1, 1, 3] it has slice(0, 2) with 1, and slice(2, 3) with 3.
     """
     if not len(outputs):
         return []
