@@ -27,8 +27,8 @@ _tables = Intrinsic(
 
 @compiled
 def _select_vector_to_merge(block: np.ndarray) -> int:
-    """Return the index (slot) of the support vector with the smallest coefficient, and write its kernel values and squared
-    distances to all support vectors into the array ``kernel_rows`` (rows 2 and 3) of ``block``, the learner's memory (uint8).
+    """Return the index of the support vector with the smallest coefficient in the learner's memory ``block`` (uint8 [bytes]).
+    Its kernel values and squared distances to all support vectors are computed and stored there for the merge that follows.
     """
     slot = find_smallest_coefficient(block)
     compute_slot_kernels(block, slot)
@@ -37,9 +37,9 @@ def _select_vector_to_merge(block: np.ndarray) -> int:
 
 @compiled
 def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Merge the support vector with the smallest coefficient into the partner for which this changes the model least, for a model
-    with one decision value, and return 1. If no other coefficient has its sign, project it onto the nearest support vector, and
-    return 0. ``block`` is the learner's memory (uint8), changed in place; ``random`` is not used. O(B d).
+    """Replace two support vectors of a model with one decision value by one: that with the smallest coefficient, and the partner
+    for which this changes the model least. Returns 1; or 0 if no other coefficient has its sign, so that it was removed and its
+    coefficient added to the nearest one. ``block`` is the learner's memory, changed in place; ``random`` is ignored.
     """
     v, first = views(block), _select_vector_to_merge(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
@@ -53,9 +53,9 @@ def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 
 @compiled
 def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Merge the support vector with the shortest coefficient vector into the partner for which this changes the model least, for
-    a model with several decision values, and return 1. Without a suitable partner, project it onto the nearest support vector,
-    and return 0. ``block`` is the learner's memory (uint8), changed in place; ``random`` is not used. O(B (d + outputs)).
+    """Replace two support vectors of a model with several decision values by one: that with the shortest coefficient vector, and
+    the partner for which this changes the model least. Returns 1; or 0 if there is no suitable partner, so that it was removed
+    and its coefficients added to the nearest one. ``block`` is the learner's memory, changed in place; ``random`` is ignored.
     """
     v, first = views(block), _select_vector_to_merge(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
@@ -70,9 +70,9 @@ def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa
 
 @compiled
 def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> int:
-    """Merge two support vectors, given by their indices (slots) ``first`` and ``partner``, into one on the line between them: at
-    ``position`` 0 it is the first, at 1 the partner. ``block`` is the learner's memory (uint8), changed in place, with the
-    squared distances of the first one in ``kernel_rows[3]``. Returns 1.
+    """Replace the support vectors with the indices ``first`` and ``partner`` by one on the line between them: ``position`` 0 is
+    at the first, 1 at the partner. ``block`` is the learner's memory, changed in place; squared distances of the first one must
+    have been stored in it. Returns 1.
 
     The merged vector takes the slot of the partner.
     """
@@ -95,9 +95,9 @@ def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> i
 
 @compiled
 def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
-    """Remove the support vector with the index ``slot``, which cannot be merged with any other, and add its coefficient, times
-    their kernel value, to that of the nearest support vector. ``block`` is the learner's memory (uint8), changed in place.
-    Returns 0, because nothing is merged.
+    """Remove the support vector with index ``slot``, and add its coefficient, times their kernel value, to that of the nearest
+    one. It is for a vector that has no partner to merge with. ``block`` is the learner's memory, changed in place. Returns 0:
+    nothing was merged.
 
     Of all changes that do not move another support vector, this one degrades the model least: by |a|^2 (1 - kappa^2).
     """
@@ -168,13 +168,13 @@ class Merge(Strategy):
         check_one_of("search", self.search, SEARCHES)
 
     def event(self, shared: bool) -> Event:
-        """Return the compiled function that merges two support vectors of a model into one: the variant for several decision
-        values that share the support vectors if ``shared``, else the variant for a single one.
+        """Return the compiled function that reduces a model by one support vector, by merging two. ``shared`` is True for a
+        model whose several decision values share the support vectors, False for a single decision value.
         """
         return _merge_smallest_shared if shared else merge_smallest
 
     def options(self) -> tuple[int, int]:
-        """Return two integers for the compiled function of this strategy: the memory address of the precomputed tables, and the
-        number of the search method (see ``SEARCHES``).
+        """Two integers that the compiled merge function of this strategy reads: the memory address of its precomputed tables,
+        and the number of the search method for the best position (a value of the dict ``SEARCHES``).
         """
         return load_tables().ctypes.data, SEARCHES[self.search]

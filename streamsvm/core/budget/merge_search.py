@@ -41,8 +41,9 @@ _TABLE_ERROR = np.float32(2e-5)  # relative error of the difference of two inter
 
 
 def make_golden_section(objective: Any) -> Any:
-    """Return a compiled golden section search, which finds the position h in [0, 1] that maximises the compiled function
-    ``objective(problem, q, h)``. It is called as ``search(problem, q, centre, precision)``.
+    """Return a compiled function ``search(problem, q, centre, precision)`` that finds the position h in [0, 1] with the largest
+    ``objective(problem, q, h)``, by golden section search. ``objective`` is a compiled function; ``problem`` and ``q`` are only
+    passed on to it.
 
     It follows Glasmachers and Qaadan 2018, algorithm 1, line 8. Ties go right, where the larger mode is. The result is compared
     with the centre of mass, ``centre``, which is the maximum in the limit of q = 0. For close vectors with different coefficients
@@ -85,8 +86,8 @@ _search_position = make_golden_section(_compute_merged_coefficient)
 @compiled
 def find_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
     """Return the best position h in [0, 1] for the merge of two support vectors: 0 is at the one with the smaller coefficient, 1
-    at the other. ``search`` is the number of the method, ``tables`` are from `load_tables`, ``m`` is the larger coefficient's
-    share of |a| + |b|, and ``q`` is gamma times their squared distance.
+    at the other. ``m`` is the larger coefficient's share of |a| + |b|, and ``q`` is gamma times their squared distance.
+    ``search`` is the number of the search method; ``tables`` are from `load_tables`.
     """
     if search <= GSS_PRECISE:
         return _search_position((m,), q, m, PRECISIONS[search])
@@ -95,8 +96,8 @@ def find_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
 
 @compiled
 def _compute_relative_lengths(a: float, b: float) -> tuple[float, float]:
-    """Return the share m of the larger one of two coefficients ``a`` and ``b`` in |a| + |b|, and 1 - m. The latter is exact and
-    at least 1e-100, even if m is rounded to 1.
+    """Return (m, 1 - m), where m is the share of the larger of two coefficients: max(a, b) / (a + b) of their absolute values. 1
+    - m is computed separately, so that it is exact, and at least 1e-100, where m is rounded to 1.
     """
     larger, smaller = max(abs(a), abs(b)), min(abs(a), abs(b))
     return larger / (larger + smaller), max(smaller / (larger + smaller), 1e-100)
@@ -104,10 +105,9 @@ def _compute_relative_lengths(a: float, b: float) -> tuple[float, float]:
 
 @compiled
 def _compute_degradation_at(m: float, one_minus_m: float, q: float, h: float) -> float:
-    """Return by how much a merge of two support vectors changes the model (squared distance of the decision functions), divided
-    by the square of the smaller coefficient. ``h`` is the position of the merged vector on the line between them (1 at the larger
-    coefficient), ``m`` and ``one_minus_m`` are the shares of the coefficients in |a| + |b|, and ``q`` is gamma times their
-    squared distance.
+    """Return how much a merge of two support vectors changes the model: the squared distance of the decision functions, divided
+    by the smaller squared coefficient. ``h`` is the merged vector's position (1: at the larger coefficient); ``m`` and
+    ``one_minus_m`` are the coefficients' shares of |a| + |b|; ``q`` is gamma times the squared distance.
     """
     ratio = m / one_minus_m
     return compute_degradation_compiled(1.0, ratio**2, ratio, q, h)
@@ -117,9 +117,9 @@ def _compute_degradation_at(m: float, one_minus_m: float, q: float, h: float) ->
 def _compute_scaled_distances(
     coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> int:
-    """Write a scaled squared distance, u^2 with u = q / (1 + q), from the support vector at index ``first`` to each of ``n``
-    others into ``out``, where q is ``gamma`` times the squared ``distances``. It is infinite for that vector itself, and for
-    coefficients without the given ``sign``. Return the index of the minimum.
+    """Write a scaled squared distance to each of ``n`` support vectors into ``out``, and return the index of the smallest. It is
+    (q / (1 + q))^2 with q = ``gamma`` * ``distances`` (squared), but infinite for vectors without a coefficient of this
+    ``sign``, and for the one at index ``first``, from which distances are measured.
     """
     one = np.float32(1.0)
     for k in range(n):
@@ -138,9 +138,9 @@ def _compute_scaled_distances(
 
 @compiled
 def _find_distance_limit(ratios: np.ndarray, degradation: float) -> np.float32:
-    """Return the largest scaled squared distance u^2 (with u = q / (1 + q)) at which the merge of two support vectors can change
-    the model by at most ``degradation``, relative to the smaller squared coefficient. ``ratios`` is the second one of the tables
-    from `load_tables`.
+    """Return an upper bound of the scaled squared distance between two support vectors whose merge changes the model by at most
+    ``degradation`` (in units of the smaller squared coefficient). Candidates beyond it can be skipped. ``ratios`` is the second
+    table from `load_tables`.
 
     The smallest degradation for any u is that of m = 1/2, which grows with u.
     """
@@ -170,8 +170,9 @@ def _drop_above(values: np.ndarray, limit: np.float32, n: int) -> int:
 
 @compiled
 def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) -> int:
-    """Return the index (slot) of the best merge partner of the support vector with the index ``first``, by interpolation in the
-    precomputed ``tables``; -1 if no other coefficient has its sign. ``block`` is the learner's memory (uint8).
+    """Return the index of the best support vector to merge with the one at index ``first``, or -1 if no other coefficient has
+    its sign. Instead of a search, it interpolates in the precomputed ``tables`` of `load_tables`. ``block`` is the learner's
+    memory (uint8).
 
     Most candidates are too far away to be better than the nearest one, and are not looked up.
     """
@@ -207,9 +208,9 @@ def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) ->
 
 @compiled
 def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the index (slot) of the support vector to merge with the one at index ``first``: the one whose merge changes a model
-    with one decision value least; the oldest one in a tie, and -1 if no other coefficient has the same sign. ``block`` is the
-    learner's memory (uint8), ``search`` the number of the method, ``tables`` are from `load_tables`.
+    """Return the index of the support vector whose merge with the one at index ``first`` changes a model with one decision value
+    least, or -1 if no other coefficient has the same sign. In a tie, the oldest is returned. ``search`` is the number of the
+    search method; ``tables`` are from `load_tables`; ``block`` is the learner's memory (uint8).
 
     ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H` or `LOOKUP_WD`. The squared distances to the first vector must be in
     ``kernel_rows[3]``. Weight degradations, divided by its squared coefficient, are written into ``degradations``.
@@ -241,9 +242,9 @@ _N_COMPUTED = 8  # the degradation of this many candidates, the best by the esti
 
 @compiled
 def _compute_merged_norm(problem: tuple[float, float, float], q: float, h: float) -> float:
-    """Return the squared length of the coefficient vector of the support vector that replaces two merged ones, in a model with
-    several decision values. ``h`` is its position on the line between them, ``problem`` has |a|^2, |b|^2 and a.b of their
-    coefficient vectors, and ``q`` is gamma times their squared distance. The best position maximises it.
+    """Return the squared length of the coefficient vector that a merge of two support vectors at position ``h`` on the line
+    between them gives (0: at the first). It is to be maximised. ``problem`` has |a|^2, |b|^2 and a.b of their coefficient
+    vectors a and b; ``q`` is gamma times their squared distance.
     """
     a, b, ab = problem
     k_a, k_b = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q)
@@ -255,9 +256,9 @@ _search_shared_position = make_golden_section(_compute_merged_norm)
 
 @compiled
 def _find_position_by_mean_shift(a: float, b: float, ab: float, q: float) -> float:
-    """Return the best position h in [0, 1] for the merge of two support vectors, by a fixed-point iteration accelerated by the
-    secant method. ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their coefficient vectors, and ``q`` is gamma times their
-    squared distance.
+    """Return the position h in [0, 1] between two support vectors where their merge changes the model least, by a fixed-point
+    iteration. ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their coefficient vectors; ``q`` is gamma times their squared
+    distance.
 
     Where the derivative vanishes, h is the partner's part of the merged squared length. The iteration starts at h = 1, because
     the partner's mode is the higher one. Secant steps are used if they are not too long.
@@ -282,9 +283,9 @@ def _find_position_by_mean_shift(a: float, b: float, ab: float, q: float) -> flo
 
 @compiled
 def find_shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
-    """Return the best position h in [0, 1] for the merge of two support vectors in a model with several decision values.
-    ``search`` is the number of the method, ``tables`` are from `load_tables`; ``a``, ``b`` (>= a) and ``ab`` (> 0) are |a|^2,
-    |b|^2 and a.b of their coefficient vectors, and ``q`` is gamma times their squared distance.
+    """Return the position h in [0, 1] between two support vectors of a model with several decision values where their merge
+    changes it least. ``a``, ``b`` (>= a) and ``ab`` (> 0) are |a|^2, |b|^2 and a.b of their coefficient vectors; ``q`` is gamma
+    times their squared distance. ``search`` is the number of the search method; ``tables`` are from `load_tables`.
     """
     if search <= GSS_PRECISE:
         return _search_shared_position((a, b, ab), q, (b + ab) / (a + b + 2.0 * ab), PRECISIONS[search])
@@ -296,9 +297,9 @@ def find_shared_position(search: int, tables: np.ndarray, a: float, b: float, ab
 
 @compiled(fastmath=FAST)
 def _compute_products(coefficients: np.ndarray, n_outputs: int, first: int, n: int, out: np.ndarray) -> None:
-    """Write the dot product of the coefficient vector of the support vector at index ``first`` with that of each of ``n`` support
-    vectors into ``out``, float32 [n]. ``coefficients`` has a row for the last and one for the average iterate of each output;
-    only the former, every other one of ``n_outputs`` rows, count.
+    """Write the dot product of the coefficient vector of support vector ``first`` with that of each of ``n`` support vectors
+    into ``out``, float32 [n]. Of the ``n_outputs`` rows of ``coefficients``, only every second one (that of the last iterate)
+    counts; the others belong to the average iterate.
     """
     for i in range(n):
         out[i] = np.float32(0.0)
@@ -313,9 +314,9 @@ def _compute_products(coefficients: np.ndarray, n_outputs: int, first: int, n: i
 def _estimate_degradations(
     a: np.float32, lengths: np.ndarray, products: np.ndarray, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> None:
-    """Write an estimate of the change of the model by a merge with each of ``n`` candidates into ``out``, float32 [n]. ``a`` and
-    ``lengths`` are the squared lengths of their coefficient vectors, ``products`` their dot products, ``distances`` the squared
-    distances. It is infinite for candidates with a product of at most 0.
+    """Estimate how much a merge of one support vector with each of ``n`` others would change the model, into ``out`` float32
+    [n]. ``a`` and ``lengths`` are squared lengths of their coefficient vectors, ``products`` the dot products of these,
+    ``distances`` squared. Infinite if the product is at most 0.
 
     It is the limit for small q, 2 q |a|^2 |b|^2 (1 - cos^2) / |a + b|^2, plus u^2 |a|^2 as for a single output, but at most
     |a|^2, the degradation of a removal.
@@ -364,9 +365,9 @@ def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, indices: np.n
 
 @compiled
 def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
-    """Return the index (slot) of the support vector to merge with the one at index ``first``: the one whose merge changes a model
-    with several decision values least; the oldest one in a tie, and -1 without a suitable one. ``block`` is the learner's memory
-    (uint8), ``search`` the number of the method, ``tables`` are from `load_tables`.
+    """Return the index of the support vector whose merge with the one at index ``first`` changes a model with several decision
+    values least, or -1 if none is suitable. In a tie, the oldest is returned. ``search`` is the number of the search method;
+    ``tables`` are from `load_tables`; ``block`` is the learner's memory (uint8).
 
     Suitable are vectors whose coefficients have a positive product with those of the first one. `LOOKUP_WD` ranks them by an
     estimate and computes the degradation of the best few, O(n outputs); other searches compute all.
@@ -403,9 +404,9 @@ def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, firs
 
 @compiled
 def _compute_shared_degradation(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
-    """Return by how much a merge of two support vectors, at the best position that the method ``search`` finds, changes a model
-    with several decision values (sum of squared distances of the decision functions). ``a``, ``b`` and ``ab`` are |a|^2, |b|^2
-    and a.b of their coefficient vectors, and ``q`` is gamma times their squared distance.
+    """Return how much the best merge of two support vectors changes a model with several decision values (sum of squared
+    distances of the decision functions). ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their coefficient vectors, ``q`` is
+    gamma times their squared distance; the method number ``search`` and the ``tables`` find the best position.
     """
     b, ab = np.float64(b), np.float64(ab)
     return compute_degradation_compiled(a, b, ab, q, find_shared_position(search, tables, a, b, ab, q))

@@ -39,9 +39,9 @@ _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the position h of the vector that replaces two merged support vectors, in [1/2, 1] on the line between them, with
-    the largest coefficient, by golden section searches. ``m`` and ``q`` are float64 arrays that broadcast: the share of the
-    larger coefficient in |a| + |b|, in [1/2, 1], and gamma times their squared distance.
+    """Return the positions h in [1/2, 1], on the line between pairs of support vectors, where each pair's merge gets the largest
+    coefficient, by golden section searches. ``m`` and ``q`` are float64 arrays that broadcast: the share of the larger
+    coefficient in |a| + |b|, and gamma times the squared distance.
 
     Each of the 48 iterations reduces the interval by a factor of 0.618, to 5e-11.
 
@@ -67,9 +67,9 @@ def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def compute_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
-    """Return by how much a merge of two support vectors changes the model (squared distance of the decision functions). ``h`` is
-    the position of the merged vector on the line between them; ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their
-    coefficients, or of coefficient vectors for several outputs; ``q`` is gamma times their squared distance. All can be arrays.
+    """Return how much a merge of two support vectors changes the model (squared distance of the decision functions). ``h`` is
+    the merged vector's position on the line between them; ``a``, ``b`` and ``ab`` are |a|^2, |b|^2 and a.b of their coefficients
+    or coefficient vectors; ``q`` is gamma times their squared distance. Arguments can be numbers or arrays.
 
     ``expm1`` avoids the cancellation of the textbook formula ``a + b - |a_z|^2 + 2 ab kappa`` for small q.
     """
@@ -87,9 +87,9 @@ compute_degradation_compiled: Callable[..., float] = compiled(compute_degradatio
 
 @compiled
 def interpolate_table(table: np.ndarray, m: float, q: float) -> float:
-    """Return the value of ``table`` [GRID, GRID], one of those from `load_tables`, by bilinear interpolation: at the share ``m``
-    in [1/2, 1] of the larger coefficient in |a| + |b|, and at u = q / (1 + q), where ``q`` is gamma times the squared distance of
-    two support vectors.
+    """Return a value of a precomputed ``table`` [GRID, GRID] for merges of two support vectors, by bilinear interpolation.
+    ``m``, in [1/2, 1], is the share of the larger coefficient in |a| + |b|; ``q``, at least 0, is gamma times their squared
+    distance.
     """
     x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
     # Clip the indices, so that invalid numbers cannot read outside of the table.
@@ -104,9 +104,9 @@ _cache: dict[str, np.ndarray] = {}
 
 
 def load_tables() -> np.ndarray:
-    """Return the precomputed tables for merges of two support vectors, from a file in this package: the best position, and the
-    weight degradation divided by u^2 and the smaller squared coefficient; float32 [2, GRID, GRID], over the share m of the larger
-    coefficient and u = q / (1 + q).
+    """Load the precomputed tables for merges of two support vectors from a file in this package, as one array float32 [2, GRID,
+    GRID]. Table 0 has the best position, table 1 a measure of how much the merge changes the model. Rows and columns are grids
+    of relative coefficient and of distance.
 
     It is always the same array, which is never freed, because blocks contain its address.
     """

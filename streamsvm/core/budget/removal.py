@@ -71,8 +71,8 @@ def find_smallest_coefficient(block: np.ndarray) -> int:
 
 @compiled
 def _remove_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Remove the support vector with the smallest coefficient from ``block``, the learner's memory (uint8). ``random`` is not
-    used. Returns 0, because nothing is merged.
+    """Remove the support vector with the smallest coefficient from the model in ``block``, the learner's memory (uint8).
+    ``random`` is ignored. Returns 0, the number of merges.
     """
     remove_vector(block, find_smallest_coefficient(block))
     return 0
@@ -80,8 +80,8 @@ def _remove_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG0
 
 @compiled
 def _remove_random(block: np.ndarray, random: np.uint64) -> int:
-    """Remove the support vector that the random number ``random`` (uint64) selects from ``block``, the learner's memory (uint8).
-    Returns 0, because nothing is merged.
+    """Remove a random support vector from the model in ``block``, the learner's memory (uint8). The random number ``random``
+    selects it. Returns 0, the number of merges.
     """
     remove_vector(block, np.int64(random % np.uint64(views(block).header[0]["n_support"])))
     return 0
@@ -121,8 +121,9 @@ class Removal(Strategy):
         check_one_of("which", self.which, _EVENTS)
 
     def event(self, shared: bool) -> Event:  # noqa: ARG002
-        """Return the compiled function that removes the support vector with the smallest coefficient, or a random one, depending
-        on ``which``. It is the same for one and for several decision values (``shared``).
+        """Return the compiled function that reduces a model by one support vector: it removes that with the smallest
+        coefficient, or a random one, as this strategy's parameter ``which`` requests. ``shared`` (several decision values share
+        the vectors) has no influence.
         """
         return _EVENTS[self.which]
 
@@ -135,9 +136,9 @@ _LARGEST_PROJECTION = 1e3
 
 @compiled(fastmath=FAST)
 def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Remove the support vector with the smallest coefficient from ``block``, the learner's memory (uint8), and change the
-    coefficients of all others so that the model changes least (projection onto their span). ``random`` is not used. Returns 0,
-    because nothing is merged.
+    """Remove the support vector with the smallest coefficient, and change the coefficients of all others so that the model
+    changes least (a projection onto their span). ``block`` is the learner's memory (uint8), changed in place; ``random`` is
+    ignored. Returns 0, the number of merges.
     """
     slot = find_smallest_coefficient(block)
     v = views(block)
@@ -203,7 +204,7 @@ class Projection(Strategy):
     needs_gram = True
 
     def event(self, shared: bool) -> Event:  # noqa: ARG002
-        """Return the compiled function that removes the support vector with the smallest coefficient and projects it onto all
-        others. It is the same for one and for several decision values (``shared``).
+        """Return the compiled function that reduces a model by one support vector: it removes that with the smallest
+        coefficient, and projects it onto the others. ``shared`` (several decision values share the vectors) has no influence.
         """
         return _project_smallest

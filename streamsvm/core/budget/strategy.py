@@ -58,8 +58,8 @@ class Strategy:
     merges: ClassVar[bool] = False
 
     def event(self, shared: bool) -> Event | None:
-        """Return the compiled function that reduces a model with one support vector too many to its budget, such as by a merge or
-        a removal; None if the strategy does not do so, and models refuse further rows instead.
+        """Return the compiled function that reduces a model with one support vector too many to its budget, such as by a merge
+        or a removal. None if this strategy has no such function: then models refuse rows that would exceed the budget.
 
         Parameters
         ----------
@@ -74,8 +74,8 @@ class Strategy:
         raise NotImplementedError(f"{type(self).__name__} has no event")
 
     def options(self) -> tuple[int, int]:
-        """Return two integers from 0 to 2^64 - 1 for the compiled function of this strategy, which are stored in the model's
-        memory block: ``views(block).cache[0]["options"]``.
+        """Two integers from 0 to 2^64 - 1 that the compiled function of this strategy reads from the model's memory, such as a
+        hyperparameter. This default is (0, 0).
         """
         return 0, 0
 
@@ -93,8 +93,8 @@ class Refusal(Strategy):
     """
 
     def event(self, shared: bool) -> None:  # noqa: ARG002
-        """Return None, because this strategy has no function that reduces a model to its budget: the learner refuses a row that
-        exceeds the budget, and raises an error.
+        """Return None: this strategy has no function that reduces a model to its budget, so that the learner raises an error for
+        a row that would exceed it. ``shared`` has no influence.
         """
         return
 
@@ -104,9 +104,9 @@ _call = make_caller(_ARGUMENTS, "i8")
 
 
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
-    """Write the address of the compiled function of a budget maintenance ``strategy`` (0 if it has none), and the two integers of
-    its options, into the memory ``store`` of a model. Compiled code then calls the function when the model exceeds its budget.
-    ``shared`` tells whether several outputs share the support vectors.
+    """Store the budget maintenance ``strategy`` in a model's memory ``store``: the address of its compiled function (0 if it has
+    none), and its two option integers. Compiled code calls this function when the model has too many support vectors. ``shared``
+    is True if several decision values share the support vectors.
 
     The event is compiled at the first call. Snapshots do not contain the strategy.
     """
@@ -118,9 +118,9 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
 
 @compiled(inline=True)
 def maintain_budget(block: np.ndarray, random: np.uint64) -> int:
-    """Reduce a model with budget + 1 support vectors to its budget by its strategy (see `set_strategy`), and return 1 if two
-    support vectors were merged, else 0. ``block`` is the learner's memory (uint8), changed in place; ``random`` is a random
-    number for strategies that need one. It does nothing without a strategy.
+    """Reduce a model that has one support vector too many to its budget, with the strategy that `set_strategy` has stored in it.
+    Returns 1 if two support vectors were merged, else 0; without a strategy, does nothing. ``block`` is the learner's memory
+    (uint8), changed in place; ``random`` is a random number for the strategy.
     """
     address = views(block).cache[0]["event"]
     return 1 if address != 0 and _call(address, block, random) != 0 else 0

@@ -34,8 +34,9 @@ LARGEST_COEFFICIENT = 1e40
 
 
 def allocate_block(size: int, parameters: str) -> np.ndarray:
-    """Return a new array of ``size`` zero bytes, uint8 [size], for a model's memory, aligned to a cache line. Raises ValueError
-    if memory is exhausted; the message begins with ``parameters``, the text of the parameters that the user should lower.
+    """Return a new array of zeros, uint8 [``size``], aligned to a cache line, as the memory of a model. Raises ValueError if
+    there is not enough memory. ``parameters`` is text that begins the error message: it names the parameters that the user
+    should lower.
     """
     try:
         memory = np.zeros(size + LINE, np.uint8)
@@ -61,8 +62,8 @@ def round_up_to_lines(n: int) -> int:
 
 
 def choose_columns(features: int, max_features: int) -> int:
-    """Return the number of columns to allocate in a model's memory for this number of ``features``: the next power of two, at
-    least 2, but at most ``max_features`` (rounded up to a multiple of 16).
+    """Return the number of feature columns to allocate in a model's memory for a number of ``features``: the next power of two,
+    at least 2. It is at most ``max_features``, rounded up to a multiple of 16.
 
     So a growing block is copied a few times only, and equal models have equal blocks.
 
@@ -139,8 +140,9 @@ class Layout(Generic[V]):
 
         @lru_cache(maxsize=256)  # an ensemble has hundreds of stores with the same sizes
         def compute_offsets(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:
-            """Return the shape, the dtype and the byte offset of each array in a memory block whose dimensions have these
-            ``sizes``, the offset where its saved arrays end, and the size of the block in bytes.
+            """Compute the layout of a memory block (one byte array that contains several arrays) whose dimensions have these
+            ``sizes``. Returns a tuple: a list of (shape, dtype, byte offset) of the arrays; the byte offset where the saved
+            arrays end; the size of the block in bytes.
             """
             size_of, offset, saved_end, entries = dict(zip(self.sizes, sizes, strict=True)), STATE_END, STATE_END, []
             for array in self.arrays.values():
@@ -152,8 +154,8 @@ class Layout(Generic[V]):
             return entries, saved_end, offset
 
         def views(block: np.ndarray) -> V:
-            """Return the arrays inside a memory ``block`` (uint8 [bytes]) as a NamedTuple of views, without copies. The header at
-            the start of the block has their sizes.
+            """Return the arrays inside a model's memory ``block`` (uint8 [bytes]) as a NamedTuple of views, without copies.
+            Their shapes are read from the header at the start of the block.
             """
             header = view_array(block, 0, (1,), self.header)
             entries = compute_offsets(*(int(header[0][name]) for name in self.sizes))[0]
@@ -174,8 +176,9 @@ class Layout(Generic[V]):
         return saved_end if saved else stop
 
     def check(self, views: V, used: Mapping[str, int]) -> None:
-        """Raise ValueError if an array of a memory block, given by its ``views``, contains a number out of its valid range, or a
-        number other than 0 in a part that is not in use. Arrays that are not saved are not checked.
+        """Raise ValueError if an array of a memory block that was read from a file has a value out of its valid range, or has a
+        value other than 0 in a part that is not in use. ``views`` are the arrays of the block; ``used`` maps the name of a
+        dimension to the length in use. Scratch arrays are not checked.
 
         ``used`` maps the names of dimensions to the length that is in use. Other dimensions are used completely.
         """
@@ -245,8 +248,8 @@ class Store(Generic[V]):
         return self.block.nbytes
 
     def copy_from(self, source: Any) -> None:
-        """Copy the contents of ``source``, a memory of the same class with at most as many columns and outputs in use, into this
-        one. Columns and outputs that ``source`` does not have stay unchanged.
+        """Copy the contents of ``source`` into this model's memory. ``source`` is a memory of the same class; at most as many of
+        its columns and outputs may be in use as this one has. Columns and outputs that it lacks stay unchanged here.
         """
         if all(source._header[name] == self._header[name] for name in self._layout.sizes):
             self.block[:] = source.block
@@ -266,9 +269,9 @@ class Store(Generic[V]):
         return self._saved.tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Replace the contents of this memory by ``snapshot``, bytes that `snapshot` of a memory with the same sizes returned.
-        Raises ValueError, and changes nothing, if they are invalid. With ``trusted``, for bytes that have never left this
-        process, only their length is checked.
+        """Replace the contents of this model's memory by ``snapshot``, bytes that `snapshot` of a memory with the same sizes
+        returned. Raises ValueError, and changes nothing, if the bytes are corrupt. ``trusted`` (for bytes that were made in this
+        process) limits the check to their length.
 
         The learner checks its own state.
         """
@@ -284,22 +287,22 @@ class Store(Generic[V]):
             self.views.cache["valid"] = 0  # type: ignore[attr-defined]
 
     def _check_block(self, block: np.ndarray) -> None:
-        """Raise ValueError if the contents of ``block``, a memory block that was read from a file, are corrupt: compiled code
-        uses the counts and indices in it without checks.
+        """Raise ValueError if ``block``, the bytes of a model's memory that were read from a file, are corrupt. This protects
+        compiled code, which uses the counts and indices in it without checks.
         """
         raise NotImplementedError
 
     def _read_header(self, block: np.ndarray, names: Iterable[str]) -> Any:
-        """Return the header of ``block``, a memory block that was read from a file, as a record. Raises ValueError if one of its
-        sizes listed in ``names`` differs from that of this store.
+        """Return the header of ``block``, the bytes of a model's memory that were read from a file, as a numpy record. Raises
+        ValueError if a header field listed in ``names`` (a size, such as ``"budget"``) differs from that of this model's memory.
         """
         header = block[: self._header.nbytes].view(self._header.dtype)[0]
         self._check_sizes(header, names)
         return header
 
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
-        """Raise ValueError if one of the sizes listed in ``names`` in ``header`` (the header record of a saved memory block)
-        differs from that of this store.
+        """Raise ValueError if a field of ``header`` that is listed in ``names`` (a size, such as ``"budget"``) differs from that
+        of this model's memory. ``header`` is the header of a saved memory block, a numpy record.
         """
         for name in names:
             if header[name] != self._header[name][0]:
@@ -335,8 +338,8 @@ class VectorStore(Store[W]):
 
     @property
     def n_outputs(self) -> int:
-        """The number of rows of coefficients in use: one for each decision value, but in a `SupportVectorStore` two, for the last
-        and the average iterate.
+        """The number of rows of coefficients in use in this model's memory. In most classes it is the number of decision values;
+        in `SupportVectorStore` it is twice that, because the last and the average iterate both have a row.
         """
         return int(self._header["n_outputs"][0])
 
@@ -350,9 +353,9 @@ class VectorStore(Store[W]):
         return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
 
     def _check_header(self, block: np.ndarray, vectors: str, min_outputs: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
-        """Return the header of ``block``, a memory block that was read from a file, as a record. Raises ValueError if its sizes
-        do not fit this store, if it has fewer outputs than ``min_outputs``, or if a field is out of its range in ``ranges`` (name
-        to minimum and maximum). ``vectors`` is the word for the vectors in messages.
+        """Return the header of ``block``, the bytes of a model's memory that were read from a file, as a numpy record. Raises
+        ValueError if its sizes differ from those of this memory, if it has fewer outputs than ``min_outputs``, or if a field is
+        out of its range: ``ranges`` maps names to (minimum, maximum). ``vectors`` is what messages call the vectors.
         """
         h = self._read_header(block, ("budget", *self._layout.sizes))
         n, used, n_outputs = int(h["n_support"]), int(h["used"]), int(h["n_outputs"])

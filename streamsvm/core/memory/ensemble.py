@@ -155,8 +155,8 @@ class ExpertSpec(NamedTuple):
     """Whether it needs matrices [features, features]."""
 
     def count_stores(self, outputs: int) -> int:
-        """Return the number of separate memories (stores) that this member of an ensemble needs: 0, 1, or for a linear model one
-        for each of ``outputs`` decision values.
+        """Return the number of separate memory blocks that this member of an ensemble needs: 0 or 1, but for a linear model one
+        for each of the ``outputs`` (decision values).
         """
         return 0 if self.store is None else outputs if self.store is WeightStore else 1
 
@@ -212,8 +212,8 @@ class EnsembleStore(Store[EnsembleViews]):
 
     @staticmethod
     def _compute_store_bytes(spec: ExpertSpec, columns: int) -> int:
-        """Return the size in bytes of one memory (store) of the ensemble's member ``spec`` for this number of feature
-        ``columns``, rounded up to whole cache lines; 0 if it needs none.
+        """Return the number of bytes, a multiple of 64, that each separate memory block of an ensemble's member takes, for this
+        number of feature ``columns``. ``spec`` describes the member. Returns 0 if the member needs no such block.
         """
         return 0 if spec.store is None else _round_up_to_lines(spec.store.compute_nbytes(columns=columns, **spec.sizes))
 
@@ -237,14 +237,14 @@ class EnsembleStore(Store[EnsembleViews]):
 
     @property
     def _grouped_stores(self) -> list[Any]:
-        """The memories (stores) of all members of the ensemble, as a list. Those of a linear member, one for each decision value,
-        are a single `WeightStores` object.
+        """The memory objects of all members of the ensemble, as a list in the order of the members. A linear member has one
+        object, `WeightStores`, for the memory of all its decision values.
         """
         return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
 
     def copy_from(self, source: EnsembleStore) -> None:
-        """Copy the contents of ``source``, a memory of an ensemble with the same members and at most as many columns and outputs,
-        into this one.
+        """Copy the contents of ``source`` into this ensemble's memory. ``source`` is the memory of an ensemble with the same
+        members, and at most as many columns and outputs.
         """
         super().copy_from(source)
         for store, theirs in zip(self._grouped_stores, source._grouped_stores, strict=True):
@@ -261,9 +261,9 @@ class EnsembleStore(Store[EnsembleViews]):
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Replace the contents of this memory by ``snapshot``, bytes that `snapshot` returned. Raises ValueError, and changes
-        nothing, if they are invalid or of an ensemble with other members. With ``trusted``, for bytes that have never left this
-        process, contents are not checked.
+        """Replace the contents of this ensemble's memory by ``snapshot``, bytes that `snapshot` returned. Raises ValueError, and
+        changes nothing, if the bytes are corrupt or come from an ensemble with other members. ``trusted`` (for bytes that were
+        made in this process) skips the check of contents.
         """
         parts = _split_snapshot(snapshot, 1 + len(self._all_stores))
         before = self.block.copy()
@@ -300,8 +300,9 @@ def _round_up_to_lines(nbytes: int) -> int:
 
 
 def _split_snapshot(snapshot: bytes, n_parts: int) -> list[bytes]:
-    """Split the snapshot of an ensemble's memory into ``n_parts`` snapshots: that of its own arrays, and one for each store of
-    its members. Raises ValueError if it is cut off, or has another number of parts.
+    """Split the ``snapshot`` of an ensemble's memory into a list of ``n_parts`` snapshots: first that of the ensemble's own
+    arrays, then one for each memory block of its members. Raises ValueError if the bytes are cut off, or have another number of
+    parts.
     """
     parts, offset = [], 0
     while offset < len(snapshot):

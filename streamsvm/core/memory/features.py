@@ -101,8 +101,9 @@ class FeatureSpace:
         return has_new_names
 
     def try_fill_row(self, row: np.ndarray, x: Mapping[Any, Any]) -> bool:
-        """Write the values of ``x`` into the array ``row``, quickly, if x is a dict whose names are exactly the known ones, at
-        least two. Returns False, and writes nothing, for other rows, which need `fill_row`.
+        """Write the values of ``x``, a dict of feature name to number, into the array ``row`` [columns]. This is a fast path for
+        a dict whose names are exactly the known ones (at least two). Returns False, and writes nothing, for any other ``x``;
+        then `fill_row` is to be called.
 
         This is the fast path for the common case: one C call reads the values and one writes them.
         """
@@ -153,8 +154,8 @@ class FeatureSpace:
         return np.array(self._list_columns(names), np.int64)
 
     def _list_columns(self, names: Iterable[Hashable]) -> list[int]:
-        """Return the column index of each of ``names``, as a list: -1 for unknown names, or their hashed column if all columns
-        are taken and ``overflow`` is ``"hash"``.
+        """Return the column index of each of ``names`` (feature names) as a list. An unknown name has the index -1. If all
+        columns are taken and ``overflow`` is ``"hash"``, it has the column that a hash of the name selects.
         """
         columns = self._columns
         if self.overflow == "hash" and len(columns) == self.max_features:
@@ -168,8 +169,8 @@ class FeatureSpace:
         return column if column is not None or type(name) in PLAIN_TYPES else self._columns.get(_to_plain_name(name))
 
     def check_names(self, x: Mapping[Any, Any]) -> None:
-        """Raise ValueError if learning the row ``x`` would fail because of a new feature name: one that is too long, or exceeds
-        ``max_features``. No column is added.
+        """Raise ValueError if the row ``x`` (dict of feature name to number) has a new name that cannot get a column: because
+        the name is too long, or because there would be more than ``max_features`` names. Nothing is changed.
         """
         if not x.keys() <= self._columns.keys():
             self._check_new_names(x)
@@ -189,8 +190,8 @@ class FeatureSpace:
                 self.order = order
 
     def forget_names(self, n_known: int) -> None:
-        """Remove the columns of all feature names except the first ``n_known``, because the rows that added the others were
-        refused.
+        """Remove the columns of all feature names except the first ``n_known``. It undoes the addition of names by rows that the
+        learner then refused.
         """
         if n_known < len(self._columns):
             self._columns = {name: column for name, column in self._columns.items() if column < n_known}
@@ -243,8 +244,8 @@ class FeatureSpace:
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
     def raise_for_row(self, x: Mapping[Any, Any]) -> NoReturn:
-        """Raise ValueError for an invalid row ``x``: it names the first feature that is not a finite float32 number or, if all
-        are, explains that the squared norm of the row is too large.
+        """Raise the ValueError that explains why the row ``x`` is invalid. The message contains the first feature that is not a
+        finite float32 number; if all are finite, it says that the squared norm of the row is too large.
         """
         for name, value in x.items():
             try:

@@ -151,8 +151,8 @@ def count_tried_features(features: int) -> int:
 
 
 def count_used_columns(used: int, extra_columns: int, row_width: int) -> int:
-    """Return the number of columns in use in a row that a forest stores: ``used`` features and ``extra_columns`` in front of
-    them, but at most ``row_width``.
+    """Return how many values of each row in a forest's row storage are in use: the ``extra_columns`` in front plus the ``used``
+    features, at most ``row_width`` (the allocated width).
     """
     return min(used + extra_columns, row_width)
 
@@ -218,8 +218,8 @@ class ForestStore(Store[ForestViews]):
         return min(self.n_learned, int(self._header["capacity"][0]))
 
     def get_tree(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the nodes of the tree with the index ``number`` as three arrays with an entry for each node: its link (child,
-        feature and kind of test in one integer), its threshold, and its contents if it is a leaf.
+        """Return the nodes of tree ``number`` as three arrays with an item per node: links (an integer that packs the child
+        index, the feature index and the kind of test), split thresholds, and contents of leaves (label counts or mean target).
 
         The entries of inner nodes in the third array are undefined.
         """
@@ -235,8 +235,8 @@ class ForestStore(Store[ForestViews]):
         v.leaves[:, [FIRST_LABEL, SECOND_LABEL]] = 1 - v.leaves[:, [FIRST_LABEL, SECOND_LABEL]]
 
     def copy_from(self, source: ForestStore) -> None:
-        """Copy the contents of ``source``, the memory of a forest with other numbers of columns or labels, into this one. If this
-        one has room for fewer rows, only the latest ones are copied.
+        """Copy the rows and trees of ``source``, the memory of a forest with other numbers of columns or labels, into this
+        forest's memory. If this one has room for fewer rows, only the latest ones are copied.
         """
         super().copy_from(source)
         self._header["columns"] = self.columns  # it is not among the sizes of arrays, which `Store.copy_from` restores
@@ -273,8 +273,8 @@ class ForestStore(Store[ForestViews]):
 
 
 def _check_tree(v: ForestViews, tree: int, features: int) -> None:
-    """Raise ValueError if the tree with the index ``tree`` in a forest's memory ``v``, which was read from a file, is corrupt: if
-    a node has an invalid child, a feature index beyond ``features``, or an invalid threshold, or if a leaf has invalid contents.
+    """Raise ValueError if the tree with index ``tree`` in a forest's memory ``v``, read from a file, is corrupt: a node with an
+    invalid child or threshold, or a feature index of ``features`` (their number) or more, or a leaf with invalid contents.
     """
     root, size = tree * NODES, int(v.sizes[tree])
     nodes = np.arange(root, root + size)

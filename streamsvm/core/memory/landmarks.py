@@ -102,8 +102,8 @@ landmark_views: Callable[[np.ndarray], LandmarkViews] = _LAYOUT.views
 
 
 def _array_sizes(columns: int, budget: int, outputs: int) -> dict[str, int]:  # noqa: ARG001 - the sizes do not depend on it
-    """Return the lengths of the dimensions in the memory of a kernel least squares model, by name, for ``budget`` landmarks and
-    ``outputs`` decision values. They do not depend on ``columns``.
+    """Return the dimensions of the arrays in a kernel least squares model's memory, as a dict of name to length. ``budget`` is
+    the maximum number of landmarks, ``outputs`` the number of decision values. ``columns`` (features) has no influence.
     """
     budget, outputs = int(budget), int(outputs)
     stride = round_up_to_odd_lines(max(budget + 1, CHUNK_ROWS))  # some scratch arrays of this length are indexed by rows

@@ -52,9 +52,9 @@ def check_moments(moments: np.ndarray) -> None:
 
 
 def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], moments: np.ndarray, first: np.ndarray) -> None:
-    """Combine the running statistics (count, mean, sum of squared deviations, ...) of features over several disjoint streams, as
-    if one had had all values. ``parts`` has a tuple of arrays for each stream. The result is written into ``moments`` and
-    ``first`` (the first values of features with few), which must be zeros.
+    """Combine the running statistics (count, mean, sum of squared deviations, ...) of features over several disjoint streams.
+    ``parts`` has a tuple of three arrays for each stream. The result, as if one stream had had all values, is written into
+    ``moments`` and ``first`` (the first values of each feature), which must be zeros.
 
     Each of the ``parts`` belongs to a stream: its moments, float64 [features or more, N_MOMENTS], its first values, and the
     indices of its features in the result, int64 [features]. Stored outliers are discarded, because only consecutive ones can be a
@@ -125,9 +125,10 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
 
 @compiled
 def learn_stream_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
-    """Update the running statistics ``moments`` of a feature in a stream (count, mean, ...) with a finite ``value``. They
-    describe about the last ``horizon`` values, and are reset if the feature moves permanently to another level. Outliers beyond
-    ``bound`` standard deviations are clipped. ``levels`` is True for targets, whose level may also be constant.
+    """Update the running statistics ``moments`` (count, mean, ...) of a feature in a stream with a finite ``value``. They
+    describe about the last ``horizon`` values. Outliers beyond ``bound`` standard deviations are clipped; after many in
+    sequence, the statistics start again at the new level. ``first`` stores early values and outliers. ``levels`` is True for a
+    regression target.
 
     Consecutive outliers are stored. If a value within the bound comes next, they are learned, but clipped. If `N_FIRST` of them
     come (8 for a target), all above the mean or all below it, they are a new level, and the moments are reset to these values.
@@ -189,9 +190,9 @@ def learn_stream_value(moments: np.ndarray, first: np.ndarray, value: float, bou
 
 @compiled
 def _learn_outliers(moments: np.ndarray, first: np.ndarray, n: int, bound: float, horizon: float) -> None:
-    """Add the first ``n`` values in ``first``, where recent outliers are stored, to the running statistics ``moments`` of a
-    feature, clipped to ``bound`` standard deviations, and mark them as learned. Statistics describe about the last ``horizon``
-    values.
+    """Add ``n`` recent outliers, the first items of the array ``first``, to the running statistics ``moments`` of a feature.
+    Each is clipped to ``bound`` standard deviations from the mean. Old values are discounted, so that about the last ``horizon``
+    count.
     """
     for i in range(n):
         _add_clipped(moments, np.float64(first[i]), bound, horizon)
@@ -238,8 +239,8 @@ def _add_value(moments: np.ndarray, value: float) -> None:
 
 @compiled
 def _reset_moments(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
-    """Set the running statistics ``moments`` of a feature to those of the ``n`` sorted values in ``first``, clipped to ``bound``
-    standard deviations, and its flag `MOSTLY_EQUAL` to 1 if the first and third quartile are equal, else 0.
+    """Replace the running statistics ``moments`` of a feature by those of the ``n`` sorted values in ``first``, after clipping
+    them to ``bound`` standard deviations. The flag `MOSTLY_EQUAL` becomes 1 if their first and third quartile are equal, else 0.
     """
     _learn_first_values(first, n, bound, moments)
     moments[MOSTLY_EQUAL] = 1.0 if first[n // 4] == first[3 * n // 4] else 0.0
@@ -258,8 +259,8 @@ def _insert_sorted(values: np.ndarray, n: int, value: float) -> None:
 
 @compiled
 def _learn_first_values(values: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
-    """Set the running statistics ``moments`` of a feature (count, mean, sum of squared deviations) to those of the ``n`` sorted
-    ``values``, after clipping them to ``bound`` standard deviations from the median, estimated by the median absolute deviation.
+    """Replace the running statistics ``moments`` of a feature (count, mean, sum of squared deviations) by those of the ``n``
+    sorted ``values``, after clipping these to ``bound`` robust standard deviations from their median.
     """
     low, high = np.float64(values[0]), np.float64(values[n - 1])
     if n >= _MIN_FOR_MEDIAN and bound < math.inf:

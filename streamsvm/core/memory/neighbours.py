@@ -68,8 +68,8 @@ neighbour_views: Callable[[np.ndarray], NeighbourViews] = _LAYOUT.views
 
 
 def compute_stride(cells: int, rows: int, row_width: int) -> int:
-    """Return how many rows with ``row_width`` features fit into ``cells``, the number of values that the memory of a
-    k-nearest-neighbours model can hold; at most ``rows``.
+    """Return the number of rows with ``row_width`` features that fit into ``cells``, the number of values that the memory of a
+    k-nearest-neighbours model has room for. It is at most ``rows``.
 
     It is a multiple of 16, so that each feature fills whole cache lines.
     """

@@ -61,8 +61,8 @@ def append_vector(block: np.ndarray, row: np.ndarray, norm: float, weight: float
 
 @compiled
 def stamp_vector(block: np.ndarray, slot: int, norm: float) -> None:
-    """Set the squared norm of the support vector with the index ``slot`` to ``norm``, and give it the next insertion number, as
-    if it were new. ``block`` is the learner's memory (uint8), changed in place.
+    """Record a changed support vector as new: set the squared norm of the one with the index ``slot`` to ``norm``, and give it
+    the next insertion number. ``block`` is the learner's memory (uint8), changed in place.
     """
     v = views(block)
     h = v.header[0]
@@ -114,7 +114,7 @@ def clear_vectors(block: np.ndarray) -> None:
 @compiled(noinline=True)
 def compute_slot_kernels(block: np.ndarray, slot: int) -> None:
     """Compute the kernel values and the squared distances of the support vector with the index ``slot`` to all support vectors,
-    and write them into rows 2 and 3 of the array ``kernel_rows`` in ``block``, the learner's memory (uint8).
+    and store them as scratch values in ``block``, the learner's memory (uint8 [bytes]).
     """
     v = views(block)
     h = v.header[0]

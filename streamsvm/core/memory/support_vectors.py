@@ -120,9 +120,9 @@ def round_up_to_odd_lines(n: int) -> int:
 def _array_sizes(
     columns: int, budget: int, outputs: int, gram: bool = False, window: int = 0, scaled: bool = False
 ) -> dict[str, int]:
-    """Return the lengths of the dimensions in the memory of a kernel machine, by name. ``outputs`` is the number of rows of
-    coefficients; ``gram``, ``window`` (a number of rows) and ``scaled`` add room for a Gram matrix, for recent rows, and for the
-    scale of ``columns`` features.
+    """Return the dimensions of the arrays in a kernel machine's memory, as a dict of name to length. ``outputs`` is the number
+    of rows of coefficients. Optional arrays: a Gram matrix (``gram``), the last ``window`` rows, and the means and deviations of
+    features that are standardised (``scaled``).
     """
     stride = round_up_to_odd_lines(int(budget) + 1)  # slots of support vectors: one more than the budget
     sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
@@ -170,8 +170,8 @@ class SupportVectorStore(VectorStore[Views]):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The stored coefficients of the support vectors, float64 [n_outputs, n_support]: those of the last and of the average
-        iterate for each output, without the scale factors that learners multiply them by. A view, not a copy.
+        """The stored coefficients of the support vectors, float64 [n_outputs, n_support], a view. Each decision value has two
+        rows: for the last and the average iterate. Learners multiply them by scale factors that are not included.
         """
         return self.views.coefficients[: self.n_outputs, : self.n_support]
 

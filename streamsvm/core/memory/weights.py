@@ -41,8 +41,8 @@ weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 
 
 def _array_sizes(columns: int, takes_rows: bool = True) -> dict[str, int]:
-    """Return the lengths of the dimensions in the memory of a linear model, by name, except the number of feature ``columns``.
-    With ``takes_rows``, there is room for a row to learn.
+    """Return the dimensions of the arrays in a linear model's memory, as a dict of name to length, without the number of feature
+    ``columns``. ``takes_rows`` adds space for a row to learn.
     """
     return {"row_columns": columns if takes_rows else 0}
 
@@ -131,8 +131,8 @@ class WeightStores:
         self.within[:, : _LAYOUT.header.itemsize].view(_LAYOUT.header)["used"] = columns
 
     def copy_from(self, source: WeightStores) -> None:
-        """Copy the weights of ``source``, the stores of a linear model with at most as many outputs, into these stores. The
-        stores of further outputs do not change.
+        """Copy the weights of ``source``, the memories of another linear model (one for each output), into these. ``source`` has
+        at most as many outputs; the memories of further outputs do not change.
         """
         if self.columns == source.columns:
             self.within[: len(source)] = source.within

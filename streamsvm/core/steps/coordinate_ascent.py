@@ -58,10 +58,9 @@ _MIN_ROWS = 200  # between two drifts
 
 @compiled(inline=True)
 def detect_drift(state: np.ndarray, error: float, deviations: float, min_variance: float) -> bool:
-    """Update a drift detector with a row's prediction error (0 to 1); return True, and reset the detector, if it signals a
-    concept drift. ``state`` float64 [3] holds the rows since the last drift, and a fast and a slow mean of the errors. A drift is
-    signalled if the fast mean exceeds the slow one by more than ``deviations`` standard deviations; ``min_variance`` is a lower
-    bound of an error's variance.
+    """Update a concept drift detector with a row's prediction ``error`` (0 to 1); return True, and reset the detector, if recent
+    errors exceed earlier ones by more than ``deviations`` standard deviations. ``state`` float64 [3] is the detector: rows since
+    the last drift, fast and slow mean of errors. ``min_variance`` is a lower bound of an error's variance.
 
     This is the chart of Gama et al. (2004), Learning with drift detection, with exponentially weighted means (Ross et al. 2012,
     Exponentially weighted moving average charts for detecting concept drift). The lower bound of the variance is for rare errors.
@@ -80,8 +79,8 @@ def detect_drift(state: np.ndarray, error: float, deviations: float, min_varianc
 
 @compiled(inline=True)
 def compute_step_limit(block: np.ndarray, diagonal: float) -> float:
-    """Return the largest coefficient that a newly learned row of weight 1 may get: the model's parameter C, or in a single pass
-    over the data a limit that adapts to the noise of the labels. ``block`` is the model's memory (one byte array), ``diagonal``
+    """Return the largest coefficient that a new row of weight 1 may get from a learning step: the hyperparameter C, or in a
+    single pass over the data a smaller limit if labels are noisy. ``block`` is the model's memory (one byte array), ``diagonal``
     the kernel value of the row with itself.
 
     In a single pass, a step that was too long is not undone, and one that was too short is not repeated. If steps follow noise,
@@ -103,9 +102,9 @@ def compute_step_limit(block: np.ndarray, diagonal: float) -> float:
 
 @compiled(inline=True)
 def _compute_clipped_step(block: np.ndarray, diagonal: float, violation: float, falling: int, weight: float) -> float:
-    """Return the change of the current row's coefficient: a relaxed dual coordinate step, clipped to the step limit times the
-    row's ``weight``. ``diagonal`` is k(x, x), and ``violation`` the margin violation; ``falling`` is the index of the output that
-    is lowered (-1: only one output changes). Returns 0 if the violation is within the model's tolerance.
+    """Return how much to change the current row's coefficient: a dual coordinate step from the margin ``violation`` and the
+    kernel value ``diagonal`` of the row with itself. It is clipped in proportion to the row's ``weight``, and 0 for a violation
+    within the tolerance. ``falling`` is the index of an output to lower along with it, -1 for no such output.
 
     This is algorithm 2 of Qaadan et al. (2019), with the factor y_i that it omits, and with alpha_i = 0 even for a repeated row.
     """
@@ -120,9 +119,9 @@ def _compute_clipped_step(block: np.ndarray, diagonal: float, violation: float, 
 
 @compiled(inline=True)
 def save_to_window(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
-    """Copy the current row, with its target and weight, over the oldest row of the model's replay window (a ring buffer of past
-    rows in ``block``), if the model has one. ``stamp`` is the number that identifies the support vector made from the row; -1 if
-    it became none.
+    """Copy the current row, with its target and weight, over the oldest of the past rows that the model in ``block`` stores to
+    learn them again; do nothing if the model stores no rows. ``stamp`` identifies the support vector that was made from the row;
+    -1 if there is none.
     """
     v, c = views(block), get_common_state(block)
     h = v.header[0]
@@ -147,8 +146,8 @@ def find_slot(block: np.ndarray, stamp: int) -> int:
 
 @compiled(inline=True)
 def _replay_row(block: np.ndarray, position: int) -> None:
-    """Learn the row at index ``position`` of the replay window (a ring buffer of past rows in the model's ``block``) once more,
-    by one dual coordinate step. A row that is not finite after scaling is skipped.
+    """Learn one of the stored past rows again by a dual coordinate step: that at index ``position`` of the ring buffer in
+    ``block``, the model's memory. A row that is not finite after standardisation is skipped.
 
     The step changes the coefficient of the row's own support vector if it still exists; otherwise the row becomes a new one.
     """
@@ -180,9 +179,8 @@ def _replay_row(block: np.ndarray, position: int) -> None:
 
 @compiled(inline=True)
 def _reprocess_vector(block: np.ndarray) -> None:
-    """Increase the coefficient of a random support vector by a dual coordinate step, as LASVM's reprocess does (Bordes et al.
-    2005). The sign of its coefficient, or the output with its largest coefficient, stands for its class label. ``block`` is the
-    model's memory, which is changed in place.
+    """Raise the coefficient of a random support vector by a dual coordinate step, as LASVM's "reprocess" (Bordes et al. 2005).
+    Its class label is derived from its coefficients. ``block`` is the model's memory, changed in place.
 
     Coefficients only grow in magnitude, because a merged vector does not know which of its rows have overshot. It stands for all
     of them, so the limit of a single row is multiplied by their number.
@@ -239,9 +237,9 @@ def _reset_after_drift(block: np.ndarray) -> None:
 
 @rule(STATE, ranges=_LEARNED)
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """Learn the current row by BSCA (dual coordinate ascent on a budget): take a coordinate step on the row, then on random
-    support vectors, then on random rows of the replay window. In a single pass, half of each coefficient is dropped when a
-    concept drift is detected.
+    """Learn the current ``row`` of the model in ``block`` by dual coordinate ascent on a budget (BSCA): one coordinate step on
+    the row, then on random support vectors, then on random past rows that the model stores. In a single pass over the data,
+    coefficients are halved when a concept drift is detected.
     """
     c, s = get_common_state(block), get_rule_state(block, STATE)
     rising, falling, violation = compute_violation(block, row.target)
@@ -280,9 +278,9 @@ def learn_epoch(
     stamps: np.ndarray,
     merges: bool,
 ) -> int:
-    """Make one pass of dual coordinate ascent over the rows of X, in the sequence of row indices ``order`` int64 [m]; return the
-    number of rows whose coefficient changed. The model in ``block``, and the rows' ``coefficients`` and ``stamps`` (numbers that
-    identify their support vectors), are updated in place.
+    """Make one pass of dual coordinate ascent over the rows of X in ``order``, an array of row indices. Returns the number of
+    rows whose coefficient changed. The model in ``block`` is updated in place, as are the rows' ``coefficients`` and ``stamps``
+    (numbers of their support vectors).
 
     X is float32 [n, features], ``coefficients`` float64 [n, outputs], and ``stamps`` int64 [n], -1 for a row without a support
     vector. A row whose support vector was merged becomes a new one. ``merges``: whether budget maintenance adds up the weights of
@@ -314,9 +312,9 @@ def learn_epoch(
 
 @compiled
 def _compute_ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -> tuple[int, int, float]:
-    """Return (output to raise, output to lower, step) for a dual coordinate step on the current row: the step is added to the
-    row's coefficient of the first output, and subtracted from that of the second (-1 if only one changes). ``coefficients``
-    float64 [outputs] are the row's present ones. The step is 0 if the optimum is closer than the tolerance.
+    """Return a dual coordinate step on the current ``row`` as a tuple: output whose coefficient is raised, output whose
+    coefficient is lowered (-1 if there is none), and size of the change (0 if the optimum is nearer than the tolerance).
+    ``coefficients`` float64 [outputs] are the row's present ones; ``block`` is the model's memory.
 
     The dual objective is quadratic along a coordinate: the step goes to its maximum, and beyond it by the relaxation factor.
     """
@@ -346,9 +344,9 @@ def _compute_ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.nd
 def _compute_multiclass_step(
     block: np.ndarray, curvature: float, label: int, limit: float, coefficients: np.ndarray
 ) -> tuple[int, int, float]:
-    """Return (output to raise, output to lower, step) for a dual coordinate step on the current row with three or more classes
-    (Keerthi et al. 2008); (0, -1, 0.0) if no step gains more than the tolerance. ``label`` is the row's class index, ``limit``
-    the largest coefficient of that class, and ``coefficients`` float64 [outputs] are the row's present ones.
+    """Return a dual coordinate step on the current row for three or more classes (Keerthi et al. 2008) as a tuple: class whose
+    coefficient is raised, class whose coefficient is lowered, and size of the change; (0, -1, 0.0) if no step gains enough.
+    ``label`` is the row's class; ``coefficients`` float64 [outputs] are its present ones, at most ``limit`` for its class.
 
     A row's coefficients sum to 0; that of its class is at most the limit, and all others are at most 0. The step is between the
     output that gains most by rising, among those that can rise, and the output that gains most by falling.

@@ -55,9 +55,9 @@ def _compute_squared_norm(row: np.ndarray) -> float:
 
 @compiled
 def find_refused_row(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool, scaled: bool) -> int:
-    """Return the index of the first row of X that a model would refuse to learn (a value is not finite, or the squared norm is
-    too large), or -1 if all are valid. ``columns`` maps features to the model's columns; ``distinct`` is False if several
-    features share one, and are added up in the scratch array ``row``. ``scaled``: the model standardises rows.
+    """Return the index of the first row of X that a model would refuse to learn, because a value is not finite or the squared
+    norm is too large; -1 if all are valid. ``columns`` maps features of X to model columns; ``distinct`` is False if several
+    share one. ``row`` is scratch; ``scaled`` is True if the model standardises rows.
 
     ``row`` [features] has the dtype of X. If the model standardises rows, each value must be finite in float32; otherwise, the
     squared norm is limited.
@@ -74,9 +74,9 @@ def find_refused_row(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distin
 
 @compiled
 def compute_output(block: np.ndarray, output_kind: int) -> float:
-    """Return the model's prediction for the current row: a decision value or a probability, as the constant ``output_kind``
-    requests; with three or more classes, the index of the predicted class. NaN if the row is not finite or too large. ``block``
-    is the model's memory with the row in it.
+    """Return the prediction for the current row of the model in ``block`` (one byte array, with the row in it). ``output_kind``,
+    a constant, requests a decision value or a probability; with three or more classes, the index of the predicted class is
+    returned. NaN if the row is not finite or too large.
 
     ``output_kind`` is the decision value by the `LAST_ITERATE`, by the `AVERAGE_ITERATE`, by the iterate that predictions follow
     (`DECISION`), or the `PROBABILITY` of the positive label. With several outputs, the values of all outputs are left in
@@ -92,9 +92,9 @@ def compute_output(block: np.ndarray, output_kind: int) -> float:
 
 @compiled(inline=True)
 def select_output(common: np.ndarray, scores: np.ndarray, n_scores: int, output_kind: int) -> float:
-    """Return the prediction for a row from its decision values ``scores`` (two per output: by the last and the average iterate;
-    the first ``n_scores`` are in use). ``output_kind`` is a constant for a decision value or a probability. With three or more
-    classes, it returns the predicted class, and writes the values of all classes to the front of ``scores``.
+    """Return a row's prediction, computed from its decision values ``scores`` (alternately by the last and by the average
+    iterate; ``n_scores`` in total): the value or probability that the constant ``output_kind`` requests. With three or more
+    classes it is the predicted class, and the values of all classes replace the first scores.
     """
     iterate = select_iterate(common, output_kind)
     if n_scores == 2:
@@ -110,9 +110,9 @@ def select_output(common: np.ndarray, scores: np.ndarray, n_scores: int, output_
 
 @compiled
 def add_expansion(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
-    """Add each row of X float32 [n, features] to the model in ``block`` as a support vector with the given ``coefficients``
-    float64 [n, outputs] and ``weights`` float64 [n]. Excess support vectors are merged or removed; returns False if that failed,
-    and not all rows were added.
+    """Add the rows of X float32 [n, features] as support vectors to the model in ``block``, with these ``coefficients`` float64
+    [n, outputs] and ``weights`` float64 [n]; ``columns`` maps features to model columns. Beyond the budget, vectors are merged
+    or removed; returns False if that is impossible, after a part of the rows.
     """
     v = views(block)
     h = v.header[0]

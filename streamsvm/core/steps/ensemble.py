@@ -53,9 +53,9 @@ class ExpertFunctions(NamedTuple):
 
 
 def link_functions(store: EnsembleStore, experts: Iterable[ExpertFunctions], combiner: Any) -> None:
-    """Compile the functions of all experts of an ensemble (or load them from the cache), and write their addresses into the
-    ensemble's memory ``store``, so that compiled code can call them. ``combiner`` is the module that combines the experts'
-    predictions: `label_predictions` for classification, or `target_predictions` for regression.
+    """Load or compile the functions of all ``experts`` (members) of an ensemble, and write their memory addresses into the
+    ensemble's memory ``store``, through which compiled code calls them. ``combiner`` is the module that combines the
+    predictions: `label_predictions` in classification, `target_predictions` in regression.
     """
     for entry, functions in zip(store.views.experts, experts, strict=True):
         signatures = _PREDICT, _UPDATE, _RESCALE, LEARN_SIGNATURE
@@ -69,15 +69,17 @@ def link_functions(store: EnsembleStore, experts: Iterable[ExpertFunctions], com
 
 @compiled(inline=True)
 def _get_store(block: np.ndarray, expert: int) -> np.ndarray:
-    """Return the bytes of the ensemble's memory ``block`` that belong to the expert with this index, as a view."""
+    """Return the part of the ensemble's memory ``block`` (uint8 [bytes]) that belongs to the member with the index ``expert``,
+    as a view.
+    """
     e = ensemble_views(block).experts[expert]
     return block[e["begin"] : e["end"]]
 
 
 @compiled(inline=True)
 def predict_experts(block: np.ndarray) -> None:
-    """Compute the predictions of all experts of the ensemble for the current row, into the array ``inputs`` in the ensemble's
-    memory ``block``. Does nothing if the row equals the one that was predicted last, and the model has not changed since.
+    """Compute the predictions of all members of the ensemble for the current row, and store them in ``block``, the ensemble's
+    memory. Nothing is computed if they are still valid: if the row equals the last one, and the model is unchanged.
     """
     v = ensemble_views(block)
     h = v.header[0]
@@ -100,9 +102,9 @@ def predict_experts(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def _rescale_experts(block: np.ndarray, event: int) -> bool:
-    """Notify all experts of an ensemble of an ``event`` (new features, a new scale of rows, new damping, or time for a review) by
-    calling their ``rescale`` functions. Returns True if an expert has changed the damping of features (factors below 1 that
-    weaken irrelevant features).
+    """Call the ``rescale`` functions of all members of the ensemble with the constant ``event``: new features, rows standardised
+    differently, changed damping, or a review of damping. Damping consists of factors that weaken irrelevant features. Returns
+    True if a member has changed it.
     """
     v, n_changes = ensemble_views(block), 0
     for e in range(v.header[0]["experts"]):
@@ -113,8 +115,8 @@ def _rescale_experts(block: np.ndarray, event: int) -> bool:
 
 @compiled(inline=True)
 def _update_scale(block: np.ndarray) -> None:
-    """Update the ensemble's running mean and deviation of each feature with the current row, before it is learned, and notify the
-    experts if there are new features, or if rows are standardised differently from now on.
+    """Update the running mean and deviation of each feature with the ensemble's current row, before it is learned. If there are
+    new features, or the scale that rows are standardised with is replaced, all members of the ensemble are adapted to that.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     scaling, used, t = s["scaling"] != 0, v.header[0]["used"], get_common_state(block)["t"]
@@ -135,7 +137,7 @@ def _update_scale(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def update_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
-    """Let all experts of an ensemble learn the current row. ``target`` is the regression target or -1 or 1, ``label`` the class
+    """Train all members of an ensemble on the current row. ``target`` is the regression target or -1 or 1, ``label`` the class
     index, ``weight`` the row's sample weight; ``block`` is the ensemble's memory with the row in it.
     """
     v = ensemble_views(block)
@@ -146,7 +148,7 @@ def update_experts(block: np.ndarray, target: float, label: int, weight: float) 
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Let the ensemble in ``block`` learn the current row. ``target`` is a regression target, -1 or 1, or a class index. Returns
+    """Train the ensemble in ``block`` on its current row. ``target`` is a regression target, -1 or 1, or a class index. Returns
     the constant `LEARNED`, or `REFUSED` for a row that is not finite or too large, which leaves the model unchanged.
     """
     v = ensemble_views(block)

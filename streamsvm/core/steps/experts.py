@@ -31,9 +31,9 @@ _TRANSITION_DECAY = 0.998  # the counts of labels after a label are multiplied b
 
 @compiled
 def predict_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Compute two predictions of a kernel machine, an expert of an ensemble, for the current row: by its last and by its average
-    iterate. They are written to the expert's columns of ``inputs`` in the ensemble's memory ``block``; ``store`` is the machine's
-    own memory, ``expert`` its index. Always returns 0.
+    """Compute the predictions of a kernel machine, a member of an ensemble, for the current row: one by its last, one by its
+    average iterate. They are stored in the ensemble's memory ``block``; ``store`` is the machine's own memory, ``expert`` its
+    index. Always returns 0.
 
     If the machine corrects another expert, it predicts that expert's residual, which is added to the prediction of that expert.
     """
@@ -52,9 +52,9 @@ def predict_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int) ->
 
 @compiled
 def update_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Let a kernel machine, an expert of an ensemble, learn the current row, or the residual of the expert that it corrects; if
-    its errors signal a concept drift, it is reset first. ``block`` is the ensemble's memory, ``store`` the machine's own,
-    ``expert`` its index. Returns 0.
+    """Train a kernel machine, a member of an ensemble, on the current row or, if it corrects another member, on the residual of
+    that one. It is reset first if its errors show a concept drift. ``block`` is the ensemble's memory, ``store`` the machine's
+    own, ``expert`` its index. Always returns 0.
     """
     v = ensemble_views(block)
     e = v.experts[expert]
@@ -74,8 +74,9 @@ def update_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, tar
 
 @compiled
 def rescale_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
-    """Convert the support vectors of a kernel machine, an expert of an ensemble, when rows are standardised or features damped
-    differently, and update its kernel width gamma. Other values of ``event`` than `NEW_DAMPING` are ignored. Always returns 0.
+    """Convert the support vectors of a kernel machine, a member of an ensemble, and update its kernel width gamma, after the
+    factors that features are multiplied with have changed (``event`` is `NEW_DAMPING`, which also follows a new scale). Other
+    events are ignored. Always returns 0.
     """
     if event != NEW_DAMPING:
         return 0
@@ -101,9 +102,9 @@ def _get_output_share(n_outputs: int) -> float:
 
 @compiled
 def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Compute two predictions of a linear learner, an expert of an ensemble, for the current row: by its last and by its average
-    iterate, for each output. They are written to the expert's columns of ``inputs`` in the ensemble's memory ``block``; ``store``
-    is the learner's own memory, one part per output. Always returns 0.
+    """Compute the predictions of a linear learner, a member of an ensemble, for the current row: for each output one by its
+    last, one by its average iterate. They are stored in the ensemble's memory ``block``; ``store`` is the learner's own memory,
+    ``expert`` its index. Always returns 0.
     """
     v = ensemble_views(block)
     h, first = v.header[0], v.experts[expert]["first_input"]
@@ -116,9 +117,9 @@ def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Let a linear learner, an expert of an ensemble, learn the current row: its ``target``, or with several classes 1 for the
-    output of class ``label`` and -1 for the others (one against the rest). ``store`` is the learner's memory, ``expert`` its
-    index. Always returns 0.
+    """Train a linear learner, a member of an ensemble, on the current row: with its ``target`` or, with several classes, one
+    against the rest (1 for the output of class ``label``, -1 for the others). ``block`` is the ensemble's memory, ``store`` the
+    learner's own, ``expert`` its index. Always returns 0.
     """
     v, norm = ensemble_views(block), 0.0
     h, first = v.header[0], v.experts[expert]["first_input"]
@@ -137,9 +138,9 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 
 @compiled
 def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Compute two predictions of recursive least squares on landmarks (kernel values with stored rows), an expert of an ensemble,
-    for the current row: with its fast corrections and without. They are written to the expert's columns of ``inputs`` in the
-    ensemble's memory ``block``. Always returns 0.
+    """Compute two predictions of a kernel least squares model, a member of an ensemble, for the current row: with and without
+    fast corrections (weights that follow recent errors). They are stored in the ensemble's memory ``block``; ``store`` is the
+    model's own memory, ``expert`` its index. Always returns 0.
     """
     v, s = ensemble_views(block), landmark_views(store)
     n_outputs, first = v.header[0]["n_outputs"], v.experts[expert]["first_input"]
@@ -154,8 +155,8 @@ def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Let recursive least squares on landmarks, an expert of an ensemble, learn the current row. In regression, rows with a large
-    error get a smaller weight (Huber loss). ``block`` is the ensemble's memory, ``store`` the expert's own, ``expert`` its index.
+    """Train a kernel least squares model, a member of an ensemble, on the current row. In regression, a row with a large error
+    gets a smaller weight (Huber loss). ``block`` is the ensemble's memory, ``store`` the model's own, ``expert`` its index.
     Always returns 0.
     """
     v = ensemble_views(block)
@@ -170,9 +171,9 @@ def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: 
 
 @compiled
 def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
-    """Convert the landmarks (stored rows) and the window of first rows of the least squares expert when rows are standardised
-    differently (``event`` is `NEW_SCALE`), and update its kernel width gamma. Does nothing for other events, or once the window
-    is full. Always returns 0.
+    """Adapt a kernel least squares model, a member of an ensemble, to rows that are standardised differently (``event``
+    `NEW_SCALE`): convert its landmarks (stored rows) and its buffer of first rows, and update its kernel width gamma. Does
+    nothing for other events, or once the buffer is full. Always returns 0.
 
     Once the window of first rows is full, the normal equations depend on the landmarks and gamma, so that neither may change.
     """
@@ -195,9 +196,9 @@ def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: 
 def predict_from_last_label(
     follows: np.ndarray, counts: np.ndarray, rows: float, last: int, n_outputs: int, out: np.ndarray
 ) -> None:
-    """Predict the next label of a stream from the last one (index ``last``, -1 before the first row) into ``out`` float64
-    [n_outputs, 2]: column 0 tells whether an output's label was the last one, column 1 is its log odds after the last label,
-    relative to equal shares. ``follows`` [last, next] counts transitions, ``counts`` labels, and ``rows`` all rows. O(n_outputs).
+    """Predict the next label of a stream from the index ``last`` of the last one (-1: none yet), into ``out`` float64
+    [n_outputs, 2]: column 0 marks the output of the last label, column 1 has log odds. ``follows`` [last, next] counts
+    transitions between labels, ``counts`` labels, ``rows`` all rows.
     """
     for k in range(n_outputs):
         out[k, 0] = 0.0 if last < 0 else 2.0 * last - 1.0 if n_outputs == 1 else (0.5 if last == k else -0.5)
@@ -223,8 +224,8 @@ def predict_from_last_label(
 
 @compiled
 def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict the label of the current row from that of the previous row and the counts of transitions between labels. Writes two
-    values per output to this expert's columns of ``inputs`` in the ensemble's memory ``block``. Always returns 0.
+    """Predict the label of the current row from that of the previous row, by counts of which label followed which. Two values
+    per output are stored in the ensemble's memory ``block``, for its member with the index ``expert``. Always returns 0.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     first, n_outputs = v.experts[expert]["first_input"], v.header[0]["n_outputs"]
@@ -250,8 +251,8 @@ def update_last_label(block: np.ndarray, store: np.ndarray, expert: int, target:
 
 @compiled
 def predict_last_target(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict the regression target of the current row as that of the previous row: write it to this expert's column of
-    ``inputs`` in the ensemble's memory ``block``. Always returns 0.
+    """Predict that the regression target of the current row is that of the previous row. The prediction is stored in the
+    ensemble's memory ``block``, for its member with the index ``expert``. Always returns 0.
     """
     v = ensemble_views(block)
     v.inputs[0, v.experts[expert]["first_input"]] = get_rule_state(block, STATE)["last_target"]
