@@ -153,8 +153,8 @@ class ArrowSource(TableSource):
         return Table(tuple(columns), list(columns.values()), y)
 
     def _get_array(self, batch: Any, column: _Column) -> Any:
-        """Return the Arrow array of ``column`` from ``batch`` (a pyarrow RecordBatch); for a field of nested structs, that
-        field's array.
+        """Return the Arrow array of one column of ``batch`` (a pyarrow RecordBatch). ``column`` is a column of the file, or a
+        field within its struct columns.
         """
         return self._get_nested_field(batch.column(column.path[0]), column.indices)
 
@@ -269,14 +269,16 @@ class _Column(NamedTuple):
         return self.path[-1]
 
     def get_struct(self, name: str) -> _Column:
-        """Return the enclosing struct that has this name, as a column, or this column itself if the name is its own."""
+        """Return the struct column ``name`` that contains this field, such as ``a.b`` for the field ``a.b.c``; this column itself
+        if ``name`` is its own name.
+        """
         depth = self.path.index(name)
         return _Column(self.path[: depth + 1], self.indices[:depth])
 
 
 def _iter_leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
-    """Yield ``column`` itself or, if its Arrow type ``kind`` is a struct, the columns of its fields (recursively, up to a maximum
-    depth).
+    """Yield ``column`` if its Arrow type ``kind`` is not a struct. Otherwise yield a column for each field of the struct, and for
+    the fields of structs within it, up to a maximum depth.
     """
     fields = [kind.field(i) for i in range(kind.num_fields)] if str(kind).startswith("struct<") else []
     if not fields or len(column.path) == MAX_DEPTH:

@@ -38,8 +38,8 @@ class Batch(NamedTuple):
 
 
 def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
-    """Return whether a model can process many rows in one call. This holds for learners of this library, alone or after a
-    `TableEncoder`; if ``learns``, the learner must also be able to learn many rows in one call.
+    """Return whether the model in ``pipeline`` can process many rows in one call: it must be a learner of this library, alone or
+    after a `TableEncoder`. If ``learns``, the learner must also be able to learn many rows in one call.
     """
     if pipeline.encoder is None and not pipeline.is_bare_learner:
         return False
@@ -49,9 +49,10 @@ def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
 def next_batch(
     chunk: Chunk, start: int, stop: int, pipeline: ValidatingPipeline, learns: bool, knows_label: LabelTest, regression: bool
 ) -> Batch | None:
-    """Return rows ``start`` to ``stop`` (exclusive) of a chunk (rows read together) as a batch for the model; None if the row
-    ``start`` must be processed alone. The batch ends before the first unreadable or invalid row and, if the model ``learns``,
-    before a row with a new feature or a label for which ``knows_label`` is False.
+    """Return rows of a chunk (rows read together), from ``start`` to at most ``stop`` (exclusive), as a batch for one call of the
+    model; None if row ``start`` must be processed alone. The batch ends before an invalid row and, if the model ``learns``,
+    before a row with a new feature or a label for which ``knows_label`` returns False. ``regression`` means that labels are
+    numbers.
     """
     if not learns and pipeline.last_step.overflow == "hash":  # features that the model does not list may share hashed columns
         return None
@@ -91,8 +92,8 @@ def next_batch(
 
 
 def _leading_targets(labels: list[Any]) -> list[Any]:
-    """Convert labels to floats, the targets of a regression, up to the first label that is not a finite number; None (missing)
-    stays None. The result may be shorter than ``labels``.
+    """Convert the labels of a regression to floats; missing ones stay None. Stop before the first label that is not a finite
+    number, so that the result may be shorter than ``labels``.
     """
     targets: list[Any] = []
     for label in labels:
@@ -106,9 +107,9 @@ def _leading_targets(labels: list[Any]) -> list[Any]:
 def _feature_matrix(
     table: Table, start: int, stop: int, known_features: Sequence[Hashable], learns: bool
 ) -> tuple[np.ndarray, list[Hashable], int]:
-    """Return rows ``start`` to ``stop`` of a table as float64 [n, features] with 0 for missing values, the feature names, and the
-    number of rows without any value. Only ``known_features`` have columns. The matrix ends before the first row that the learner
-    would refuse or, if it ``learns``, that has a new feature.
+    """Convert rows ``start`` to ``stop`` (exclusive) of a table to a float64 matrix [rows, features] of ``known_features``, with
+    0 for missing values. Return the matrix, its feature names, and its number of rows without any value. The matrix ends before
+    the first invalid row and, if the model ``learns``, before the first row with a new feature.
     """
     known_names, names, columns = set(known_features), [], []
     for name, column in zip(table.names, table.columns, strict=True):
@@ -135,8 +136,8 @@ def _feature_matrix(
 
 
 def _is_ignored_if_unknown(value: Any) -> bool:
-    """Return whether a learner that only predicts ignores ``value`` in a feature that it does not know (text, floats, None, ints
-    in float64's range). It refuses a row with any other value.
+    """Return whether a learner ignores ``value`` when it predicts a row with a feature that it does not know. It ignores text,
+    None, floats and ints in float64's range, and refuses a row with any other value there.
     """
     return isinstance(value, _IGNORED_IF_UNKNOWN) or (isinstance(value, int) and abs(value) < _INT_LIMIT)
 

@@ -67,8 +67,8 @@ class Checkpoint(NamedTuple):
         return self.header.get("kind") == _START_KIND
 
     def get_position(self, store: Path | str) -> dict[str, Any]:
-        """Return the position from which the stream continues after this checkpoint. Raise a CheckpointError if it is missing or
-        invalid; ``store`` is the checkpoint store's path or name, for the message.
+        """Return the position in the stream at which a run continues after this checkpoint, as a dict. Raise a CheckpointError if
+        the checkpoint contains no valid position. ``store`` is the path or name of the checkpoint store, for the message.
         """
         try:
             return dict(validate_mapping("position", self.header.get("position")))
@@ -185,7 +185,8 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model]) -> Model
 def load(path: str | Path, trusted: bool = False) -> Any: ...
 def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = None) -> Any:
     """Load a model from a file that ``model.save`` has written, from a checkpoint file, or from the newest checkpoint of a
-    folder.
+    folder. Raise a CheckpointError if the model is not of the class ``kind``, or if the file contains objects of other packages
+    (which could run code) without ``trusted=True``.
 
     Parameters
     ----------

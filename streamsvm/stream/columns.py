@@ -68,8 +68,9 @@ class ColumnMonitor(Resumable):
         self._unknown_names: Counter[Hashable] = Counter()  # rows with a name that was not learned, by column
 
     def compare_with(self, learned: Sequence[Hashable], encoder: TableEncoder | None) -> None:
-        """Set the column names that a model has ``learned``, with which rows are compared. ``encoder`` is the model's encoder,
-        which knows the learned category names; None for a model without one.
+        """Set the columns with which rows are compared from now on: ``learned`` has the names of the columns that a model has
+        learned. ``encoder`` is the encoder of this model, which knows the learned category names; None if the model has no
+        encoder.
         """
         self._learned, self._encoder = dict.fromkeys(learned), encoder
         self._usual = self._learned.keys() if encoder is None else set(encoder.column_state.frequent_columns)
@@ -106,8 +107,8 @@ class ColumnMonitor(Resumable):
                 self._add_values(name, part, n)
 
     def _add_values(self, name: Hashable, values: Values, n: int) -> None:
-        """Add ``n`` to the number of rows with a value in the column ``name``, and count those of ``values`` that are category
-        names the model has not learned.
+        """Add ``n`` to the number of rows with a value in the column ``name``. If the model has learned this column, also count
+        those of ``values`` that are category names unknown to its encoder.
         """
         if name in self._learned:
             self._values[name] += n

@@ -136,9 +136,9 @@ class CSVSource(TextSource):
         return StreamError(f"{self.name}, line 1: {message}")
 
     def _read_first_row(self, lines: list[bytes]) -> tuple[bytes, int, list[str]]:
-        """Parse the row that begins with ``lines[0]``, reading further lines if a quoted cell contains newlines. Return the row's
-        bytes, its number of lines (0 if the source was stopped within the row), and its cells. Raise a ValueError if the row is
-        unreadable.
+        """Parse the row that begins with the first of ``lines``, and read further lines if a quoted cell contains newlines.
+        Return the row's bytes, its number of lines, and its cells. The number is 0 if `stop` was called before the row was
+        complete. Raise a ValueError if the row is unreadable.
         """
         size = n = 0
 
@@ -189,8 +189,8 @@ class CSVSource(TextSource):
         return chunk, chunk.lines, n
 
     def _read_valid_rows(self, lines: list[bytes]) -> LinesChunk:
-        """Parse lines into a chunk (rows read together). It ends before a row with several lines (newlines in a quoted cell) that
-        is unreadable, or that continues after the last line.
+        """Parse ``lines`` into a chunk (rows read together). A row has several lines if a quoted cell contains newlines; the
+        chunk ends before such a row if it is unreadable, or if ``lines`` end within it.
         """
         chunk = self._make_lines_chunk(self._join_lines(lines) if self._has_multiline_rows else lines)
         if not self._has_multiline_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):
@@ -388,8 +388,8 @@ class _CSVColumnReader:
         return cell if isinstance(cell, str) else cell.decode(self._source._encoding)
 
     def _assign_columns(self) -> None:
-        """Assign each column of the file a destination in the arrays of the compiled `read_cells`: a column of numbers, one of
-        texts, or nothing if it is dropped.
+        """Decide for each column of the file how the compiled `read_cells` returns its cells: as numbers, as texts, or not at all
+        if the column is dropped.
         """
         source, n = self._source, len(self._source._names)
         self._columns, self._places = np.full(n, -1), np.full(n, -1)

@@ -150,8 +150,8 @@ class Source(Closeable):
     """The columns that were requested by `request_passthrough`."""
 
     def prepare_for_join(self) -> None:
-        """Prepare this stream to be joined with another one, as rows and their labels from two streams (`JoinedSource`). Raise a
-        StreamError if it cannot be joined.
+        """Prepare this stream to be joined with another one, where one stream has the rows and the other their labels
+        (`JoinedSource`). Raise a StreamError if this stream cannot be joined.
 
         From then on, an endless stream returns an empty chunk only after it has read all available rows, and without waiting.
         """

@@ -49,9 +49,9 @@ class JSONObjects:
         self._add_text_columns(())
 
     def parse_table(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known_features: Sequence[Hashable]) -> Table | None:
-        """Parse JSON objects into a table with one column per field; None if many of them must be parsed one by one in Python
-        instead. Object i is ``data[begins[i]:ends[i]]``, with int64 offsets. ``known_features`` are the features that the model
-        knows.
+        """Parse JSON objects into a table with one column per field. Object i is ``data[begins[i]:ends[i]]``. ``known_features``
+        are the names of the features that the model knows. Return None if many of the objects cannot be parsed together, so that
+        Python must parse them one by one.
 
         If ``known_features`` is empty, integers are ints, as ``parse`` returns them; otherwise they are floats.
         """
@@ -96,8 +96,8 @@ class JSONObjects:
         return fields
 
     def _add_columns(self, row: Mapping[str, Any]) -> bool:
-        """Add the fields of ``row`` (values by field name) to the columns that this parser fills, and return whether any of them
-        is new.
+        """Add a column to this parser for each field of ``row`` (values by field name) that has no column yet. Return whether any
+        column was added.
         """
         new = [name for name in row if name not in self._columns and name != self._label]
         if new and len(self._columns) + len(new) > _MAX_NAMES:
@@ -111,8 +111,8 @@ class JSONObjects:
         return bool(new)
 
     def _add_text_columns(self, names: Collection[str]) -> None:
-        """Make the columns ``names`` columns of texts, whose values are parsed in Python and not as numbers by the compiled
-        reader. Then reassign all columns to the reader's arrays.
+        """From now on, parse the values of the columns ``names`` in Python as texts, instead of as numbers in the compiled
+        reader.
         """
         dropped = [] if self._parser is None else [name for name in self._columns if self._parser.get_kind(name) == DROP]
         self._columns |= {name: CachedTextParser(self._make_text_parser(name)) for name in names if name not in dropped}
@@ -210,8 +210,8 @@ class _RowReader:
         return len(self._begins)
 
     def read_next(self) -> bool:
-        """Read JSON objects into the arrays until one cannot be read, because it is invalid or has unexpected values. Return True
-        if there is one: then ``i`` is its index. False means that all objects were read.
+        """Read JSON objects into the arrays of this reader until one cannot be read, because it is invalid or has unexpected
+        values. Then return True, and the attribute ``i`` is the index of this object. Return False if all objects were read.
         """
         names, first = self._names, self.i
         self.text_column = None
@@ -227,13 +227,11 @@ class _RowReader:
 
     @property
     def row(self) -> bytes:
-        """The bytes of the JSON object with the index ``i``, where `read_next` stopped because it could not read it."""
+        """The bytes of the JSON object at which `read_next` stopped, because it could not read it."""
         return self._data[self._begins[self.i] : self._ends[self.i]]
 
     def skip_row(self) -> None:
-        """Mark all values of the JSON object with the index ``i`` as missing, because it could not be read, and advance to the
-        next one.
-        """
+        """Skip the JSON object at which `read_next` stopped, because it could not read it: all its values count as missing."""
         self._X[self.i], self._text_spans[self.i] = np.nan, -1
         self.i += 1
 
@@ -248,8 +246,9 @@ class _RowReader:
         return self._X[:, self._names.number_index[name]]
 
     def get_typed_numbers(self, name: str) -> Values:
-        """Return the numbers in the field ``name``, with JSON integers as ints: an int64 or float64 array if all have one type
-        and, for ints, all are present; else a list of ints, floats and None.
+        """Return the numbers in the field ``name`` of all JSON objects, where JSON integers become ints. The result is a float64
+        array (NaN for missing) if there are no integers, an int64 array if there are only integers and no value is missing, else
+        a list of ints, floats and None.
         """
         numbers, is_integer = self.get_numbers(name), self._is_integer[:, self._names.number_index[name]]
         missing = np.isnan(numbers)
@@ -274,8 +273,8 @@ class _RowReader:
         return list(map(self._data.__getitem__, map(slice, *self._text_spans[:, self._names.text_index[name]].T.tolist())))
 
     def iter_inner_texts(self, name: str) -> Iterator[str]:
-        """Yield the string in the field ``name`` of each JSON object without its quotes; nothing if any object has no string
-        there. Strings with escapes or letters beyond ASCII are not decoded correctly.
+        """Yield the string in the field ``name`` of each JSON object, without its quotes. If at least one object has no string
+        there, yield nothing at all. Escapes and letters beyond ASCII are not decoded correctly.
         """
         begins, ends = self._text_spans[:, self._names.text_index[name]].T
         if (begins >= 0).all() and (self._bytes[begins] == _QUOTE).all():
@@ -283,8 +282,8 @@ class _RowReader:
             yield from map(text.__getitem__, map(slice, (begins + 1).tolist(), (ends - 1).tolist()))
 
     def check_skipped_text(self, unparsed: UnparsedRows) -> None:
-        """Add the JSON objects that are not valid UTF-8 to ``unparsed``, so that they are parsed (and refused) in Python. It is
-        needed because the compiled reader does not check the fields that it skips.
+        """Check that all JSON objects are valid UTF-8, because the compiled reader does not check the fields that it skips. Add
+        the index of each invalid one to ``unparsed``, the rows that Python then parses (and refuses).
         """
         if not self._data[self._begins[0] : self._ends[-1]].isascii():
             for i, (start, stop) in enumerate(zip(self._begins.tolist(), self._ends.tolist(), strict=True)):

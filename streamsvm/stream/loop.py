@@ -198,8 +198,9 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(f"{folder}: {error}, {START_AFRESH}") from None
 
     def _resume_delayed(self, folder: Path | str, counts: Any, state: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Raise a CheckpointError if the checkpoint in ``folder`` has ``counts`` of labels from another stream (not None), which
-        this loop does not read. A subclass that reads them continues from these counts and ``state``.
+        """Check the saved ``counts`` of labels from another stream in the checkpoint of ``folder``. This loop reads no such
+        labels, so it raises a CheckpointError unless ``counts`` is None. A subclass that reads them continues from the counts and
+        the saved ``state``.
         """
         if counts is not None:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")

@@ -152,8 +152,8 @@ class CheckpointMerger:
         self._list_folders()
 
     def merge_if_changed(self) -> MergeResult | None:
-        """Merge the newest models of all folders into one, and save it as a checkpoint, if a folder has a newer model than at the
-        previous call. Return the row counts of the merged model; None if there was nothing new to merge.
+        """If a folder has a newer model than at the previous call, merge the newest models of all folders into one, and save it
+        as a checkpoint. Return the row counts of the merged model and of its parts; None if there was nothing new to merge.
 
         Return None if no model has changed, or no folder has a model yet. If a checkpoint is unreadable, warn once, and use the
         previous model of its folder.
@@ -189,8 +189,8 @@ class CheckpointMerger:
         return MergeResult(rows, names)
 
     def _list_folders(self) -> list[Path]:
-        """Return the folders with the models to merge, where the subfolders ``partition-*`` replace their parent. Raise a
-        CheckpointError if a folder is listed twice, or is also that of the merged model.
+        """Return the folders whose models are merged. A folder with subfolders ``partition-*`` is replaced by them. Raise a
+        CheckpointError if a folder is listed twice, or is also the folder of the merged model.
         """
         folders: dict[Path, Path] = {}
         for folder in self._folders:
@@ -204,8 +204,8 @@ class CheckpointMerger:
         return list(folders.values())
 
     def _read_changed_parts(self) -> bool:
-        """Read the newest checkpoint of each folder that has a newer one than at the previous call, and return whether there was
-        any.
+        """Read the newest checkpoint of each folder that has a new one since the previous call. Return whether there was such a
+        folder.
         """
         changed = False
         for path in self._list_folders():

@@ -438,8 +438,9 @@ _REJECTED_HOST = b"this host name is not allowed: use the IP address, or allow i
 
 
 def is_allowed_host(host: str, names: Collection[str]) -> bool:
-    """Return whether a request with this Host header is answered: for IP addresses, names without a dot, and ``names``. Other
-    names are rejected, as they allow DNS rebinding: a foreign web page could read the metrics under its own host name.
+    """Return whether a request with this Host header may be answered: the host is an IP address, a name without a dot, or one of
+    ``names``. Other host names are rejected, because a foreign web page could read the metrics under its own name (DNS
+    rebinding).
 
     >>> [is_allowed_host(host, []) for host in ("10.1.2.3:9400", "[::1]:9400", "localhost", "learner-1:9400", "evil.example")]
     [True, True, True, True, False]

@@ -129,8 +129,8 @@ class FilesSource(Source):
 
     @property
     def position(self) -> Position:
-        """The position of the next row, as a dict: that within the current file, the number of files that were read completely,
-        and a digest of those.
+        """The position of the next row in this source of several files, as a dict: the position within the current file, the
+        number of files that were read completely, and a digest of these files.
         """
         return {**self._source.position, "files_done": self._n_done, "files_digest": self._digest}
 

@@ -36,7 +36,9 @@ class Followed(Protocol):
     """A checkpoint store that is watched for newer models of another process: a `FollowedFolder`, or a topic."""
 
     def read_newer(self) -> FollowedModel | None:
-        """Return the newest model of another process and its version, without waiting; None if it was returned before."""
+        """Return the newest model that another process has saved, and its version, without waiting; None if it was returned
+        before.
+        """
 
 
 class Follower:
@@ -103,7 +105,9 @@ class FollowedFolder(Follower):
         self._last_signature: tuple[Any, ...] = ()
 
     def wait_for_first(self) -> Checkpoint | None:
-        """Wait until the folder has a checkpoint with a model, and return the newest one. None if `stop` was called meanwhile."""
+        """Wait until the followed folder has a checkpoint with a model, and return the newest one. None if `stop` was called
+        meanwhile.
+        """
         if (checkpoint := self._read_if_changed()) is None:
             logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
         while checkpoint is None and not self._stopping.wait(self._seconds):
@@ -111,8 +115,8 @@ class FollowedFolder(Follower):
         return None if self._stopping.is_set() else checkpoint
 
     def read_changed(self) -> Checkpoint | None:
-        """Return the newest checkpoint of the folder. None if it was returned before, or if the folder has no checkpoint with a
-        model yet. Raise a CheckpointError if the model cannot be loaded.
+        """Return the newest checkpoint of the followed folder. None if an earlier call has returned it, or if the folder has no
+        checkpoint with a model yet. Raise a CheckpointError if the model cannot be loaded.
         """
         signature = CheckpointFolder.read_signature(self.path)
         if not signature or signature == self._last_signature:

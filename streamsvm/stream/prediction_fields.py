@@ -38,8 +38,8 @@ PROBABILITIES = ComputedFields(
 
 
 def make_conformal_fields(model: Any) -> ComputedFields | None:
-    """Return the additional prediction fields of a conformal model: ``low`` and ``high`` for a prediction interval, or ``labels``
-    for a prediction set. None for other models.
+    """Return the names of the additional prediction fields of a conformal model, and a function that computes them from the model
+    and a row: ``low`` and ``high`` for a prediction interval, or ``labels`` for a prediction set. None for other models.
     """
     last_step = split_pipeline(model)[1]
     if hasattr(last_step, "predict_interval_one"):
@@ -105,8 +105,8 @@ class PredictionExtension:
         return dict(zip(self._copied_names, values, strict=True))
 
     def copy_messages(self, chunk: Chunk, start: int, stop: int) -> MessageColumns | None:
-        """Return the Kafka messages of rows ``start`` to ``stop`` (exclusive) of a chunk, so that predictions can keep their key
-        and headers. None if predictions do not carry messages.
+        """Return the Kafka messages of rows ``start`` to ``stop`` (exclusive) of a chunk, so that predictions are written with
+        the same key and headers. None if the rows are not from Kafka, or if the sink does not accept messages.
 
         Raises a RowError if the key and the headers of a message are too long.
         """
@@ -116,9 +116,9 @@ class PredictionExtension:
         return messages
 
     def read_row(self, chunk: Chunk, i: int, model: Any, x: Any) -> tuple[dict[str, Any], MessageColumns | None]:
-        """Return the additional prediction fields of row ``i`` of a chunk as a dict, and its Kafka message (None if predictions
-        carry no messages). Some fields are computed by ``model`` from the features ``x``, before it learns the row. Raise a
-        RowError if a field or the message cannot be copied.
+        """Return the additional fields of the prediction for row ``i`` of a chunk, as a dict, and the row's Kafka message or
+        None. Some fields are copied from the row, the others are computed by ``model`` from its features ``x``. Call it before
+        the model learns the row. Raise a RowError if a field or the message cannot be copied.
         """
         values = {name: column[0] for name, column in self.copy_columns(chunk, i, i + 1).items()}
         for fields in self._computed_fields:

@@ -166,7 +166,7 @@ class LearningCurve:
         return f"LearningCurve({self.metric!r}, window={self.window}): {len(self.points)} points, one every {self.every:,} rows"
 
     def find_next_row(self, rows: int) -> int:
-        """Return the row count for the next point of this learning curve, after ``rows`` rows."""
+        """Return the number of rows after which this learning curve gets its next point: the first such number above ``rows``."""
         return (rows // self.every + 1) * self.every
 
     def add(
@@ -178,9 +178,9 @@ class LearningCurve:
         refused: int | None = None,
         drifts: int | None = None,
     ) -> None:
-        """Add a point to this curve after ``rows`` rows: the ``metric`` over all rows, over the last rows (``windowed``), and
-        that of the best ``baseline``, with the numbers of ``refused`` rows and ``drifts``. If the curve is full, drop every
-        second point.
+        """Add a point to this learning curve after ``rows`` rows. ``metric`` is the metric over all rows, ``windowed`` that over
+        the last rows, and ``baseline`` that of the best baseline. ``refused`` and ``drifts`` are the numbers of refused rows and
+        of drifts so far. If the curve is full, delete every second point.
         """
         self.points.append(
             CurvePoint(rows, _round_value(metric), _round_value(windowed), _round_value(baseline), refused, drifts)

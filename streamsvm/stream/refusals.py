@@ -64,9 +64,9 @@ class RefusedRowHandler(Resumable):
         return sum(self.counts.values())
 
     def handle_row(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
-        """Count a refused row (unreadable, or invalid for the model) by ``kind``, a short reason, and write it to the dead-letter
-        sink: its number ``row``, its ``place`` (line or offset), its content ``raw`` and the message ``reason``. Raise a
-        StreamError if the limit of refused rows is exceeded, or the row cannot be written.
+        """Count a refused row, and write it to the dead-letter sink. ``row`` is its number, ``place`` its line or offset, ``raw``
+        its content, ``kind`` the short reason by which it is counted, and ``reason`` the message. Raise a StreamError if more
+        rows were refused than the limit allows, or if the row cannot be written.
         """
         reason = reason if len(reason) <= _MAX_REASON_CHARS else f"{reason[:_MAX_REASON_CHARS]}..."
         if self._stops_at_first:
@@ -128,8 +128,8 @@ class RefusedRowHandler(Resumable):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state of this object for a checkpoint, as a dict: the number of refused rows by kind, their recent (decayed)
-        number, and the position of the dead-letter sink.
+        """The state of this object for a checkpoint, as a dict: the number of refused rows by kind, a number of refused rows in
+        which older ones count less and less, and the position of the dead-letter sink.
         """
         return super().state | {"dead_letters": self.flush()}
 

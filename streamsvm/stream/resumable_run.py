@@ -67,8 +67,8 @@ class ResumableRun:
 
     @property
     def state(self) -> str:
-        """The state of this run: ``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``. Only after ``"ended"`` it
-        can run again.
+        """The state of this run: ``"new"`` before it was started, ``"running"``, ``"ended"``, ``"failed"`` after an error, or
+        ``"stopped"`` after `stop`. A run that has failed or was stopped cannot run again.
         """
         if self._unusable_reason:
             return self._unusable_reason.removeprefix("has ").removeprefix("was ")
@@ -124,8 +124,8 @@ class ResumableRun:
 
     def write_checkpoint(self, always: bool = False) -> None:
         """Write a checkpoint now, if this run has a checkpoint store, has read rows since the last checkpoint, and has any
-        results to save. With ``always=True``, write it even without new rows, because a source may have moved without returning a
-        row.
+        results to save. With ``always=True``, write it even without new rows, for a source whose position has changed although it
+        returned no rows.
         """
         if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._is_worth_saving)):
             self._save_checkpoint(self._checkpoints)
@@ -167,8 +167,8 @@ class ResumableRun:
         return progress
 
     def _run_chunks(self, last_row: int | None, is_final: bool) -> Progress:
-        """Read chunks of rows and process them until the row count is ``last_row`` (None: unlimited) or the stream ends. Write
-        due checkpoints, and one at the end if ``is_final``. Return the progress.
+        """Read and process chunks of rows until the row count is ``last_row`` (None: unlimited) or the stream ends, and return
+        the progress. Write checkpoints at the set interval and, if ``is_final``, one at the end.
         """
         self._prepare_run()
         start_time = progress_time = flush_time = time.perf_counter()

@@ -85,8 +85,8 @@ class ValidatingPipeline:
         self.check_new_label: Callable[[Any, Any], None] | None = None if self.check_row else getattr(last, "check_one", None)
 
     def _without_unknown_texts(self, x: Any) -> Any:
-        """Return the row ``x`` (values by feature name) without texts in features that the learner does not know, because it
-        would refuse the row.
+        """Return the row ``x`` (values by feature name) without the texts in features that the learner does not know. With them,
+        the learner would refuse the row.
         """
         if not isinstance(x, Mapping) or all(map(is_number, x.values())):
             return x
@@ -103,8 +103,9 @@ class ValidatingPipeline:
         return x
 
     def _transform_to_learn(self, x: Any) -> Any:
-        """Check the numbers of the row ``x``, and return it transformed by all transformers of the pipeline, with 0 for numbers
-        that are then not finite. Transformers learn it only if river's ``learn_during_predict`` is active.
+        """Return the row ``x``, before it is learned, transformed by all transformers of the pipeline, with 0 for infinities and
+        NaNs in their result. If river's ``learn_during_predict`` is active, the transformers learn the row, and these numbers
+        stay. Raise a RowError if a number of ``x`` is not finite or too large for float32.
         """
         _check_row(x)
         if compose.Pipeline._LEARN_UNSUPERVISED_DURING_PREDICT:
@@ -117,8 +118,9 @@ class ValidatingPipeline:
         return _with_finite_numbers(x)
 
     def find_bad_feature(self, x: Any) -> tuple[Hashable, ...]:
-        """Return the name of the feature that prevents the model from predicting the row ``x``: with 0 instead of its value,
-        which is not a number, the row can be predicted. The result is a tuple of one name; ``()`` if it is unknown.
+        """Return the name of a feature whose value is not a number and prevents the model from predicting the row ``x``: with 0
+        instead of the value, the model can predict it. The result is a tuple with this one name; ``()`` if no such feature is
+        found.
         """
         if not isinstance(x, Mapping):
             return ()
@@ -416,8 +418,8 @@ def _to_plain_label(y: Any) -> Any:
 
 
 def get_learned_columns(model: Any) -> list[Any]:
-    """Return the names of the columns that a model has learned, as its first transformer or, without one, its learner lists them.
-    Empty if it does not list them.
+    """Return the names of the columns that a model has learned. They are read from a pipeline's first transformer or, for a model
+    without transformers, from its learner. Empty if that does not list its columns.
     """
     steps, last = split_pipeline(model)
     if not steps:

@@ -208,7 +208,9 @@ def _format_json_lines(columns: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _to_json_format(values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    """Return a %-format that writes one value of a column as JSON, and the list of arguments for it, one per value."""
+    """Prepare the values of a column to be written as JSON by Python's ``%`` operator: return the format of one value, such as
+    ``"%d"``, and the sequence of its arguments, one per value.
+    """
     types = set(map(type, values))
     if types == {int}:
         return "%d", values

@@ -36,8 +36,8 @@ class TableSource(Source):
 
     @property
     def _parser_position(self) -> dict[str, Any]:
-        """The entries of this source's position that hold the parser options which differ from the defaults; empty if all have
-        their defaults.
+        """The part of this source's `position` that describes the parser, as a dict of its options that differ from the defaults;
+        empty if all are the defaults.
         """
         return {"table": self._options} if self._options else {}
 
@@ -144,8 +144,8 @@ class TextSource(TableSource):
         return lines
 
     def _consume_lines(self, lines: list[bytes], n_lines: int) -> None:
-        """Advance past ``lines`` and add ``n_lines`` to the line count. The numbers may differ, because an item of ``lines`` may
-        be a whole row of several lines.
+        """Advance past ``lines``, and add ``n_lines`` to the line count. ``n_lines`` is larger than ``len(lines)`` if an item of
+        ``lines`` is a row of several lines.
         """
         self._reader.consume_lines(lines)
         self._line += n_lines
@@ -159,8 +159,8 @@ class TextSource(TableSource):
         return True
 
     def _make_chunk(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
-        """Parse ``lines`` up to the next blank one. Return a chunk of rows (None if the source was stopped within a row), the
-        bytes of these rows, and their number of lines.
+        """Parse ``lines`` up to the next blank one. Return a chunk (rows read together), the bytes of its rows, and their number
+        of lines. The chunk is None if `stop` was called before the first row was complete.
         """
         n = next((i for i, line in enumerate(lines) if i and not self._has_row(line)), len(lines))
         return self._make_lines_chunk(lines[:n]), lines[:n], n
@@ -370,8 +370,8 @@ class LIBSVMSource(TextSource):
         return True
 
     def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:
-        """Parse LIBSVM lines into a table with one column per feature of ``known_features``. Rows with other features are marked
-        as unparsed. None if there are many of these, or no feature is known.
+        """Parse LIBSVM lines into a table with one column per feature of ``known_features``. Rows with other features are left
+        unparsed, for the caller to parse one by one. Return None if there are many such rows, or if no features are known.
         """
         names: list[Any] = [name for name in known_features if type(name) is int and 0 <= name < _LARGEST_INDEX]
         if not names:

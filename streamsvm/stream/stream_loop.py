@@ -154,7 +154,9 @@ class StreamLoop(ResumableRun):
 
     @property
     def _delayed_counts(self) -> Mapping[str, int] | None:
-        """Counts of the rows and labels that were joined or expired, by name, if labels come from another stream; else None."""
+        """Numbers of rows and labels from two streams that were joined, have expired or wait for each other, by name; None if
+        this loop does not read labels from another stream.
+        """
         return None
 
     def _make_progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
@@ -201,9 +203,9 @@ class StreamLoop(ResumableRun):
         process_rows(first, n, n, partial(self._process_batch, chunk), partial(self._process_row, chunk))
 
     def _process_batch(self, chunk: Chunk, start: int, stop: int) -> int:
-        """Predict and, if the loop learns, learn the rows of a chunk from ``start`` to at most ``stop`` (exclusive) in one call
-        of the model, and write the predictions. Return the number of processed rows: 0 if row ``start`` must be processed alone,
-        -1 (with nothing changed) if a smaller batch must be tried.
+        """Process the rows of a chunk from ``start`` to at most ``stop`` (exclusive) in one call of the model: predict them,
+        learn them if the loop learns, and write the predictions. Return the number of processed rows: 0 if row ``start`` must be
+        processed alone, and -1, with nothing changed, if the caller must try a smaller batch.
         """
         if not self._uses_batches:
             return 0
@@ -264,10 +266,12 @@ class StreamLoop(ResumableRun):
         return self._has_probabilities and (self.sink is not None or self._abstain > 0.0)
 
     def _make_row_predictor(self) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
-        """Return a function that predicts one row from its features, a dict of values by name.
+        """Return a function that predicts one row from its features, a dict of values by name. It returns a tuple: the
+        transformed features, the predicted label, the probabilities of all labels or None, and the probability of the predicted
+        label or None.
 
-        It returns the features after all transformers, the predicted label, the probabilities of all labels (None unless scores
-        need them), and the probability of the predicted label (None unless predictions need it).
+        The probabilities of all labels are None unless scores need them, and that of the predicted label is None unless
+        predictions need it.
         """
         prepare_row, last_step = self._pipeline.prepare_row, self._pipeline.last_step
         add_row = self.columns.add_row if self.columns.is_active else None
@@ -313,8 +317,8 @@ class StreamLoop(ResumableRun):
         return process
 
     def _make_row_learner(self) -> Callable[..., Any]:
-        """Return a function for rows with a label. It updates the metrics with a row's prediction and, in a `LearningLoop`, lets
-        the model learn the row.
+        """Return a function to call with each labelled row after its prediction. It updates the metrics, lets the model learn the
+        row if this is a `LearningLoop`, and returns the label.
 
         It takes the row, its label, its features after all transformers, the predicted label, the probabilities of all labels,
         and the weight of the row, if it has one. It returns the label, or the target as a float.
@@ -362,8 +366,8 @@ class StreamLoop(ResumableRun):
             return None
 
     def _check_positive_label(self, y: Any) -> None:
-        """Raise a StreamError if the loop has a binary metric (such as F1) and the label ``y`` shows that it cannot know which
-        label is the positive one.
+        """Raise a StreamError if the loop has a metric with a positive label, such as F1, and the label ``y`` shows that the
+        positive label is unknown: it was not specified, or does not occur in the stream.
         """
         try:
             self._scores.labels.check_label(y)
@@ -372,7 +376,8 @@ class StreamLoop(ResumableRun):
 
     def _predict_batch(self, batch: Batch) -> dict[str, Sequence[Any]] | None:
         """Predict the rows of a batch in one call of the model, learn them if the loop learns, and update the metrics. Return the
-        prediction fields as columns, without ``row``. None, with nothing changed, if the rows must be processed one by one.
+        prediction fields by name (without ``row``), each with one value per row; None, with nothing changed, if the rows must be
+        processed one by one.
         """
         learns, n = self._learns, len(batch.y)
         labels = batch.y if learns else self._validate_labels(batch.y)
@@ -406,8 +411,9 @@ class StreamLoop(ResumableRun):
         return {"y_pred": predicted, "y_true": y_true, "probability": label_probabilities or [None] * n}
 
     def _score_batch(self, ys: list[Any], predicted: list[Any], probabilities: ProbabilityColumns | None) -> None:
-        """Update metrics and drift detection with labels ``ys`` [n], predictions [n] and the probabilities [n] by label, and add
-        the points of the learning curve that are due within these rows.
+        """Update the metrics and the drift detection with n rows: their labels ``ys``, their predictions, and their
+        ``probabilities`` [n] by label. Also add a point to the learning curve at each of its intervals that ends within these
+        rows.
         """
         start, n = 0, len(ys)
         while start < n:
