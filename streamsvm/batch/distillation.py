@@ -60,9 +60,9 @@ def to_budget(
     seed: int | None = 0,
     **parameters: Any,
 ) -> BudgetedEstimator:
-    """Distil a fitted kernel machine into a learner that has at most ``budget`` support vectors, predicts alike and can keep
-    learning from a stream. If ``loss`` (in percent of accuracy) is passed instead of ``budget``, the smallest budget that loses
-    at most that is searched for.
+    """Compress a fitted kernel machine to a learner that has at most ``budget`` support vectors, makes nearly the same
+    predictions, and can keep learning from a stream. With ``loss`` (in percent of accuracy) instead of ``budget``, the smallest
+    budget that loses at most that is searched for. Returns the learner.
 
     The first quarter of the budget are support vectors of the machine, far from each other and with large coefficients. Their
     coefficients are fitted to the machine's decision values on X by weighted least squares; rows near the decision boundary have
@@ -278,9 +278,9 @@ class _HoldOut(NamedTuple):
         return _HoldOut(machine, np.sort(order[n_held_out:]), rows, machine._predict_checked(rows), labels, max_loss)
 
     def measure_loss(self, expansion: _Expansion) -> float:
-        """Return the loss of a small kernel ``expansion`` (support vectors, coefficients, intercepts) in percent, on the held-out
-        rows: for classifiers, the share of labels that differ from the machine's or, with true labels, the loss of accuracy; for
-        regressors, the mean error relative to the spread.
+        """Return how much worse than the full machine a small kernel ``expansion`` (support vectors, coefficients, intercepts)
+        predicts the held-out rows, in percent. For classifiers, this is the loss of accuracy (without true labels, the share of
+        labels that differ); for regressors, the mean difference relative to the spread.
         """
         problem = ReducedSet(self.machine._kernel, self.X, np.zeros((self.X.shape[0], 1)), np.ones(self.X.shape[0]))
         f = problem.compute_values(to_dense_rows(expansion.vectors), expansion.coefficients.T) + expansion.intercept
@@ -295,17 +295,17 @@ class _HoldOut(NamedTuple):
 
 
 def _search_budget(distillation: _Distillation, hold_out: _HoldOut, passes: int) -> _Expansion:
-    """Search for the smallest number of support vectors (the budget) for a distilled machine whose loss on the held-out rows is
-    at most ``hold_out.max_loss`` percent, by doubling and bisection. Return the kernel expansion of that size. Raise a ValueError
-    if even the largest budget loses more.
+    """Search for the smallest number of support vectors with which a compressed machine loses at most ``hold_out.max_loss``
+    percent on held-out rows, and return the compressed machine, a kernel expansion. ``passes`` limits the passes over the rows in
+    each fit. Raise a ValueError if even the largest number loses more.
     """
     n_support, too_small, budget = len(distillation.coefficients), 0, _FIRST_BUDGET
     max_budget = min(_MAX_BUDGET_SHARE * n_support, _MAX_TRIED_BUDGET)
     best_loss = math.inf
 
     def fit_and_test(budget: int) -> tuple[bool, _Expansion]:
-        """Fit a kernel expansion with ``budget`` support vectors to the machine. Return whether its loss on the held-out rows is
-        small enough, and the expansion.
+        """Fit a kernel expansion with at most ``budget`` support vectors to the machine. Return whether its loss on the held-out
+        rows is small enough, and the expansion.
         """
         nonlocal best_loss
         expansion = distillation.fit_expansion(budget, passes)
@@ -379,8 +379,8 @@ class _Distillation:
             return _Expansion(vectors, coefficients.T, intercept)
 
         def is_loss_negligible(values: np.ndarray) -> bool:
-            """Return whether the search can stop, because the outputs ``values`` [n, n_outputs], to which intercepts are added,
-            change hardly any label of the machine.
+            """Return whether the outputs ``values`` [n, n_outputs] of the small expansion, plus intercepts, lead to the machine's
+            label for nearly all rows, so that the optimisation can stop.
             """
             return self._estimate_accuracy_loss(values + intercept, targets) < _NEGLIGIBLE_LOSS
 
@@ -389,9 +389,9 @@ class _Distillation:
         return _Expansion(vectors, problem.solve_coefficients(vectors.astype(np.float64)).T, intercept)
 
     def _draw_rows(self, budget: int, rng: np.random.Generator) -> Any:
-        """Draw the rows on which the small expansion of at most ``budget`` vectors is fitted to the machine: random rows of X
-        (without X, support vectors) and, if these are few, points between them. Returns float32 [n, n_features], or a CSR matrix
-        if that were too large.
+        """Draw the rows on which a kernel expansion of at most ``budget`` vectors is fitted to the machine, with the generator
+        ``rng``: random rows of X (without X, support vectors) and, if these are few, points between them. Returns float32 [n,
+        n_features], or a CSR matrix if that were too large.
 
         Without X, at least half of the rows are interpolated, because support vectors alone say little about the regions far from
         the boundary.
@@ -410,8 +410,8 @@ class _Distillation:
         return np.concatenate([rows, interpolate_rows(rows, n_interpolated, rng)])
 
     def _compute_targets(self, rows: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the machine's outputs for ``rows``, which the small expansion should reproduce, float64 [n, n_outputs], and for
-        a classifier the margins [n] of its decisions (None for a regressor).
+        """Return the machine's outputs for ``rows``, float64 [n, n_outputs], to which the small kernel expansion will be fitted,
+        and the margins [n] of a classifier's decisions (None for a regressor).
 
         The margin is the difference between the largest value and the second largest, or the absolute value of one output.
         """

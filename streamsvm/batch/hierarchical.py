@@ -170,16 +170,18 @@ class HierarchicalMachine(PathMachine):
             self._check_or_auto(name, least, high=10**5, integer=True)
 
     def _choose_sizes(self, n: int, d: int) -> tuple[int, int]:
-        """Return the maximum number of rows of a leaf and the rank (number of rows from which those of a node are interpolated)
-        for ``n`` rows of ``d`` features: the parameters of this estimator, or their defaults.
+        """Return the maximum number of rows in a leaf of a tree, and the rank: the number of rows of a tree node from which the
+        kernel values of its other rows are interpolated. They are this estimator's parameters, or defaults for ``n`` rows of
+        ``d`` features.
         """
         leaf_size, rank = choose_forest_sizes(n, d)
         rank = rank if isinstance(self.rank, str) else int(self.rank)
         return max(leaf_size, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size), rank
 
     def _make_problems(self, groups: RowGroups, bounds: list[Bounds], machines: int) -> _TreeProblems:
-        """Return the dual problems that all trees solve, with the rows of the ``groups`` of equal rows. Each element of
-        ``bounds`` is one problem: ``machines`` of them (one for each class against all others) for each value of C.
+        """Return the dual problems that are solved with each tree. They use one row from each group of equal rows (``groups``).
+        Each element of ``bounds`` makes a problem; there are ``machines`` problems (one for each class against all others) for
+        each value of C.
         """
         rows = groups.take_rows()
         leaf_size, rank = self._choose_sizes(*rows.shape)
@@ -217,8 +219,8 @@ class HierarchicalMachine(PathMachine):
         return finished or trees, problems.stop.is_set()
 
     def _set_fit(self, prepared: PathData, trees: list[_SolvedTree], C: float, numbers: list[int]) -> None:
-        """Set the fitted attributes of this model from the solved trees: its support vectors, intercepts and forest. ``numbers``
-        are the positions of its problems (one for each class against all others) among each tree's solutions, and ``C`` is its C.
+        """Set the fitted attributes of this model, such as support vectors and intercepts, from the solved ``trees``. ``numbers``
+        are the positions of this model's dual problems among those that were solved with each tree, and ``C`` is its value of C.
         """
         solutions = [[tree.solutions[number] for number in numbers] for tree in trees]
         weighted_trees = (
@@ -261,8 +263,9 @@ class HierarchicalMachine(PathMachine):
         self._predictor = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - always fast
-        """Return the decision values for rows X, averaged over the trees, float64 [n, machines]. There is one machine, or for
-        three or more classes one for each. ``find_settled`` is ignored.
+        """Return the decision values for the rows X, averaged over the trees, float64 [n, machines]. There is one column for a
+        regressor or two classes, and otherwise one for each class. ``find_settled`` is ignored, because all values have the same
+        precision.
         """
         out = np.tile(self._intercepts, (X.shape[0], 1))
 

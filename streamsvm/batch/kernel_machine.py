@@ -90,8 +90,9 @@ class KernelMachine(SklearnEstimator):
         return self._intercepts
 
     def to_budget(self, budget: int | None = None, X: Any = None, **parameters: Any) -> BudgetedEstimator:
-        """Distil this fitted machine into a learner with at most ``budget`` support vectors, which predicts alike and can
-        continue to learn from a stream. ``X`` are rows to fit it to; without them, it is fitted to the support vectors.
+        """Compress this fitted machine to a learner with at most ``budget`` support vectors, which makes nearly the same
+        predictions and can continue to learn from a stream. ``X`` are rows to fit it to; without them, it is fitted to the
+        support vectors. Returns the learner.
 
         With ``loss=0.2`` in place of ``budget``, the smallest budget is searched for which changes at most about 0.2 % of the
         predictions. The parameters are those of `streamsvm.batch.to_budget`.
@@ -194,8 +195,8 @@ class KernelMachine(SklearnEstimator):
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
         """Return the decision values for rows X, float64 [n, machines], with a column for each binary machine (one for a
-        regressor or two classes). ``find_settled`` is a function that marks rows whose prediction is certain within an error
-        bound; with it, these rows may have faster float32 values.
+        regressor or two classes). ``find_settled(f, error)`` returns a mask of the rows that are certain enough in faster
+        float32; the others are computed in float64. Without it, all are.
 
         With ``find_settled``, rows may have float32 decision values if these settle the prediction. Predictions are then equal to
         those of exact decision values to the last bit, which depends on the other rows of the chunk.
@@ -327,8 +328,9 @@ class KernelClassifier(SklearnClassifier):
         return self._predict_from_decisions(self._compute_decisions(X, self._find_settled))
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return a mask, bool [n], of the rows whose predicted label is certain: it is the same for all decision values within
-        ``f`` ± ``error``, both [n, machines], with a column for each class (one for two classes).
+        """Return a mask, bool [n], of the rows whose predicted label is certain although the decision values ``f`` [n, machines]
+        are inexact: it is the same for all values within ``f`` ± ``error`` (same shape). There is a column for each class (one
+        for two classes).
         """
         if f.shape[1] == 1:
             return is_sign_settled(f, error)
@@ -344,8 +346,8 @@ class KernelClassifier(SklearnClassifier):
         return f[:, 0] if len(self.classes_) == 2 else f
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
-        """Convert decision values ``f`` [n, machines] to one value for each of three or more classes, float64 [n, classes], by a
-        linear function. Here, ``f`` has a column for each class already, and is returned.
+        """Convert decision values ``f`` [n, machines] of three or more classes to one value for each class, float64 [n, classes].
+        Here, there is one machine for each class, so ``f`` is returned unchanged; other classifiers override it.
         """
         return f
 

@@ -101,8 +101,8 @@ class KernelSums:
 
     @np.errstate(over="ignore", invalid="ignore")
     def compute_float32(self, X: Any) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return kernel sums for rows X [m, d] (sums over the support vectors of kernel value times coefficient) computed in
-        float32, and bounds of their errors, float64 [m, machines] each. Return None if float32 would save no time, or is too
+        """Compute kernel sums (sums over the support vectors of kernel value times coefficient) for rows X [m, d] in float32.
+        Return them with bounds of their errors, float64 [m, machines] each. Return None if float32 would save no time, or is too
         inaccurate for these support vectors.
 
         Bounds may be infinite.
@@ -126,8 +126,9 @@ class KernelSums:
 
     @cached_property
     def _centres(self) -> dict[bool, Any]:
-        """The centres [d] that are subtracted from rows and support vectors before products are computed: a dictionary with the
-        centre for sparse vectors (True) and for dense ones (False). None means 0; a form that would be slow has no key.
+        """The vectors [d] that are subtracted from rows and support vectors before inner products are computed, as a dictionary:
+        under True the one for sparse vectors, under False the one for dense vectors. None stands for zeros. If a form (sparse or
+        dense) would be slow, its key is missing.
         """
         V, is_centred = self._vectors, self._kernel.kind == RBF
         n, is_dense = max(V.shape[0], 1), not sparse.issparse(V)
@@ -152,8 +153,8 @@ class KernelSums:
         return NormedRows(self._vectors if self._stays_sparse else _center_rows(self._vectors, self._centres[False]))
 
     def _prepare_rows(self, X: Any) -> tuple[_TiledVectors, Float32Rows, np.ndarray] | None:
-        """Convert rows X for float32 sums: return the support vectors, the rows in the same form (both sparse or both dense), and
-        the squared norms of the rows, float64 [m]. Return None if float32 is too inaccurate for the support vectors.
+        """Prepare rows X [m, d] for float32 kernel sums. Return the support vectors, the rows in the same form (both sparse or
+        both dense), and the rows' squared norms, float64 [m]. Return None if float32 is too inaccurate for the support vectors.
         """
         is_sparse = True in self._centres
         X = to_clean_csr(X) if sparse.issparse(X) else X
@@ -198,9 +199,9 @@ class KernelSums:
         return _TiledVectors(make_right_side(right), max_squared_norm, steepness, tiles, has_coefficients)
 
     def _sum_tiles(self, tiled: _TiledVectors, left: Float32Rows, absolute_sums: np.ndarray) -> np.ndarray:
-        """Return the sums over the support vectors ``tiled`` of kernel value times coefficient for the rows ``left``, computed in
-        float32, as float64 [machines, m]. Sums of absolute values, which error bounds need, are written into ``absolute_sums``
-        [2, tiles, m].
+        """Compute kernel sums for the m rows ``left`` in float32, and return them as float64 [machines, m]: for each row, the sum
+        over the support vectors ``tiled`` of kernel value times coefficient. Sums of absolute values, from which error bounds
+        follow, are written into ``absolute_sums`` [2, tiles, m].
         """
         out, memory = np.zeros((len(self._coefficients), left.n_rows)), np.empty(ROWS * COLUMNS, np.float32)
         factor = np.float32(-self._kernel.gamma * LOG2E)

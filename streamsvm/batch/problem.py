@@ -79,11 +79,11 @@ class RowGroups:
         return np.bincount(self.group_of_row, values, len(self))
 
     def compute_bounds(self, C: np.ndarray, positive: np.ndarray | None = None) -> Bounds:
-        """Return the lower and upper bounds and the kinks (where the slope of the objective jumps) of the groups' dual variables,
-        float64 [m] each, from the bounds ``C`` float64 [n] of the single rows. ``positive`` marks the rows of the positive class;
-        None means regression.
+        """Return the lower and upper bounds of the dual variable of each group of equal rows, and its kink (where the slope of
+        the objective jumps), float64 [m] each. ``C`` float64 [n] are the upper bounds of the single rows. ``positive`` bool [n]
+        marks rows of the positive class; None means regression.
 
-        ``C`` is above 0, and ``positive`` bool [n].
+        ``C`` is above 0.
         """
         if positive is None:
             upper = self.sum_values(C)
@@ -159,7 +159,7 @@ def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach
     size = max(_HASHED_VALUES // max(X.shape[1], 1), 1)
 
     def add_hashes(start: int) -> None:
-        """Add the hashes of the chunk of rows that begins at row ``start``."""
+        """Compute the hash of each row in the chunk that begins at row ``start``, and add it to the array of hashes."""
         chunk = np.require(bits[start : start + size], requirements=["C", "W"])  # another layout would need another compilation
         _add_hashes(chunk, factors[:-1], hashes[start : start + size])
 
@@ -170,7 +170,9 @@ def group_equal_rows(X: Any, values: np.ndarray | None = None, for_each: ForEach
     repeated = np.flatnonzero(~is_new)
 
     def compare_rows(start: int) -> None:
-        """Mark rows that differ from the previous row with the same hash, in the chunk that begins at position ``start``."""
+        """Compare rows with the same hash: mark each row in the chunk that begins at position ``start`` of the sorted rows that
+        differs from the row before it.
+        """
         chunk = repeated[start : start + size]
         rows, previous = order[chunk], order[chunk - 1]
         is_new[chunk] |= (bits[rows] != bits[previous]).any(axis=1)

@@ -87,7 +87,7 @@ class _FittedVectors(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Half the weighted sum of squared errors of this expansion on all rows."""
+        """Half the weighted sum of squared differences between this kernel expansion and its targets on all rows."""
         return 0.5 * float(np.square(self.errors, dtype=np.float64).sum())
 
 
@@ -196,8 +196,8 @@ class ReducedSet:
         target_probabilities = _compute_softmax(self.targets + intercept)
 
         def split_point(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            """Split a point of the optimiser, a flat vector of scaled variables, into the coefficients [m, outputs] and the
-            vectors [m, d].
+            """Split the flat vector ``point`` of the optimiser's variables into the coefficients [m, outputs] and the vectors [m,
+            d] of a kernel expansion, and undo their scaling.
             """
             a = to_coefficients @ point[: m * outputs].reshape(m, outputs)
             if scale is None:
@@ -205,8 +205,8 @@ class ReducedSet:
             return a, np.clip(point[m * outputs :].reshape(vectors.shape) / scale, -LARGEST_FEATURE, LARGEST_FEATURE)
 
         def compute_loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-            """Return the cross entropy between target and output probabilities at a point of the optimiser (a flat vector), and
-            its gradient of the same length.
+            """Return the cross entropy between the target's and the expansion's output probabilities, for the optimiser's
+            variables ``point`` (a flat vector), and its gradient of the same length.
             """
             a, Z = split_point(point)
             total, a_gradient, sums = 0.0, np.zeros_like(a), np.zeros((m, Z.shape[1] + 1))
@@ -253,8 +253,8 @@ class ReducedSet:
         return np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel() if self.kernel.kind == RBF else np.zeros(rows.shape[1])
 
     def _iter_row_chunks(self, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
-        """Yield the rows in chunks of the type ``dtype``, float [rows, d + 2]: minus the mean, followed by a column of ones and
-        one of squared norms. Chunks of small data are cached.
+        """Yield all rows in chunks, arrays [rows, d + 2] of the type ``dtype``: the features minus their means, a column of ones,
+        and a column of squared norms. The chunks of small data are cached.
         """
         (n, d), cached = self.rows.shape, self._cached_rows.get(dtype)
         if cached is not None:
@@ -371,8 +371,8 @@ class ReducedSet:
         return self._to_vector_gradient(fit.vectors, sums)
 
     def _to_vector_gradient(self, vectors: np.ndarray, sums: np.ndarray) -> np.ndarray:
-        """Convert sums of slopes times rows, [m, d + 1] (the last column contains the slopes alone), to the gradient with respect
-        to the ``vectors`` [m, d].
+        """Return the gradient of the squared error with respect to the ``vectors`` [m, d] of a kernel expansion. ``sums`` [m, d +
+        1] are sums over the rows of slope times features for each vector, with the sum of slopes in the last column.
         """
         return np.asarray(2.0 * self.kernel.gamma * (sums[:, :-1] - (vectors - self._centre) * sums[:, -1:]))
 
@@ -401,7 +401,9 @@ def _sum_slopes(K: np.ndarray, X: np.ndarray, a: np.ndarray, errors: np.ndarray)
 
 
 def _compute_softmax(values: np.ndarray) -> np.ndarray:
-    """Return the softmax of each row of ``values`` [n, outputs], multiplied by a constant that makes it sharper."""
+    """Return the softmax of each row of ``values`` [n, outputs] times a constant, which brings the probabilities nearer to 0 and
+    1.
+    """
     p = np.exp(_SHARPNESS * (values - values.max(axis=1, keepdims=True)))
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 

@@ -52,16 +52,17 @@ def _add_transposed(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(nogil=True, inline=True)
 def _slice_node(M: CompositionalMatrix, vectors: np.ndarray, node: int) -> np.ndarray:
-    """Return the part of ``vectors`` that belongs to the tree's ``node``, as a view. ``vectors`` stores one short vector for each
-    node of the tree, at positions that the approximate kernel matrix M contains.
+    """Return the part of the flat array ``vectors`` that belongs to the tree's ``node``, as a view. The array contains a short
+    vector for each node, at positions that the approximate kernel matrix M stores.
     """
     return vectors[M.skeleton_starts[node] : M.skeleton_starts[node] + M.ranks[node]]
 
 
 @compiled(nogil=True)
 def _update_up(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray) -> None:
-    """Recompute the vector of an inner ``node`` in ``up`` from those of its two children. It collects the coefficients of the
-    node's rows at the few rows from which they are interpolated. ``right`` are the numbers of the right children.
+    """Recompute the vector of an inner ``node`` in ``up`` from those of its two children. It contains the dual coefficients of
+    the node's rows, collected at the few rows from which M (the approximate kernel matrix) interpolates the others. ``right`` are
+    the numbers of the right children.
     """
     rank, first, second = M.ranks[node], node + 1, right[node]
     if rank:
@@ -75,8 +76,9 @@ def _update_up(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndar
 
 @compiled(nogil=True)
 def _update_down(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray, down: np.ndarray) -> None:
-    """Recompute the vector of a child of an inner ``node`` in ``down``: of the left child, or of the right one if ``second``. It
-    contains the kernel sums with all rows outside the child, at the few rows from which the child is interpolated.
+    """Recompute the vector of one child of an inner ``node`` in ``down``: the right child if ``second`` is True, otherwise the
+    left one. It contains kernel sums with all rows outside the child, for the few rows from which M (the approximate kernel
+    matrix) interpolates the child's others.
     """
     a, b = node + 1, right[node]
     block = view_matrix(M.blocks, M.block_starts[node], M.ranks[a], M.ranks[b])
@@ -101,8 +103,9 @@ def compute_upward_sums(
     near: np.ndarray,
     up: np.ndarray,
 ) -> None:
-    """Compute, from the dual coefficients ``b`` [n], the kernel sums of each row with the rows of its own leaf (into ``near``
-    [n]), and for each node of the tree its coefficients collected at the rows from which it is interpolated (into ``up``).
+    """Compute two sums from the dual coefficients ``b`` [n]. ``near`` [n] becomes the kernel sum of each row with the rows of its
+    own leaf. ``up`` becomes, for each node of the tree, the coefficients of its rows, collected at the few rows from which M (the
+    approximate kernel matrix) interpolates the others.
     """
     for node in range(len(starts) - 1, -1, -1):
         if right[node] >= 0:
@@ -117,8 +120,9 @@ def compute_upward_sums(
 
 @compiled(nogil=True)
 def add_skeleton_weights(right: np.ndarray, M: CompositionalMatrix, down: np.ndarray, weights: np.ndarray) -> None:
-    """Convert the dual coefficients in ``weights`` float64 [n] to weights for predictions within one leaf, in place: the
-    contribution of all other leaves, contained in ``down``, is added to the rows from which the leaf is interpolated.
+    """Convert the dual coefficients in ``weights`` float64 [n] in place, so that predictions need only the rows of one leaf: the
+    contribution ``down`` of all rows outside a leaf is added to the few rows from which the approximate kernel matrix M
+    interpolates it.
 
     The value at any point in a leaf is the sum of its kernel values with the leaf's rows times these weights. ``down`` must
     belong to the coefficients: a walk without steps computes it.
@@ -151,9 +155,9 @@ def walk_tree(
     min_curvature: float,
     passes: int,
 ) -> tuple[float, float, float]:
-    """Visit all leaves of the tree from left to right, and make ``passes`` passes of dual coordinate descent over the rows of
-    each leaf, which change the coefficients ``b`` float64 [n] in place. Returns the duality gap, a quadratic term and the loss,
-    all before the steps.
+    """Visit the leaves of the tree from left to right, and improve the dual coefficients ``b`` float64 [n] of their rows in
+    place, by ``passes`` passes of coordinate descent in each leaf. Returns three sums over all rows, computed before the steps:
+    the duality gap, the quadratic term and the loss.
 
     Updates ``near`` and ``up`` (see `compute_upward_sums`), too, and writes ``down``. The three sums are over all rows, computed
     before the steps of their leaf: the gap in Fenchel's inequality, b f for decision values f without the intercept, and the
@@ -264,9 +268,9 @@ def descend_tree(
     max_iter: int,
     stop: threading.Event,
 ) -> TreeSolution:
-    """Solve a dual problem with the approximate kernel ``matrix`` of a ``tree`` by coordinate descent, in walks over all leaves,
-    until the relative duality gap is at most ``tol`` or after ``max_iter`` walks. Return the solution. It starts from ``start``
-    or, without it, from 0.
+    """Solve a dual problem by coordinate descent with the approximate kernel ``matrix`` of a ``tree``, and return the solution.
+    It walks over all leaves until the relative duality gap is at most ``tol``, or ``max_iter`` times. ``start`` is an earlier
+    solution to start from (None: zeros), and ``stop`` can end it early.
 
     The descent starts from the coefficients of ``start``, clipped to the bounds, or from 0. Once ``stop`` is set, it ends after
     its next walk. An interrupt of the user after the first walk sets ``stop``.
@@ -287,8 +291,8 @@ def descend_tree(
     gap_ratio = 1.0  # of the true gap to that of the walk before it
 
     def run_walk(passes: int) -> tuple[float, float]:
-        """Walk over all leaves with ``passes`` of coordinate steps in each. Return the absolute duality gap before the steps
-        (with the cost of a sum of coefficients that is not 0), and the primal objective.
+        """Walk over all leaves with ``passes`` passes of coordinate descent in each. Return the absolute duality gap before the
+        steps and the primal objective.
         """
         gap, quadratic, cost = walk_tree(
             *nodes, matrix, loss.targets, loss.epsilon, *bounds, b, near, up, down, bias, _MIN_CURVATURE * loss.scale, passes

@@ -95,9 +95,9 @@ class BatchAdapter(RefittingEstimator):
     """
 
     def to_budget(self, budget: int | None = None, **parameters: Any) -> Any:
-        """Distil the adapter's last fitted kernel machine into a learner with at most ``budget`` support vectors, which predicts
-        alike and can continue to learn row by row. Returns the learner, in a pipeline with a scaler if the adapter standardises
-        its rows. ``parameters`` are those of `streamsvm.batch.to_budget`.
+        """Compress the adapter's last fitted kernel machine to a learner with at most ``budget`` support vectors, which makes
+        nearly the same predictions and can continue to learn row by row. Returns the learner; if the adapter standardises rows, a
+        pipeline of a scaler and the learner. ``parameters`` are those of `streamsvm.batch.to_budget`.
 
         Parameters
         ----------
@@ -143,9 +143,9 @@ class BatchAdapter(RefittingEstimator):
         return scaler | learner
 
     def _get_distillable_fit(self) -> ScaledModel:
-        """Return the model of the adapter's last fit, with its scaling and labels. Raise a ValueError if it cannot be distilled
-        into a budgeted learner: there was no fit yet, it is not a kernel machine of `streamsvm.batch`, or its labels were
-        replaced by codes.
+        """Return the model of the adapter's last fit, with its scaling and labels, for `to_budget`. Raise a ValueError if there
+        was no fit yet, the model is not a kernel machine of `streamsvm.batch`, or it was fitted to integer codes instead of the
+        labels.
         """
         fit = self._get_latest_fit()
         if fit is None:
@@ -312,8 +312,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return to_frame(self._compute_probabilities(rows, fit), self.classes, like)
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the labels [n] that the fitted model ``fit`` predicts for scaled rows [n, features]. Before the first fit
-        (``fit`` is missing), each is the most frequent label among the last rows of the stream, or None if no row was learned.
+        """Return the labels [n] that the fitted model ``fit`` predicts for the scaled ``rows`` [n, features]. If ``fit`` is None
+        (before the first fit), every row gets the most frequent label among the last rows of the stream, or None if no row was
+        learned.
         """
         if not self._labels.n_seen:
             return np.full(len(rows), None)
@@ -325,8 +326,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return as_array(self.classes)[indices]
 
     def _compute_probabilities(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the probabilities of the labels for scaled rows [n, features], float64 [n, labels], in the order of `classes`.
-        Before the first fit (``fit`` is missing), they are the frequencies of the labels among the last rows of the stream.
+        """Return the probabilities of the labels for the scaled ``rows`` [n, features], float64 [n, labels], in the order of
+        `classes`. If ``fit`` is None (before the first fit), they are the frequencies of the labels among the last rows of the
+        stream.
         """
         if fit is None or not len(rows):
             return np.tile(self._compute_frequencies(), (len(rows), 1))
@@ -391,8 +393,8 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         return float(super().predict_one(x))
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the targets [n] that the fitted model ``fit`` predicts for scaled rows [n, features]. Before the first fit
-        (``fit`` is missing), each is the mean target of the last rows of the stream, or 0 if no row was learned.
+        """Return the targets [n] that the fitted model ``fit`` predicts for the scaled ``rows`` [n, features]. If ``fit`` is None
+        (before the first fit), every row gets the mean target of the last rows of the stream, or 0 if no row was learned.
         """
         if fit is not None and len(rows):  # scikit-learn's models raise an error for 0 rows
             return np.asarray(predict_finite_rows(fit.model, rows))
@@ -404,8 +406,9 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
 
 
 def batch_adapter(model: Any, **parameters: Any) -> BatchClassifier | BatchRegressor:
-    """Return a scikit-learn style estimator as a river estimator that is refitted to the last rows of a stream: a
-    `BatchClassifier` if ``model`` is a classifier, and otherwise a `BatchRegressor`.
+    """Return a river estimator that refits the scikit-learn style estimator ``model`` to the last rows of a stream: a
+    `BatchClassifier` if ``model`` is a classifier, and otherwise a `BatchRegressor`. ``parameters``, such as ``window``, are
+    those of the returned class.
 
     Parameters
     ----------

@@ -53,8 +53,8 @@ class ScaledModel(NamedTuple):
 
 
 def has_sklearn_conventions(kind: Callable[[Any], bool], model: Any) -> bool:
-    """Return whether ``model`` is an instance with scikit-learn's conventions (tags and ``get_params``) for which ``kind``
-    returns True; ``kind`` is scikit-learn's ``is_classifier`` or ``is_regressor``.
+    """Return whether ``model`` is an estimator instance that follows scikit-learn's conventions (it has tags and ``get_params``),
+    and ``kind(model)`` is True. ``kind`` is scikit-learn's ``is_classifier`` or ``is_regressor``.
     """
     return not isinstance(model, type) and hasattr(model, "__sklearn_tags__") and hasattr(model, "get_params") and kind(model)
 
@@ -136,9 +136,9 @@ def calibrate_probabilities(log_factor: float, decisions: np.ndarray) -> np.ndar
 def fit_log_factor(
     labels: np.ndarray, weights: np.ndarray, folds: int, fit_and_decide: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> float:
-    """Fit the factor that turns a classifier's decision values into log odds (temperature scaling) by maximum likelihood on rows
-    held out in cross-validation with ``folds`` folds. Return the factor's logarithm; 0 if ``folds`` is 0 or no row can be held
-    out.
+    """Fit the factor by which a classifier's decision values are multiplied before the softmax (temperature scaling), and return
+    its logarithm. It is fitted to decision values of held-out rows in ``folds`` folds, which ``fit_and_decide(train, test)``
+    returns for two masks of rows. Returns 0 if ``folds`` is 0 or no row can be held out.
 
     The window has labels int64 [n] and weights [n]. For each fold, ``fit_and_decide`` is called with two masks, bool [n]: it fits
     a model to the rows of the first, and returns the decision values of the rows of the second.
@@ -175,8 +175,9 @@ class FitJob(NamedTuple):
     calibration_folds: int
 
     def fit_model(self) -> ScaledModel:
-        """Fit a clone of the model to the rows of this job, standardised if the job says so, and return it with the means,
-        deviations, labels and calibration. O(n d), plus the cost of the model's ``fit``.
+        """Fit a clone of the model to the rows of this job, standardised if ``standardize`` is set, and return it with the means
+        and standard deviations of the features, the labels and the calibration factor. O(n d), plus the cost of the model's
+        ``fit``.
         """
         X = self.rows.X.astype(np.float64)
         mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])

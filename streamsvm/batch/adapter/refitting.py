@@ -187,14 +187,14 @@ class RefittingEstimator(WindowedEstimator):
 
     @property
     def _current_model_text(self) -> str:
-        """A phrase for warnings about a failed fit: the current model, fitted this many rows ago, stays in use. Empty before the
-        first fit.
+        """A phrase for warnings about a failed fit, such as "the model of 500 rows ago stays", which says how many rows ago the
+        model in use was fitted. Empty before the first fit.
         """
         return "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
 
     def _count_rows_to_check(self) -> int:
-        """Return the number of rows, at least 1, that can be learned until the adapter must check again whether the next fit is
-        due, which happens every ``refit_every`` rows.
+        """Return the number of rows, at least 1, that can be learned before `_fit_if_due` must be called again. A fit is due
+        every ``refit_every`` rows.
         """
         n_left: int = self.refit_every - self.n_since_fit  # type: ignore[operator]
         if n_left > 0:
@@ -246,8 +246,9 @@ class RefittingEstimator(WindowedEstimator):
         self._n_fits, self._fitted_at = self._n_fits + 1, started_at
 
     def _use_outcome(self) -> None:
-        """If the background fit has ended, use its model for predictions, and issue its warnings; if it failed, warn or raise its
-        error. If it was stopped, make it due again. Does nothing while the fit is running.
+        """If the background fit has ended, use its model for predictions from now on, and issue the warnings of the fit; if the
+        fit failed, warn or raise its error. After a fit that was stopped, the next one starts as soon as possible. Does nothing
+        while the fit is running.
         """
         background_fit = self._background_fit
         if background_fit is None or background_fit.is_running:
@@ -290,14 +291,15 @@ class RefittingEstimator(WindowedEstimator):
         return to_series(self._predict_with(rows, fit), like)
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the predictions [n] of the fitted model ``fit`` for scaled rows [n, features]. Before the first fit (``fit`` is
-        missing), they come from the targets of the last rows of the stream. Subclasses define it.
+        """Return the predictions [n] of the fitted model ``fit`` for the scaled ``rows`` [n, features]. If ``fit`` is None
+        (before the first fit), they are computed from the targets of the last rows of the stream. Subclasses define it.
         """
         raise NotImplementedError
 
     def _prepare_row(self, x: Mapping[Any, Any], fit: ScaledModel | None) -> np.ndarray:
-        """Convert a row ``x``, a dictionary of feature values, to an array [1, features] for the model ``fit``, standardised as
-        in its fit. Before the first fit (``fit`` is missing), it is not scaled. Raise a ValueError if a value is not finite.
+        """Convert the row ``x``, a dictionary of feature values, to an array [1, features] for the fitted model ``fit``,
+        standardised as in its fit. If ``fit`` is None (before the first fit), the row is not scaled. Raise a ValueError if a
+        value is not finite.
         """
         row = self._fill_row(x, False)[np.newaxis]
         return row if fit is None else fit.scale_rows(row)

@@ -97,8 +97,8 @@ class RowRingBuffer:
         return self.n_added, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
 
     def restore(self, snapshot: Any, columns: int) -> None:
-        """Fill this empty buffer from a tuple that `snapshot` returned for a buffer with the same size, with the same number of
-        ``columns``.
+        """Fill this empty ring buffer with the rows, targets and weights of ``snapshot``, a tuple that the method `snapshot` of a
+        buffer of the same size returned. ``columns`` is the number of columns that were saved.
         """
         self.n_added, X, targets, weights = snapshot
         n = len(self)
@@ -106,9 +106,9 @@ class RowRingBuffer:
 
 
 def scatter_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
-    """Rearrange the features of the rows in ``matrix`` [n, features]: feature j moves to column ``columns[j]``, or is dropped if
-    that is -1. Return the rows as float32 [n, width]. A value that is not finite raises a ValueError with the feature from
-    ``names`` and the row from ``numbers``.
+    """Rearrange the features of all rows in ``matrix`` [n, features]: feature j moves to column ``columns[j]``, or is dropped if
+    that is -1. Return the rows as float32 [n, width]. Raise a ValueError if a value is not finite; ``names`` (of features) and
+    ``numbers`` (of rows) are for its message.
 
     Values in the same column are added. Raises a ValueError if a value is not finite; it names the feature, and the row by its
     element of ``numbers``.

@@ -165,8 +165,8 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
 
     @property
     def _value_sign(self) -> float:
-        """The sign of decision values relative to scikit-learn: 1 for two classes; -1 for more, where scikit-learn's values are
-        positive for the first class of a pair, and ours for the second.
+        """The factor, 1 or -1, between our decision values and scikit-learn's. It is 1 for two classes and -1 for more, because
+        scikit-learn's values are then positive for the first class of a pair, and ours for the second.
         """
         return 1.0 if len(self.classes_) == 2 else -1.0
 
@@ -269,8 +269,8 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return self._predict_from_decisions(self._compute_decisions(X)) if breaks_ties else super()._predict_checked(X)
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return a mask, bool [n], of the rows whose predicted label is certain: it is the same for all decision values within
-        ``f`` ± ``error``, both [n, pairs], since no vote that may change could change the winner.
+        """Return a mask, bool [n], of the rows whose predicted label is certain although the decision values ``f`` [n, pairs] are
+        inexact: no change of ``f`` by at most ``error`` (same shape) can change the class with the most votes.
         """
         if len(self.classes_) == 2:
             return super()._find_settled(f, error)
@@ -358,8 +358,9 @@ _MAX_SYSTEM_VALUES = 1_000_000  # numbers in the systems of equations that are s
 
 
 def fit_sigmoids(machine: Any, training: TrainingData, weights: np.ndarray, random_state: Any) -> np.ndarray:
-    """Fit Platt's sigmoid for each pair of classes to the decision values of held-out rows, by cross-validation of the classifier
-    ``machine``. Return slopes and intercepts, float64 [pairs, 2].
+    """Fit Platt's sigmoid for each pair of classes, which turns decision values into probabilities, by cross-validation of the
+    classifier ``machine`` on the ``training`` rows. ``weights`` [n] are the rows' weights, and ``random_state`` seeds the folds.
+    Return slopes and intercepts, float64 [pairs, 2].
 
     Clones of ``machine`` are fitted to all folds but one, with the weights in ``training``, which include class weights. The
     sigmoids use the rows' own ``weights``. The folds are stratified by class, and random.

@@ -92,9 +92,9 @@ class DualFit:
             )  # fmt: skip
 
     def solve_machine(self, k: int, buffer: np.ndarray, workers: Workers) -> DualSolution:
-        """Solve the dual problem of the binary machine number ``k`` (an SVM for one pair of classes), starting from earlier
-        coefficients if there are any. Write the coefficients of its rows into ``coefficients[k]``, and return the solution.
-        ``buffer`` is memory for kernel values.
+        """Solve the dual problem of the binary machine number ``k`` (an SVM for one pair of classes), write its dual coefficients
+        into ``coefficients[k]``, and return the solution. It starts from coefficients of an earlier solution if there is one.
+        ``buffer`` is memory for kernel values, and ``workers`` are the threads that compute them.
         """
         (first, second), used_rows, shared = self.machines[k], self.training.used_rows, self.shared
         which = used_rows[(self._used_labels == first) | (self._used_labels == second)]
@@ -216,8 +216,8 @@ class CSMO(KernelMachine):
 
     @property
     def _value_sign(self) -> float:
-        """The sign of decision values, intercepts and coefficients relative to scikit-learn's convention: 1 if they agree, -1 if
-        they are opposite.
+        """The factor, 1 or -1, between our decision values, intercepts and coefficients and those with scikit-learn's sign
+        convention.
         """
         return 1.0
 
@@ -292,9 +292,9 @@ class CSMO(KernelMachine):
     def _fit_machines(
         self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None, shared: SharedFitData | None = None
     ) -> Self:
-        """Fit the SVMs of this estimator (one for each pair of classes) to rows X, and set all fitted attributes; return the
-        estimator. If the user interrupts, the attributes are those of the last iterate. ``shared`` holds kernel values that
-        several fits share; the other arguments are those of `fit`.
+        """Fit the SVMs of this estimator (one for each pair of classes) to the rows X, set all fitted attributes, and return the
+        estimator. ``shared`` holds data that fits of the same rows share; the other arguments are those of `fit`. If the user
+        interrupts, the solution reached so far is set, and KeyboardInterrupt is raised.
         """
         with self._rollback_on_error():
             self._check_parameters([self.C])
@@ -500,9 +500,9 @@ class CSMO(KernelMachine):
         return super()._check_rows(X) if self._kernel.kind != PRECOMPUTED or self._kernel_function is None else X
 
     def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
-        """Return the decision values of all SVMs of this estimator (one for each pair of classes) for rows X, float64 [n,
-        machines]. With a precomputed kernel, X contains the kernel values with all training rows. ``find_settled`` marks rows for
-        which float32 values suffice.
+        """Return the decision values of all SVMs of this estimator (one for each pair of classes) for the rows X, float64 [n,
+        machines]. If ``find_settled`` is passed, rows for which it returns True may have faster float32 values. For a precomputed
+        kernel, X contains kernel values with all training rows.
         """
         if self._kernel.kind != PRECOMPUTED:
             return super()._compute_decisions(X, find_settled)

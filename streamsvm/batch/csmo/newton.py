@@ -41,8 +41,9 @@ class NewtonSteps:
         self.spent: float = 0.0  # operations of the SMO steps since the last Newton step
 
     def run_if_due(self, state: SolverState) -> None:
-        """Run a Newton step on the solver's current solution if it is worth its time: the SMO steps (steps on two variables)
-        since the last one took long enough, the solution is near the optimum, and the equations are few enough.
+        """Run a Newton step on the solver's current solution if it will probably save time: the SMO steps (steps on pairs of
+        variables) since the last Newton step took long enough, the solution is near the optimum, and few variables are strictly
+        between their bounds.
         """
         rises, falls, gap = state.compute_slopes()
         m = int(np.count_nonzero(rises == falls))
@@ -63,7 +64,8 @@ def _find_max_equations(state: SolverState) -> int:
 
 def run_newton_step(state: SolverState, slope_error: float, is_exact: bool) -> bool:
     """Run a Newton step of the dual problem on all variables strictly between their bounds and a few at a bound. Update the
-    solver's state if the step lowers the objective, and return whether it does.
+    solver's ``state`` if the step lowers the objective, and return whether it does. ``slope_error`` is the tolerance of the
+    slopes; if ``is_exact``, the gradient is updated in float64.
 
     The slopes at the solution are 0 up to ``slope_error``. If ``is_exact``, the gradient is updated in float64. O(m^3) for m
     variables, plus O(m^2) for each that reaches a bound, and O(n m d).
@@ -81,8 +83,9 @@ def run_newton_step(state: SolverState, slope_error: float, is_exact: bool) -> b
 
 
 def run_exact_steps(state: SolverState, gap: float, tol: float) -> float:
-    """Run Newton steps in float64 until the gap (the violation of the optimality conditions) is at most ``tol`` or a step does
-    not lower the objective. Return the remaining gap. It is used when float32 is too inaccurate.
+    """Run Newton steps in float64 on the solver's ``state`` until the gap (the violation of the optimality conditions, now
+    ``gap``) is at most ``tol``, or a step does not lower the objective. Return the remaining gap. It is used when float32 is too
+    inaccurate.
 
     All rows must be in the working set. O(n m d + m^3) for each step that moves m of n variables.
     """
@@ -98,8 +101,9 @@ def run_exact_steps(state: SolverState, gap: float, tol: float) -> float:
 
 
 def _solve_newton_equations(K: np.ndarray, state: SolverState, movable: _MovableVariables, slope_error: float) -> np.ndarray:
-    """Return the changes of the m movable variables that a Newton step makes, float64 [m]; zeros if their kernel matrix ``K`` [m,
-    m], which is overwritten, is not positive definite. ``slope_error`` limits the error that its ridge may cause.
+    """Return the changes of the m ``movable`` variables in a Newton step, float64 [m], or zeros if their kernel matrix ``K`` [m,
+    m] is not positive definite. A ridge is added to K, which is overwritten; ``slope_error`` is the error of the slopes that the
+    ridge may cause.
     """
     K[np.diag_indices(len(K))] += RIDGE * K.diagonal().mean() + slope_error / state.problem.largest_bound
     try:
@@ -110,8 +114,8 @@ def _solve_newton_equations(K: np.ndarray, state: SolverState, movable: _Movable
 
 
 def _apply_change(a: WorkingSet, movable: _MovableVariables, change: np.ndarray) -> np.ndarray:
-    """Return the dual variables of the working set ``a``, float64 [n], after the movable ones have been changed by ``change``
-    [m]. Variables that reach a bound, or a kink (where the slope of the objective jumps), are set exactly to it.
+    """Return the dual variables of the solution ``a``, float64 [n], after ``change`` [m] has been added to the m ``movable``
+    ones. Variables that reach a bound, or a kink (where the slope of the objective jumps), are set exactly to it.
     """
     b = a.b.copy()
     b[movable.which] += change
@@ -152,8 +156,9 @@ def _find_movable_variables(state: SolverState) -> _MovableVariables:
 
 
 def _minimise_model(factor: tuple[np.ndarray, bool], movable: _MovableVariables) -> np.ndarray:
-    """Return the changes of m variables, float64 [m], that minimise the quadratic model of the objective within their limits, or
-    come nearer to the minimum. Their sum is 0. ``factor`` is the Cholesky factor of the Hessian.
+    """Return changes of the m ``movable`` variables, float64 [m], with sum 0, that minimise the quadratic model of the dual
+    objective within the limits of each variable. The search stops early, short of the minimum, if too many variables reach a
+    limit. ``factor`` is the Cholesky factor of the Hessian.
 
     When a variable reaches its largest or smallest change, it stays there, and the other variables continue. With the Hessian H
     and the gradient g, each direction d minimises d'Hd / 2 + g'd subject to 1'd = 0, and is 0 for variables that stay: d = -z -

@@ -60,12 +60,14 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
 
     @property
     def _sum_share(self) -> float:  # type: ignore[override]
-        """The sum of the dual coefficients divided by the sum of their upper bounds, which is ``nu``."""
+        """The sum of the dual coefficients as a share (0 to 1) of the sum of their upper bounds, which is the parameter
+        ``nu``.
+        """
         return float(self.nu)
 
     @property
     def _epsilon(self) -> float:
-        """The epsilon of the dual problem, which is 0: the problem is solved as a regression without an insensitive zone."""
+        """The half-width of the insensitive zone of the regression problem as which this estimator is solved: always 0."""
         return 0.0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override] # noqa: ARG002
@@ -107,8 +109,8 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         return self.decision_function(X) + self.offset_
 
     def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
-        """Return the classes of the training rows and of the only machine: class 1 for each row, int64 [n], and [[0, 1]], so that
-        all coefficients are positive.
+        """Return the class index of each training row, int64 [n], which is always 1, and the pair of class indices of the only
+        SVM, [[0, 1]]. An SVM with rows of its second class only has no negative coefficients.
         """
         return np.ones(len(training.weights), np.int64), np.array([[0, 1]])
 

@@ -48,9 +48,9 @@ def solve_machines(
     coefficients: np.ndarray,
     results: np.ndarray,
 ) -> None:
-    """Solve the dual problems of several binary machines (SVMs for pairs of classes) one after the other, in compiled code. ``K``
-    is the Gram matrix of all rows, ``C`` [n] are upper bounds, ``labels`` [n] class indices, and ``machines`` [machines, 2] pairs
-    of these. Writes the dual coefficients into ``coefficients`` float64 [machines, n].
+    """Solve the dual problems of several binary SVMs, each for one pair of classes, one after the other in compiled code. ``K``
+    is the Gram matrix, and ``C``, ``labels`` and ``targets`` [n] belong to the rows. ``machines`` [machines, 2] are the pairs of
+    class indices. Writes the dual coefficients into ``coefficients`` float64 [machines, n].
 
     K float64 [N, N] is the Gram matrix; ``matrix_rows`` int64 [n] are the positions of the n rows in it, equal for equal rows. C
     are the rows' bounds, 0 for unused rows, ``labels`` int64 [n] their classes, and ``machines`` int64 [machines, 2] the two
@@ -97,8 +97,8 @@ def solve_machines(
 
 @compiled(nogil=True)
 def write_first_point(upper: np.ndarray, total: float, out: np.ndarray) -> None:
-    """Write a feasible start of n variables into ``out`` float64 [n], whose sum is ``total``: the first variables are at their
-    upper bound ``upper`` float64 [n], the next one at the remainder, and all others 0.
+    """Write a feasible start for n dual variables into ``out`` float64 [n]: values between 0 and ``upper`` float64 [n] with the
+    sum ``total``. The first variables are at their upper bound, the next one takes the remainder, and all others are 0.
     """
     left = total
     for k in range(len(upper)):
@@ -165,9 +165,9 @@ def solve_small(
 
 @compiled(nogil=True)
 def solve_free_variables(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, gap: float) -> float:
-    """Compute the ``free`` variables (positions of those strictly between their bounds) that satisfy the optimality conditions
-    exactly, with all others fixed, and update the solution ``a``. Return the new gap (violation of the conditions); if the result
-    is not better, ``a`` does not change and ``gap`` is returned.
+    """Solve the optimality conditions of the dual problem exactly for the ``free`` variables (positions of those strictly between
+    their bounds) with all others fixed, and update the solution ``a`` if that is better. Return the gap (violation of the
+    conditions) of the result, or the previous one, ``gap``, if ``a`` did not change.
 
     If all other variables stay, the optimality conditions are linear equations. Their solution is accepted if the variables stay
     between their bounds, and objective and gap decrease. K float64 [n, n] is the Gram matrix, ``free`` int64 [m] the positions of
@@ -220,9 +220,9 @@ def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
 def recompute_slopes(
     K: np.ndarray, a: WorkingSet, targets: np.ndarray, epsilon: float, free: np.ndarray
 ) -> tuple[float, float, int]:
-    """Recompute the gradient of the dual problem in ``a`` from its Gram matrix K float64 [n, n], and write the positions of free
-    variables (strictly between their bounds) into ``free``. Return the gap (violation of the optimality conditions), the largest
-    difference of two slopes, and the number of free variables.
+    """Recompute the gradient of the dual problem in the solution ``a`` from the Gram matrix K float64 [n, n]. Write the positions
+    of the free variables (strictly between their bounds) into ``free``. Return the gap (violation of the optimality conditions),
+    the largest difference of two slopes, and the number of free variables.
 
     The m positions of free variables are written into ``free[:m]``.
     """
@@ -259,8 +259,8 @@ def _write_equations(
     K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, equations: np.ndarray, right: np.ndarray
 ) -> None:
     """Write the linear equations of a Newton step for the m ``free`` variables (strictly between their bounds) of the solution
-    ``a``: minus their slopes into ``right`` [m], and the matrix of the first m - 1 equations into ``equations`` [m - 1, m - 1].
-    The last variable follows from the sum.
+    ``a``: the matrix into ``equations`` [m - 1, m - 1], and minus the slopes of all m variables into ``right`` [m]. There are m -
+    1 equations, because the sum of the changes is 0.
     """
     b, gradient, upper, kink, m, trace, last = a.b, a.gradient, a.upper, a.kink, len(free), 0.0, free[-1]
     for i in range(m):
@@ -305,8 +305,9 @@ def _move_free_variables(
 def compute_objectives(
     a: WorkingSet, targets: np.ndarray, epsilon: float, classification: bool, total: float
 ) -> tuple[float, float, float]:
-    """Return the intercept, the dual objective and the primal objective of an SVM for the variables and the gradient in ``a``.
-    ``total`` is the prescribed sum of the variables, and ``targets`` [n] are those of regression (0 for classification).
+    """Return the intercept, the dual objective and the primal objective of an SVM at the solution ``a``. ``targets`` [n] and
+    ``epsilon`` are those of regression (``classification`` is False); for classification, the targets are 0. ``total`` is the sum
+    that the dual variables must have.
     """
     b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
     least, most, free, slopes, square, linear, bends, widths = np.inf, -np.inf, 0, 0.0, 0.0, 0.0, 0.0, 0.0

@@ -62,9 +62,9 @@ class SolverOptions(NamedTuple):
 
 
 def solve_blocks(state: SolverState, options: SolverOptions, goal: float) -> int:
-    """Solve the dual problem in blocks: choose about 1,000 variables, solve for them with the others fixed, update all gradients,
-    and repeat until the gap (violation of the optimality conditions) is at most ``goal``. Returns the status `CONVERGED`,
-    `STALLED`, or `RUNNING` if steps on all variables are now faster.
+    """Solve the dual problem in blocks of about 1,000 variables, with all others fixed, until the gap (violation of the
+    optimality conditions) is at most ``goal``. Updates ``state``, and returns a status: `CONVERGED`; `STALLED` if no progress is
+    possible; or `RUNNING` if the caller should continue with steps on all variables.
 
     `STALLED` means that a block made no progress. O(n d m) for each block, where m coefficients change. The matrix of a block
     overwrites the matrix of the working set.
@@ -121,8 +121,9 @@ def _estimate_middle_slope(ascents: np.ndarray, descents: np.ndarray, free: np.n
 
 
 def _choose_block(ascents: np.ndarray, descents: np.ndarray, previous: np.ndarray, max_size: int, number: int) -> np.ndarray:
-    """Choose the variables of the next block, at most ``max_size``: those between their bounds, those that violate the optimality
-    conditions, and some of the ``previous`` block. Returns their positions, int64 ascending.
+    """Choose at most ``max_size`` variables that are solved together next: variables between their bounds, some that violate the
+    optimality conditions, and some of the ``previous`` block. ``ascents`` and ``descents`` are the slopes of all variables; the
+    block's ``number`` varies the choice. Returns positions, int64 ascending.
 
     Violators are sampled evenly over all rows, not by their violation: the worst ones are similar rows, where a gain for one is a
     loss for the others. A block should resemble the whole problem.
@@ -178,8 +179,8 @@ def is_small(n: int, megabytes: float) -> bool:
 
 
 def allocate_gram(n: int, megabytes: float) -> GramCache | None:
-    """Return memory for the float32 Gram matrix of ``n`` rows, which several fits to the same rows share. Return None if a cache
-    of this many ``megabytes`` has no room for two such matrices, or for more than 2,000 rows.
+    """Allocate memory for the float32 Gram matrix of ``n`` rows, which several fits to the same rows share, and return it. Return
+    None if ``n`` is above 2,000, or two such matrices do not fit into a cache of this many ``megabytes``.
 
     Fits to more rows begin with blocks, which share little.
     """
@@ -204,12 +205,11 @@ def solve_problem(
     gram: GramCache | None = None,
 ) -> DualSolution:
     """Solve the dual problem of an SVM, and return the solution. It starts from the coefficients ``start`` float64 [n], made
-    feasible, or without them from the first feasible point. ``buffer`` is memory for kernel values, and ``n_done`` the number of
-    steps already made.
+    feasible, or from a default point if that is None. ``buffer`` is memory for kernel values, ``workers`` are threads for them,
+    and ``gram`` is a Gram matrix that several fits share. ``n_done`` steps led to ``start``.
 
-    ``buffer`` comes from `allocate_buffer`, and ``gram`` from `allocate_gram`. ``n_done`` is the number of steps that led to
-    ``start``. An interrupt, or `raise_if_stopped`, ends the solver with the current solution. O(n) for each step, O(n d) for each
-    new column of the kernel matrix.
+    ``buffer`` comes from `allocate_buffer`, and ``gram`` from `allocate_gram`. An interrupt, or `raise_if_stopped`, ends the
+    solver with the current solution. O(n) for each step, O(n d) for each new column of the kernel matrix.
     """
     if start is None:
         b = np.empty(len(problem.upper))
@@ -278,9 +278,9 @@ def solve_small_machines(
     options: SolverOptions,
     coefficients: np.ndarray,
 ) -> dict[int, DualSolution]:
-    """Solve the dual problems of several SVMs (pairs of classes) with few rows in compiled code, and write their solutions into
-    ``coefficients`` float64 [machines, n]. Return a dictionary from the number of the SVM to its solution. The arguments are
-    those of `solve_machines`.
+    """Solve the dual problems of several SVMs with few rows, each for one pair of classes, in compiled code. Writes the dual
+    coefficients into ``coefficients`` float64 [machines, n], and returns a dictionary from the number of each SVM to its
+    solution. The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`.
 
     The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`. Solutions may be above the tolerance.
     """
@@ -317,9 +317,9 @@ def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOption
 
 
 def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
-    """Improve the solution ``a`` of the problem ``p`` to the last digits: recompute its gradient in float64 from the Gram matrix
-    K, and if its gap (violation of the optimality conditions) is at most ``tol``, solve for the free variables (strictly between
-    their bounds) exactly. Return the gap.
+    """Improve the nearly optimal solution ``a`` of the problem ``p``, with Gram matrix K: solve for its free variables (strictly
+    between their bounds) exactly. Skipped if the gap (violation of the optimality conditions), recomputed in float64, exceeds
+    ``tol``. Return the gap.
     """
     free = np.empty(len(a.b), np.int64)
     gap, _, m = recompute_slopes(K, a, p.targets, p.epsilon, free)
@@ -329,9 +329,9 @@ def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> fl
 
 
 def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -> int:
-    """Run SMO steps (steps on pairs of variables), with occasional Newton steps, on all variables that the solver currently works
-    on, until the gap (violation of the optimality conditions) is below ``goal`` or the step limit is reached. Return the status
-    `CONVERGED`, `STALLED` (no step is possible) or `RUNNING`.
+    """Run SMO steps (steps on pairs of variables) and occasional Newton steps on all variables in the solver's ``state``, until
+    the gap (violation of the optimality conditions) is below ``goal`` or the step limit is reached. Return the status:
+    `CONVERGED`, `STALLED` (no step is possible) or `RUNNING` (limit reached).
     """
     p, n_since_shrink, newton = state.problem, 0, NewtonSteps(options.tol)
     while state.n_iter < options.max_iter:

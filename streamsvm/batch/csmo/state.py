@@ -63,8 +63,9 @@ class Problem(NamedTuple):
 def make_problem(
     groups: RowGroups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, is_small: bool = False
 ) -> Problem:
-    """Return the dual problem with one variable for each group of equal rows, within ``bounds``. It is a regression problem with
-    this ``epsilon``; without one, it is a classification problem.
+    """Return the dual problem of an SVM with one variable for each group of equal rows (``groups``), between ``bounds``, with the
+    sum ``total``. With ``epsilon``, it is a regression problem; if that is None, a classification problem. ``is_small`` requests
+    that the whole Gram matrix is computed at once.
 
     ``total`` is the sum of all variables. If the problem ``is_small``, the whole Gram matrix of the rows is computed at once.
     """
@@ -79,7 +80,8 @@ def make_problem(
 
 
 def choose_row_form(X: Any, kernel: Kernel, is_small: bool) -> Any:
-    """Return the rows X in the form that gives faster kernel values: a dense array, or a CSR matrix without duplicate entries.
+    """Return the rows X in the form, a dense array or a CSR matrix, that makes computing values of this ``kernel`` fastest.
+    ``is_small`` tells whether the whole Gram matrix will be computed.
 
     ``is_small`` tells whether the whole Gram matrix will be computed.
     """
@@ -104,8 +106,9 @@ def _has_one_value(values: np.ndarray) -> bool:
 
 
 def _make_training_rows(X: Any, kernel: Kernel, for_each: ForEach) -> tuple[NormedRows, CheckedFloat32Rows | None, Kernel]:
-    """Return the rows X in float64 and in float32, and the kernel adapted to them. There are no float32 rows (None) if float32 is
-    too inaccurate. Raise a ValueError if values of X are too large. A dense X is overwritten.
+    """Prepare the rows X for training, and return them in float64 and in float32 (None if float32 is too inaccurate), and the
+    kernel, whose gamma may have to change. ``for_each`` runs loops in threads. A dense X is overwritten. Raise a ValueError if
+    values of X are too large.
 
     Two-valued features become indicators, and gamma changes with them.
     """
@@ -145,8 +148,8 @@ def compute_gram_rows(X: Any, kernel: Kernel) -> PrecomputedRows:
 
 
 def make_feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
-    """Return the variables ``b`` float64 [n] made feasible: clipped to the problem's bounds, and then the positive or the
-    negative ones scaled down, so that their sum is the one that the problem prescribes.
+    """Return the dual variables ``b`` float64 [n], changed so that they satisfy the constraints of ``problem``: they are clipped
+    to their bounds; then the positive ones or the negative ones are scaled down until the sum is the required one.
     """
     b = np.clip(b, problem.lower, problem.upper)
     excess = b.sum() - problem.total
@@ -228,8 +231,8 @@ class SolverState:
 
     @property
     def _value_source(self) -> tuple[Any, bool]:
-        """The origin of the kernel values, with which a shared Gram matrix is compared before it is used again: the rows, and
-        whether the values are computed in float64.
+        """The rows from which the solver computes kernel values, and whether it computes them in float64. A Gram matrix that
+        several fits share may only be used again if both are the same.
         """
         return self.problem.precomputed or self.problem.rows, self.is_float64
 
@@ -339,18 +342,17 @@ class SolverState:
         self.b, self.which, self.working, self.dropped, self.values = b, np.arange(n), working, [], None
 
     def compute_slopes(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the slopes of the objective when each of the m variables of the working set (those that the solver currently
-        works on) is raised and when it is lowered, float64 [m] each, and the gap: the violation of optimality by the worst pair
-        of variables.
+        """Return three values for the m variables that the solver currently works on: the slopes of the objective when each is
+        raised, float64 [m], the slopes when each is lowered, float64 [m], and the gap (how much the worst pair violates the
+        optimality conditions).
         """
         ascents, descents = np.empty(len(self.which)), np.empty(len(self.which))
         least, most = write_slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
         return ascents, descents, most - least
 
     def shrink_rows(self, max_share: float) -> None:
-        """Drop variables at a bound or kink from the working set (the variables that the solver currently works on) if they
-        cannot violate optimality together with the worst pair. Does nothing if more than ``max_share`` of the variables would
-        remain.
+        """Drop variables from the working set (the variables that the solver currently works on) that are at a bound or kink and
+        will probably stay there (shrinking). Does nothing if more than the share ``max_share`` of the variables would remain.
         """
         ascents, descents, _ = self.compute_slopes()
         stays = (ascents <= descents.max()) | (descents >= ascents.min())
@@ -371,8 +373,8 @@ class SolverState:
         self.b, self.which, self.working, self.dropped, self.values = b, self.which[kept], working, dropped, values
 
     def check_gap(self) -> float:
-        """Return the gap (the violation of the optimality conditions) of the current solution, computed in float64. It recomputes
-        the gradients that may determine the gap. No variable may be dropped from the working set at that time.
+        """Return the gap (the violation of the optimality conditions) of the current solution, computed in float64: the gradients
+        that may determine it are recomputed. Variables that were dropped from the working set must be restored before.
 
         A row cannot determine the gap if its float32 gradient excludes that by more than four times the largest error so far. For
         other kernels than the Gaussian, values and errors can have any size: all their gradients are recomputed.
@@ -395,8 +397,8 @@ class SolverState:
             a.gradient[new], is_exact[new] = gradient, True
 
     def compute_exact_gradient(self, which: np.ndarray) -> np.ndarray:
-        """Return the gradient of the dual problem at the current solution for the rows at the positions ``which`` int64 [m],
-        float64 [m], computed in float64. No variable may be dropped from the working set at that time.
+        """Return the gradient of the dual problem at the current solution, computed in float64, for the rows at the positions
+        ``which`` int64 [m], as float64 [m]. Variables that were dropped from the working set must be restored before.
         """
         gradient, support = -self.problem.targets[which], np.flatnonzero(self.working.b)
         self.add_change_exactly(self.working.b[support], support, which, gradient)

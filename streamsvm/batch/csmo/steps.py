@@ -61,8 +61,8 @@ class Scratch(NamedTuple):
 
 @compiled(nogil=True, forceinline=True)
 def get_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
-    """Return the slope of the term epsilon |b - kink| of the dual objective when the variable ``b`` is raised: epsilon, or minus
-    epsilon below the kink (where the slope jumps), or infinity if b is at its upper bound.
+    """Return the slope of the term epsilon |b - kink| of the dual objective when the variable ``b`` is raised: -epsilon if b is
+    below ``kink``, otherwise epsilon. Return infinity if b is at its bound ``upper``, so that it cannot be raised.
     """
     if b >= upper:
         return np.inf
@@ -71,8 +71,8 @@ def get_rise(b: float, upper: float, kink: float, epsilon: float) -> float:
 
 @compiled(nogil=True, forceinline=True)
 def get_fall(b: float, lower: float, kink: float, epsilon: float) -> float:
-    """Return the slope of the term epsilon |b - kink| of the dual objective when the variable ``b`` is lowered: epsilon above the
-    kink (where the slope jumps), otherwise minus epsilon, or minus infinity if b is at its lower bound.
+    """Return the slope of the term epsilon |b - kink| of the dual objective at the variable ``b``, when it is lowered: epsilon if
+    b is above ``kink``, otherwise -epsilon. Return -infinity if b is at its bound ``lower``, so that it cannot be lowered.
     """
     if b <= lower:
         return -np.inf
@@ -81,8 +81,9 @@ def get_fall(b: float, lower: float, kink: float, epsilon: float) -> float:
 
 @compiled(nogil=True)
 def write_slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarray, descent: np.ndarray) -> tuple[float, float]:
-    """Write the slopes of the objective when each variable of the solution ``a`` is raised and when it is lowered into ``ascent``
-    and ``descent`` [n], minus the constant ``origin``. Return the smallest ascent and the largest descent, without that constant.
+    """Write the slopes of the dual objective at the solution ``a`` into ``ascent`` [n] (when each variable is raised) and
+    ``descent`` [n] (when it is lowered), both minus the constant ``origin``. Return the smallest ascent and the largest descent,
+    without subtracting ``origin``.
 
     The point is optimal if the descent is not larger; otherwise, their difference is the gap: the violation of the worst pair.
     """
@@ -115,8 +116,9 @@ def _advance_chunk(
     descent: np.ndarray,
     updates_image: bool,
 ) -> None:
-    """Update the slopes ``ascent`` and ``descent`` of the variables ``first`` to ``last`` (exclusive) after a ``step`` that
-    raises variable i and lowers variable j. Their kernel columns start at ``at_i`` and ``at_j`` in the flat array ``columns``.
+    """Update the slopes of the variables ``first`` to ``last`` (exclusive), ``ascent`` and ``descent``, after an SMO ``step``
+    that raises a variable i and lowers a variable j. ``columns`` is the flat kernel matrix, where the columns of i and j start at
+    ``at_i`` and ``at_j``.
 
     If ``updates_image``, a constant where this is inlined, the step is along e_i - e_j + beta direction, and ``image`` becomes
     the image of this new direction.
@@ -136,8 +138,9 @@ def _advance_chunk(
 
 @compiled(nogil=True, forceinline=True)
 def _find_chunk_extremes(first: int, last: int, ascent: np.ndarray, descent: np.ndarray) -> tuple[np.int32, np.int32]:
-    """Return the smallest ``ascent`` and the largest ``descent`` (slopes when a variable is raised and lowered) among the
-    variables ``first`` to ``last`` (exclusive). They are returned as int32 whose order is that of the float32 numbers.
+    """Return the smallest ``ascent`` (slope when a variable is raised) and the largest ``descent`` (slope when it is lowered) of
+    the variables ``first`` to ``last`` (exclusive). Both are encoded as int32, which compare like the float32 numbers;
+    `_bits_to_float` decodes them.
     """
     least, most = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
     for k in range(np.uint64(first), np.uint64(last)):
@@ -159,11 +162,11 @@ def _sweep_slopes(
     descent: np.ndarray,
     updates_image: bool,
 ) -> tuple[np.int32, np.int32, int]:
-    """Update the slopes ``ascent`` and ``descent`` of all variables after a ``step`` that raises variable i and lowers variable j
-    (plus ``beta`` times the previous direction). Return their smallest and largest value, and where the smallest is found.
-    ``columns`` is the flat kernel matrix, with columns i and j at ``at_i`` and ``at_j``.
+    """Update the slopes ``ascent`` and ``descent`` of all variables after an SMO ``step`` that raises a variable i and lowers a
+    variable j. ``columns`` is the flat kernel matrix, where their columns start at ``at_i`` and ``at_j``. Return the smallest
+    ascent and the largest descent (encoded as int32), and the start of the first chunk of variables with that ascent.
 
-    Returns the smallest ascent and the largest descent, as sortable bits, and the start of the first chunk with that ascent.
+    The step may be along a conjugate direction: it includes ``beta`` times the previous direction.
     """
     least, most, at, n = _ALL_BUT_SIGN, -_ALL_BUT_SIGN, 0, len(ascent)
     for first in range(0, n, CHUNK_ROWS):
@@ -194,8 +197,9 @@ def _write_chunk_gains(
     inverse: Any,
     out: np.ndarray,
 ) -> None:
-    """Write into ``out``, for each variable ``first`` to ``last`` (exclusive), twice the decrease of the objective that an SMO
-    step on it and variable i would achieve without bounds.
+    """Estimate for the variables ``first`` to ``last`` (exclusive) how much an SMO step on each of them and a fixed variable i
+    would decrease the objective, without bounds. Write twice these decreases into ``out``. ``columns`` is the flat kernel matrix,
+    where the column of i starts at ``at_i``.
 
     This is the second-order selection of Fan, Chen and Lin (2005), but with the curvature of the conjugate direction that the
     pair would lead to. With that of the pair alone (``inverse`` = 0), as in the paper, 10 to 25 % more steps are needed.
@@ -244,8 +248,9 @@ def _find_best_partner(
     inverse: Any,
     gains: np.ndarray,
 ) -> int:
-    """Return the position j of the variable with which an SMO step on the pair (j, ``i``) decreases the objective most; the first
-    one of several, or -1 if no pair decreases it. ``descent`` [n] are slopes, and ``columns`` is the flat kernel matrix.
+    """Find the variable j with which an SMO step on the pair (j, ``i``) decreases the objective most, and return its position; -1
+    if no pair decreases it. ``descent`` [n] are the slopes when a variable is lowered, and ``columns`` is the flat kernel matrix,
+    where the column of i starts at ``at_i``.
     """
     diagonal_i, image_i, n, bits = diagonal[i], image[i], len(descent), gains.view(np.int32)
     most, j = np.int32(0), -1
@@ -260,9 +265,9 @@ def _find_best_partner(
 
 @compiled(nogil=True)
 def _update_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int, j: int) -> tuple[int, float]:
-    """Replace the search direction d by e_i - e_j + ``beta`` d (conjugate direction that raises variable i and lowers j), and
-    store the positions of its nonzero components. Returns their number, and the largest step before a variable reaches a bound or
-    kink (a jump of the objective's slope).
+    """Compute the next search direction: ``beta`` times the previous one, plus 1 at variable ``i`` and minus 1 at variable ``j``
+    (conjugate directions). It is stored in ``s``; ``length`` counts its nonzero components before. Return their new number, and
+    the largest step before a variable reaches a bound or kink.
     """
     b, lower, upper, kink, direction, support, listed = a.b, a.lower, a.upper, a.kink, s.direction, s.support, s.listed
     size, max_step, dropped = 0, np.inf, 0.0
@@ -336,8 +341,8 @@ def _move_along_direction(a: WorkingSet, s: Scratch, length: int, step: float, e
 
 @compiled(nogil=True, forceinline=True)
 def _find_first_with_bits(values: np.ndarray, first: int, bits: np.int32) -> int:
-    """Return the first position in ``values``, from ``first`` on, of the number with these ``bits`` (int32 in the order of the
-    float32 numbers). Return ``first`` if it does not occur.
+    """Return the first position in ``values``, from position ``first`` on, of the number that ``bits`` encodes (an int32 from
+    `_find_chunk_extremes`). Return ``first`` if it does not occur.
     """
     bits = bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)
     for k in range(first, len(values)):
@@ -361,8 +366,8 @@ def run_steps(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
     """Run at most ``limit`` SMO steps (each changes a pair of variables) on the solution ``a``, until the gap (violation of the
-    optimality conditions) is below ``tol``. ``columns`` float32 [n n] is the flat kernel matrix, and ``s`` are work arrays.
-    Return the status and the number of steps.
+    optimality conditions) is below ``tol``. ``columns`` is the flat float32 kernel matrix, ``s`` are work arrays, and
+    ``conjugate`` requests conjugate directions. Return the status and the number of steps.
 
     The status is `CONVERGED` if no pair violates optimality by ``tol``, `STALLED` if no step is possible in this precision, and
     otherwise `RUNNING`. The first step is one of plain SMO. The gradient is updated at the end only. O(n) for each step.
@@ -389,9 +394,9 @@ def run_steps(
 def _run_step_loop(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
-    """Run the loop of `run_steps`: at most ``limit`` SMO steps (each changes a pair of variables) on the solution ``a``, until
-    the gap (violation of the optimality conditions) is below ``tol``. It updates variables and slopes, but not the gradient.
-    Return the status and the number of steps.
+    """Run at most ``limit`` SMO steps (each changes a pair of variables) on the solution ``a``, until the gap (violation of the
+    optimality conditions) is below ``tol``. Return the status and the number of steps. Unlike `run_steps`, it does not update the
+    gradient; the parameters are the same.
     """
     # Fields become local names, because each access to a field of a tuple counts a reference, atomically: that would take most of
     # the time for few rows.
@@ -445,7 +450,7 @@ def _run_step_loop(
 
 @compiled(nogil=True, forceinline=True)
 def _bits_to_float(bits: np.int32) -> float:
-    """Convert an int32 from `_find_chunk_extremes`, whose order is that of the float32 numbers, back to the number, as
-    float64.
+    """Decode an int32 from `_find_chunk_extremes`, which encodes a float32 number so that integers compare like the numbers, and
+    return the number as float64.
     """
     return np.float64(np.int32(bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32))

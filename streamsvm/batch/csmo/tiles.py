@@ -53,8 +53,8 @@ class Float32Rows(NamedTuple):
 
     @property
     def tile_columns(self) -> int:
-        """The number of columns in a tile (a part that fits into the processor's cache) of products with these rows; less for
-        sparse rows with many features.
+        """The number of columns of a tile, when products with these rows are computed in tiles that fit into the processor's
+        cache. It is smaller for sparse rows with many features.
         """
         return COLUMNS if self.dense.shape[1] or self.features <= _MAX_FEATURES_OF_WIDE_TILES else _NARROW_TILE_COLUMNS
 
@@ -85,9 +85,9 @@ class CheckedFloat32Rows(NamedTuple):
 
 
 def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = call_for_each) -> tuple[Any, Kernel]:
-    """Replace features with two values by 0/1 indicators of the rarer value, for faster products, and adapt the kernel's gamma,
-    so that kernel values stay equal. Returns the rows, an array or CSR matrix, and the kernel; both unchanged if that is
-    impossible.
+    """Replace features that have only two values by 0/1 indicators of the rarer value, for faster products, and adapt the
+    kernel's gamma, so that kernel values stay equal. Return the rows, an array or CSR matrix, and the kernel; both unchanged if
+    that is impossible. ``for_each`` runs loops in threads.
 
     Rows and kernel are returned unchanged unless the kernel is Gaussian, each feature has at most two values, and the two values
     have the same difference in all features. The form of the rows is the faster one.
@@ -98,8 +98,8 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
     extremes, failed_chunks = np.empty((2, len(starts), d)), []
 
     def find_extremes(start: int) -> None:
-        """Write the smallest and the largest value of each feature in the chunk of rows that begins at row ``start`` into an
-        array that all chunks share.
+        """Update the smallest and the largest value of each feature with those of the chunk of rows that begins at row
+        ``start``.
         """
         chunk = X[start : start + size]
         chunk.min(axis=0, out=extremes[0, start // size])
@@ -135,8 +135,8 @@ def convert_to_indicators(X: np.ndarray, kernel: Kernel, for_each: ForEach = cal
 
 
 def check_float32_rows(X: Any, kernel: Kernel) -> CheckedFloat32Rows | None:
-    """Convert rows X, float64 [n, d] or CSR, to float32, and mark rows for which float32 is accurate enough, because they are
-    near the mean. Return None if more than a twentieth of the rows are too far from it.
+    """Convert the rows X, float64 [n, d] or CSR, to float32, and return them with a mask of the rows for which float32 kernel
+    values are accurate enough (those near the mean). Return None if that excludes more than a twentieth of the rows.
     """
     n, d = X.shape
     if sparse.issparse(X) and X.nnz >= n * (d - _MIN_ZEROS):
@@ -176,8 +176,8 @@ def to_csr(X: np.ndarray) -> Any:
 
 
 def write_kernel_block(left: Float32Rows, right: Float32Rows, out: np.ndarray, for_each: ForEach = call_for_each) -> None:
-    """Write the kernel values of the rows ``left`` [m, d] with the rows ``right`` [n, d] into ``out``, float32 [m, n]. They are
-    computed in tiles, possibly in several threads (``for_each``). O(m n d).
+    """Compute the kernel values of the rows ``left`` [m, d] with the rows ``right`` [n, d], which contain the kernel, and write
+    them into ``out``, float32 [m, n]. The work is divided into tiles; ``for_each`` may run these in several threads. O(m n d).
 
     If both sides are the same object, values below the diagonal are mirrored where that is faster than computing them.
     """
@@ -188,8 +188,8 @@ def write_kernel_block(left: Float32Rows, right: Float32Rows, out: np.ndarray, f
     size = _choose_item_rows(left, right) if by_rows else _choose_item_rows(right, left)
 
     def write_item(start: int) -> None:
-        """Write the kernel values for one part of the work, the rows or columns that begin at position ``start``, into the output
-        matrix.
+        """Compute one part of the kernel matrix, the rows or columns from position ``start`` on, and write it into the output
+        array.
         """
         first, last = (0, start + size) if is_mirrored else (0, right.n_rows) if by_rows else (start, start + size)
         columns = right_side.slice_rows(first, last)
@@ -219,16 +219,16 @@ def add_kernel_products(
 
 
 def _choose_item_rows(left: Float32Rows, right: Float32Rows) -> int:
-    """Return how many rows of ``left`` a thread processes at a time, in products with ``right``. It does not depend on the number
-    of threads, so that results do not either.
+    """Return the number of rows of ``left`` that a thread processes at a time, when products with ``right`` are computed. It does
+    not depend on the number of threads, so that the results do not depend on it either.
     """
     min_rows, size = _MIN_ITEM_ROWS[not left.dense.shape[1]], max(left.n_rows // _ITEMS, _MIN_ITEM_VALUES // max(right.n_rows, 1))
     return max(size - size % _MIN_ITEM_ROWS[0], min_rows)
 
 
 def make_right_side(rows: Float32Rows) -> Float32Rows:
-    """Return the rows in the layout that the right-hand side of a product needs. For the Gaussian kernel, products with them are
-    then squared distances.
+    """Return the rows in the layout that `iter_product_tiles` needs for the right factor. For the Gaussian kernel, the products
+    with them are then squared distances instead of inner products.
     """
     if rows.kernel.kind != RBF:
         return rows
@@ -240,9 +240,9 @@ def make_right_side(rows: Float32Rows) -> Float32Rows:
 
 
 def iter_product_tiles(left: Float32Rows, right: Float32Rows, start: int, stop: int) -> Iterator[tuple[slice, int, np.ndarray]]:
-    """Yield tiles of inner products (for the Gaussian kernel, squared distances) between the rows ``start`` to ``stop`` of
-    ``left`` and all rows of ``right``: the slice of left rows, the position of the tile's first right row, and the values [rows,
-    columns].
+    """Compute the inner products (for the Gaussian kernel, squared distances) of the rows ``start`` to ``stop`` of ``left`` with
+    all rows of ``right``, in tiles. Yield for each tile the slice of its left rows, the position of its first right row, and its
+    values, an array [rows, columns].
 
     The tile is [rows, columns] of the right rows from that position on. The next tile reuses its memory.
     """
@@ -295,8 +295,8 @@ def _mirror_values(values: np.ndarray, start: int, stop: int, first: int, last: 
 def _write_panel(
     starts: np.ndarray, indices: np.ndarray, values: np.ndarray, first: int, last: int, panel_rows: np.ndarray, panel: np.ndarray
 ) -> None:
-    """Write the rows ``first`` to ``last`` of a CSR matrix (``starts``, ``indices``, ``values``) into the dense array ``panel``,
-    where each is a column. Feature j gets the panel's row ``panel_rows[j]``, which is assigned if it is 0 so far.
+    """Copy the rows ``first`` to ``last`` (exclusive) of a CSR matrix (``starts``, ``indices``, ``values``) to columns of the
+    dense array ``panel``. Feature j goes to row ``panel_rows[j]`` of the panel; if that is 0, the next free row is assigned.
     """
     size = 0
     for i in range(first, last):
@@ -323,8 +323,9 @@ def _write_sparse_products(
     weights: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the inner products of the CSR rows ``start`` to ``stop`` with the rows in the columns of the dense ``panel`` into
-    ``out``, plus the squared norms of both, if these are passed (for the Gaussian kernel).
+    """Write the inner products of sparse rows with dense ones into ``out``. The sparse rows are those from ``start`` to ``stop``
+    of a CSR matrix (``starts``, ``indices``, ``values``); the dense ones are the columns of ``panel``. For the Gaussian kernel,
+    the squared norms of both are added.
 
     ``panel`` is [features, columns], ``panel_rows`` the panel's row of each feature, or 0 if the panel lacks it, and ``out`` is
     [rows, columns]. ``hits`` and ``weights`` are scratch memory.
@@ -354,8 +355,8 @@ def _write_sparse_products(
 
 @compiled(nogil=True, fastmath=FAST)
 def _add_tile_products(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
-    """Add kernel sums to ``out`` [m]: convert a tile of ``products`` [m, n or more] to kernel values K [m, n], and add K times
-    ``coefficients`` float32 [n].
+    """Convert a tile of inner ``products`` (for the Gaussian kernel, squared distances) [m, n or more] to kernel values K [m, n],
+    and add K times ``coefficients`` float32 [n] to ``out`` [m].
     """
     scale, n = np.float32(-kernel.gamma * LOG2E), len(coefficients)
     for i in range(len(products)):
@@ -371,8 +372,8 @@ def _add_tile_products(kernel: Kernel, products: np.ndarray, coefficients: np.nd
 
 @compiled(nogil=True, fastmath=FAST)
 def _write_tile_values(kernel: Kernel, products: np.ndarray, n: int, start: int, first: int, out: np.ndarray) -> None:
-    """Convert the first ``n`` columns of a tile of ``products`` [m, n or more] to kernel values, and write them into the matrix
-    ``out``, at row ``start`` and column ``first``.
+    """Convert the first ``n`` columns of a tile of inner ``products`` (for the Gaussian kernel, squared distances) to kernel
+    values, and write them into the matrix ``out``, with the tile's corner at row ``start`` and column ``first``.
     """
     scale = np.float32(-kernel.gamma * LOG2E)
     for i in range(len(products)):

@@ -109,8 +109,8 @@ def compute_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: 
 
 
 def _find_far_rows(A: NormedRows, B: NormedRows, kernel: Kernel) -> np.ndarray:
-    """Return the positions, int64, of rows of A that are so far from 0 that Gaussian kernel values computed from inner products
-    would be inaccurate. If a row of B is that far, all rows of A are returned.
+    """Return the positions, int64, of the rows of A that are so far from 0 that inner products are too inaccurate for their
+    Gaussian kernel values with the rows of B. These are all rows if a row of B is that far, and none for other kernels.
     """
     if kernel.kind != RBF:
         return np.arange(0)
@@ -180,8 +180,8 @@ def _write_from_differences(rows: np.ndarray, columns: np.ndarray, gamma: float,
 
 
 def write_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, out: np.ndarray, for_each: ForEach = call_for_each) -> None:
-    """Write the kernel values of the rows A [m, d] with the rows B [k, d] into ``out``, float32 [m, k], tile by tile and possibly
-    in several threads (``for_each``). Products are float64, exponentials float32.
+    """Write the kernel values of the rows A [m, d] with the rows B [k, d] into ``out``, float32 [m, k]. Inner products are
+    computed in float64, exponentials in float32. ``for_each`` may run parts of the work in several threads.
     """
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
@@ -243,14 +243,14 @@ def _choose_tile_rows(rows: NormedRows) -> int:
 
 
 def _choose_tiles(rows: NormedRows, columns: NormedRows) -> list[tuple[int, NormedRows]]:
-    """Return the tiles into which ``columns`` are split for kernel values with ``rows``, as pairs of the first position and the
-    rows; only one tile if there are few values.
+    """Split the rows ``columns``, whose kernel values with ``rows`` are to be computed, into parts that fit into the processor's
+    cache (tiles). Return pairs of the position of the first row and the rows; only one pair if there are few kernel values.
     """
     return [(0, columns)] if len(rows) * len(columns) <= _MAX_VALUES_AT_ONCE else columns.tiles
 
 
 def _allocate_tile(rows: int, tiles: list[tuple[int, NormedRows]]) -> np.ndarray:
-    """Return memory for one tile of kernel values with this number of ``rows``, which all ``tiles`` use one after the other: the
-    operating system would zero new memory each time.
+    """Return an array for the kernel values of this number of ``rows`` with the rows of one tile. It is large enough for each of
+    the ``tiles``, which use it one after the other: new memory for each would take time.
     """
     return np.empty(rows * max((len(tile) for _, tile in tiles), default=0))

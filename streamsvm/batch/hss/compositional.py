@@ -66,8 +66,10 @@ def _compute_node_sizes(starts: np.ndarray, stops: np.ndarray, right: np.ndarray
 
 def compose_matrix(X: np.ndarray, tree: PartitionTree, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
     """Compute an approximate kernel matrix of the rows X float64 [n, d], which are in the order of the leaves of ``tree``, and
-    return it (a compositional kernel). Each node is interpolated from at most ``rank`` of its rows. O(n (m + r) (r + d)) for
-    leaves of m rows and rank r.
+    return it. Kernel values between different nodes of the tree are interpolated from at most ``rank`` rows of each node, drawn
+    at random with ``seed``.
+
+    O(n (m + r) (r + d)) for leaves of m rows and rank r. The result is a compositional kernel.
     """
     nodes = tree.starts, tree.stops, tree.right
     sizes = _compute_node_sizes(*nodes, rank)
@@ -92,9 +94,9 @@ def _fill_matrix(
     kernel: Kernel,
     M: CompositionalMatrix,
 ) -> None:
-    """Compute the kernel values of all leaves, and the matrices that interpolate the other values, and write them into the arrays
-    of the approximate kernel matrix ``M``. ``starts``, ``stops`` and ``right`` describe the tree; the random ``keys`` [n] select
-    the rows to interpolate from.
+    """Compute the kernel values of all leaves of a tree, and the matrices that interpolate all other kernel values, and write
+    them into the arrays of the approximate kernel matrix ``M``. ``starts``, ``stops`` and ``right`` describe the tree's nodes;
+    random ``keys`` [n] decide which rows of X are interpolated from.
     """
     for node in range(len(starts) - 1, -1, -1):
         rank, skeleton_start, is_leaf = M.ranks[node], M.skeleton_starts[node], right[node] < 0
@@ -139,7 +141,9 @@ def _fill_matrix(
 
 @compiled(nogil=True)
 def _take_values(values: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return ``values[which]`` as a new array, for compiled callers: Numba compiles this loop faster than the indexing."""
+    """Return ``values[which]``, the elements at the positions ``which``, as a new array. Compiled code calls this, because Numba
+    compiles the loop faster than the indexing.
+    """
     out = np.empty((len(which), *values.shape[1:]), values.dtype)
     for i in range(len(which)):
         out[i] = values[which[i]]

@@ -13,9 +13,9 @@ from streamsvm.core.warning import warn
 
 
 def multiply_compressed(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> np.ndarray:
-    """Multiply a compressed kernel matrix by V float64 [n, k], whose rows are in the order of ``tree``, and return the product,
-    float64 [n, k]. ``nodes`` contain the matrix: kernel blocks and interpolations. O(n (m + r) k) for leaves of m rows and rank
-    r.
+    """Multiply a compressed kernel matrix [n, n] by V float64 [n, k], and return the product, float64 [n, k]. ``nodes`` are the
+    parts of the compressed matrix, one for each node of ``tree``, and rows are in the order of that tree. O(n (m + r) k) for
+    leaves of m rows and rank r.
     """
     out, upward = np.empty_like(V), list[np.ndarray]()  # P' V of each node: V summed up at its skeleton
     for number, node in enumerate(nodes):
@@ -69,9 +69,8 @@ class ErrorEstimate:
         self.row_norm: float = float(np.sqrt(squares / len(self._rows)))
 
     def estimate_error(self, tree: ClusterTree, nodes: list[Node]) -> float:
-        """Return an estimate of the relative error of a compressed kernel matrix, whose kernel blocks and interpolations are in
-        ``nodes`` of the ``tree``, in the Frobenius norm. Its products with random vectors are compared to those of the exact
-        matrix, for a sample of rows.
+        """Estimate the relative error (Frobenius norm) of a compressed kernel matrix, whose parts are the ``nodes`` of the
+        ``tree``, and return it. Its products with random vectors are compared to those of the exact matrix, for a sample of rows.
 
         It is 0 if the difference is as small as rounding errors. O(n (m + r)).
         """

@@ -49,8 +49,9 @@ class HSSFactorization:
         return sum(array.nbytes for factor in self._factors for array in factor)
 
     def solve(self, B: np.ndarray, *, ordered: bool = False) -> np.ndarray:
-        """Solve the linear equations (K~ + shift I) X = B with this factorisation of the compressed kernel matrix K~, and return
-        X, float64 [n] or [n, k] as B. O(n (m + r) k) for leaves of m rows and rank r.
+        """Solve the linear equations (K~ + shift I) X = B with this factorisation, where K~ is the compressed kernel matrix, and
+        return X. B and X are float64 [n] or [n, k]; if ``ordered``, their rows are in the order of the matrix's tree. O(n (m + r)
+        k) for leaves of m rows and rank r.
 
         ``ordered`` tells whether the rows of B are in the matrix's ``order``, as X is then; this is faster. A B of another shape
         raises a ValueError.
@@ -59,8 +60,9 @@ class HSSFactorization:
 
 
 def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
-    """Factorise a compressed kernel matrix (the ``nodes`` of ``tree``) plus ``shift`` times the identity, so that linear
-    equations can be solved in linear time. Return the factors of the nodes, in ``order``, and the logarithm of the determinant.
+    """Factorise a compressed kernel matrix, whose parts are the ``nodes`` of the ``tree``, plus ``shift`` times the identity, so
+    that linear equations can be solved in linear time. Nodes are processed in ``order``. Return a factor for each node, and the
+    logarithm of the determinant.
 
     Raises a ValueError if the matrix is not positive definite in float64. O(n (m^2 + r^2)).
 

@@ -177,8 +177,8 @@ class NodePrecision(NamedTuple):
     rounds: int  # how often a skeleton may grow by rows with large interpolation errors, at least 1
 
     def scale_to_node(self, size: float) -> NodePrecision:
-        """Return the precision for compressing a node of the tree that has ``size`` times as many rows as a leaf: a smaller error
-        threshold, and more columns to sample.
+        """Return the precision with which to compress a node of the tree that has ``size`` times as many rows as a leaf. The
+        larger the node, the smaller is the error threshold, and the more columns of the kernel matrix are sampled.
 
         Larger nodes are more exact: they are few and cheap, and the errors of all levels add up.
         """
@@ -194,11 +194,12 @@ def compress_nodes(
     precision: NodePrecision,
     rng: np.random.Generator,
 ) -> list[Node]:
-    """Compress a kernel matrix: for each node of ``tree``, choose a few of its rows (the skeleton) and a matrix that interpolates
-    the kernel values of its other rows from theirs. Return the nodes in ``order``. O(n (m + r) (m + columns + d)).
+    """Compress the kernel matrix of ``blocks``: for each node of ``tree``, choose a few rows (its skeleton), and compute a matrix
+    that interpolates the kernel values of the node's other rows from theirs. ``neighbors`` int32 [n, k] are near neighbours of
+    each row, and ``precision`` the tolerances. Return the compressed nodes in ``order``.
 
-    Skeletons are chosen with ``selection_blocks``, which are ``blocks`` or less exact, and ``neighbors`` int32 [n, k] of each
-    row.
+    O(n (m + r) (m + columns + d)). Skeletons are chosen with ``selection_blocks``, which are ``blocks`` or less exact, and
+    ``neighbors`` int32 [n, k] of each row.
     """
     nodes: list[Node] = []
     sizes, outside = tree.stops - tree.starts, tree.list_outside_ranges()
@@ -244,9 +245,9 @@ def _sample_outside_columns(
 def _choose_skeleton(
     blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: NodePrecision
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose a few of the ``rows`` of a tree's node (its skeleton), from which the kernel values of the others are interpolated.
-    ``F`` [m, columns] are kernel values of the rows with columns outside. Return the positions of the skeleton among the rows,
-    and the interpolation matrix [m, r].
+    """Choose a few of the ``rows`` of a tree's node (its skeleton), from which the kernel values of the other rows are
+    interpolated. ``F`` [m, columns] are kernel values of the m rows with a sample of rows outside the node. Return the positions
+    of the skeleton in ``rows``, and the interpolation matrix [m, r].
     """
     places, interpolation, tolerance = np.arange(0), np.empty((len(rows), 0)), precision.threshold**2
     for number in range(precision.rounds if F.size else 0):
@@ -266,8 +267,9 @@ def _choose_skeleton(
 
 
 def _interpolate_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the matrix that interpolates the kernel values of all ``rows`` from those at the positions ``places`` among them,
-    and the positions that are used: those that depend linearly on others are left out. ``blocks`` computes kernel values.
+    """Compute the matrix that interpolates the kernel values of all ``rows`` from the rows at the positions ``places`` among
+    them. Return it, and the positions that it uses: rows that depend linearly on others are left out. ``blocks`` computes kernel
+    values.
 
     If a weight of the interpolation is too large, its row replaces the skeleton row that it weights, which increases the
     determinant of K_JJ.

@@ -217,8 +217,9 @@ def select_kth(values: np.ndarray, order: np.ndarray, first: int, last: int, mid
 
 @compiled(nogil=True)
 def find_leaf(x: np.ndarray, node: int, right: np.ndarray, cut: np.ndarray, axes: np.ndarray, thresholds: np.ndarray) -> int:
-    """Return the number of the leaf that the row ``x`` [d] reaches in a tree when it descends from ``node``: at each hyperplane,
-    it goes left if its projection is at most the threshold. The other arrays describe the tree.
+    """Return the number of the leaf that the row ``x`` [d] reaches when it descends from the node ``node`` of a tree. At each
+    inner node, it goes left if its projection to the node's axis is at most a threshold. The arrays ``right``, ``cut``, ``axes``
+    and ``thresholds`` describe the tree.
     """
     while right[node] >= 0:
         number = cut[node]
@@ -256,8 +257,9 @@ class PackedForest(NamedTuple):
 
 
 def join_trees(trees: Iterable[tuple[PartitionTree, np.ndarray]], row_numbers: np.ndarray) -> PartitionForest:
-    """Join several fitted trees to one forest for predictions. Each comes with weights float64 [machines, n] of its rows in the
-    order of its leaves; rows without weight are left out. ``row_numbers`` int64 [n] are the numbers of the rows in the forest.
+    """Combine several fitted trees to one forest for predictions, and return it. Each tree comes with the weights of its rows,
+    float64 [machines, n], in the order of its leaves; rows without weight are left out. ``row_numbers`` int64 [n] number the rows
+    in the forest.
     """
     parts: list[tuple[np.ndarray, ...]] = []
     nodes = cuts = leaves = entries = 0
@@ -324,8 +326,8 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> Par
 
 
 def pack_forest(forest: PartitionForest, X: np.ndarray, kernel: Kernel) -> PackedForest:
-    """Prepare a forest of trees for fast predictions, and return it: the rows of each leaf, taken from the support vectors X
-    float64 [n, d], are stored one leaf after the other.
+    """Prepare a forest of trees for fast predictions, and return it: the rows of each leaf are copied from the support vectors X
+    float64 [n, d] and stored next to each other.
 
     With the Gaussian kernel, distances are float32, unless features or gamma are so large or small that float32 would fail.
     """
@@ -444,8 +446,8 @@ class ClusterTree:
         return np.flatnonzero(self.children[:, 0] < 0)
 
     def gather_rows(self, number: int, V: np.ndarray, skeleton_rows: list[np.ndarray]) -> np.ndarray:
-        """Return the rows of V [n, k] that belong to the tree's node ``number``: for a leaf its own rows, for another node the
-        rows of ``skeleton_rows`` that its two children left there.
+        """Return the rows of V [n, k] that the tree's node ``number`` works on. For a leaf, these are its own rows; for an inner
+        node, the results ``skeleton_rows`` of its two children, one below the other.
         """
         left, right = self.children[number]
         if left < 0:

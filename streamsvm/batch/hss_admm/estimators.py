@@ -188,8 +188,8 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), int(self.max_iter), verbose)
 
     def _set_results(self, K: HSSMatrix, solution: ADMMSolution, errors: np.ndarray, columns: slice) -> None:
-        """Set the fitted attributes about convergence and compression, such as ``n_iter_`` and ``gap_``. ``columns`` are the
-        columns of ``solution`` and ``errors`` that belong to this model.
+        """Set the fitted attributes about convergence and compression, such as ``n_iter_`` and ``gap_``. ``solution`` and
+        ``errors`` contain a column for each problem of a fit with several C; the slice ``columns`` selects those of this model.
         """
         self.n_iter_: int = int(solution.n_iter[columns].max())
         self.beta_: float = solution.beta

@@ -140,8 +140,9 @@ def _advance_iterate(
     moved: np.ndarray,
     size: np.ndarray,
 ) -> None:
-    """Complete one ADMM iteration of several problems, given the solution ``x`` [n, problems] of the linear equations: compute
-    the copy ``z`` that satisfies the bounds, the scaled multipliers ``u`` and the next ``right_side`` of the equations, in place.
+    """Complete one ADMM iteration for several problems: from the solution ``x`` [n, problems] of the linear equations, compute
+    the dual variables ``z`` within their ``bounds``, the scaled multipliers ``u`` and the ``right_side`` of the next equations.
+    The arrays are updated in place.
 
     Updates z, u and right_side; writes x - z into x, K~ x into Kx, and the norms of the change of z and of u into ``moved`` and
     ``size``, which are zeros [problems].
