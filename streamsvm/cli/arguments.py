@@ -18,7 +18,9 @@ from streamsvm.files.messages import split_names
 
 @contextlib.contextmanager
 def as_usage_error(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
-    """Within a ``with`` block, convert errors of the classes ``kinds`` to a UsageError whose message begins with ``flag``."""
+    """Within a ``with`` block, convert errors of the classes ``kinds`` to a UsageError (the command line is invalid) whose
+    message begins with ``flag``, such as ``--columns``.
+    """
     try:
         yield
     except kinds as error:
@@ -27,7 +29,9 @@ def as_usage_error(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)
 
 @contextlib.contextmanager
 def as_command_error(action: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Within a ``with`` block, convert errors of the classes ``kinds`` to a CommandError whose message begins with ``action``."""
+    """Within a ``with`` block, convert errors of the classes ``kinds`` to a CommandError (the command failed) whose message
+    begins with ``action``.
+    """
     try:
         yield
     except kinds as error:
@@ -40,7 +44,9 @@ def parse_path_or_url(text: str) -> Path | str:
 
 
 def parse_every(text: str) -> dict[str, Any]:
-    """Parse ``--checkpoint-every`` (rows such as ``10000``, or seconds such as ``5s``) to parameters of a learning loop."""
+    """Parse the value of ``--checkpoint-every``: a number of rows such as ``10000``, or of seconds such as ``5s``. Return it as
+    a dict of keyword arguments for the learning loop, such as ``{"checkpoint_every": 10000}``.
+    """
     if not text.endswith("s"):
         return {"checkpoint_every": parse_count(text)}
     try:
@@ -125,13 +131,17 @@ class StoreOneOrMany(argparse.Action):
 
 
 def select_job_flags(kind: type[Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parsed command-line arguments that are fields of the dataclass ``kind`` (a `StreamJob`), as a dict by name."""
+    """Return the parsed command-line ``arguments`` that are also fields of ``kind``, a dataclass that describes a run (a
+    `StreamJob`), as a dict by name.
+    """
     names = kind.__dataclass_fields__  # importing dataclasses.fields takes a hundredth of a second
     return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
 def add_run_flags(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
-    """Add flags about checkpoints, metrics and the number of rows to a ``group``. Two texts are for ``--checkpoint``'s help."""
+    """Add the flags about checkpoints, the metrics server and the maximum number of rows to an argparse ``group``.
+    ``checkpoint_help`` and ``metavar`` are the help text and the placeholder of ``--checkpoint``.
+    """
     group.add_argument("--checkpoint", type=parse_path_or_url, metavar=metavar, help=checkpoint_help)
     text = "how often to write a checkpoint, in rows, such as 10000, or in seconds, such as 5s (default: %(default)s)"
     group.add_argument("--checkpoint-every", type=parse_every, default="1s", metavar="N|Ns", help=text)
@@ -145,7 +155,9 @@ def add_run_flags(group: Any, checkpoint_help: str, metavar: str = "DIR") -> Non
 
 
 def add_trusted_flag(group: Any, contents: str) -> None:
-    """Add the flag ``--trusted`` to an argparse ``group``. ``contents`` names the files with classes, for the help."""
+    """Add the flag ``--trusted``, which permits loading the user's own classes, to an argparse ``group``. Its help text begins
+    with ``contents``, the kind of file that may contain such classes.
+    """
     text = (
         f"{contents} may contain your own classes and functions. Use it only for files that you wrote yourself: loading can then "
         "run any code that is in the file. Without this flag, loading runs no code"
@@ -154,7 +166,9 @@ def add_trusted_flag(group: Any, contents: str) -> None:
 
 
 def add_model_argument(command: Any, name: str = "path", **options: Any) -> None:
-    """Add to a ``command`` the argument ``name``, the place of a saved model or checkpoint; ``options`` are for argparse."""
+    """Add a positional argument ``name`` to the argparse parser ``command``: the path or URL of a saved model or checkpoint.
+    ``options`` are further keyword arguments of ``add_argument``.
+    """
     text = (
         "a saved model, a checkpoint, or a folder or topic of checkpoints, as for predict --model. The environment may hold "
         "options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
@@ -163,7 +177,9 @@ def add_model_argument(command: Any, name: str = "path", **options: Any) -> None
 
 
 def add_label_flags(command: Any) -> None:
-    """Add the flags ``--label`` and ``--labels``, where the labels of the rows to score are, to an argparse ``command``."""
+    """Add two flags to the argparse parser ``command`` that tell where the labels of rows are: ``--label`` names a column, and
+    ``--labels`` a separate stream of labels.
+    """
     text = "the column or key that holds the label (default: the one that was learned)"
     command.add_argument("--label", metavar="NAME", help=text)
     command.add_argument("--labels", metavar="STREAM?key=NAME", help="labels that are not in the rows, as of learn")
@@ -176,7 +192,9 @@ def add_overwrite_flag(group: Any) -> None:
 
 
 def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:
-    """Add the arguments of a stream and of its predictions to a ``command``; ``label`` is the help text of ``--label``."""
+    """Add the arguments that describe the source of rows and the output of predictions (``--to``) to an argparse parser.
+    ``label`` is the help text of ``--label``, and ``sink_required`` makes ``--to`` mandatory.
+    """
     streams = command.add_argument_group("source and predictions")
     streams.add_argument(
         "source",
@@ -225,7 +243,9 @@ def add_log_flags(group: Any) -> None:
 
 
 def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
-    """Add the flags about invalid rows, such as ``--on-error``, to ``command``; also ``--labels-are`` if ``labels`` is true."""
+    """Add the flags about invalid rows, such as ``--on-error``, to the argparse parser ``command``. With ``labels``, also add
+    ``--labels-are``, the list of valid labels.
+    """
     errors = command.add_argument_group("rows that cannot be used")
     if labels:
         text = "the labels to expect; a row with any other label is refused (default: any label of the same type as the first)"
@@ -249,7 +269,9 @@ def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
 
 
 def add_decision_flags(group: Any, learns: bool) -> None:
-    """Add ``--threshold`` and ``--costs``, which change the predicted label, to a group, and ``--interval`` if it ``learns``."""
+    """Add the flags ``--threshold`` and ``--costs``, which change how labels are predicted, to an argparse ``group``. For a
+    command that ``learns``, also add ``--interval``, and let ``--threshold`` be a metric.
+    """
     tuned = ", or a metric, such as f1, balanced or mcc, for which it is tuned row by row" if learns else ""
     text = f"predict the --positive label from this probability on (default: where it is the most probable one){tuned}"
     group.add_argument("--threshold", metavar="P|METRIC" if learns else "P", help=text)

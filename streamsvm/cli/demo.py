@@ -92,9 +92,11 @@ def _print_line(text: str) -> None:
 
 
 def _learn_topic(topic: str, out: Path, kill: bool = False) -> dict[str, Any]:
-    """Run ``streamsvm learn`` on a topic in another process, which writes to the folder ``out``. Return its last JSON line.
+    """Run ``streamsvm learn`` on a Kafka ``topic`` in another process, which writes to the folder ``out``. Return the last JSON
+    line that it prints as a dict. With ``kill``, end the process by SIGKILL after its first checkpoint, and return an empty
+    dict.
 
-    With ``kill``, kill it with SIGKILL after its first checkpoint, so that it cannot clean up, and return an empty dict.
+    A process that is ended by SIGKILL cannot clean up.
     """
     checkpoints = out / "checkpoints"
     out.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,9 @@ def run_export(arguments: argparse.Namespace) -> None:
 
 
 def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
-    """Return the first rows of the table ``place`` as inputs of the exported model ``program``, float64 [rows, columns]."""
+    """Read the first rows of the table ``place``, with the columns that the checkpoint's model has learned, and return them as
+    the inputs of ``program``, the exported model, float64 [rows, columns]. Raise a CommandError if there are no usable rows.
+    """
     predictor, rows = Predictor(program), []
     with as_command_error("--sample ", CommandError):
         for number, row in enumerate(iter_first_rows(place, checkpoint, _MAX_SAMPLE_ROWS), 1):

@@ -48,7 +48,9 @@ class LabelStream(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns of rows that are not features: the key of the join with labels, and the event time."""
+        """The names of the columns that join rows with this separate stream of labels, and are not features: the key, and the
+        event time if there is one.
+        """
         return [name for name in (self.key, self.time) if name is not None]
 
 
@@ -267,8 +269,9 @@ class LearnJob(StreamJob):
         return self.decision.make_wrapper(self.text_format, self.regression, learns=True)
 
     def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, max_features: int | None = None) -> Any:
-        """Return a new model as the flags request. ``encoder`` are parameters of its `TableEncoder`, ``schema`` the columns of
-        the table, and ``max_features`` the limit of a checkpoint that is resumed.
+        """Return a new model with the learner and scaling that this job's flags request. ``encoder`` are parameters of its
+        `TableEncoder`, and ``schema`` has the table's columns. ``max_features`` is the limit of features in the checkpoint that
+        the run resumes.
         """
         return make_model(
             self.learner,

@@ -124,10 +124,9 @@ def learn_stream(job: LearnJob) -> bool:
 
 
 def _sample_source(job: LearnJob, start_position: Position | None) -> SourceSample | None:
-    """Read the first rows of a job's stream, to infer the kinds of its columns; wait for the first row if necessary.
-
-    A stream with a URL is read from ``start_position``, unless that is None. Return None if the source needs no schema
-    (LIBSVM text), or it cannot be opened.
+    """Read the first rows of a job's source, to infer the types of its columns; wait for the first row if necessary. A topic is
+    read from ``start_position``, or with None from where the job's flags begin. Return None if the source cannot be opened, or
+    is LIBSVM text, which needs no schema.
     """
 
     def may_wait_for(name: str) -> bool:
@@ -237,7 +236,9 @@ def learn_partitions(job: LearnJob) -> bool:
 
 
 def _show_progress(reporter: Reporter, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
-    """Report the progress of a group's worker, as text or JSON: the number of rows, and rows and scores of each partition."""
+    """Report the progress of a worker that learns one model per partition: its number of ``rows``, and rows and scores of each
+    of the ``loops`` (by partition). Written as text or JSON; ``event`` is ``"end"`` for the last report.
+    """
     progress = {number: loop.progress for number, loop in loops.items()}
     if not reporter.shows_text:
         partitions = {

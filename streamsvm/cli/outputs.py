@@ -33,10 +33,9 @@ def check_outputs(
     quiet: bool,
     overwrite: bool,
 ) -> None:
-    """Raise a UsageError if two outputs of a command would be mixed, or an output would overwrite an input, or a file that
-    streamsvm did not write (unless ``overwrite``).
-
-    ``sinks`` and ``folders`` are the outputs by flag; the stream of ``labels`` is an input like the source.
+    """Raise a UsageError if two outputs of a command would go to one place, or if an output would overwrite an input, or (unless
+    ``overwrite``) a file that streamsvm did not write. ``sinks`` and ``folders`` are the outputs by flag; ``source`` and
+    ``labels`` are the inputs.
     """
     streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if quiet else ""]
     if len(to_stdout := list(filter(None, streams))) > 1:
@@ -71,7 +70,9 @@ def check_outputs(
 
 
 def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
-    """Return whether the output ``sink`` is among the source's ``files``, or matches its folders and patterns (``places``)."""
+    """Return whether a command would read its own output file ``sink``, because it is one of the input ``files``, or in one of
+    the folders, or matches one of the patterns, that the user gave as ``places``.
+    """
     path = Path(sink).absolute()
     paths = (Path(place).absolute() for place in places)
     return any(_is_same_file(sink, file) for file in files) or any(
@@ -80,10 +81,8 @@ def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool
 
 
 def check_output_files(option: str, paths: Iterable[Path], inputs: Mapping[str, Path | str | None], overwrite: bool) -> None:
-    """Raise a UsageError if one of ``paths``, the files to be written by ``option``, is also an input, or exists and was not
-    written by streamsvm (unless ``overwrite``).
-
-    ``inputs`` are the model and other files that are read, by their names in messages.
+    """Raise a UsageError if one of ``paths``, the files that the flag ``option`` is about to write, is among the ``inputs``
+    (files by name in messages), or if it exists and streamsvm did not write it (unless ``overwrite``).
     """
     for path in paths:
         for name, input_path in inputs.items():

@@ -73,8 +73,8 @@ def make_model(
     max_features: int | None = None,
     wrap_decision: ModelWrapper | None = None,
 ) -> Any:
-    """Create a new model by the text of ``--learner``: ``NAME`` or ``NAME,KEY=VALUE,...``, with scaling and encoding of columns
-    as requested.
+    """Create a new model by the text of ``--learner``: ``NAME`` or ``NAME,KEY=VALUE,...``. Scaling of features and targets, an
+    encoder of table columns, and a wrapper that changes how labels are chosen are added as requested.
 
     Raises UsageError if the learner or a parameter is unknown, or the learner refuses a value.
 
@@ -178,7 +178,9 @@ def _split_at_commas(text: str) -> list[str]:
 
 
 def _parse_value(learner: str, text: str) -> Any:
-    """Parse a parameter's value in ``--learner``: a literal or a budget strategy, ``merge(nearest=3)``; else return the text."""
+    """Parse the text of a parameter's value in ``--learner NAME,KEY=VALUE``: a Python literal, or a budget strategy with
+    parameters such as ``merge(nearest=3)``. Return any other text unchanged.
+    """
     try:
         return ast.literal_eval(text)
     except _NOT_LITERAL_ERRORS:
@@ -333,8 +335,9 @@ class DecisionFlags(NamedTuple):
 
 
 def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bool) -> ModelWrapper:
-    """Return a function that wraps a classifier as ``--threshold`` requests: ``text`` is the least probability for predicting the
-    ``positive`` label, or a metric for which that is tuned while the command ``learns``.
+    """Return a function that wraps a classifier as ``--threshold`` requests. ``text`` is the least probability for predicting
+    the ``positive`` label, or a metric for which it is tuned while the command ``learns``. ``is_named`` is whether ``--positive``
+    was given; UsageError if a label is necessary.
     """
     try:
         number = float(text)
@@ -371,7 +374,9 @@ def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bo
 
 
 def _make_costs_wrapper(text: str, text_format: str | None) -> ModelWrapper:
-    """Return a function that wraps a classifier, to predict the label with the least expected cost (``--costs``)."""
+    """Return a function that wraps a classifier to predict the label with the least expected cost. ``text`` is the value of
+    ``--costs``, such as ``fraud=20``: what it costs to miss each label.
+    """
     costs: dict[Any, float] = {}
     with as_usage_error(f"--costs {text}: "):
         for part in split_names(text):
@@ -393,11 +398,12 @@ def check_predicts(model: Any, place: Any) -> None:
 
 
 def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: float = 0.0) -> Any:
-    """Wrap the classifier in a loaded model by ``wrap_decision``, so that it predicts labels as the flag ``--threshold`` or
-    ``--costs`` (``flag``) requests, and return the model.
+    """Wrap the classifier in a loaded model by the function ``wrap_decision``, so that it predicts as the flag ``--threshold``
+    or ``--costs`` (``flag``) requests, and return the model. Raise a CommandError if ``flag`` or ``abstain``, the least
+    probability of a prediction, needs probabilities that the model lacks.
 
-    Without a flag, return the model unchanged. Raises CommandError if ``flag`` or ``abstain`` needs probabilities that the model
-    does not have, or ``flag`` names a label that it has not learned.
+    Without a flag, return the model unchanged. Raise a CommandError, too, if ``flag`` names a label that the model has not
+    learned.
     """
     last = split_pipeline(model)[1]
     if (requested := flag or f"--abstain {abstain:g}" * bool(abstain)) and not has_probabilities(last):
@@ -412,8 +418,8 @@ def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: 
 
 
 def find_positive_label(text: str | None, model: Any, text_format: str | None) -> Any:
-    """Return the positive label for metrics: ``text``, the value of ``--positive``, or the label that the model's own threshold
-    or costs are about; None if unknown.
+    """Return the label that metrics such as F1 count as positive: ``text``, the value of ``--positive``, if given; otherwise the
+    one label to which the model's own threshold or costs apply. Return None if the model has none, or several.
 
     Raises CommandError if the model has not learned the label of ``--positive``, or is a regressor.
     """
@@ -435,7 +441,9 @@ def find_positive_label(text: str | None, model: Any, text_format: str | None) -
 
 
 def _replace_decision(model: Any, wrap_decision: ModelWrapper) -> Any:
-    """Wrap the learner in a model by ``wrap_decision``, in place of the threshold or costs that the model has, if any."""
+    """Wrap the learner inside a model by the function ``wrap_decision``, and return the model. A threshold or costs that the
+    model already has are replaced.
+    """
     if isinstance(model, compose.Pipeline):
         name, last = next(reversed(model.steps.items()))
         model.steps[name] = _replace_decision(last, wrap_decision)
@@ -449,10 +457,9 @@ def _replace_decision(model: Any, wrap_decision: ModelWrapper) -> Any:
 
 
 def make_extra_fields(model: Any, probabilities: bool, n_columns: int | None) -> list[ComputedFields]:
-    """Return the additional fields of predictions: probabilities, the contributions of up to ``n_columns`` columns
-    (``--explain``; None omits them), and intervals or label sets of conformal models.
-
-    Raises CommandError if the model does not support a flag.
+    """Return objects that compute additional fields of each prediction from the model and a row: ``probabilities``,
+    contributions of the ``n_columns`` most important columns (None: without), and intervals or label sets if the model is
+    conformal. Raise a CommandError if the model cannot compute them.
     """
     fields = []
     last = split_pipeline(model)[1]

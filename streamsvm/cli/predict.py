@@ -95,7 +95,9 @@ class _DecisionFollower(NamedTuple):
 
 
 def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
-    """Return the object that reads models from a topic or, with ``--follow``, from a folder; None for any other model."""
+    """Return an object that reads the newest models of a topic or, with ``--follow``, of a folder while the job runs; ``stack``
+    closes it later. Return None if the job has one fixed model.
+    """
     if isinstance(job.model, Path):
         return FollowedFolder(job.model, job.trusted) if job.follow else None
     models = open_models(job.model, trusted=job.trusted)

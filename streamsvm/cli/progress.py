@@ -69,7 +69,9 @@ class ProgressDisplay:
         self.curve, self._last_rows = loop.curve, loop.rows
 
     def report_event(self, text: str, event: str, **fields: Any) -> None:
-        """Show ``text`` in a terminal's live line, if possible; otherwise, report it with the event's name and ``fields``."""
+        """Show ``text`` in the live line at the bottom of a terminal. Without a live line, report ``text``, or as JSON the name
+        ``event`` and its ``fields``, on standard error.
+        """
         if self._status is not None:
             self._status.update(Text(escape_unprintable(text)))
         else:
@@ -151,7 +153,9 @@ def format_baselines(report: ScoreReport) -> str:
 
 
 def format_scores(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
-    """Return the values and tables of metrics as lines of text, with windowed values unless ``last_rows`` is 0."""
+    """Return the values and tables of metrics as a list of lines of text. If ``last_rows`` is not 0, each value is followed by
+    the metric over that number of latest rows.
+    """
     lines: list[str] = []
     for report in scores:
         if report.table is not None:

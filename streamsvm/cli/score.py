@@ -75,7 +75,9 @@ def run_score(arguments: argparse.Namespace) -> bool:
 
 
 def make_labelled_job(source: str | list[str], label: str | None, labels: str | None) -> StreamJob:
-    """Return the job of reading labelled rows for ``score`` and ``report``. Raise a UsageError if a flag is invalid."""
+    """Return the description of a source of labelled rows, for the commands ``score`` and ``report``, from the values of their
+    arguments (``label`` names a column, ``labels`` a separate stream). Raise a UsageError if a value is invalid.
+    """
     job = StreamJob(source=source, label=label, labels=labels)
     if labels is not None and "expired=dead-letter" in labels:
         raise UsageError(f"--labels {labels}: this command writes no dead letters: leave expired=dead-letter out")
@@ -87,8 +89,9 @@ def make_labelled_job(source: str | list[str], label: str | None, labels: str | 
 def scoring_loop(
     job: StreamJob, checkpoint: Checkpoint, model: Any, metric: Any, positive: Any, **parameters: Any
 ) -> Iterator[StreamLoop]:
-    """Within a ``with`` block, provide a loop that predicts and scores rows without learning them. Ctrl-C stops it. At the end,
-    print warnings about columns that the model does not know.
+    """Within a ``with`` block, provide a loop that predicts the rows of a job's source by ``model``, and scores them by
+    ``metric`` without learning. ``positive`` is the positive label, and ``parameters`` are further ones of the loop. Ctrl-C
+    stops it. At the end, print warnings about unknown columns.
     """
     loop_class: Any = partial(PredictionLoop, needs_labels=True)
     if job.label_stream is not None:
@@ -117,7 +120,9 @@ class _CoverageSink(Sink):
         self._n_rows, self._n_covered, self._total_size, self._has_intervals = 0, 0, 0.0, False
 
     def write(self, record: Record) -> None:
-        """Count a prediction with an interval or a label set and a known true value, and whether it contains that value."""
+        """Count the prediction in ``record``, if it has an interval or a label set and the true value is known, and whether that
+        value is within it.
+        """
         y, labels = record["y_true"], record.get("labels")
         low: Any = record.get("low")
         high: Any = record.get("high")
@@ -152,7 +157,9 @@ class _CoverageSink(Sink):
 
 
 def choose_metrics(model: Any, metrics: str | None = None, positive: Any = None) -> Any:
-    """Return the metrics of ``--metric``, or without it, suitable ones. ``positive`` is the positive label, if known."""
+    """Return the metrics named by ``metrics``, the value of ``--metric``. Without this value, return metrics that suit the type
+    of ``model``; binary ones only if the ``positive`` label is known.
+    """
     regression = isinstance(find_learner(model), base.Regressor)
     if metrics is not None:
         return make_metrics(metrics, _WINDOW, positive, regression)

@@ -49,7 +49,9 @@ _SECONDS_TO_STOP = 1.0
 
 
 def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
-    """Wrap a source so that labels and weights (column ``weight``) in ``missing``, such as "NA", become missing."""
+    """Wrap a source so that labels, and numbers in the column ``weight``, that equal one of the texts ``missing``, such as "NA",
+    are treated as missing. Return the new source.
+    """
     parse_label = TableParser(missing=missing).parse_label
 
     def change_row(row: Row) -> Row:
@@ -72,7 +74,9 @@ def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | Non
 
 
 def drop_unlearned_columns(source: Source, saved: Checkpoint) -> Source:
-    """Wrap a source to drop the columns that the checkpoint ``saved`` had beside features, such as the join key."""
+    """Wrap a source to leave out those columns that were not features when the model of ``saved`` was learned: the join key, the
+    event time and the sample weight. Return the new source.
+    """
     position = saved.header.get("position")
     keys = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
     names = [name for name in (*keys, saved.header.get("weight")) if isinstance(name, str)]
@@ -87,12 +91,12 @@ def open_streams(
     checkpoints: Checkpoints | None = None,
     sample: SourceSample | None = None,
 ) -> Iterator[tuple[Source, Any, str | Sink]]:
-    """Within a ``with`` block, provide the open source of a job, its sink of predictions (None without ``--to``), and what to do
-    with invalid rows.
+    """Within a ``with`` block, provide three things for a job: its open source of rows, its sink of predictions (None without
+    ``--to``), and what to do with invalid rows (the value of ``--on-error``, or the sink that it names). ``sample`` are first
+    rows that were already read.
 
-    Yields the source; the sink of predictions, or None; and the value of ``--on-error``, or the sink that it names by a URL.
     ``default_label`` is the name of the label without ``--label``; the source need not have it. If ``checkpoints`` can write to
-    a sink, or commit the offsets of a group, they do it instead. ``sample`` are the first rows, if they were already read.
+    a sink, or commit the offsets of a group, they do it instead.
     """
     with contextlib.ExitStack() as stack:
         commits_group = checkpoints is not None and checkpoints.group
@@ -134,7 +138,9 @@ def _open_job_source(
 
 
 def _open_after_sample(place: str | list[str], sample: SourceSample | None, **options: Any) -> Source:
-    """Open a source. If its first rows were already read as a ``sample``, even of a pipe, it begins with them again."""
+    """Open the source ``place`` with ``options``. If its first rows were already read as a ``sample``, to infer the schema, the
+    source still yields them, even if it is a pipe.
+    """
     if sample is None:
         return open_source(place, **options)
     source = open_source(place, stream=sample.byte_stream, **options)

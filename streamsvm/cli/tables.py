@@ -42,7 +42,8 @@ def parse_table_flags(arguments: Any) -> dict[str, Any]:
 def combine_table_options(
     flag_options: Mapping[str, Any], text_format: str | None, label: str | None, saved: Any = None, predict: bool = False
 ) -> TableOptions:
-    """Combine the options of reading a table from flags with those that a checkpoint has stored, and return them.
+    """Return the options of reading a table: those from flags, and for the rest those that the checkpoint ``saved`` has stored.
+    Raise an error if a flag contradicts the checkpoint, or does not fit the file's format. With ``predict``, some may differ.
 
     Parameters
     ----------
@@ -96,7 +97,9 @@ def combine_table_options(
 
 
 def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, Any], predict: bool) -> None:
-    """Raise a CommandError if an option of reading a table from a flag differs from ``saved_options`` of a checkpoint."""
+    """Raise a CommandError if an option of reading a table that a flag sets differs from the checkpoint's ``saved_options``.
+    With ``predict``, the message leaves out the hint to learn a new model.
+    """
     for name, value in options.items():
         differing: Any = value
         if name == "columns":

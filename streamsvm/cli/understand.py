@@ -208,7 +208,9 @@ def run_explain(arguments: argparse.Namespace) -> None:
 
 
 def _examples_to_json(examples: Examples) -> list[dict[str, Any]]:
-    """Convert the stored rows that are nearest to a row, by label, to a list of dicts that JSON can represent."""
+    """Convert the stored examples that explain a prediction, the nearest rows of each label, to a list of dicts (label, target,
+    distance, values) that JSON can represent.
+    """
     return [
         {"label": label, "target": example.target, "distance": example.distance, "values": _to_text_keys(example.values)}
         for label, nearest in examples.nearest.items()

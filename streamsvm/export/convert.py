@@ -126,8 +126,9 @@ FinishAnswer = Callable[[Program, Answer], Answer]
 
 
 def _unwrap_model(model: Any) -> tuple[Any, FinishAnswer] | None:
-    """Return the model inside a wrapper (target scaler, tuned threshold, costs or conformal prediction) and a function that
-    adapts the prediction rule of the inner model's exported program to the wrapper. Returns None if ``model`` is not a wrapper.
+    """Return the model inside a wrapper (target scaler, tuned threshold, costs or conformal prediction), and a function that
+    takes the exported program of the inner model and its prediction rule, and returns the rule of the wrapper. Returns None if
+    ``model`` is not a wrapper.
     """
     if isinstance(model, BoundedTargetScaler):
         n, mean, squares = model._scaler._moments[0]
@@ -144,8 +145,9 @@ def _unwrap_model(model: Any) -> tuple[Any, FinishAnswer] | None:
 
 
 def _make_unscaling(mean: float, deviation: float) -> FinishAnswer:
-    """Return a function that completes the exported program of a regressor that was learned on standardised targets: it appends
-    an operation that converts predictions back to the units of the target, with this ``mean`` and standard ``deviation``.
+    """Return a function that takes a regressor's exported program and its prediction rule, and returns a new rule: predictions
+    are converted from standardised targets back to the original units, by this ``mean`` and standard ``deviation``. An operation
+    for this is appended to the program.
     """
 
     def finish_answer(program: Program, answer: Answer) -> Answer:
@@ -156,8 +158,8 @@ def _make_unscaling(mean: float, deviation: float) -> FinishAnswer:
 
 
 def _make_thresholding(model: TunedThresholdClassifier) -> FinishAnswer:
-    """Return a function that changes the prediction rule of an exported binary classifier: it predicts the positive label where
-    its probability reaches the threshold that ``model`` has tuned.
+    """Return a function that takes the exported program of a binary classifier and its prediction rule, and returns a new rule:
+    the positive label is predicted where its probability reaches the threshold that ``model`` has tuned.
     """
 
     def finish_answer(program: Program, answer: Answer) -> Answer:
@@ -172,8 +174,8 @@ def _make_thresholding(model: TunedThresholdClassifier) -> FinishAnswer:
 
 
 def _make_cost_weighting(model: CostSensitiveClassifier) -> FinishAnswer:
-    """Return a function that changes the prediction rule of an exported classifier: it predicts the label with the largest
-    product of probability and cost of missing it, with the costs of ``model``.
+    """Return a function that takes the exported program of a classifier and its prediction rule, and returns a new rule: the
+    label with the largest product of probability and cost is predicted. The costs of missing each label are those of ``model``.
     """
 
     def finish_answer(program: Program, answer: Answer) -> Answer:
@@ -190,9 +192,9 @@ def _make_cost_weighting(model: CostSensitiveClassifier) -> FinishAnswer:
 
 
 def _with_threshold(program: Program, answer: Answer, threshold: float, at_zero: int) -> Answer:
-    """Return a copy of ``answer``, the prediction rule of a binary classifier, that predicts the second label where its
-    probability is above ``threshold``; exactly there, the label with the index ``at_zero``. An operation for this is added to the
-    ``program``.
+    """Return a copy of ``answer``, the prediction rule of a binary classifier, that predicts the second label if its probability
+    is above ``threshold``. If they are equal, the label with the index ``at_zero`` (0 or 1) is predicted. An operation for this
+    is appended to the ``program``.
     """
     decision = _find_threshold_decision(answer, threshold)
     value = program.add("linear", answer.decision, weights=np.ones((1, 1)), biases=np.array([-decision]))
@@ -200,8 +202,9 @@ def _with_threshold(program: Program, answer: Answer, threshold: float, at_zero:
 
 
 def _find_threshold_decision(answer: Answer, threshold: float) -> float:
-    """Return the smallest decision value of a binary classifier for which its calibration (a part of ``answer``, the prediction
-    rule) gives the second label a probability of at least ``threshold``, found by bisection.
+    """Return the smallest decision value of a binary classifier that gives the second label a probability of at least
+    ``threshold``, found by bisection. ``answer`` is the prediction rule, with the calibration from decision values to
+    probabilities.
     """
     low, high, calibration = -1e9, 1e9, answer.calibration
     for _ in range(200):  # bisection: the probability is monotonic
@@ -217,8 +220,8 @@ def _find_threshold_decision(answer: Answer, threshold: float) -> float:
 
 
 def describe_order(order: Any) -> str:
-    """Return an English phrase for the order of the input columns of an exported model. ``order`` is an entry of the model's
-    metadata: ``"table"``, ``"natural"`` or ``"model"``.
+    """Return an English phrase for the order of the input columns of an exported model. ``order`` is its name in the model's
+    metadata: ``"table"``, ``"natural"`` or ``"model"``; other values give "this order".
     """
     return _ORDER_TEXTS.get(str(order), "this order")
 
@@ -273,8 +276,8 @@ _SUMMING = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vecto
 
 
 def _permute_step(step: Step, input_order: np.ndarray, width: int) -> tuple[Step, np.ndarray]:
-    """Return an equivalent of ``step`` (one operation of a program) for reordered inputs: input j was number ``input_order[j]``
-    before. Also returns the new order of its ``width`` outputs in the same form, int [width].
+    """Adapt ``step`` (one operation of a program) to inputs in another order: input j was number ``input_order[j]`` before.
+    Returns the new step, and the new order of its ``width`` outputs in the same form, int [width].
     """
     arrays = step.arrays
     if step.op == "hinges":

@@ -33,9 +33,9 @@ _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 def export(
     model: Any, to: str, out: str | Path, name: str = "model", *, max_bytes: int | None = None, X: Any = None, **options: Any
 ) -> list[Path]:
-    """Export a model to files in the folder ``out``, from which it predicts without streamsvm: as C source, ONNX, an array file
-    for numpy, or JSON (``to``). A model whose C tables exceed ``max_bytes`` is made smaller, and fitted to predict as before on
-    the rows X. Returns the paths of the files.
+    """Export a model to files in the folder ``out`` that predict without streamsvm: as C source, ONNX, an array file for numpy,
+    or JSON (``to``). If its tables in C exceed ``max_bytes``, the model is made smaller first, so that it predicts the rows X
+    nearly as before. Returns the paths of the files.
 
     Parameters
     ----------

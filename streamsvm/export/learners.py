@@ -74,8 +74,8 @@ def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
 
 def _make_answer(model: Any, value: int, iterate: int) -> Answer:
     """Return the prediction rule of an exported online learner: its kind (label, number or anomaly score), labels and
-    calibration. ``value`` is the index of its decision values in the program, and ``iterate`` chooses the calibration of the last
-    (0) or the averaged (1) coefficients.
+    calibration. ``value`` is the index of the decision values in the program. ``iterate`` is 0 if they use the last
+    coefficients, and 1 for averaged ones.
     """
     common = model._common[0]
     if isinstance(model, OnlineClassifier):
@@ -108,9 +108,9 @@ def add_scale(program: Program, value: int, location: np.ndarray, spread: np.nda
 
 
 def add_kernel(program: Program, value: int, store: Any) -> int:
-    """Append an operation to a program (an exported model) that computes kernel values between rows and the support vectors of a
-    learner's memory, ``store``, or random Fourier features of the rows. The rows are the operation output with the index
-    ``value``. Returns the index of the new output.
+    """Append an operation that computes kernel values between a row and a learner's support vectors, or random Fourier features
+    of the row, to a program (an exported model). ``store`` is the learner's memory, and ``value`` the index of the operation
+    output with the row. Returns the index of the new output.
     """
     h = store.views.header[0]
     if h["kernel"] == FOURIER:
@@ -120,12 +120,11 @@ def add_kernel(program: Program, value: int, store: Any) -> int:
 
 
 def add_expansion(program: Program, value: int, store: Any, common: Any, iterates: tuple[int, ...]) -> int:
-    """Append the kernel expansions (sums of kernel values times coefficients) of a learner's memory, ``store`` and ``common``, to
-    a program (an exported model). Rows are the operation output with the index ``value``; ``iterates`` lists the wanted
-    coefficients: 0 for the last, 1 for the averaged. Returns the index of the decision values.
+    """Append the decision values of a kernel machine, sums of kernel values times coefficients, to a program (an exported
+    model). ``store`` and ``common`` are the learner's memory. ``value`` is the index of the output with the features.
+    ``iterates`` selects last (0) or averaged (1) coefficients. Returns the index of the decision values.
 
-    The decision values are ordered by output, and within an output by ``iterates``. ``common`` has the factors of the stored
-    coefficients.
+    The decision values are ordered by output, and within an output by ``iterates``.
     """
     v, n = store.views, store.n_support
     kernels = add_kernel(program, value, store)
@@ -139,9 +138,9 @@ def add_expansion(program: Program, value: int, store: Any, common: Any, iterate
 def _stack_iterates(
     common: Any, rows: np.ndarray, biases: np.ndarray, iterates: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute a learner's coefficients, [outputs * iterates, vectors], and biases from its stored ``rows`` and ``biases``, which
-    alternate between last and averaged ones. ``iterates`` lists the wanted ones (0: last, 1: averaged), and ``common`` has the
-    factors of the stored rows.
+    """Return a learner's coefficients, [outputs * iterates, vectors], and biases, for export. They are computed from the stored
+    ``rows`` and ``biases``, where last and averaged ones alternate, with the factors in ``common``. ``iterates`` selects them: 0
+    for last, 1 for averaged.
     """
     last = common["scale"] * rows[::2]
     average = common["average_v"] * rows[1::2] + common["average_u"] * rows[::2]
@@ -151,9 +150,9 @@ def _stack_iterates(
 
 
 def add_landmarks(program: Program, value: int, store: Any, iterates: tuple[int, ...], factor: float = 1.0) -> int:
-    """Append the decision values of a learner with landmarks (fixed vectors of a kernel approximation) in the memory ``store``,
-    times ``factor``, to a program (an exported model). Features are the operation output with the index ``value``; ``iterates``
-    lists the wanted weights: 0 for the last, 1 for the averaged. Returns the index of the decision values.
+    """Append the decision values of a learner with landmarks (fixed vectors that approximate a kernel), times ``factor``, to a
+    program (an exported model). ``store`` is its memory, and ``value`` the index of the output with the features. ``iterates``
+    selects last (0) or averaged (1) weights. Returns the index of the decision values.
 
     The weights of the last iterate include the fast corrections; those of the average do not.
     """
@@ -168,9 +167,9 @@ def add_landmarks(program: Program, value: int, store: Any, iterates: tuple[int,
 def add_weights(
     program: Program, value: int, stores: list[Any], commons: list[Any], iterates: tuple[int, ...], factor: float = 1.0
 ) -> int:
-    """Append the decision values of linear models, one per output, times ``factor``, to a program (an exported model). ``stores``
-    and ``commons`` are their memories; ``iterates`` lists the wanted weights (0: last, 1: averaged). Features are the operation
-    output with the index ``value``. Returns the index of the decision values.
+    """Append the decision values of linear models, times ``factor``, to a program (an exported model). ``stores`` and
+    ``commons`` are their memories, one per output; ``value`` is the index of the output with the features. ``iterates`` selects
+    last (0) or averaged (1) weights. Returns the index of the decision values.
     """
     stacked = [
         _stack_iterates(common, store.views.weights[:, : store.used], store.views.biases, iterates)
@@ -194,9 +193,9 @@ def add_neighbours(
     offset: float = DISTANCE_OFFSET,
     power: int = DISTANCE_POWER,
 ) -> int:
-    """Append weighted k nearest neighbours (k is ``neighbours``) to a program (an exported model): the stored rows ``vectors``,
-    their ``targets`` and ``weights``, and the parameters of the distance. ``labels`` is the number of labels, 0 for regression.
-    Features are the operation output with the index ``value``. Returns the index of the predictions.
+    """Append a weighted k-nearest-neighbours prediction to a program (an exported model). It compares the features, the
+    operation output with the index ``value``, with stored rows, ``vectors``, that have ``targets`` and ``weights``. ``labels``
+    is the number of labels, 0 for regression. Returns the index of the predictions.
 
     The predictions are a number from -1 to 1 for two labels, one for each of more labels, or the mean target for regression.
     """
@@ -268,9 +267,9 @@ def _as_python(function: Any) -> Any:
 
 
 def _add_expert(program: Program, value: int, model: Any, number: int, expert: Any, stores: list[Any]) -> int:
-    """Append the outputs of one ensemble member (``expert``, the one with the index ``number``, whose memories are ``stores``) to
-    a program (an exported model). Features are the operation output with the index ``value``. Returns the index of its outputs:
-    those of the last coefficients, then those of the averaged ones, if it has such.
+    """Append the prediction of one ensemble member to a program (an exported model). ``expert`` describes the member, ``number``
+    is its index in the ensemble, and ``stores`` are its memories. ``value`` is the index of the operation output with the
+    features. Returns the index of the member's outputs.
     """
     n_outputs = model._n_outputs
     half = 1.0 if n_outputs == 1 else 0.5  # in one-vs-rest, two outputs differ by twice their decision value
@@ -304,15 +303,15 @@ def _add_constants(program: Program, value: int, numbers: np.ndarray) -> int:
 
 
 def _read_last_target(model: Any) -> np.ndarray:
-    """Return the prediction of the ensemble member that repeats the target of the last learned row, float64 [1], in standard
-    deviations from the mean target.
+    """Return the constant prediction of the ensemble member that repeats the target of the last learned row, float64 [1]. Unit:
+    standard deviations from the mean target.
     """
     return np.array([float(model._rule_record[0]["last_target"])])
 
 
 def _predict_from_last_label(model: Any) -> np.ndarray:
-    """Return the outputs of the ensemble member that predicts the next label from the last learned one, by the frequencies of
-    label transitions, float64 [2 * outputs].
+    """Return the current outputs of the ensemble member that predicts the next label from the last one, by how often each label
+    followed it, float64 [2 * outputs]. They do not depend on the features.
     """
     record, views, n_outputs = model._rule_record[0], model._store.views, model._n_outputs
     out = np.zeros((n_outputs, 2))
@@ -322,9 +321,9 @@ def _predict_from_last_label(model: Any) -> np.ndarray:
 
 
 def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -> int:
-    """Append the predictions of an ensemble member that stores recent rows and predicts by k nearest neighbours to a program (an
-    exported model). ``store`` is its memory; features are the operation output with the index ``value``. Returns the index of its
-    predictions.
+    """Append the prediction of an ensemble's k-nearest-neighbours member, which stores recent rows, to a program (an exported
+    model). ``store`` is the member's memory, and ``value`` the index of the operation output with the features. Returns the
+    index of the predictions.
     """
     views, n_outputs = model._store.views, model._n_outputs
     h, n = store.views.header[0], store.n_rows
@@ -351,8 +350,8 @@ def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -
 
 
 def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
-    """Append an operation to a program (an exported model) that shrinks each feature by its learned ``damping``, float64 [2,
-    columns], 0 to keep the feature. Features are the operation output with the index ``value``. Returns the index of the shrunk
+    """Append an operation that shrinks each feature by a learned factor to a program (an exported model): 1 - ``damping[0]``,
+    float64 [columns]. ``value`` is the index of the operation output with the features. Returns the index of the shrunk
     features.
 
     The shrunk features are those of kernel machines. Without damping, ``value`` itself is returned.
@@ -364,9 +363,9 @@ def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
 
 
 def _add_forest_shift(program: Program, value: int, model: Any) -> int:
-    """Append an operation to a program (an exported model) that subtracts from each feature the offset (anchor) that the
-    ensemble's forest subtracts before it stores float32 thresholds. Features are the operation output with the index ``value``.
-    Returns the index of the shifted features.
+    """Append an operation that subtracts a constant from each feature to a program (an exported model), as the ensemble's forest
+    does so that float32 thresholds are precise. ``value`` is the index of the operation output with the features. Returns the
+    index of the shifted features.
 
     Without a forest, or if its anchors are all 0, ``value`` itself is returned.
     """
@@ -381,9 +380,9 @@ def _add_forest_shift(program: Program, value: int, model: Any) -> int:
 
 
 def _add_classification_forest(program: Program, value: int, model: Any, store: Any) -> int:
-    """Append the outputs of an ensemble's classification forest, with the memory ``store``, to a program (an exported model):
-    decision values from the labels' shares of the votes, then from the logarithms of the shares. Features are the operation
-    output with the index ``value``. Returns the index of these outputs.
+    """Append the outputs of an ensemble's classification forest to a program (an exported model): decision values from the
+    labels' shares of the votes, and from the logarithms of these shares. ``store`` is the forest's memory, and ``value`` the
+    index of the operation output with the features. Returns the index of both.
     """
     n_outputs = model._n_outputs
     if store.n_learned == 0:
@@ -400,9 +399,9 @@ def _add_classification_forest(program: Program, value: int, model: Any, store: 
 
 
 def _add_regression_forest(program: Program, value: int, outputs: list[int], corrects: np.ndarray, model: Any, store: Any) -> int:
-    """Append the two predictions of an ensemble's regression forest, with the memory ``store``, to a program (an exported model):
-    its own prediction of the target, and the prediction of the earlier experts (their ``outputs``) plus their residual, which the
-    forest predicts. Returns the index of both.
+    """Append the two predictions of an ensemble's regression forest to a program (an exported model): of the target itself, and
+    of the combined other members' ``outputs`` plus the residual that the forest expects. ``store`` is the forest's memory, and
+    ``value`` the index of the features. Returns the index of both.
 
     ``value`` is the index of the features, and ``outputs`` are those of the outputs of the experts before the forest. For each
     number of these experts, ``corrects`` has the index of the number that it corrects, or -1.
@@ -427,8 +426,8 @@ def _add_regression_forest(program: Program, value: int, outputs: list[int], cor
 
 
 def _compute_votes(mistakes: np.ndarray) -> np.ndarray:
-    """Return the weights of an ensemble's members in votes, float64 [members]: exp(-rate * difference) of their exponentially
-    decayed ``mistakes``, float64 [members], relative to the smallest.
+    """Return the voting weight of each member of an ensemble, float64 [members]. The best member has 1, and others exponentially
+    less, the more ``mistakes`` (a decayed count of errors, float64 [members]) they have made.
     """
     votes: np.ndarray = np.exp(stack.VOTING_RATE * (mistakes.min() - mistakes))
     return votes
@@ -468,9 +467,9 @@ def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray
 
 
 def _add_second_order(program: Program, value: int, model: Any, entry: Any) -> int:
-    """Append the outputs of an ensemble member that learns linear weights by Newton steps to a program (an exported model).
-    ``entry`` is its record in the ensemble's memory; features are the operation output with the index ``value``. Returns the
-    index of its outputs.
+    """Append the outputs of an ensemble member with linear weights, learned by Newton steps, to a program (an exported model).
+    ``entry`` is the member's record in the ensemble's memory, and ``value`` the index of the operation output with the features.
+    Returns the index of the member's outputs.
     """
     v, n_outputs = model._store.views, model._n_outputs
     side, used = int(v.header[0]["side"]), int(v.header[0]["used"])

@@ -385,9 +385,9 @@ def _add_one_hot(graph: Graph, indices: str, outputs: int) -> str:
 
 
 def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> str:
-    """Append ONNX nodes to the graph that compute the final log odds of an ensemble with two labels from those of its stacking
-    models, the value named ``stacked``. ``is_positive`` is the name of the predicted label, true for the second one; the log odds
-    are made to agree with it. Returns the name of the result.
+    """Append ONNX nodes to the graph that compute an ensemble's log odds of the second of two labels. ``stacked`` is the name of
+    the log odds from its stacking models, and ``is_positive`` that of whether the second label is predicted; the sign of the
+    result always fits this label. Returns the name of the result.
     """
     prior, share = step.options["prior"], step.options["share"]
     agree = graph.op("Equal", is_positive, graph.op("Greater", stacked, 0.0))
@@ -403,9 +403,9 @@ def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> s
 
 
 def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
-    """Append ONNX nodes to the graph that combine the numbers that an ensemble's members predict, the value named ``x`` [rows,
-    members]. ``votes``, which sum to 1, are the weights of their mean; ``step`` has those of the stacking models. Returns the
-    name of the result [rows, 1].
+    """Append ONNX nodes to the graph that combine the predictions of an ensemble's members for regression, the value named ``x``
+    [rows, members]: by their mean with the weights ``votes``, the best member, or the stacking models of ``step``, an exported
+    operation. Returns the name of the result [rows, 1].
     """
     corrects, n = step.arrays["corrects"], len(votes)
     if (corrects >= 0).any():
@@ -470,8 +470,8 @@ def _add_answer(graph: Graph, program: Program, values: list[str]) -> None:
 
 def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: str) -> None:
     """Append the outputs of a classifier to the graph: ``label``, and ``probabilities`` if the model has them. ``decision`` is
-    the name of the decision values, and ``choice`` that of the scores that choose the label (the largest wins; for two labels,
-    the sign decides).
+    the name of its decision values, and ``choice`` that of the scores that choose the label: the largest score wins, or for two
+    labels, the sign decides.
     """
     answer, has_many_labels = program.answer, len(program.answer.labels) > 2
     p = None if answer.calibration is None else _add_probabilities(graph, answer.calibration, decision, has_many_labels)
@@ -493,8 +493,8 @@ def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: st
 
 
 def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
-    """Append ONNX nodes to the graph that convert decision values, named ``f``, to anomaly scores from 0 to 1: 0.5 for a usual
-    value. ``center`` is the mean of usual decision values, and ``size`` their mean deviation. Returns the name of the result.
+    """Append ONNX nodes to the graph that convert decision values, named ``f``, to anomaly scores from 0 (usual) to 1 (unusual).
+    A decision value of ``center``, the mean, gets 0.5; ``size`` is the mean deviation from it. Returns the name of the result.
     """
     if size == 0.0:
         return graph.op("Mul", f, 0.0)
@@ -526,9 +526,9 @@ def _add_probabilities(graph: Graph, calibration: MarginCalibration | LogOddsCal
 
 
 def _lift_winner(graph: Graph, p: str, is_winner: str) -> str:
-    """Append ONNX nodes to the graph that raise the probability of the predicted label slightly above all others, where it is
-    not. ``p`` and ``is_winner`` (1 for the predicted label, else 0) are names of values [rows, labels]. Returns the name of the
-    result, with rows that sum to 1.
+    """Append ONNX nodes to the graph that make the probability of the predicted label the largest of its row, if it is not.
+    ``p`` is the name of the probabilities, and ``is_winner`` that of 1 for the predicted label, else 0, both [rows, labels].
+    Returns the name of the result, with rows that sum to 1.
 
     Mixing with frequencies may have lifted another label.
     """

@@ -73,8 +73,9 @@ class Graph:
         return self._add_initializer(array, (array.dtype.str, array.shape, array.tobytes()))
 
     def switch_to_float32(self, values: Sequence[str], used: Container[int]) -> list[str]:
-        """Continue the graph in float32: constants added later are float32. Those of the float64 ``values`` (names of outputs)
-        whose indices are in ``used`` get a node that casts them. Returns the names of all values; cast ones have a new name.
+        """Make this graph compute in float32 from here on, after a start in float64. Values that are still needed, those of the
+        list ``values`` (names of outputs) whose indices are in ``used``, are cast. Returns the list with the new names of cast
+        values.
         """
         if self.real is np.float32:
             return list(values)

@@ -45,8 +45,9 @@ class PipelineInputs:
 
 
 def fold_transformers(names: Sequence[Any], transformers: Sequence[Any]) -> PipelineInputs:
-    """Describe the ``transformers`` of a river pipeline, in their order, as parts of an exported model: input columns with their
-    encodings, and scalings, that together turn a row into the final model's features, which are called ``names``.
+    """Convert the ``transformers`` of a river pipeline to parts of an exported model: input columns with encodings, and
+    scalings. Together they turn a row into the final model's features, which are called ``names``. Raises ExportError if a
+    transformer is not supported.
 
     Raises ExportError if a transformer is not supported, or the type of a name is not.
     """
@@ -82,8 +83,9 @@ def _is_scaler(transformer: Any) -> bool:
 
 
 def _fold_transformer(inputs: PipelineInputs, transformer: Any) -> None:
-    """Add a transformer to the exported form of the pipeline behind it, ``inputs`` (input columns and scalings), which is changed
-    in place: a scaler becomes the first scaling, and an encoder changes the columns. Raises ExportError if it is not supported.
+    """Add a pipeline's ``transformer`` in front of ``inputs``, the exported form of the transformers behind it (input columns
+    and scalings), in place. A scaler becomes the first scaling, and an encoder changes the columns. Raises ExportError if it is
+    not supported.
     """
     cls = type(transformer)
     if _is_scaler(transformer):
@@ -220,9 +222,9 @@ def _encode_one_hot(encoder: Any, column: Column) -> Column:
 
 
 def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
-    """Add ``encoder``, a TableEncoder, to the exported form of the pipeline behind it, ``inputs``, which is changed in place: its
-    one-hot columns, hash buckets, target encodings, means for missing numbers and its scaler. Raises ExportError if one of its
-    options is not supported.
+    """Add a TableEncoder in front of ``inputs``, the exported form of the transformers behind it (input columns and scalings),
+    in place: its encodings of categories, means for missing numbers, and scaler. Raises ExportError if one of its options is not
+    supported.
     """
     if encoder.cycles:
         raise ExportError(
@@ -302,8 +304,8 @@ def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) ->
 
 
 def count_scaling_steps(program: Program) -> int:
-    """Return the number of operations at the start of a program (an exported model) that only fill, select and scale input
-    columns. They can be computed in float64 before the rest is computed in float32.
+    """Return the number of operations at the start of a program (an exported model) that only fill missing numbers, select and
+    scale columns. ONNX computes these in float64, and the rest in float32.
     """
     is_scaling = (step.op in ("impute", "select", "scale") and not step.options.get("float32") for step in program.steps)
     return sum(takewhile(bool, is_scaling))

@@ -66,7 +66,7 @@ def quantise_program(program: Program, bits: int) -> Program:
 
 def round_vectors(program: Program, bits: int) -> Program:
     """Return a copy of a program (an exported model) whose support vectors are rounded to integers of 16 or 8 ``bits``, with
-    unchanged coefficients. It is as large as the result of `quantise_program`, but less accurate, and serves to measure the size.
+    unchanged coefficients. It is a quick way to find out how large the more accurate result of `quantise_program` will be.
     """
     return program.with_steps(
         step if bits == 32 or step.op not in ("kernel", "neighbours") else _round_step(step, bits) for step in program.steps

@@ -174,8 +174,8 @@ def _reduce_vectors(
 
 
 def _sample_neighbours(program: Program, n_vectors: int, largest: int, rng: np.random.Generator | None = None) -> Program:
-    """Return a copy of an exported model whose k-nearest-neighbours members store fewer rows: random ones, or without ``rng`` the
-    first ones. Of the ``largest`` set of vectors in the model, ``n_vectors`` are to remain, and the same share of these rows.
+    """Return a copy of an exported model whose k-nearest-neighbours members store fewer rows: the share ``n_vectors`` /
+    ``largest`` of them, drawn by ``rng``, or without it the first ones.
     """
     steps = []
     for step in program.steps:
@@ -215,15 +215,15 @@ def _read_votes(step: Step) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _count_remaining(step: Step, n_vectors: int, largest: int) -> int:
-    """Return how many of its vectors a step of an exported model keeps when the step with the most vectors keeps ``n_vectors`` of
-    ``largest``: the same share, rounded up.
+    """Return how many vectors remain in a step (an operation) of an exported model when the model is reduced to the share
+    ``n_vectors`` / ``largest`` of its vectors, rounded up.
     """
     return math.ceil(len(step.arrays["vectors"]) * n_vectors / largest) if largest else 0
 
 
 def _truncate_vectors(program: Program, n_vectors: int, largest: int) -> Program:
-    """Return a copy of an exported model that keeps only the first vectors of each step: ``n_vectors`` of the ``largest`` set,
-    and the same share of the others. It predicts nonsense, but is as large as a model properly reduced to this share.
+    """Return a copy of an exported model with only the first support vectors of each kernel, the share ``n_vectors`` /
+    ``largest``. Its predictions are useless: it only serves to measure how large the model is when it is reduced to this share.
     """
     program = _sample_neighbours(program, n_vectors, largest)
     counts = {i: _count_remaining(step, n_vectors, largest) for i, step in enumerate(program.steps, 1) if step.op == "kernel"}
@@ -260,9 +260,9 @@ def _with_vectors(program: Program, vectors: dict[int, np.ndarray], weights: dic
 def _fit_fewer_vectors(
     program: Program, n_vectors: int, largest: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
-    """Return a copy of an exported model with fewer support vectors in each kernel (``n_vectors`` of the ``largest`` set, and the
-    same share of the others). They are fitted to the original's decision values, in at most ``passes`` over ``rows`` and points
-    drawn by ``rng``, and quantised to ``bits``.
+    """Return a copy of an exported model with fewer support vectors, the share ``n_vectors`` / ``largest`` of each kernel,
+    quantised to ``bits``. They are fitted to the original's decision values on ``rows`` and points drawn by ``rng``, in at most
+    ``passes`` over these.
     """
     readers, vectors, problems = _find_kernel_readers(program), {}, {}
     for number, step in enumerate(program.steps, 1):
@@ -302,9 +302,9 @@ def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count:
 
 
 def _make_least_squares(program: Program, number: int, rows: np.ndarray, readers: list[Step]) -> ReducedSet:
-    """Return the least-squares problem to replace the support vectors of a kernel (the step with the output ``number``) by fewer
-    ones: at ``rows``, their kernel expansions should equal the original ones, which the steps in ``readers`` compute. Rows near
-    the decision boundary have larger weights.
+    """Return the least-squares problem of replacing the support vectors of a kernel (step ``number`` of an exported model, from
+    1) by fewer ones. The weighted sums of its kernel values, which the steps ``readers`` compute, should stay the same at
+    ``rows``; rows near the decision boundary count more.
     """
     step = program.steps[number - 1]
     weights, biases = (np.concatenate([reader.arrays[name] for reader in readers]) for name in ("weights", "biases"))
@@ -323,9 +323,9 @@ def _make_least_squares(program: Program, number: int, rows: np.ndarray, readers
 def _choose_and_move_vectors(
     step: Step, problem: ReducedSet, readers: list[Step], count: int, passes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return ``count`` new support vectors for a kernel, float32 [count, features]. They are drawn by ``rng`` from the vectors of
-    ``step``, with preference for large coefficients in ``readers`` and large distances, and then moved to reduce the error of the
-    least-squares ``problem`` in at most ``passes``.
+    """Return ``count`` new support vectors for a kernel, float32 [count, features]. ``rng`` draws them from those of ``step``,
+    preferring large coefficients (in ``readers``) and distant vectors. Then they are moved, in at most ``passes``, to reduce the
+    error of the least-squares ``problem``.
     """
     vectors = dequantise_vectors(step)
     sizes = np.max([np.abs(reader.arrays["weights"]).max(axis=0) for reader in readers], axis=0)

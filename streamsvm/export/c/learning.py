@@ -171,8 +171,8 @@ def restore_state(model: Learner, data: bytes) -> Learner:
 
 
 def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
-    """Copy the learned state of a device, a record with ``n`` support vectors and the coefficients, into the memory of ``model``,
-    which has ``used`` features. The model is changed in place.
+    """Copy the learned state of a device (``state``, a record with ``n`` support vectors, their coefficients and statistics)
+    into ``model`` in place. ``used`` is the model's number of features.
     """
     v, c = model._store.views, model._common
     h = v.header[0]
@@ -242,8 +242,8 @@ def _make_state_dtype(model: Learner) -> np.dtype[Any]:
 
 
 def _make_state(model: Learner) -> Any:
-    """Return the learned state of a model (support vectors, coefficients and statistics) as a numpy record array [1] for the
-    exported C code. The field of its checksum is 0.
+    """Return the learned state of a model (support vectors, coefficients and statistics) as a numpy record array of length 1, in
+    the memory layout of the exported C code. Its checksum field is still 0.
     """
     state = np.zeros(1, _make_state_dtype(model))
     v, c, n = model._store.views, model._common[0], model.n_support

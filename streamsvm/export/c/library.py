@@ -21,8 +21,9 @@ LANES = 16
 
 
 def make_sum_function(kind: str, c_type: str) -> tuple[str, str]:
-    """Return the name and the C text of a function that sums over the features of a row and of 16 vectors of type ``c_type``.
-    ``kind`` is ``"squares"`` (squared differences), ``"products"``, or ``"ways"`` (clipped absolute differences, weighted).
+    """Return the name and the C text of a function that compares a row with 16 vectors of the type ``c_type``: for each, a sum
+    over the features. ``kind`` is ``"squares"`` (squared differences), ``"products"`` (of row and vector), or ``"ways"``
+    (weighted absolute differences, clipped).
 
     For integer vectors, ``squares`` takes x in their units, and the squares of the units as an argument, and ``ways`` takes the
     units as an argument.
@@ -75,8 +76,9 @@ def can_use_eight_bits(program: Program, i: int) -> bool:
 
 
 def _compute_norm_exponents(program: Program, i: int) -> np.ndarray:
-    """Return gamma |s|^2 log2(e) for each vector s, relative to the vectors' center, float64 [m]. Its negative is the exponent of
-    2 that s contributes to the Gaussian kernel of step ``i`` of an exported model.
+    """Return gamma |s|^2 log2(e) for each vector s of a Gaussian kernel, step ``i`` of an exported model, float64 [m]. The
+    vectors are relative to their center. The C code computes kernel values as powers of 2, and subtracts this number in the
+    exponent.
     """
     step = program.steps[i]
     return np.square(dequantise_vectors(step) - step.arrays["center"]).sum(axis=1) * (step.options["gamma"] * _LOG2_E)

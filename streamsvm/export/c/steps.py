@@ -121,8 +121,9 @@ class _VectorSums(NamedTuple):
 
 
 def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> _VectorSums:
-    """Append the support vectors of step ``i`` of an exported model to ``source`` as a constant table, with the function that
-    computes sums of this ``kind`` (see `make_sum_function`) with them. Returns the C declarations and statements that call it.
+    """Append the support vectors of step ``i`` of an exported model as a constant table to ``source``, and a C function that
+    computes sums with them, such as squared distances (``kind``, see `make_sum_function`). Returns the C declarations and
+    statements that call the function.
     """
     vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
     grouped = group_vectors(vectors)
@@ -191,8 +192,8 @@ class _WeightedSum(NamedTuple):
 
 
 def _write_weighted_sum(source: CSource, step: Step, i: int) -> _WeightedSum:
-    """Append the weights and biases of step ``i`` of an exported model, a weighted sum of kernel values, to ``source`` as tables.
-    Returns the parts of C code that add up groups of kernel values with them.
+    """Append the weights and biases of step ``i`` of an exported model, a weighted sum of kernel values, as constant tables to
+    ``source``. Returns the C statements that initialise the sums, add up a group of kernel values, and finish.
     """
     weights, (outputs, m) = step.arrays["weights"], step.arrays["weights"].shape
     biases = source.add_table(f"biases{i}", step.arrays["biases"])

@@ -179,8 +179,8 @@ class CSource:
     """Largest number of bytes that a single step has on the stack in arrays of its own."""
 
     def count_stack(self, numbers: int) -> None:
-        """Record that a part of the C code needs arrays of ``numbers`` floats or ints (4 bytes each) on the stack while it runs.
-        The size in bytes of the largest such part is kept in ``stack_bytes``.
+        """Record that some C code needs arrays of ``numbers`` floats or ints (4 bytes each) on the stack while it runs.
+        ``stack_bytes`` of this source is then at least their size in bytes.
         """
         self.stack_bytes = max(self.stack_bytes, 4 * numbers)
 

@@ -235,9 +235,9 @@ _EXPLANATION_SENTENCE = (
 
 
 def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[str, Any]:
-    """Return the part of a report that shows the most important columns of a model, which ``summary`` describes, from their
-    measured importance, ``ranking``: a dict of a sentence that explains the measure, rows of name, number and text, and a phrase
-    about the columns that are left out.
+    """Return the part of a report that shows the most important columns of a model, as a dict: a sentence about the measure, a
+    table, and a phrase about the columns that are left out. ``ranking`` has the measured importance, and ``summary`` describes
+    the model.
     """
     deltas, sizes = ranking.error_increases, ranking.mean_contributions
     names = sorted(sizes, key=lambda name: -deltas.get(name, 0.0)) if deltas else list(sizes)

@@ -119,8 +119,9 @@ def _read_count(value: Any) -> int | None:
 
 
 def _list_columns(model: Any, learner: Any) -> tuple[list[ColumnSchema], int]:
-    """Return the columns that a model was learned from, with their types, and the number of rows that were inspected to infer
-    these types. If that is unknown, it is 0, and the columns are those that the pipeline's encoder or ``learner`` knows.
+    """Return a pair: the columns that a model was learned from, with their types, and the number of rows from which these types
+    were inferred. If no types were stored, the number is 0, and the columns are those that the pipeline's encoder or ``learner``
+    knows.
     """
     if isinstance(model, TableModel) and model.schema is not None:
         return model.schema.columns, model.schema.n_rows
