@@ -84,8 +84,8 @@ def _check_boolean(name: str, value: object) -> None:
 
 
 def check_decay(eta0: float, l2: float) -> None:
-    """Raise ValueError if the learning rate ``eta0`` times the regularisation ``l2`` is 1 or more: each step of gradient descent
-    multiplies the model by ``1 - eta0 * l2``, which must stay above 0.
+    """Raise ValueError unless the learning rate ``eta0`` times the L2 regularisation ``l2`` is below 1. Each gradient step
+    multiplies the model's weights by ``1 - eta0 * l2``, which must stay positive.
     """
     if eta0 * l2 >= 1.0:
         raise ValueError(f"eta0 * l2 must be below 1, or a step shrinks the model to 0: {eta0!r} * {l2!r}")
@@ -102,9 +102,9 @@ def parameter(
     boolean: bool = False,
     kw_only: Any = dataclasses.MISSING,
 ) -> Any:
-    """Return a dataclass field for a hyperparameter, with a check that `check_parameters` runs: its value must be a number of at
-    least ``least`` (or above ``above``) and at most ``high``, or one of ``choices``, or a boolean. ``default`` is the field's
-    default.
+    """Return a dataclass field that declares a hyperparameter: its ``default``, and the valid values, which `check_parameters`
+    verifies. Valid are the ``choices``, or booleans (``boolean``), or else numbers from ``least`` (or above ``above``) to
+    ``high``, only integers if ``integer``. ``kw_only`` is that of `dataclasses.field`.
 
     ``default`` is a keyword, because type checkers require it.
     """
@@ -155,8 +155,8 @@ def make_random_state(seed: int | None) -> int:
 
 
 def validate_count(name: str, value: object) -> int:
-    """Return ``value``, a count read from a saved file, if it is an int from 0 to 2**63 - 1. Otherwise, raise ValueError with its
-    ``name``.
+    """Return the count ``value``, which was read from a saved file, if it is an int from 0 to 2**63 - 1. Otherwise, raise a
+    ValueError whose message calls it ``name``.
 
     >>> validate_count("rows", 3)
     3
@@ -171,7 +171,8 @@ def validate_count(name: str, value: object) -> int:
 
 
 def validate_mapping(name: str, value: object) -> dict[str, Any]:
-    """Return ``value``, an entry read from a saved file, if it is a dict. Otherwise, raise ValueError with its ``name``.
+    """Return ``value``, which was read from a saved file, if it is a dict. Otherwise, raise a ValueError whose message calls it
+    ``name``.
 
     >>> validate_mapping("position", [1])
     Traceback (most recent call last):

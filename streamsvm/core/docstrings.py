@@ -18,8 +18,8 @@ _MERGED_SECTIONS = ("Parameters", "Attributes", "Raises", "Warns")  # they also 
 
 
 def complete_docstring(cls: type[_Class]) -> type[_Class]:
-    """Class decorator: return the class with a docstring that also contains the descriptions of parameters and attributes from
-    its base classes and from the texts below its fields. They are collected when the docstring is first read.
+    """Class decorator: complete the class's docstring with the descriptions of inherited parameters and attributes, and with the
+    string literals below its fields. The docstring is assembled when it is first read.
 
     Constructor parameters are described by the text below their field, in the class or its nearest base. Attributes are the
     public properties. The sections Parameters, Attributes, Raises and Warns also contain the items in the docstrings of all
@@ -84,8 +84,8 @@ def _split_docstring(cls: type) -> tuple[str, dict[str, str]]:
 
 @cache
 def _read_field_items(module: str) -> dict[str, dict[str, str]]:
-    """Return the string literals below the fields of each class of a module, as numpydoc items, by class name and field name.
-    They are read from the source of the imported ``module``; empty if the source is not available.
+    """Parse the source code of an imported ``module``, and return the documentation of fields (string literals below them) as
+    {class name: {field name: numpydoc item}}. Returns an empty dict if the source is not available.
     """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))

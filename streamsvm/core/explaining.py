@@ -69,8 +69,8 @@ class Explanation:
         return Explanation(decision, decision, typical, parts, deviation * self.remainder, self.values)
 
     def with_values(self, row: Mapping[Any, Any]) -> Explanation:
-        """Return a copy of this explanation that shows the feature values of ``row`` (the row before it was transformed).
-        Features that ``row`` does not contain keep their value.
+        """Return a copy of this explanation that displays the feature values of ``row``, the original row before it was scaled or
+        encoded. Features that ``row`` does not contain keep their displayed value.
         """
         return replace(self, values={name: row.get(name, value) for name, value in self.values.items()})
 
@@ -166,9 +166,9 @@ def find_nearest_examples(
     n: int,
     kind: str,
 ) -> Examples:
-    """Return the ``n`` stored rows with the smallest ``distances``, nearest first, for each label in ``labels``, or in total if
-    that is empty. ``rows`` are [m, features] with feature ``names`` and ``targets``; ``kind`` is ``"rows"`` or ``"support
-    vectors"``.
+    """Select the stored ``rows`` [m, features] with the smallest ``distances``: ``n`` for each label in ``labels``, or n in total
+    if it is empty. ``names`` are the feature names, and ``targets`` the labels or numbers of the rows. Returns them as
+    `Examples`, nearest first; ``kind`` is ``"rows"`` or ``"support vectors"``.
     """
     order = np.argsort(distances, kind="stable").tolist()
     nearest: dict[Any, list[Example]] = {label: [] for label in labels or [None]}
@@ -189,9 +189,9 @@ def _format_value(name: Hashable, value: Any) -> str:
 def compute_contributions(
     decide: Callable[[np.ndarray], np.ndarray], row: np.ndarray, typical: np.ndarray, groups: np.ndarray, n_groups: int
 ) -> tuple[float, float, np.ndarray]:
-    """Split the difference of a decision between ``row`` and a ``typical`` row into contributions of feature groups. Returns
-    (decision value of the row, that of the typical row, contributions float64 [n_groups]). ``decide`` maps rows [m, features] to
-    decision values [m], and ``groups`` int64 [features] numbers the group of each feature.
+    """Explain why a model's decision value for ``row`` differs from that for a ``typical`` row: split the difference into
+    contributions of groups of features. ``decide`` computes decision values [m] of rows [m, features]. Returns (decision value of
+    the row, that of the typical row, contributions float64 [n_groups]).
 
     ``groups`` contains the group number of each feature, int64 [features]. ``decide`` is called once, with two rows for each
     group where the row differs from the typical row, and two more.
@@ -219,9 +219,9 @@ def make_explanation(
     groups: Mapping[Hashable, Hashable],
     values: Mapping[Hashable, Any],
 ) -> Explanation:
-    """Return the `Explanation` of a ``prediction`` for ``row`` float64 [features]: the contribution of each feature, or of each
-    table column that ``groups`` maps features to, relative to the ``typical`` row, from the largest to the smallest. ``decide``
-    maps rows to decision values; ``values`` are shown beside the names.
+    """Explain a ``prediction`` for ``row`` [features] by the contributions of features to the difference from a ``typical`` row.
+    ``decide`` maps rows to decision values, and ``groups`` maps the ``names`` of features that belong together to a common name.
+    Returns an `Explanation`, largest contribution first, with ``values`` to display.
 
     ``groups`` maps feature names to the name of their group, such as a column; other features are their own group.
     """

@@ -123,8 +123,8 @@ class Batch(NamedTuple):
         return self._replace(matrix=self.matrix[indices], y=y, weights=self.weights[indices], numbers=self.numbers[indices])
 
     def raise_for_row(self, row: int, error: ValueError) -> NoReturn:
-        """Raise a ValueError about the row at position ``row`` of this batch: the message of ``error``, preceded by the row's
-        number in the user's call.
+        """Raise a ValueError about one row of this batch: the message of ``error``, preceded by the number of the row in the
+        user's data. ``row`` is its position in this batch, which lacks rows of weight 0.
         """
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 

@@ -157,8 +157,8 @@ def exp2d(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
 
 @compiled(fastmath={"contract"})
 def compute_cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray) -> None:
-    """Compute the cosines of 2 pi ``factor`` times the first n ``values`` into ``cos``, and replace these values by the sines,
-    all in float32.
+    """Compute cos(2 pi factor v) and sin(2 pi factor v) of each v in ``values[:n]``, in float32. The cosines are written into
+    ``cos[:n]``, and the sines replace the values.
 
     The absolute error is at most 5e-7, plus that of the product, 2 pi 2^-24 times its absolute value.
     """
@@ -172,8 +172,8 @@ def compute_cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.
 
 @compiled(fastmath=FAST)
 def add_squared_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
-    """Add the squared Euclidean distances between ``row`` and n vectors to ``out[:n]``, over the first ``used`` features.
-    ``vectors`` float32 [features, n or more] is stored feature by feature.
+    """Add the squared Euclidean distance between ``row`` and vector i to ``out[i]``, for the first n ``vectors``. Only the first
+    ``used`` features count. ``vectors`` is float32 [features, n or more], so that each vector is a column.
     """
     # Four features in one pass, so that the sums are loaded and stored a quarter as often.
     j = 0
@@ -232,9 +232,9 @@ def compute_kernel_row(
     distances: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Compute the kernel values between ``row`` and the first ``n`` support vectors into ``out``, float32 [n or more].
-    ``kernel``, ``gamma``, ``coef0`` and ``degree`` define the kernel; ``vectors`` are stored feature by feature, ``norms`` are
-    their squared norms, and ``active`` lists the row's non-zero features.
+    """Compute the kernel values between ``row`` and the first ``n`` of a model's support ``vectors`` into ``out``, float32 [n or
+    more]. The constant ``kernel`` selects the kernel, with the parameters ``gamma``, ``coef0`` and ``degree``. Squared norms and
+    the row's non-zero features are arguments, since callers have them; ``distances`` is scratch memory.
 
     This costs O(n * n_active). The distances of the Gaussian kernel are computed by expansion over the non-zero features, or far
     from the origin, where this would cancel, from differences in O(n * used). Values of the polynomial kernel are clipped to
@@ -276,9 +276,9 @@ def compute_kernel_row(
 
 @compiled(inline=True)
 def compare_with_vectors(v: Any, row: int, n_active: int, norm: float, distances: np.ndarray, out: np.ndarray) -> None:
-    """Compute the kernel values between row number ``row`` of a model's memory and all its support vectors into ``out``, float32.
-    ``v`` are the views of that memory (its arrays as attributes), ``n_active`` is the row's number of non-zero features, and
-    ``norm`` its squared norm; ``distances`` is scratch.
+    """Compute the kernel values between one row in a model's memory and all support vectors of the model into ``out``, float32.
+    ``v`` gives access to the arrays in this memory, and ``row`` is the row's index there. ``n_active`` is its number of non-zero
+    features, and ``norm`` its squared norm; ``distances`` is scratch memory.
 
     This calls `compute_kernel_row`. ``n_active`` and ``norm`` are the results of `scan_row` for the row.
     """

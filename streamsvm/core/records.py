@@ -23,8 +23,8 @@ _MAX_VARINT_BYTES = 10
 
 @compiled
 def _read_varint(data: Any, at: Any, limit: Any) -> Any:
-    """Decode the zigzag varint (an integer of variable length) at position ``at`` of ``data`` uint8. Returns (value, position
-    after it); the position is -1 if the varint is longer than 64 bits or does not end before ``limit``.
+    """Decode the zigzag varint (a signed integer of variable length, as Kafka uses) at position ``at`` of the bytes ``data``.
+    Returns (value, position after it). The position is -1 if the varint is invalid: longer than 64 bits, or cut off by ``limit``.
     """
     bits = np.uint64(0)
     for i in range(_MAX_VARINT_BYTES):
@@ -42,9 +42,9 @@ def _read_varint(data: Any, at: Any, limit: Any) -> Any:
 
 @compiled
 def find_fields(data: Any, at: Any, columns: Any) -> Any:
-    """Parse the records of a Kafka record batch in ``data`` uint8, from position ``at`` to its end: write the timestamp delta,
-    offset delta, positions and lengths of key and value, and number of headers of each record into ``columns``, int64 [records,
-    7]. Returns the total size of the records in bytes; -1 if they are invalid.
+    """Parse the records of a Kafka record batch, the bytes ``data`` from position ``at`` on. Writes one row for each record into
+    ``columns``, int64 [records, 7]: timestamp delta, offset delta, position and length of the key and of the value, number of
+    headers. Returns the total size of the records in bytes, or -1 if they are invalid.
 
     A length of -1 is a null field. The headers of a record are not parsed. Returns the total size of the records, without the
     varints of their sizes; -1 if the data are invalid: a varint of more than 64 bits, a negative length other than -1, a field

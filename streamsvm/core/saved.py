@@ -37,14 +37,14 @@ class Resumable:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The values of this object's saved attributes, as a dict by name without a leading underscore, to be stored in a
-        checkpoint.
+        """The saved attributes of this object as a dict, to be stored in a checkpoint. Keys are attribute names without a leading
+        underscore.
         """
         return {name.lstrip("_"): _copy_to_saved(getattr(self, name)) for name in self._saved_attributes}
 
     def resume(self, state: Any) -> None:
-        """Restore this object's attributes from ``state``, a dict made by the property `state`. Raises ValueError, and changes
-        nothing, if a value is missing or invalid.
+        """Set the attributes of this object to the values in ``state``, a dict that the property `state` returned earlier. Raises
+        ValueError, and changes nothing, if a value is missing or invalid.
         """
         cls = type(self).__name__
         if not isinstance(state, dict) or state.keys() != {name.lstrip("_") for name in self._saved_attributes}:
@@ -60,8 +60,8 @@ class Resumable:
 
 
 def _copy_to_saved(value: Any) -> Any:
-    """Return a copy of an attribute's value in the form that a checkpoint stores: the state of a nested `Resumable` object, an
-    array for a deque, and other values as they are.
+    """Convert the value of an attribute to the form that a checkpoint stores: a nested `Resumable` object becomes a dict of its
+    attributes, and a deque an array. Other values are copied.
     """
     if isinstance(value, Resumable):
         return value.state
@@ -71,8 +71,9 @@ def _copy_to_saved(value: Any) -> Any:
 
 
 def _check_saved(current: Any, saved: Any) -> Any:
-    """Return a copy of ``saved``, a value from a checkpoint, if it can replace the attribute value ``current``: it must have the
-    same type (an array, the same shape and dtype), and a valid range. Otherwise, raise an error, mostly ValueError.
+    """Validate ``saved``, a value from a checkpoint, as a replacement for ``current``, the present value of an attribute, and
+    return a copy of it. Both must have the same type (arrays also the same shape and dtype), counts and arrays must not be
+    negative, and floats be finite. Otherwise, raises ValueError, TypeError or AttributeError.
     """
     if isinstance(current, Resumable):
         resumed = copy.deepcopy(current)

@@ -51,7 +51,9 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         return self._predict_checked(self._check_rows(X))
 
     def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return the predicted labels or targets [n] of rows X that `_check_rows` has validated and converted."""
+        """Predict the class labels or regression targets [n] of rows ``X`` that `_check_rows` has returned: a validated float64
+        array or CSR matrix.
+        """
         return self._predict_from_decisions(self._compute_decisions(X))
 
     def _check_rows(self, X: Any) -> Any:
@@ -104,7 +106,9 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         return [clone(self).set_params(C=C) for C in Cs]
 
     def _copy_fit_to(self, models: Iterable[Self]) -> None:
-        """Copy the fitted attributes of this model (not its parameters) to each of ``models``, except itself."""
+        """Copy the fitted attributes of this model to each of ``models``, so that they predict the same. Their hyperparameters do
+        not change. This model itself may be among them and is skipped.
+        """
         parameters = self.get_params(deep=False)
         fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
         for model in models:
@@ -113,8 +117,8 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _rollback_on_error(self) -> Iterator[None]:
-        """Context manager for a fit: if its body raises an exception, restore all attributes of this estimator to those before.
-        Ctrl-C that was disguised as another error by compiled code is raised as KeyboardInterrupt.
+        """Context manager for a fit: if its body raises an exception, restore the attributes that this estimator had before.
+        Raises KeyboardInterrupt if compiled code has turned Ctrl-C into a SystemError.
         """
         expect_component(type(self))
         before = dict(self.__dict__)
@@ -166,8 +170,8 @@ class PathEstimator(SklearnEstimator):
         return models[0]._fit_models(models, X, y, sample_weight)
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
-        """Fit each of ``models``, copies of this estimator with different values of C, to the rows X with targets ``y``, and
-        return them. Subclasses implement this; it is called on the first model.
+        """Fit ``models``, copies of this estimator with different values of C, to the rows X with targets ``y``, and return them.
+        It is called on the first of the models; subclasses implement it.
         """
         raise NotImplementedError
 
@@ -178,8 +182,8 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
     class_weight: dict[Any, float] | Literal["balanced"] | None
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision value of each row of X [n, features], in units of the margin: [n] for two classes, and [n, classes]
-        for more. X and the errors are as in `predict`.
+        """Return the decision values of the rows X [n, features], in units of the margin. They are [n] for two classes, positive
+        for the second one, and [n, classes] for more. X and the errors are as in `predict`.
 
         Returns
         -------
@@ -190,8 +194,8 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         return self._compute_scores(self._compute_decisions(self._check_rows(X)))
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
-        """Return the result of `decision_function` for the decision values ``f`` from `_compute_decisions`. By default, it is the
-        same array.
+        """Convert the decision values ``f`` from `_compute_decisions` to the result of the public method `decision_function`.
+        Returns them unchanged, unless a subclass overrides this.
         """
         return f
 
@@ -251,15 +255,15 @@ def is_finite_array(X: Any) -> bool:
 
 
 def with_shared_dtype(value: Any) -> Any:
-    """Return ``value``; if it is an array, as a view that uses numpy's own dtype object. An array from a pickle has a copy of
-    that object, and would be pickled to different bytes.
+    """Return an array as a view with numpy's own dtype object, and any other value unchanged. Unpickled arrays have copies of
+    this object; without the view, pickling them again would give different bytes.
     """
     return value.view(np.dtype(value.dtype.str)) if isinstance(value, np.ndarray) and value.dtype != object else value
 
 
 def check_targets(y: np.ndarray) -> None:
-    """Raise ValueError if the largest absolute target in ``y``, float64 [n], is not 0 and outside 1e-20 to 1e20: products of
-    gradients would overflow or vanish in float32.
+    """Raise ValueError if the regression targets ``y``, float64 [n], are too large or too small to compute with in float32: their
+    largest absolute value must be 0 or between 1e-20 and 1e20.
     """
     largest = np.abs(y).max()
     if not (largest == 0.0 or _SMALLEST_TARGET <= largest <= _LARGEST_TARGET):

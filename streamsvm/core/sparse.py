@@ -17,8 +17,9 @@ _MAX_DENSE_VALUES = 200_000  # in a dense slice of a sparse matrix
 
 
 def iter_slices(matrix: Matrix, used: int, rows: slice | None = None, max_rows: int | None = None) -> Iterator[slice]:
-    """Yield consecutive slices of the rows of ``matrix``, each of at most ``max_rows`` rows. Slices of a sparse matrix are short
-    enough that a dense copy of each, with up to ``used`` columns, is small. ``rows`` limits the range of rows.
+    """Yield slices that together cover the rows of ``matrix``, or only its range ``rows``, to process them in chunks. A chunk has
+    at most ``max_rows`` rows; if the matrix is sparse, it is also short enough that a dense copy with ``used`` columns needs
+    little memory.
 
     ``used`` is the number of model columns that `gather_columns` reduces the features to.
     """
@@ -35,9 +36,9 @@ def iter_slices(matrix: Matrix, used: int, rows: slice | None = None, max_rows: 
 
 
 def gather_columns(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Convert rows of a sparse ``matrix`` to a dense array with only the model's columns that occur in them. Returns (array [n,
-    m], indices int64 [m] of these columns); a dense matrix is returned unchanged. ``columns`` int64 [features] maps features to
-    the model's columns (-1: ignored).
+    """Convert a sparse ``matrix`` [n, features] to a dense array with only those columns of a model that have entries in it.
+    ``columns`` int64 [features] is the model's column for each feature, -1 to ignore it. Returns (array [n, m], indices int64 [m]
+    of the model's columns). If the matrix is dense, returns both arguments unchanged.
     """
     if isinstance(matrix, np.ndarray):
         return matrix, columns
@@ -49,8 +50,8 @@ def gather_columns(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def scatter_columns(matrix: Matrix, columns: np.ndarray, used: int, dtype: Any) -> np.ndarray:
-    """Return the rows of ``matrix`` as a new dense array [n, used] in the model's column order: feature j is added to column
-    ``columns[j]``, and ignored if that is -1.
+    """Copy the features of ``matrix`` to the columns of a model: return a dense array [n, used] of this ``dtype``, whose column
+    ``columns[j]`` contains feature j. A feature with -1 is ignored, and features with the same column are added up.
 
     Values in the same column are added, in the order of the features.
     """

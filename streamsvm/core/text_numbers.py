@@ -32,8 +32,10 @@ _LOWER = 32  # the bit that makes a letter a small one
 
 
 def _compute_power_of_five(q: int) -> tuple[int, int]:
-    """Return the first 128 bits of 5**q as (upper 64 bits, lower 64 bits), for parsing decimal numbers. For negative q, the bits
-    are those of the reciprocal, rounded up where a tie between two floats is possible.
+    """Return the first 128 bits of 5**q as (upper 64 bits, lower 64 bits): an entry of the table that decimal numbers are parsed
+    with. For negative q, these are the bits of the fraction 1 / 5**-q.
+
+    The bits of a fraction are rounded up where a tie between two floats is possible.
     """
     if q >= 0:
         bits = 5**q
@@ -58,8 +60,10 @@ def _multiply_words(a: Any, b: Any) -> Any:
 
 @compiled
 def _round_to_float_bits(w: Any, q: Any, fives: Any) -> Any:
-    """Return the bits, as uint64, of the float64 nearest to w * 10**q, for w > 0; ties go to even. Returns 0 if this fast method
-    cannot decide. ``fives`` uint64 [powers, 2] is a table of powers of five.
+    """Return the float64 nearest to w * 10**q, for an integer w > 0, as its 64 bits in a uint64. Returns 0 if this fast method
+    cannot determine the nearest one. ``fives`` is a table of powers of five, uint64 [powers, 2].
+
+    Ties are rounded to the even float.
     """
     shift = 0
     while w < np.uint64(1 << 63):
@@ -93,9 +97,9 @@ def _round_to_float_bits(w: Any, q: Any, fives: Any) -> Any:
 
 @compiled(forceinline=True)
 def parse_number(data: Any, at: Any, limit: Any) -> Any:
-    """Parse the decimal number at position ``at`` of the text ``data`` uint8. Returns (is it negative, is it an integer, w, q,
-    position after it), where the absolute value is w * 10**q. The position is -1 if the number is invalid, has too many digits,
-    or ends after ``limit``.
+    """Parse the decimal number at position ``at`` of the text ``data``, uint8. Returns (is it negative, is it an integer, w, q,
+    position after it); the absolute value of the number is w * 10**q. The position is -1 if the number is invalid or is not
+    complete at ``limit``.
 
     An integer has neither a decimal point nor an exponent.
     """
@@ -151,10 +155,9 @@ def parse_number(data: Any, at: Any, limit: Any) -> Any:
 
 @compiled(forceinline=True)
 def write_number(X: Any, bits: Any, i: Any, column: Any, negative: Any, w: Any, q: Any) -> Any:
-    """Write the number w * 10**q, or its negative, into ``X[i, column]`` (float64); return False, and write nothing, if it cannot
-    be rounded exactly to the nearest float by this fast method.
-
-    ``bits`` is a uint64 view of ``X``.
+    """Write the decimal number w * 10**q, with a minus sign if ``negative``, into ``X[i, column]`` as the nearest float64.
+    Returns True, or False if this fast method cannot determine the nearest float; then nothing is written. ``bits`` is ``X``
+    viewed as uint64.
     """
     if w == np.uint64(0):
         X[i, column] = -0.0 if negative else 0.0

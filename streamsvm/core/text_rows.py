@@ -117,9 +117,10 @@ def read_objects(
     integer_mask: Any,
     places: Any,
 ) -> Any:
-    """Parse flat JSON objects, object i being ``data[begins[i]:ends[i]]`` (uint8), from row ``first`` on until one is invalid or
-    unusual; write their numbers into ``X`` float64 [rows, columns], and the positions of other values into ``places``. Returns
-    (row of the first object that was not parsed, or the number of rows; index of the name whose value is not a number, or -1).
+    """Parse rows of flat JSON objects; object i is ``data[begins[i]:ends[i]]``. Numbers are written into ``X`` float64 [rows,
+    columns], and the positions of other values into ``places``. Parsing starts with row ``first``, and stops at an object that is
+    invalid or too complex. Returns (its row, or the number of rows; index of a name with a text or bool in place of a number, or
+    -1).
 
     An object has a string, number, bool or null for some of the names, in any order. ``data`` is uint8, and object i is
     ``data[begins[i]:ends[i]]``. ``names``, uint8, are the names with their quotes, concatenated; each ends at ``stops``, int64
@@ -209,8 +210,9 @@ def read_objects(
 
 @compiled(forceinline=True)
 def _find_cell_text(data: Any, at: Any, limit: Any, delimiter: Any) -> Any:
-    """Find the text of the delimited (CSV) cell that starts at position ``at`` of ``data`` uint8. Returns (start and stop of the
-    text without quotes, position after the cell); the last is -1 if quotes are within the text.
+    """Find the text of the CSV cell that starts at position ``at`` of the bytes ``data``, in a row that ends at ``limit``.
+    Returns (start of the text, its stop, position after the cell), where the text excludes enclosing quotes. The position is -1
+    if there are quotes within the text.
     """
     if at < limit and data[np.uint64(at)] == _QUOTE:
         start = at + 1
@@ -231,9 +233,9 @@ def _find_cell_text(data: Any, at: Any, limit: Any, delimiter: Any) -> Any:
 def read_cells(
     data: Any, begins: Any, ends: Any, first: Any, delimiter: Any, columns: Any, texts: Any, X: Any, bits: Any, places: Any
 ) -> Any:
-    """Parse delimited (CSV) rows, row i being ``data[begins[i]:ends[i]]`` (uint8), from row ``first`` on until one is invalid or
-    unusual; write their numbers into ``X`` float64 [rows, columns], and the positions of other cells' texts into ``places``.
-    Returns (row that was not parsed, or the number of rows; index of the cell that was the reason, or -1).
+    """Parse rows of delimited text (CSV); row i is ``data[begins[i]:ends[i]]``. Numbers are written into ``X`` float64 [rows,
+    columns], and the positions of texts into ``places``. Parsing starts with row ``first``, and stops at a row that is invalid or
+    too complex. Returns (its index, or the number of rows; index of the cell that stopped it, or -1).
 
     The ``delimiter`` must not be a blank. Cells can be quoted, and blanks before them are skipped. The number of a cell is
     written into column ``columns[cell]`` of ``X``, NaN if it is empty, and the range of its text in ``data`` into ``places[row,
@@ -285,9 +287,9 @@ def read_cells(
 
 @compiled
 def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: Any, bits: Any, labels: Any) -> Any:
-    """Parse LIBSVM rows (a label and index:value pairs), row i being ``data[begins[i]:ends[i]]`` (uint8), from row ``first`` on
-    until one is invalid or unusual; write the values into ``X`` float64 [rows, columns], and the positions of the label texts
-    into ``labels``. Returns the row that was not parsed, or the number of rows.
+    """Parse rows in LIBSVM format (a label and index:value pairs); row i is ``data[begins[i]:ends[i]]``. Values are written into
+    ``X`` float64 [rows, columns], and the positions of label texts into ``labels``. Parsing starts with row ``first``, and stops
+    at a row that is invalid or too complex. Returns its index, or the number of rows.
 
     The value of an index is written into column ``columns[index]`` of ``X``; missing ones are NaN. Rows with a comment, or with
     an index whose column is -1, are not parsed. A label can be any text, whose range in ``data`` is written into ``labels``,
@@ -328,9 +330,9 @@ LARGEST_INDEX = 2**31 - 2  # in `read_sparse`
 
 @compiled
 def read_sparse(data: Any, at: Any, rows: Any, first: Any, labels: Any, starts: Any, indices: Any, values: Any) -> Any:
-    """Parse LIBSVM lines (a numeric label and index:value pairs with ascending indices) in ``data`` uint8 from position ``at``
-    on, until a line is invalid or unusual, and append them to sparse arrays. Returns (number of rows, position of the line that
-    was not parsed or the end of the data).
+    """Parse lines in LIBSVM format (a numeric label and index:value pairs) from position ``at`` of the bytes ``data``, and append
+    them to a sparse matrix of ``rows`` rows. Stops at a line that is invalid or too complex. Returns (new number of rows,
+    position of this line, or of the end of the data).
 
     There are ``rows`` rows before the first line. Comments and empty lines are skipped. Writes ``labels``, float64; ``indices``
     minus ``first``, uint32; ``values``, float32, which must be finite; and the ``starts`` of each row in these, uint32 [rows +

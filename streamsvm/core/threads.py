@@ -29,8 +29,8 @@ def _find_blas_libraries() -> list[Any]:
 
 
 def _set_blas_threads(counts: list[int]) -> None:
-    """Set the number of threads of each loaded BLAS library to the number in ``counts``. Libraries that were single-threaded
-    originally are left out, because the call is slow.
+    """Set the number of threads of all BLAS libraries in this process; ``counts`` has one number for each library. Libraries that
+    had a single thread originally are skipped, because the call is slow.
     """
     for library, count, original in zip(_find_blas_libraries(), counts, _original_counts, strict=True):
         if original != 1:  # the call takes as long as a fit of few rows
@@ -38,8 +38,8 @@ def _set_blas_threads(counts: list[int]) -> None:
 
 
 def _leave(user: object) -> None:
-    """End one use of `limit_blas_threads`, identified by the object ``user``; after the last one, restore the original thread
-    counts of the BLAS libraries. Repeated calls have no effect.
+    """End one active `limit_blas_threads` context, identified by the object ``user``. The last one to end restores the original
+    thread counts of the BLAS libraries. Has no effect if this context has ended before.
     """
     with _lock:
         if len(_users) == 1 and user in _users:
@@ -108,7 +108,8 @@ class Workers(AbstractContextManager["Workers"]):
 
     def for_each(self, function: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
         """Call ``function(item)`` for each of ``items`` in the threads of this pool, and wait for all calls. If a call raises an
-        exception, the event ``stop`` is set, so that running calls can end early, and the exception is raised here.
+        exception, the others are cancelled: the event ``stop`` tells those that run already to end early. Then the exception is
+        raised here.
 
         No further calls begin after the first exception. With a single thread, ``stop`` is not set, because no other call runs.
         """
@@ -134,8 +135,8 @@ _stop_events: ContextVar[tuple[threading.Event, ...]] = ContextVar("_stop_events
 
 @contextmanager
 def allow_stop(stop: threading.Event) -> Iterator[None]:
-    """Context manager: make computations in its body cancellable. When the event ``stop`` is set, or the main thread has ended,
-    their calls of `raise_if_stopped` raise KeyboardInterrupt.
+    """Context manager: let another thread cancel long computations in its body. When that thread has set the event ``stop``, the
+    next call of `raise_if_stopped` in the body raises KeyboardInterrupt, as it does when the main thread has ended.
 
     Contexts can be nested; each event cancels. Threads to which work is delegated need a copy of the context. Without this, the
     interpreter would wait for the thread before it exits.

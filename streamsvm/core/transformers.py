@@ -22,9 +22,9 @@ def import_standard_scaler() -> type[preprocessing.StandardScaler]:
 
 
 def merge_transformers(transformer: Any, sources: Sequence[Any]) -> list[Units]:
-    """Merge the fitted transformers ``sources`` into ``transformer``, in place, as if it had learned the rows of all. Returns,
-    for it and each source, the (factor, shift) of each feature that converts values transformed by the old one to values of the
-    merged one. Raises ValueError if they cannot be merged.
+    """Merge fitted transformers into ``transformer``, in place, as if it had learned the rows of all ``sources``, too. Returns,
+    for it and for each source, {feature name: (factor, shift)}, which converts values scaled before the merge: new = factor * old
+    + shift. Raises ValueError if they differ in class or parameters.
 
     The transformers are river's StandardScalers, or have their own method ``merge_with``, like `BoundedScaler` and
     `TableEncoder`. They must have the same class and parameters; the others do not change. The result has an entry for
@@ -55,9 +55,9 @@ def merge_transformers(transformer: Any, sources: Sequence[Any]) -> list[Units]:
 
 
 def compute_unit_conversion(before: _Scale, after: _Scale) -> Units:
-    """Return, for each feature name, the (factor, shift) that converts values scaled by ``before`` to values scaled by ``after``.
-    Both map a feature name to its (location, spread): scaled = (value - location) / spread. The factor is 0 if the new spread is
-    0.
+    """Return {feature name: (factor, shift)}, which converts values from one scaling to another: new = factor * old + shift. The
+    scalings ``before`` and ``after`` map feature names to (location, spread), where scaled = (value - location) / spread. Both
+    results are 0 if the new spread is 0.
 
     >>> compute_unit_conversion({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
     {'a': (0.5, -0.5)}
@@ -77,8 +77,9 @@ def _get_scale(scaler: preprocessing.StandardScaler) -> _Scale:
 
 
 def _pool_scalers(target: preprocessing.StandardScaler, sources: Iterable[preprocessing.StandardScaler]) -> list[Units]:
-    """Merge the river StandardScalers ``sources`` into ``target``, in place, by pooling their means and variances. Returns a unit
-    conversion for each scaler, as `merge_transformers` does. Raises ValueError if their parameters differ or they have a window.
+    """Merge river StandardScalers ``sources`` into ``target``, in place, by pooling their means and variances. Returns, for the
+    target and each source, {feature name: (factor, shift)}, which converts values scaled before the merge. Raises ValueError if
+    their parameters differ or they have a window.
     """
     scalers = [target, *sources]
     parameters = {(scaler.with_std, scaler.window_size) for scaler in scalers}

@@ -79,9 +79,9 @@ def check_neighbours(step: Step, width: int) -> int:
 
 
 def check_experts(step: Step, width: int) -> int:
-    """Check the arrays and options of an ``experts`` step, which combines the predictions of an exported ensemble's members. Its
-    input has ``width`` numbers per row, the same number for each member. Returns its output width. Raises ExportError if they are
-    invalid.
+    """Validate an ``experts`` step (operation) of an exported ensemble, which combines the predictions of the ensemble's members.
+    Its input has ``width`` columns, the same number for each member. Returns its number of output columns. Raises ExportError if
+    an array or option is invalid.
     """
     n_experts, outputs = len(step.arrays["votes"]), read_option(step, "outputs", 1, MAX_CLASSES, is_int=True)
     if not n_experts or width != n_experts * outputs:
@@ -164,9 +164,9 @@ def evaluate_neighbours(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _find_nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the k nearest of the stored ``vectors`` [m, features] for each row of x [n, features], with k and the distance from
-    ``step``. Returns their targets (class indices, or numbers for regression) and their shares of the row's votes, both [n, k].
-    Nearer vectors have larger shares.
+    """Find the k nearest neighbours of each row of x [n, features] among the stored ``vectors`` [m, features]. Returns their
+    targets (class indices, or numbers for regression) and their weights in the vote, which sum to 1 for each row, both [n, k].
+    The number k, the distance and the weighting come from ``step``, a part of an exported model.
     """
     differences = x[:, None] - vectors
     np.minimum(np.abs(differences, out=differences), step.options["max_difference"], out=differences)
@@ -181,9 +181,9 @@ def _find_nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple
 
 
 def evaluate_experts(step: Step, x: np.ndarray) -> np.ndarray:
-    """Combine the predictions of an exported ensemble's members, which are the columns of x, float64 [n, members * outputs], by
-    votes and stacking models. Returns the log odds of the labels, float64 [n, outputs], or for regression the predicted number in
-    standard deviations, float64 [n, 1].
+    """Predict rows by combining the predictions of an exported ensemble's members, the columns of x, float64 [n, members *
+    outputs], as ``step`` defines it. Returns log odds of the labels, float64 [n, outputs], or for regression the predicted number
+    in standard deviations of the target, float64 [n, 1].
     """
     outputs, votes = step.options["outputs"], step.arrays["votes"]
     predictions = x.reshape(len(x), len(votes), outputs).transpose(0, 2, 1).copy()  # [n, outputs, experts]
@@ -193,9 +193,9 @@ def evaluate_experts(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _combine_regressors(step: Step, predictions: np.ndarray) -> np.ndarray:
-    """Combine the numbers that the members of an exported ensemble predict, float64 [n, members], to one prediction per row, [n,
-    1]. Depending on the option ``follows`` of ``step``, this is the result of stacking models, the weighted mean, or the best
-    member's prediction. ``predictions`` is changed in place.
+    """Combine the numbers that the members of an exported ensemble predict, float64 [n, members], to one prediction for each row,
+    [n, 1]. The option ``follows`` of ``step`` selects the method: 0 for stacking models, 1 for the weighted mean, 2 for the best
+    member alone. ``predictions`` is changed in place.
     """
     for m, corrected in enumerate(step.arrays["corrects"].tolist()):
         if corrected >= 0:
@@ -209,9 +209,9 @@ def _combine_regressors(step: Step, predictions: np.ndarray) -> np.ndarray:
 
 
 def _combine_classifiers(step: Step, predictions: np.ndarray) -> np.ndarray:
-    """Combine the ``predictions`` of an exported ensemble's members, decision values float64 [n, outputs, members], to log odds
-    of the labels, [n, outputs]. Depending on the option ``follows`` of ``step``, the predicted label is that of the stacking
-    models, of the weighted vote, or of the best member.
+    """Combine the decision values of an exported ensemble's members, ``predictions`` float64 [n, outputs, members], to log odds
+    of the labels, [n, outputs]. The option ``follows`` of ``step`` selects the method that chooses the label: 0 for stacking
+    models, 1 for the weighted vote, 2 for the best member alone.
     """
     n, outputs, _ = predictions.shape
     votes, shares, prior = step.arrays["votes"], step.arrays["shares"], step.options["prior"]
@@ -237,8 +237,8 @@ def _combine_classifiers(step: Step, predictions: np.ndarray) -> np.ndarray:
 
 
 def _find_first_largest(values: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return the index of the largest of the ``values`` along axis 1. Numbers that are smaller than it by at most ``tolerance``
-    count as equal, and the first of these wins.
+    """Return the index of the largest value along axis 1, as argmax does, but with ties: values that differ from the largest by
+    at most ``tolerance`` count as equal, and the first of them wins.
     """
     return (values >= values.max(axis=1, keepdims=True) - tolerance).argmax(axis=1)
 

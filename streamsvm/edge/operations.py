@@ -24,8 +24,9 @@ MIN_KERNEL_VALUE = 2.0**-126
 
 
 def check_step(step: Step, width: int) -> int:
-    """Check one step (operation) of an exported model whose inputs together have ``width`` numbers per row, and return the number
-    of outputs per row. A file from a stranger that passes these checks can be evaluated safely.
+    """Validate one step (operation) of an exported model, for an input of ``width`` columns, and return its number of output
+    columns. Raises ExportError if its arrays or options are invalid. After this check, steps from untrusted files can be
+    evaluated safely.
 
     Raises ExportError if the operation is unknown, or an array or option is missing or invalid.
     """
@@ -85,8 +86,9 @@ def _check_log(step: Step, width: int) -> int:
 
 
 def _check_hinges(step: Step, width: int) -> int:
-    """Check a ``hinges`` step of an exported model, which computes 2 or 4 piecewise linear functions of each of ``width`` inputs,
-    with a ``knot`` of at least 0. Returns the number of outputs per row. Raises ExportError if an option is invalid.
+    """Validate a ``hinges`` step of an exported model, which replaces each of ``width`` input columns by 2 or 4 piecewise linear
+    functions of it. Returns the number of output columns. Raises ExportError if the number of ``functions`` or the ``knot`` (a
+    position, at least 0) is invalid.
     """
     read_option(step, "knot", 0.0)
     if step.options["functions"] not in (2, 4):
@@ -108,9 +110,9 @@ def _check_kernel(step: Step, width: int) -> int:
 
 
 def _check_trees(step: Step, width: int) -> int:
-    """Check a ``trees`` step of an exported model, trees that have a small kernel expansion in each leaf, for rows of ``width``
-    features. Raises ExportError if a walk from a root could be endless, or the file could make evaluation unreasonably slow.
-    Returns the number of outputs per row.
+    """Validate a ``trees`` step of an exported model: decision trees with a kernel model in each leaf, for rows of ``width``
+    features. Returns the number of output columns. Raises ExportError if the trees are malformed, so that an evaluation might
+    never end or take excessively long.
     """
     n_vectors = _check_kernel(step, width)
     right, cut = read_array(step, "right", (-1,), "i"), read_array(step, "cut", (-1,), "i")
@@ -160,8 +162,9 @@ def _check_linear(step: Step, width: int) -> int:
 
 
 def _check_pairs(step: Step, width: int) -> int:
-    """Check a ``votes`` or ``pair_scores`` step of an exported one-vs-one classifier. Returns the number of classes, its outputs
-    per row. Raises ExportError unless ``width``, the inputs per row, is the number of pairs of its ``classes``.
+    """Validate a ``votes`` or ``pair_scores`` step of an exported one-vs-one classifier, which converts decision values of class
+    pairs to a score for each class. Returns the number of classes. Raises ExportError unless ``width``, the number of input
+    columns, is the number of class pairs.
     """
     classes = read_option(step, "classes", 2, MAX_CLASSES, is_int=True)
     if width != classes * (classes - 1) // 2:
@@ -201,8 +204,9 @@ def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _compute_hinges(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return piecewise linear functions of each number of x [n, width]: x and |x| - knot, and with four functions also max(x -
-    knot, 0) and max(-x - knot, 0). The functions of a number are adjacent, so the result is [n, width * functions].
+    """Compute piecewise linear features of each number v in x [n, width]: v and |v| - knot, and optionally max(v - knot, 0) and
+    max(-v - knot, 0). The options ``knot`` and ``functions`` (2 or 4) of ``step`` control them. Returns [n, width * functions],
+    with the features of a number side by side.
     """
     knot, functions = step.options["knot"], [x, np.abs(x) - step.options["knot"]]
     if step.options["functions"] == 4:
@@ -299,8 +303,9 @@ def _count_votes(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _score_pairs(step: Step, x: np.ndarray) -> np.ndarray:
-    """Score the classes of a one-vs-one classifier from x, the decision values of its class pairs, [n, pairs]. A score is the
-    number of votes, plus less than half a vote by the sum of its decision values, to break ties. Returns float64 [n, classes].
+    """Return the scores of the classes of a one-vs-one classifier, float64 [n, classes], from the decision values x [n, pairs] of
+    its class pairs. A score is the number of pairs that vote for the class. To break ties, it also grows with the sum of the
+    class's decision values, by less than half a vote.
     """
     classes = step.options["classes"]
     sums = _sum_by_class(x, classes)

@@ -130,8 +130,8 @@ class Predictor:
         return f"<Predictor{model}; columns: {len(self.program.columns):,}{labels}, bytes: {self.nbytes:,}>"
 
     def _index_column(self, number: int, column: Column) -> None:
-        """Register an input column for `encode_row`: the name of the row's field that it is computed from, and how (number,
-        one-hot, bucket or target encoding). ``number`` is the index of the column.
+        """Add an input column of the model to the lookup tables of `encode_row`, which map a field name to its columns for each
+        encoding (plain number, one-hot, hash bucket, target encoding). ``number`` is the index of ``column`` in the input.
         """
         if column.text is not None:
             self._text_columns.setdefault(column.field, {})[column.text] = number
@@ -214,8 +214,9 @@ class Predictor:
         return np.array(values, np.float64)
 
     def _encode_category(self, row: Any, name: Any, value: Any) -> None:
-        """Write the encoding of one categorical field into a row of input numbers: 1 in its one-hot column or hash bucket, and
-        its target encodings. ``name`` and ``value`` are those of the field. A missing value changes nothing.
+        """Write the encoding of the categorical field ``name`` with this ``value`` into ``row``, the model's input, float64
+        [columns]: a 1 in its one-hot column or hash bucket, and its target encodings. A missing value (None or NaN) changes
+        nothing.
         """
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return
@@ -264,8 +265,8 @@ class Predictor:
         return np.concatenate([self._predict_from_values(*run_program(self.program, chunk)) for chunk in self._split_rows(X)])
 
     def decision_function_many(self, X: Any) -> np.ndarray:
-        """Return the decision values of many rows, an array [n, columns] or a data frame: float64 [n], or [n, labels], or [n,
-        pairs of labels] for a one-vs-one classifier.
+        """Return the decision values of many rows, an array [n, columns] or a data frame: float64 [n] for two labels or a
+        regressor, [n, labels] for more labels. A one-vs-one classifier returns a column for each pair of labels.
 
         X and the errors are as in `predict_many`.
         """
@@ -333,9 +334,9 @@ class Predictor:
     # Predictions from the values of a program ---------------------------------------------------------------------------------
 
     def _predict_from_values(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """Convert the raw outputs of the model for n rows to labels, numbers or anomaly scores, an array [n]. ``f`` are the
-        decision values, and ``choice`` the scores that choose the label (the largest wins; for two labels, the sign decides),
-        both float64 [n, width].
+        """Convert the outputs of the model for n rows to labels, numbers or anomaly scores, an array [n]. ``f`` are the decision
+        values. A classifier predicts the label with the largest score in ``choice``, or for two labels, by the sign of the score.
+        Both are float64 [n, width].
         """
         answer = self.program.answer
         if answer.kind == "number":
@@ -348,8 +349,9 @@ class Predictor:
         return self._label_array[self._choose_labels(f, choice)]
 
     def _choose_labels(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """Return the index of the predicted label for each row, int [n]. If the model has costs, it is chosen by expected cost,
-        from the decision values ``f``; else by the scores in ``choice``: the largest wins, and for two labels, the sign decides.
+        """Return the index of the predicted label for each row, int [n]. It is the label with the largest score in ``choice``, or
+        for two labels, given by the sign of the score. A model with misclassification costs uses the probabilities from the
+        decision values ``f`` times these costs as scores.
         """
         if self.program.answer.costs is not None:
             return (self._compute_probabilities(f) * np.array(self.program.answer.costs)).argmax(axis=1)
@@ -400,16 +402,16 @@ def _hash_to_column(name: Any, n_columns: int) -> int:
 
 
 def _add_number(row: Any, column: int, number: float) -> None:
-    """Add ``number`` to the value at index ``column`` of an input row in place, where NaN counts as 0: several names may be
-    hashed to one column. NaN and infinite numbers are not added.
+    """Add ``number`` to the entry at index ``column`` of ``row``, the model's input, in place. An entry of NaN counts as 0, and a
+    number that is NaN or infinite is not added. So fields that are hashed to the same column are summed up.
     """
     if math.isfinite(number):
         row[column] = number + (row[column] if math.isfinite(row[column]) else 0.0)
 
 
 def _make_label_array(labels: list[Any]) -> np.ndarray:
-    """Return the labels as a numpy array of their own type (str, int, bool or float) if they all have one, no label changes by
-    that and the array is small; else as an array of objects.
+    """Convert labels to a numpy array of their own type (str, int, bool or float) if all have the same one. Otherwise, or if the
+    conversion would change a label or take too much memory, returns an array of dtype object.
     """
     texts = [label for label in labels if isinstance(label, str)]
     nbytes = 4 * max(map(len, texts), default=0) * len(texts)  # numpy gives each string the space of the longest one

@@ -78,8 +78,8 @@ class CategoryTable(NamedTuple):
     """The numbers of each category, float64 [n, m]."""
 
     def find_row(self, key: int) -> int:
-        """Return the index of the row of ``values`` that belongs to the category with the hash ``key``, or -1 if this table of
-        target encodings does not contain it.
+        """Return the row index of a category in ``values``, the target encodings that this table holds. ``key`` is the category's
+        hash. Returns -1 if the table does not contain it.
         """
         row = int(np.searchsorted(self.keys, np.uint32(key)))
         return row if row < len(self.keys) and self.keys[row] == key else -1
@@ -163,9 +163,9 @@ class Program:
         self._n_value_numbers = self._n_array_numbers = len(self.columns)
 
     def add(self, op: str, *inputs: int, **arguments: Any) -> int:
-        """Add a step to this program (a model as a list of numpy operations): the operation ``op``, such as ``"linear"``, with
-        its constant arrays and options as ``arguments``. ``inputs`` are the indices of the values that it reads. Returns the
-        index of its output value.
+        """Append a step to this program (a model as a list of numpy operations), and return the index of its output. ``op`` names
+        the operation, such as ``"linear"``, and ``arguments`` are its constant arrays and options. ``inputs`` are the indices of
+        the outputs that it reads; 0 is the input row.
 
         Parameters
         ----------
@@ -206,8 +206,8 @@ class Program:
         self.widths.append(width)
 
     def with_steps(self, steps: Iterable[Step]) -> Program:
-        """Return a new program that consists of ``steps`` in place of this program's own. Input columns, tables of target
-        encodings, the rule for the prediction (``answer``) and metadata are shared with this program.
+        """Return a copy of this program (a model as a list of numpy operations) with other ``steps``. The input columns, target
+        encodings and metadata stay the same, and so does the way that outputs become predictions (``answer``).
         """
         program = Program(self.columns, self.n_hash_columns, self.tables)
         program.answer, program.metadata = self.answer, self.metadata
@@ -223,8 +223,8 @@ class Program:
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether this program is a one-vs-one classifier. It has a decision value for each pair of labels (above 0 for the first
-        one), while others have one for each label.
+        """Whether the decision values of this program (an exported model) are those of a one-vs-one classifier: one for each pair
+        of labels, and not one for each label.
         """
         decision, choice = (self.steps[value - 1].op if value else "" for value in self.answer[1:3])
         return choice == "votes" and decision != "pair_scores"
@@ -299,8 +299,9 @@ class Program:
         return program
 
     def check_answer(self) -> None:
-        """Raise ExportError if the prediction rule of this program (``answer``: labels, calibration, costs, and the indices of
-        the decision values) is inconsistent, or does not fit the outputs of the steps.
+        """Check the rule that converts the outputs of this program's steps to predictions (``answer``: labels, calibration,
+        costs, and the indices of the outputs that it reads). Raises ExportError if the parts do not fit together, or do not fit
+        the steps.
         """
         a, n_steps = self.answer, len(self.steps)
         if not all(type(number) is int and 0 <= number <= n_steps for number in (a.decision, a.choice)):
@@ -328,8 +329,9 @@ class Program:
 
 
 def run_program(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Evaluate a program (a model as a list of numpy operations) for input rows, float64 [n, columns]. Returns the decision
-    values, and the scores that choose the label (the largest wins; for two labels, the sign decides), both float64 [n, width].
+    """Evaluate a program (an exported model as a list of numpy operations) for input rows, float64 [n, columns]. Returns
+    (decision values, scores that choose the label), both float64 [n, width]. The label with the largest score is predicted; with
+    two labels, the sign of the only score decides.
 
     O(n m width) for each step with m vectors; memory O(n width).
     """
@@ -356,8 +358,9 @@ def _check_table(table: CategoryTable) -> None:
 
 
 def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> None:
-    """Raise ExportError if an input column is computed from a table of target encodings, and the table or its column does not
-    exist, or the input column has another encoding (one-hot or hash bucket) as well.
+    """Raise ExportError if an input column refers to an invalid table of target encodings: one of ``tables`` or a column in it
+    that does not exist. A column with such a reference must not have another encoding (one-hot or hash bucket). Columns without a
+    reference are valid.
     """
     if column.table is None:
         return
@@ -369,9 +372,9 @@ def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> N
 
 
 def _read_column(name: Any, field_name: Any, text: Any, bucket: Any, table: Any = None) -> Column:
-    """Convert the entries of a JSON array from a file to an input `Column` of a program: its ``name``, the field of the row that
-    it is computed from, and its encoding: ``text`` (one-hot), ``bucket`` (hashing), ``table`` (target encoding), or None for a
-    number. Raises ExportError if one is invalid.
+    """Create an input `Column` of an exported model from values in a JSON file: its ``name``, the row's field that it reads, and
+    at most one encoding: ``text`` (one-hot), ``bucket`` (hashing) or ``table`` (target encoding). Without an encoding, it is
+    numeric. Raises ExportError if a value is invalid.
     """
     if not (text is None or isinstance(text, str)):
         raise ExportError("the text of a column is not a string")
@@ -407,8 +410,9 @@ def _read_count(value: Any) -> int:
 
 
 def _serialise_answer(answer: Answer) -> dict[str, Any]:
-    """Convert ``answer``, the prediction rule of a program (its labels, calibration, costs and indices of output values), to a
-    dict for JSON. For compatibility with earlier files, the calibration is stored under the key ``odds``.
+    """Convert ``answer`` to a dict for JSON. It is the rule that converts outputs of a program (an exported model) to
+    predictions: labels, calibration, costs and indices of outputs. For compatibility with earlier files, the calibration is
+    stored under the key ``odds``.
     """
     parts = {name: value for name, value in answer._asdict().items() if name != "costs" or value is not None}
     if answer.calibration is not None:
@@ -418,8 +422,8 @@ def _serialise_answer(answer: Answer) -> dict[str, Any]:
 
 
 def _deserialise_answer(parts: Mapping[str, Any]) -> Answer:
-    """Restore the prediction rule of a program from ``parts``, the dict that `_serialise_answer` returned. Its numbers are
-    checked later, by `Program.check_answer`.
+    """Restore an `Answer`, the rule that converts outputs of a program (an exported model) to predictions, from ``parts``, the
+    dict that `_serialise_answer` returned. The caller checks its numbers afterwards with `Program.check_answer`.
     """
     fields = {"calibration" if name == "odds" else name: value for name, value in parts.items()}
     calibration, costs = fields["calibration"], fields.get("costs")

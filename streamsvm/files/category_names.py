@@ -23,15 +23,15 @@ def normalize_name(name: str) -> str:
 
 
 def compute_column_seed(column: Hashable) -> int:
-    """Return the CRC-32 of a column's name, a uint32. `compute_name_key` starts the hashes of the column's categories with it, so
-    that equal texts in different columns have different hashes.
+    """Return the seed for hashing the categories of a column with `compute_name_key`: the CRC-32 of the column's name, a uint32.
+    It gives equal texts in different columns different hashes.
     """
     return zlib.crc32(_encode_text(str(column)))
 
 
 def compute_name_key(seed: int, name: str) -> int:
-    """Return the hash of a category ``name``, uint32 and never 0, the key that tables of categories store for it: its CRC-32 with
-    the start value ``seed``, the column's value of `compute_column_seed`. A hash of 0 becomes 1.
+    """Return the hash of a category (a text value of a column), a uint32 from 1 on, which tables of categories use as key. It is
+    the CRC-32 of the category's ``name``, continued from ``seed``, the column's result of `compute_column_seed`; 0 becomes 1.
 
     >>> compute_name_key(compute_column_seed("city"), "Paris") == zlib.crc32(b"Paris", zlib.crc32(b"city"))
     True

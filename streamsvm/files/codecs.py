@@ -140,8 +140,8 @@ def get_stored_name(obj: Any) -> str:
 
 @functools.lru_cache
 def _find_exporting_package(cls: type) -> str:
-    """Return the name of the topmost package from which a class can be imported, such as ``river.metrics``; the module that
-    defines the class if no package above it, among those imported so far, exports it.
+    """Return the shortest module path that a class can be imported from, such as ``river.metrics`` for a class that is defined in
+    one of its submodules. Only packages that are imported already are considered.
     """
     parts = cls.__module__.split(".")
     packages = (".".join(parts[:n]) for n in range(1, len(parts)))
@@ -327,14 +327,16 @@ def _make_vector_dict(parts: Any) -> Any:
 
 
 def _make_rust_codec(cls: Any) -> TypeCodec:
-    """Return the codec that converts objects of ``cls``, a class of river written in Rust, to constructor arguments and state
-    bytes for a model file, and back.
+    """Create the codec for ``cls``, a river class written in Rust: a pair of functions that convert an object to constructor
+    arguments and state bytes for a model file, and back.
     """
     return TypeCodec(cls.__name__, cls, river_state.get_state, lambda parts: river_state.restore_object(cls, *parts), shared=True)
 
 
 def _make_iso_codec(cls: Any) -> TypeCodec:
-    """Return the codec that converts objects of ``cls`` (date, datetime or time) to ISO 8601 text for a model file, and back."""
+    """Create the codec for ``cls`` (date, datetime or time): a pair of functions that convert an object to ISO 8601 text for a
+    model file, and back.
+    """
     return TypeCodec(cls.__name__, cls, lambda value: (value.isoformat(),), lambda parts: cls.fromisoformat(*parts))
 
 

@@ -216,8 +216,9 @@ _MIN_KEYS_TO_CHECK, _MAX_HASH_COLLISIONS = 1000, 100
 
 
 def check_sharing(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]) -> None:
-    """Raise ModelFileError if an object graph that was read from a file (JSON ``records`` that reference each other by number,
-    and ``arrays``) shares references so heavily that a traversal from ``root`` would be practically endless.
+    """Raise ModelFileError if the objects in a model file reference each other so heavily that printing or comparing the object
+    ``root`` would practically never end. ``records`` are the JSON descriptions of its objects, which reference each other by
+    number, and ``arrays`` the arrays of the file.
 
     For example, forty lists that each contain the next one twice are a file of a kilobyte, but comparing or printing the first
     one visits 2**40 values. So the visits are counted before any object is created. The limit is a million visits, or 64 times
@@ -264,8 +265,9 @@ def _read_record_kind(record: Any) -> str:
 
 
 def _count_values(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
-    """Return the number of values in ``tree``, a JSON record or value of a model file, and the list of numbers of the records
-    that it references. Each 64 bytes of an array in ``arrays`` that it references count as one value.
+    """Count the values in ``tree``, a JSON value of a model file, without those of other records that it references. An array in
+    ``arrays`` that it references counts as one value for each 64 bytes. Returns (count, list of the numbers of the referenced
+    records).
     """
     if type(tree) is list and len(tree) > 1 and tree[0] in ("array", "bytearray", "string_array"):
         return 1 + len(tree) + _count_array_values(tree[1], arrays), []
@@ -289,7 +291,9 @@ def _count_values(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[in
 
 
 def _count_array_values(number: Any, arrays: Sequence[np.ndarray]) -> int:
-    """Return the size of array ``number`` of a file, as one value for each 64 bytes; 0 if it is not an index of ``arrays``."""
+    """Return the size of an array in a model file, in units of 64 bytes. ``number`` is its index in ``arrays``; 0 if the index is
+    invalid.
+    """
     return arrays[number].nbytes // _BYTES_PER_VALUE if type(number) is int and 0 <= number < len(arrays) else 0
 
 

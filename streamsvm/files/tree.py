@@ -70,17 +70,17 @@ class _TreeWriter:
         self._objects: list[Any] = []  # by record number; kept alive, so that no id is used twice
 
     def write(self, obj: Any) -> bytes:
-        """Return the JSON bytes that describe an object: a list of records, one for each mutable object that it contains, and its
-        own value as ``root``. Numpy arrays are collected in ``arrays``.
+        """Serialise an object to JSON bytes: a list ``records`` that describes each mutable object in it, and the value ``root``
+        of the object itself. Numpy arrays are not part of the JSON, but are appended to this writer's list ``arrays``.
         """
         root = self._encode_value(obj)
         records = [self._make_record(referenced) for referenced in self._objects]  # _make_record appends to the list
         return json.dumps({"records": records, "root": root}, separators=(",", ":")).encode()
 
     def _encode_value(self, obj: Any, depth: int = 0) -> Any:
-        """Convert a Python object to a JSON value. None, bools, texts and most numbers stay as they are; other immutable types
-        become a dict of a type tag and a content; mutable objects become ``{"ref": n}``, the number of their record. ``depth``
-        counts nested tuples and is limited.
+        """Convert a Python object to a JSON value. None, bools, texts and most numbers stay unchanged. Other immutable objects
+        become a dict of type tag and content; mutable ones become ``{"ref": n}``, where n is the number of their record.
+        ``depth`` counts the tuples around the object, and is limited.
         """
         kind = type(obj)
         if obj is None or kind is bool or kind is str:
@@ -133,8 +133,8 @@ class _TreeWriter:
         return self._encode_values(sorted(members, key=lambda member: write_tree(member, self._trusted)[0]), depth)
 
     def _get_record_number(self, obj: Any) -> int:
-        """Return the number under which a mutable object is, or will be, described in the list of records. The first call for an
-        object assigns the next number.
+        """Return the index of a mutable object in the file's list of records. At the first call for an object, the next free
+        index is assigned to it.
         """
         number = self._record_numbers.setdefault(id(obj), len(self._objects))
         if number == len(self._objects):
@@ -147,8 +147,8 @@ class _TreeWriter:
         return len(self.arrays) - 1
 
     def _check_name(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
-        """Return the name that stands for a class or function in files, such as ``river.metrics:F1``. Raises ModelFileError if
-        ``find``, which readers use, does not find the same object for this name, as for a lambda.
+        """Return the name that represents a class or function in a file, such as ``river.metrics:F1``. Raises ModelFileError if
+        reading would fail: if the function ``find`` does not return the same object for this name, for example for a lambda.
         """
         name = get_stored_name(obj)
         if "<" in name or find(name, self._trusted) is not obj:
@@ -218,8 +218,8 @@ class _TreeWriter:
 
 
 def _are_plain_json(values: list[Any]) -> bool:
-    """Return whether all values have types that JSON holds without conversion (None, bool, str, or only small ints, or only
-    finite floats). The check is fast for long lists, but may return False where True would be correct.
+    """Return whether JSON can hold all ``values`` without conversion: only None, bools and strings, or only small ints, or only
+    finite floats. It is a quick test for long lists; for a mixture of these types, it may return False.
     """
     kinds = set(map(type, values))
     if kinds == {int}:
@@ -233,8 +233,8 @@ def _is_bound(function: Any) -> bool:
 
 
 def _checks_state(cls: type) -> bool:
-    """Return whether ``cls`` is a class of streamsvm with a method ``__setstate__``, which checks the state from a file before it
-    restores an instance.
+    """Return whether ``cls`` is a class of streamsvm that restores its instances by a method ``__setstate__``, which validates
+    the state from a file.
     """
     return cls.__module__.startswith("streamsvm.") and hasattr(cls, "__setstate__")
 
@@ -329,8 +329,9 @@ class _TreeReader:
         return obj
 
     def _fill_object(self, obj: Any, kind: str, *content: Any) -> None:
-        """Add the contents of a record to ``obj``, the empty object that was created for it: the items of a list or dict, the
-        members of a set, or the attributes of an instance. ``kind`` and ``content`` are the items of the record.
+        """Add the contents of a JSON record to ``obj``, an empty object that was created for this record: list or dict items, set
+        members, or instance attributes. ``kind`` is the first item of the record (the type of object), and ``content`` the
+        others.
         """
         if kind in ("list", "deque"):
             obj.extend(self._decode_values(content[0]))
@@ -434,8 +435,8 @@ class _TreeReader:
         return method.__get__(owner, type(owner))
 
     def _take_array(self, number: Any) -> np.ndarray:
-        """Return the file's numpy array with the index ``number``. Raises ModelFileError if it does not exist, or was returned
-        before: each array may be referenced once.
+        """Return the numpy array of the file with the index ``number``. Raises ModelFileError if the index is invalid, or was
+        requested before, since each array may be referenced only once.
         """
         number = _check_index(number, len(self._arrays))
         if number in self._used_arrays:

@@ -48,8 +48,8 @@ def _read_entries() -> dict[str, Any]:
 
 
 def list_components() -> list[str]:
-    """Return the names of all components whose functions can be compiled ahead of time: estimators, learners of the command line,
-    and readers of sources.
+    """Return the names of all components that have functions to compile ahead of time: estimator classes such as
+    ``"SVMClassifier"``, learners of the command line, and readers of data sources.
     """
     return list(_read_entries()["components"])
 
@@ -70,9 +70,9 @@ def _find_functions(components: Iterable[str]) -> list[_Entry]:
 
 
 def _share_work(sizes: list[dict[Any, int]], process: int, n_processes: int) -> list[int]:
-    """Divide functions to compile among ``n_processes``; return the indices of those that process number ``process`` compiles:
-    its own share first, then the shares of the others in reverse order. ``sizes`` has, for each function, the code size of each
-    function that it calls.
+    """Plan the compilation by ``n_processes`` parallel processes: return the indices of the functions for process number
+    ``process`` in their order. Its own share comes first, then the functions of the other processes, which may be late.
+    ``sizes[i]`` maps each function that function i calls to its code size.
 
     Functions that share callees go to the same process, because another one would wait for these. All processes divide the same
     list, and skip functions that are already in a file.
@@ -81,8 +81,8 @@ def _share_work(sizes: list[dict[Any, int]], process: int, n_processes: int) -> 
     compiled_sizes: list[dict[Any, int]] = [{} for _ in range(n_processes)]
 
     def estimate_time(index: int, process_index: int) -> int:
-        """Estimate the compile time of all processes (the largest and the total code size) if process ``process_index`` also
-        compiles the function at ``index``.
+        """Return the cost of assigning the function at ``index`` to process ``process_index``: the code size that the busiest
+        process would have to compile, plus that of all processes together.
         """
         callees = [done | sizes[index] if i == process_index else done for i, done in enumerate(compiled_sizes)]
         work = [sum(of_process.values()) for of_process in callees]
@@ -97,8 +97,8 @@ def _share_work(sizes: list[dict[Any, int]], process: int, n_processes: int) -> 
 
 
 def _order_functions(functions: list[_Entry], process: int, n_processes: int) -> list[_Entry]:
-    """Return ``functions`` to compile in the order for process number ``process`` of ``n_processes``: its own share first, then
-    those of other processes.
+    """Return ``functions``, pairs of a compiled function and argument types, in the order for process number ``process`` of
+    ``n_processes`` that share the compilation: first its own share, then the functions of the other processes.
     """
     sizes = [measure_callees(function) for function, _ in functions]
     return [functions[index] for index in _share_work(sizes, process, n_processes)]
@@ -147,9 +147,9 @@ def count_processes() -> int:
 
 
 def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
-    """Start processes that compile the other functions of an estimator while this process compiles its first one, ``function``
-    for the numba types ``arguments``. Does nothing if that function is in the disk cache, or belongs to no estimator that was
-    created in this process.
+    """Start helper processes that compile the remaining functions of an estimator, while this process compiles the first one:
+    ``function`` for the numba types ``arguments``. Does nothing if this function is in the disk cache, or does not belong to an
+    estimator that was created in this process.
 
     This is called for the first function that is compiled in this process after an estimator was created (see
     `expect_component`). When this process needs the next function, a helper has compiled it, or is waited for.

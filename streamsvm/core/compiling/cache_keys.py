@@ -58,8 +58,8 @@ def measure_callees(function: Any) -> dict[Any, int]:
 
 @cache
 def _digest_generators() -> str:
-    """Return a hash of the code of the modules that extend numba's code generation: the keys of all cached functions depend on
-    it.
+    """Return a hash of the modules of this package that extend numba's code generation. It is part of every cache key, so that
+    all cached functions become invalid when these modules change.
     """
     loaders: list[Any] = [importlib.util.find_spec(name).loader for name in _GENERATORS]  # type: ignore[union-attr]
     codes = [loader.get_code(name) for loader, name in zip(loaders, _GENERATORS, strict=True)]
@@ -72,9 +72,9 @@ def _digest_texts(*parts: str) -> str:
 
 
 def _describe_object(value: Any, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return strings that describe any object that compiled code refers to, for a hash: equal objects have equal descriptions in
-    all processes. Raises TypeError for an object without a stable description. ``enclosing`` are the functions and modules that
-    are being described, for references back to them.
+    """Return strings that identify the value of an object that compiled code uses, as input for the hash of a cache key. They are
+    equal in all processes. Raises TypeError for types without a stable representation. ``enclosing`` are the functions and
+    modules that contain the object, so that recursion ends.
     """
     if isinstance(value, _SIMPLE_TYPES):
         return type(value).__name__, repr(value)
@@ -115,8 +115,9 @@ def _describe_object(value: Any, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _describe_compiled(function: Any, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return strings that describe a compiled function for a hash: its compile options, and the description of its Python
-    function. The result is cached as a hash in the function itself, unless it is recursive.
+    """Return strings that identify a compiled function, as input for the hash of a cache key: its compile options, and its Python
+    code with all objects that it uses. ``enclosing`` are the functions and modules that contain it, so that recursion ends. The
+    result is cached unless the function is recursive.
     """
     description = function.__dict__.get("_described")
     if description is None:
@@ -130,8 +131,8 @@ def _describe_compiled(function: Any, enclosing: tuple[Any, ...]) -> tuple[str, 
 
 
 def _describe_function(function: FunctionType, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return strings that describe a Python function for a hash: its bytecode, default values, closure, and the globals that it
-    uses. ``enclosing`` are the functions and modules that are being described.
+    """Return strings that identify a Python function, as input for the hash of a cache key: its bytecode, default values,
+    closure, and the globals that it uses. ``enclosing`` are the functions and modules that contain it, so that recursion ends.
     """
     code = function.__code__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
@@ -145,8 +146,9 @@ def _describe_function(function: FunctionType, enclosing: tuple[Any, ...]) -> tu
 
 
 def _describe_reference(value: Any, names: set[str], enclosing: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return strings that describe a global ``value`` of a function for a hash. For a module, these are only its attributes named
-    in ``names``, which the function uses. ``enclosing`` are the functions and modules that are being described.
+    """Return strings that identify ``value``, a global variable that a function uses, as input for the hash of a cache key. Of a
+    module, only the attributes called ``names`` count, which the function uses. ``enclosing`` are the functions and modules that
+    contain the function, so that recursion ends.
     """
     if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _LIBRARIES:
         if any(value is outer for outer in enclosing):
@@ -158,8 +160,8 @@ def _describe_reference(value: Any, names: set[str], enclosing: tuple[Any, ...])
 
 
 def _describe_code(code: CodeType, doc: str | None) -> tuple[str, ...]:
-    """Return strings that describe a code object for a hash: bytecode, constants, names and flags, without line numbers and its
-    docstring ``doc``.
+    """Return strings that identify a code object, as input for the hash of a cache key: bytecode, constants, names and flags.
+    Line numbers and the docstring ``doc`` are left out.
     """
     constants = code.co_consts[1:] if doc is not None and code.co_consts[:1] == (doc,) else code.co_consts
     arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags

@@ -22,8 +22,8 @@ expected_components: dict[str, None] = {}
 
 
 def expect_component(estimator_class: type) -> None:
-    """Record that an estimator of this class was created, so that its other functions are compiled in helper processes when the
-    first one must be compiled.
+    """Record that an instance of ``estimator_class`` was created. When the first of its functions must be compiled, helper
+    processes will compile the others at the same time.
     """
     name = next((base.__name__ for base in estimator_class.__mro__ if base.__module__.startswith("streamsvm.")), "")
     expected_components[name] = None

@@ -60,9 +60,8 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         self._enabled = True
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load this function, compiled for the argument types ``sig``, from the disk cache; return numba's compile result, or
-        None if the cache does not contain it. Then the function is locked for other processes, because the caller compiles it
-        next.
+        """Load this function, compiled for the argument types ``sig``, from the disk cache, and return numba's compile result. If
+        the cache lacks it, return None and take a lock, so that other processes wait until the caller has compiled it.
         """
         target_context.refresh()
         name = self._name(sig, target_context, self._function.is_entry)
@@ -91,8 +90,8 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
             _write_file(folder / name, _serialise_function(data, self._function.is_entry))
 
     def release(self, n_locks: int) -> None:
-        """Release the latest locks of this function, until ``n_locks`` are left, so that processes that wait for its compilation
-        continue.
+        """Release locks on cache files of this function, the latest first, until ``n_locks`` remain. Other processes that waited
+        for the compiled function then continue.
         """
         while len(self._locked) > n_locks:
             path, file = self._locked.pop()
@@ -103,8 +102,8 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
 
     @property
     def held(self) -> int:
-        """The number of locks that this process holds for this function's cache file; more than one while a recursive compilation
-        of it runs.
+        """Number of locks that this process holds on cache files of this function. It is above 1 if compiling the function
+        requires compiling it for other types as well, as with recursion.
         """
         return len(self._locked)
 
@@ -268,8 +267,8 @@ def _delete_unused(folder: Path) -> None:
 
 
 def _serialise_function(result: Any, is_entry: bool) -> bytes:
-    """Serialise a compiled function (numba's compile result) to bytes for the disk cache. It contains LLVM bitcode for compiled
-    callers, and if ``is_entry``, also the machine code, so that Python can call it.
+    """Serialise numba's compile result of a function to bytes for the disk cache. They contain its LLVM bitcode, which is linked
+    into compiled callers, and with ``is_entry`` also its machine code, which Python calls.
     """
     library, fndesc = result.library, result.fndesc
     module = library._get_module_for_linking()
@@ -286,13 +285,15 @@ def _serialise_function(result: Any, is_entry: bool) -> bytes:
 
 
 def _get_symbol(function: Any, arguments: tuple[Any, ...]) -> str:
-    """Return the symbol name that compiled callers link to, for a noinline function compiled for these argument types."""
+    """Return the linker symbol of a compiled function for these argument types: the name that other compiled functions call it
+    by.
+    """
     return str(function.overloads[arguments].fndesc.llvm_func_name)
 
 
 def _deserialise_function(target_context: Any, content: Any) -> Any:
-    """Return numba's compile result of a function from ``content``, the deserialised content of its cached file. Its LLVM code is
-    parsed only when a caller is compiled. Raises an error if a function that it calls has other symbol names now.
+    """Restore numba's compile result of a function from ``content``, the unpickled contents of its cache file. Raises LookupError
+    if a function that it calls is now compiled under another linker symbol, because the call would fail.
     """
     (name, machine_code, symbols, bitcode, noinline), (fndesc, environment, signature, reload_init) = content
     for function in reload_init:
@@ -307,7 +308,7 @@ def _deserialise_function(target_context: Any, content: Any) -> Any:
             raise LookupError(f"{symbol} was compiled with other settings")
 
     def module_for_linking() -> Any:
-        """Return the function's LLVM module for linking into a caller; it is parsed from bitcode at the first call."""
+        """Return the LLVM module of this function, to be linked into a caller. It is parsed from bitcode at the first call."""
         if library._shared_module is None:
             library._shared_module = binding.parse_bitcode(bitcode)
         return library._shared_module

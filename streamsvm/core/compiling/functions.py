@@ -29,8 +29,9 @@ _registration_lock = threading.RLock()  # reentrant, because a registration may 
 
 
 def load_backend() -> Any:
-    """Import numba and the module that compiles functions with it, and return this module: `numba_functions`, or `plain_numba` if
-    numba's private parts have changed. Pending registrations with numba are run.
+    """Import numba when it is first needed, and return the module of this package that compiles functions: `numba_functions`, or
+    `plain_numba` if this version of numba has other internals. Also calls the functions that `register_with_numba` has postponed
+    until this import.
     """
     global _numba  # noqa: PLW0603 - set once
     if _numba is None:
@@ -123,8 +124,8 @@ def compiled(
 
 
 def overload(function: Any) -> Callable[[Any], Any]:
-    """Return a decorator that registers an implementation for compiled code of the Python function ``function``, as
-    ``numba.extending.overload`` does, but without importing numba at once.
+    """Return a decorator that registers a function as the implementation of ``function`` in compiled code. It works as
+    ``numba.extending.overload``, but imports numba only when it is needed.
     """
 
     def register(implementation: Any) -> Any:
