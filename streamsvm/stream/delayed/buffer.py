@@ -148,8 +148,8 @@ class DelayedLabels(Resumable):
         return len(self._rows) + len(self._early)
 
     def has_key(self, key: str) -> bool:
-        """Return whether a row with this key is waiting for its label, or was joined or expired before. Another row with the key
-        is then a duplicate.
+        """Return whether this key is already used: by a row that is waiting for its label, or by one that was joined or expired
+        before. A new row with the key is a duplicate.
         """
         return key in self._rows or key in self._settled
 
@@ -159,7 +159,7 @@ class DelayedLabels(Resumable):
         self._counts["duplicate_rows"] += 1
 
     def count_refused(self) -> None:
-        """Count a row that got its label, but that the model refused to learn because of an error."""
+        """Count a row whose label has come, but that could not be learned because the model raised an error."""
         self._counts["refused"] += 1
 
     def get_early_label(self, key: str) -> tuple[Any] | None:
@@ -170,8 +170,8 @@ class DelayedLabels(Resumable):
         return None if entry is None else entry[1:]
 
     def join_early_label(self, key: str, time: float) -> None:
-        """Record that the row with this key has come, and that it was joined to its label, which came earlier. ``time`` is the
-        event time of the row. The label leaves the buffer, and the key is remembered as settled.
+        """Record that the row with this key has come at the event time ``time``, after its label. The waiting label is removed
+        from the buffer. The key is remembered, so that later rows and labels with it are counted as duplicates.
         """
         self._counts["features"] += 1
         self._counts["joined"] += 1
@@ -179,17 +179,17 @@ class DelayedLabels(Resumable):
         self._settled[key] = time, False
 
     def add_row(self, key: str, pending: PendingRow) -> None:
-        """Add a row that waits for its label to the buffer. ``key`` joins it to the label; no row with this
-        key may be waiting.
+        """Add a row to the buffer, where it waits for its label. ``pending`` has its features and prediction; ``key`` is the text
+        that the row and its label have in common. No waiting row may have the same key.
         """
         self._counts["features"] += 1
         self._rows[key] = pending
         self.nbytes += _row_bytes(key, pending)
 
     def add_label(self, key: str, time: float, y: Any) -> PendingRow | None:
-        """Join a label ``y`` that came at event time ``time`` to the row with the same key. Returns the row, which leaves the
-        buffer; None if the label is kept until its row comes, or is ignored because it is a duplicate or came after its row had
-        expired.
+        """Process a label ``y`` that came at event time ``time``. If the row with its key is waiting, the row is removed from the
+        buffer and returned. Otherwise returns None: the label waits for its row, or is only counted, because it is a duplicate or
+        its row has expired.
         """
         counts = self._counts
         counts["labels"] += 1
@@ -238,8 +238,8 @@ class DelayedLabels(Resumable):
             self._settled.popitem(last=False)
 
     def _expire_row(self, reason: str) -> ExpiredRow:
-        """Remove the oldest row that waits for its label, and return it. ``reason`` is the exceeded limit: ``"age"``, ``"count"``
-        or ``"bytes"``. Its key is remembered, so that its label is recognised as late.
+        """Remove the row that has waited longest for its label, and return it. ``reason`` is the limit that was exceeded:
+        ``"age"``, ``"count"`` or ``"bytes"``. The key of the row is remembered, so that its label is counted as late.
         """
         key, pending = self._rows.popitem(last=False)
         self.nbytes -= _row_bytes(key, pending)

@@ -66,8 +66,9 @@ def validate_key(value: Any) -> str:
 
 
 def parse_event_time(value: Any, latest: float = math.inf) -> float:
-    """Convert an event time to seconds since 1970. It may be a number, the text of a number, or a date in ISO 8601 (UTC unless it
-    has a time zone). Raises RowError if it is invalid or later than ``latest`` (seconds).
+    """Convert the event time of a message to seconds since 1970. ``value`` is a number in s, ms, us or ns, its text, or an ISO
+    8601 date (in UTC unless it has a time zone). Raises RowError if it is invalid, or later than ``latest``, in seconds since
+    1970.
 
     The unit of a number (s, ms, us or ns) is inferred from its size.
 

@@ -36,8 +36,9 @@ _SIDES = ("rows", "labels")
 
 
 def compute_clock_slack(max_age: float | None) -> float:
-    """Return by how many seconds the event time of a message may be ahead of its neighbours in the stream and of this machine's
-    clock before it counts as wrong: a quarter of ``max_age`` (seconds; None: unlimited), but at least 10 s and at most an hour.
+    """Return how far, in seconds, the event time of a message may jump ahead before its clock counts as wrong: a quarter of
+    ``max_age``, but at least 10 s and at most an hour. ``max_age`` is how many seconds rows and labels wait for each other; None:
+    without limit.
 
     So entries that are expired by a wrong clock have waited for at least three quarters of ``max_age``.
 
@@ -121,7 +122,7 @@ class JoinedSource(Source):
         self._stopping = threading.Event()
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Request columns of the rows that are to be copied into predictions, by name, and return the names of all columns that
+        """Request that columns of the rows, given by name, are copied into the predictions. Returns the names of all columns that
         will be copied. Messages with labels have None in these columns.
         """
         self._passthrough_names = self._sources[0].request_passthrough(names)
@@ -129,13 +130,13 @@ class JoinedSource(Source):
 
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]
-        """Names of the columns of the stream of rows; empty if they are unknown before the first row."""
+        """Names of the columns of the stream of rows; empty as long as they are unknown, which may be until the first row."""
         return self._sources[0].columns
 
     @property
     def position(self) -> Position:
-        """The current position in the stream of rows and in the stream of labels, with the messages that were read ahead of their
-        turn, for a checkpoint.
+        """The current position in the stream of rows and in that of labels, for a checkpoint. It includes the messages that were
+        already read, but not yet returned.
         """
         rows, labels = (source.position for source in self._sources)
         return ({"table": rows["table"]} if "table" in rows else {}) | {
@@ -181,7 +182,7 @@ class JoinedSource(Source):
 
     def read(self, max_rows: int) -> Chunk | None:  # noqa: ARG002
         """Return a chunk with one message: the next row or the next label, whichever has the earlier event time. Returns an empty
-        chunk if none is available at the moment, and None when both streams have ended. ``max_rows`` is ignored.
+        chunk if no message is available yet, and None when both streams have ended. ``max_rows`` is ignored.
         """
         for side in (0, 1):
             if (chunk := self._read_ahead(side)) is not None:
@@ -197,11 +198,9 @@ class JoinedSource(Source):
         return self._buffers[side].popleft().to_chunk()
 
     def _read_ahead(self, side: int) -> Chunk | None:
-        """Read messages from the stream of rows (``side`` 0) or labels (1) until its next message is buffered, and the one after
-        it, too, if the time of the next one is far ahead and may be wrong. Returns None, or a chunk (empty, or with an unreadable
-        row) that `read` must return first.
-
-        Returns None; or a chunk that must be returned before, which is empty or has a bad row.
+        """Read the next message of the stream of rows (``side`` 0) or of labels (``side`` 1) into its buffer, and also the one
+        after it, if the time of the next one is far ahead and may be wrong. Returns None, or else a chunk that `read` must return
+        first: an empty one, or one with an unreadable row.
         """
         source = self._sources[side]
         while not self._has_ended[side] and not self._stopping.is_set() and self._is_next_needed(side):
@@ -229,8 +228,8 @@ class JoinedSource(Source):
         return None
 
     def _is_next_needed(self, side: int) -> bool:
-        """Return whether another message of a stream (``side`` 0: rows, 1: labels) must be read now: because none is buffered, or
-        to check whether the buffered one, whose time is far ahead of the one before, has a wrong clock.
+        """Return whether another message of the stream of rows (``side`` 0) or of labels (``side`` 1) must be read now. That is
+        so if no message is buffered, or if the time of the only buffered one is so far ahead that its clock may be wrong.
         """
         buffer, source = self._buffers[side], self._sources[side]
         if len(buffer) != 1:
@@ -344,8 +343,8 @@ class BufferedMessage:
 
     @classmethod
     def load(cls, side: int, saved: Mapping[str, Any]) -> BufferedMessage:
-        """Return a message from the values that `saved` returned, read from a checkpoint. ``side`` is 0 for a row, 1 for a label.
-        Invalid values raise an error.
+        """Return a message from its saved values (those of the property `saved`), read from a checkpoint. ``side`` is 0 for a row
+        and 1 for a label. Invalid values raise an error.
         """
         key, event_time, message = validate_key(saved["key"]), parse_event_time(saved["time"]), None
         if saved["message"] is not None:

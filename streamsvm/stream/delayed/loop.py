@@ -106,9 +106,9 @@ class DelayedLearningLoop(LearningLoop):
         return self._process_event
 
     def _process_event(self, x: Any, event: Any) -> Prediction | None:
-        """Process one message of the joined streams. ``event`` tells its kind: a row with the features ``x`` is predicted, and a
-        label is joined to its earlier row, which is learned. Rows that expire at the event time are handled before. Returns the
-        prediction of a row to be written, or None.
+        """Process one message of the joined streams. A row with the features ``x`` is predicted; a label is joined to its earlier
+        row, which is then learned. ``event`` has the key and the time of the message, and its type tells which of the two it is.
+        Returns the prediction of a row, or None.
         """
         if type(event) not in (PendingLabel, ArrivedLabel):
             raise StreamError(f"{self.source.name} is not joined with labels: make a JoinedSource of it and the stream of labels")
@@ -130,7 +130,8 @@ class DelayedLearningLoop(LearningLoop):
 
     def _predict_row(self, x: Any, event: PendingLabel) -> Prediction | None:
         """Predict a row with the features ``x``, and store it until its label comes; if the label came before, learn the row at
-        once. Returns the prediction; None if the loop has no sink, or if an earlier row has the same key.
+        once. ``event`` has the row's key and time. Returns the prediction; None if the loop has no sink, or if an earlier row has
+        the same key.
         """
         delayed, key = self.delayed, event.key
         if delayed.has_key(key):
@@ -162,7 +163,7 @@ class DelayedLearningLoop(LearningLoop):
 
     def _learn_pending(self, pending: PendingRow, y: Any, place: str) -> None:
         """Score the stored prediction of a waiting row, and learn its stored features with the label ``y``. If the model raises
-        an error, the row is refused: it is counted, skipped or written to the dead letters. ``place`` describes the message in
+        an error, the row is counted as refused, and is skipped or written to the dead letters. ``place`` describes the message in
         errors.
         """
         x, prepare = unpack_row(pending.row), self._pipeline.prepare_row
@@ -175,8 +176,8 @@ class DelayedLearningLoop(LearningLoop):
             self._refusals.handle_row(self.rows, place, (x, y), *classify_error(error, x, self._pipeline))
 
     def _process_expired(self, expired: ExpiredRow) -> None:
-        """Handle a row whose label did not come in time, as the parameter ``expired`` of the buffer prescribes: learn it with the
-        negative label, write it to the dead letters, or only count it.
+        """Process a row whose label did not come in time. The buffer's parameter ``expired`` decides: the row is learned with the
+        negative label, written to the dead letters, or only counted.
         """
         pending = expired.pending
         place = f"{self.source.name}: row {pending.number:,}, key {expired.key!r}"
@@ -188,8 +189,8 @@ class DelayedLearningLoop(LearningLoop):
             self._refusals.write_dead_letter(pending.number, place, row, "expired", reason)
 
     def _warn_of_expired(self, n_expired: int, n_waiting: int, seconds: float) -> None:
-        """Warn, only once per run, that a single message expired ``n_expired`` of ``n_waiting`` rows and labels: its event time
-        is ``seconds`` ahead of the message before, so that a clock may be wrong.
+        """Warn that a single message has expired ``n_expired`` of the ``n_waiting`` rows and labels at once. Its event time is
+        ``seconds`` later than that of the message before it, so its clock may be wrong. Called only once per run.
         """
         self._has_warned_of_expired = True
         warn(

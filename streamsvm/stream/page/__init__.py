@@ -59,8 +59,8 @@ def to_json_number(value: float | None) -> float | None:
 
 
 def make_score_part(report: ScoreReport | None) -> dict[str, Any]:
-    """Return the page's data on the main metric: its value as text, and a sentence that compares it with the best baseline.
-    ``report`` is the metric's current value; None or NaN mean that no row was scored yet.
+    """Return the data of the main metric for the web page as a dict: its value as text, and a sentence that compares it with the
+    best baseline. ``report`` has the metric's current value; None, or a value of NaN: no row was scored yet.
 
     >>> part = make_score_part(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
     >>> part["big"], part["sentence"]
@@ -105,8 +105,8 @@ _METRIC_NAMES = {
 
 
 def make_score_parts(reports: Iterable[ScoreReport]) -> dict[str, Any]:
-    """Return the page's data on all metrics but the main one: a list of values with their baselines (``"scores"``), and tables
-    such as the confusion matrix, by their name on the page.
+    """Return the data of all metrics except the first for the web page, as a dict: a list of values with their baselines
+    (``"scores"``), and tables such as the confusion matrix, each under its own key.
     """
     parts: dict[str, Any] = {}
     numbers: list[list[Any]] = []
@@ -156,8 +156,8 @@ def _clean_cell(cell: Any) -> Any:
 
 
 def make_curve_part(curve: LearningCurve | None) -> dict[str, Any] | None:
-    """Return the page's data on the learning curve: its metric, its window and its points as lists of numbers. None if there is
-    no curve, or if it is empty.
+    """Return the data of the learning curve for the web page as a dict: the metric, the window in rows, and the points as lists
+    of numbers. None without a curve, or if it has no point.
     """
     if curve is None or not curve.points:
         return None
@@ -176,9 +176,9 @@ def make_live_state(
     curve: LearningCurve | None,
     facts: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    """Return the content of the live page, as a dict for JSON. ``name`` is its title, ``progress`` the progress of each loop of
-    the run, ``points`` its figures over time up to now, ``facts`` are further pairs of name and value to show, and ``curve`` is
-    the learning curve (None for several loops).
+    """Return the content of the live web page as a dict for JSON. ``name`` is the title, ``progress`` the progress of each loop
+    of the run, and ``points`` are the figures at earlier times. ``facts`` are further pairs of name and value to show. ``curve``
+    is the learning curve, or None.
     """
     learning = [loop for loop in progress if loop.learns]
     single = learning[0] if len(learning) == 1 else None
@@ -219,8 +219,8 @@ def _count_rows(progress: Sequence[Progress]) -> list[str]:
 
 
 def _make_tiles(progress: Sequence[Progress], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
-    """Return the most important current figures for the page, as pairs of a name and its value as text, such as ``["unread rows",
-    "120"]``. They are taken from the last of ``points`` (the figures over time) and from ``report``, the main metric.
+    """Return the most important current figures for the web page, as pairs of name and text, such as ``["unread rows", "120"]``.
+    ``points`` are the figures over time, and the latest ones are used; ``report`` has the current value of the main metric.
     """
     current = points[-1]
     previous = points[-2] if len(points) > 1 else current

@@ -58,8 +58,8 @@ class InferredColumn(NamedTuple):
 
     @property
     def proposed_kind(self) -> str:
-        """The kind that this column has with its required options: ``number``, ``category``, ``date`` or ``drop``; ``number`` if
-        the options do not set a kind.
+        """The kind that the required options give to this column: ``number``, ``category``, ``date`` or ``drop``; ``number`` if
+        they do not set a kind.
         """
         kind: str = self.required_options.get("columns", {}).get(self.name, NUMBER)
         return kind.partition("=")[0]
@@ -72,9 +72,9 @@ def infer_column(
     rows_may_fail: bool = False,
     date_formats: list[str | None] | None = None,
 ) -> InferredColumn:
-    """Infer the kind of a table column (number, text, date, nested) and the options needed to read it, from a sample of its
-    non-null values. With ``reads_text``, numbers in text need no option. With ``rows_may_fail``, rare texts among many numbers
-    need none either, because their rows are skipped. ``date_formats`` are the possible date formats, if already inferred.
+    """Infer from a sample of non-null values how to read a table column. Returns its kind (number, text, date or nested) and the
+    options that it needs. ``reads_text``: numbers in text need no option. ``rows_may_fail``: rare texts among numbers are
+    tolerated. ``date_formats`` are the possible date formats, if known.
 
     >>> age = infer_column("age", [31.0, "?", 40.0, 29.0])
     >>> age.kind, age.values, age.note, age.required_options
@@ -158,8 +158,8 @@ def format_date_kind(date_format: str | None) -> str:
 
 
 def _describe_time_zones(texts: Sequence[str], date_format: str | None) -> str:
-    """Return a remark for the user on the time zones in a column of dates: that only some dates have one, or that a zone name
-    after the date is ignored. Empty if the time zones are as usual.
+    """Return a remark for the user on the time zones of dates: that only some of the dates have one, or that the name of a time
+    zone after the date is ignored. Empty in all other cases.
     """
     if date_format is None:
         have_zones = {parse_datetime(text).tzinfo is not None for text in texts}
@@ -169,8 +169,8 @@ def _describe_time_zones(texts: Sequence[str], date_format: str | None) -> str:
 
 
 def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
-    """Find texts such as ``NA`` that mark missing values in a numeric or date column. Returns the number of rows of each marker,
-    and a list of the other values that are not numbers.
+    """Find texts in a numeric or date column that mark missing values, such as ``NA``. Returns a dict from each marker to its
+    number of rows, and a list of the remaining values that are not numbers.
 
     A marker is a usual one such as ``NA``, or one of at most three texts that are neither numbers nor dates, and are in fewer
     rows than the values that can be read.
@@ -209,16 +209,16 @@ def _parse_formatted(decimal_mark: str, text: str) -> float | None:
 
 
 def _resemble_numbers(values: Sequence[Any]) -> bool:
-    """Return whether each of these texts consists at least half of digits, and one has a point or a comma between digits:
-    probably numbers in a notation that cannot be parsed.
+    """Return whether these texts are probably numbers in a notation that cannot be parsed: digits make up at least half of each
+    text, and one text has a point or a comma between digits.
     """
     texts = [str(value) for value in values]
     return all(2 * sum(map(str.isdigit, text)) >= len(text) for text in texts) and any(map(_POINTED.search, texts))
 
 
 def _describe_units(texts: Sequence[str]) -> str:
-    """Return a remark for the user if the texts are amounts in several currencies, or numbers followed by a common unit (``"5
-    kg"``), which is not parsed. Empty otherwise.
+    """Return a remark for the user if the texts are amounts in several currencies, or numbers with the same unit (``"5 kg"``).
+    The unit is not parsed. Empty otherwise.
     """
     if any(all(_parse_formatted(mark, text) is not None for text in texts) for mark in _PARSERS):
         currencies = find_currencies(texts)
@@ -237,16 +237,16 @@ def _format_row_count(count: int) -> str:
 
 
 def _format_beside(markers: Mapping[str, int]) -> str:
-    """Format missing-value markers (``markers``: number of rows by text) as the end of a note, such as ``, beside 'NA' in 3
-    rows``; empty without markers.
+    """Format missing-value markers (``markers``: number of rows by text) as the end of a longer note, such as ``, beside 'NA' in
+    3 rows``; empty if there are no markers.
     """
     return f", beside {_format_counts(markers)}" if markers else ""
 
 
 def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
-    """Return the decimal marks (point, comma) with which all ``texts`` of a column are numbers as people write them. Both are
-    returned if the texts fit both and have different values, only the point if the values are equal, and an empty list if all are
-    plain numbers or one text is not a number.
+    """Return the decimal marks (point, comma) that are possible for the numbers in ``texts``, such as ``"1,200"``. Two are
+    returned if the choice changes the values. Empty if all texts are plain numbers, or if one is not a number. ``numbers`` are
+    further values of the column, already parsed.
 
     ``numbers`` are the plain numbers of the same column, which must be possible with that mark, too.
     """
@@ -262,8 +262,8 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
 
 
 def may_group_thousands(texts: Iterable[str]) -> bool:
-    """Return whether the points in the texts of a column may be thousands separators instead of decimal points: three digits
-    follow each point, and numbers without a point are below 1000.
+    """Return whether each point in these texts of numbers may be a thousands separator instead of a decimal point. This is so if
+    three digits follow each point, and all numbers without a point are below 1000.
 
     >>> may_group_thousands(["12.345", "567"]), may_group_thousands(["12.345", "0.567", "8"])
     (True, False)
@@ -276,13 +276,13 @@ def may_group_thousands(texts: Iterable[str]) -> bool:
 
 
 def _may_be_thousands(value: float) -> bool:
-    """Return whether a number that was parsed with a decimal point may have had a thousands separator there (1.234: 1234)."""
+    """Return whether the decimal point of a parsed number may have been a thousands separator: 1.234 may have meant 1234."""
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
 def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
-    """Guess from the name and the numbers of a column whether it has an id, codes, dates or a constant. Returns a note for the
-    user, the suggested options (such as to drop an id), and the options for another possible interpretation, or None.
+    """Guess from the name and the values of a numeric column whether it is an id, a code, a date or a constant. Returns a note
+    for the user, the suggested options (such as to drop an id), and options for another possible interpretation, or None.
     """
     are_whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     n_distinct = len(set(numbers))
@@ -306,8 +306,8 @@ def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mappin
 
 
 def _find_epoch_unit(numbers: Sequence[float]) -> str | None:
-    """Return the unit of integers that are times since 1970: ``"ms"``, ``"us"`` or ``"ns"``; ``""`` if they are dates such as
-    20240131; None if they are neither.
+    """Guess the time unit of integers that look like times since 1970: ``"ms"``, ``"us"`` or ``"ns"``. Returns ``""`` if they
+    look like dates such as 20240131, and None if they look like neither.
 
     Times in seconds are not recognised: they are indistinguishable from other whole numbers.
     """
@@ -321,8 +321,8 @@ def _find_epoch_unit(numbers: Sequence[float]) -> str | None:
 
 
 def find_invalid_dates(name: str, values: Sequence[Any], date_format: str | None) -> tuple[str, dict[str, Any]]:
-    """Find the values of a declared date column that do not fit its ``date_format`` (None: ISO 8601). Returns a note for the user
-    and the options that would read these values; an empty note and no options if all values fit.
+    """Check that the values of a date column fit its ``date_format`` (strptime format; None: ISO 8601). If some do not, returns a
+    note for the user and the options that would read them. Returns an empty note and no options if all fit.
     """
     invalid = [value for value in values if isinstance(value, str) and value.strip() and not is_date(value.strip(), date_format)]
     if date_format is None or date_format in UNITS:
@@ -476,8 +476,8 @@ def are_codes(name: str, numbers: Sequence[float]) -> bool:
 
 
 def _are_clustered(numbers: Sequence[float]) -> bool:
-    """Return whether most gaps between the sorted numbers are small compared with the mean gap, as for codes that are numbered in
-    groups.
+    """Return whether the numbers form groups of near values, as codes that are numbered in groups do: most gaps between
+    neighbours in sorted order are much smaller than the mean gap.
     """
     gaps = sorted(b - a for a, b in itertools.pairwise(numbers))
     return gaps[len(gaps) // 2] * len(gaps) <= _MAX_GAP_RATIO * sum(gaps)
@@ -495,16 +495,16 @@ def _have_digits_of_codes(numbers: Iterable[float]) -> bool:
 
 
 def _is_plausible_count(count: int, n: int, expected_share: float, max_share: float) -> bool:
-    """Return whether the share ``count / n`` is at most ``max_share``, or exceeds ``expected_share`` by at most three standard
-    errors, which may be chance.
+    """Return whether ``count`` of ``n`` values is small enough to be due to chance. The share ``count / n`` may be at most
+    ``max_share``, or at most three standard errors above ``expected_share``.
     """
     standard_error = math.sqrt(n * expected_share * (1.0 - expected_share))
     return count <= max(max_share * n, expected_share * n + _STANDARD_ERRORS * standard_error)
 
 
 def _are_repeated(counts: Mapping[float, int]) -> bool:
-    """Return whether pairs of rows with equal numbers are far more frequent than pairs of rows with nearby numbers. ``counts``
-    has the number of rows with each number.
+    """Return whether rows share exactly the same number far more often than they have nearly equal numbers, as codes do.
+    ``counts`` has the number of rows with each number.
     """
     n_equal_pairs = sum(count * (count - 1) // 2 for count in counts.values())
     numbers = sorted(counts)

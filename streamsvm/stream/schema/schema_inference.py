@@ -53,9 +53,7 @@ class ProposedOptions(NamedTuple):
 
     @property
     def problem(self) -> SchemaProblem:
-        """The message for the user that lists the columns of this proposal and asks for a decision, with the options that may
-        solve it.
-        """
+        """A message for the user that lists the columns that need a decision, together with the proposed options."""
         names = [column.name for column in self.columns]
         if unwritable := [name for name in names if not name.isprintable() or name == OTHER_COLUMNS]:
             text = f"column {unwritable[0]!r} needs an answer, and its name cannot be written in one: give it another name"
@@ -71,9 +69,9 @@ def propose_options(
     rows_may_fail: bool = False,
     find_unlearnable: Callable[[Mapping[str, Any]], set[str]] | None = None,
 ) -> ProposedOptions | None:
-    """Propose options (kinds, missing-value markers, decimal mark) for the inferred ``columns`` that cannot be learned without
-    them, or that are read better with them. ``table`` has the options set so far. ``find_unlearnable`` checks a proposal by
-    reading the sample. Returns None if no column needs an option.
+    """Propose options (column kinds, missing-value markers, decimal mark) for columns that cannot be learned, or are read badly,
+    without them. ``table`` has the options set so far. ``find_unlearnable`` takes options and returns the columns that still
+    cannot be learned. Returns None if no option is needed.
 
     If ``rows_may_fail``, a text in a numeric column only costs its row, and needs no option. ``find_unlearnable`` returns the
     names of the columns that cannot be learned with given options: proposals are changed until all can be. Raises
@@ -118,13 +116,13 @@ def propose_options(
 
 
 def _find_dropped(options: Mapping[str, Any]) -> set[str]:
-    """Return the names of the columns that ``options`` drop, that is, whose kind is set to ``drop`` there."""
+    """Return the names of the columns that are dropped by ``options``: those with the kind ``drop`` in ``options["columns"]``."""
     return {name for name, kind in options.get("columns", {}).items() if kind == DROP}
 
 
 def _declare_number(column: InferredColumn) -> InferredColumn:
-    """Return a column that the user has declared as numeric, for a proposal. If its values are not numbers, it gets a note that
-    says so, and is marked as ambiguous, so that the user is asked.
+    """Return an inferred column changed to reflect that the user has declared it as numeric. If its values are not all numbers,
+    it gets a note about them, and is marked as ambiguous, so that the user is asked.
     """
     if column.proposed_kind == NUMBER:
         return column
@@ -132,8 +130,8 @@ def _declare_number(column: InferredColumn) -> InferredColumn:
 
 
 def _merge_column_options(columns: Sequence[InferredColumn], table: TableOptions) -> dict[str, Any]:
-    """Return one dict with the required options of all ``columns``. For options that ``table`` already sets, such as ``missing``,
-    the new values are added to the present ones.
+    """Merge the required options of all ``columns`` into one dict. Values are added to those that ``table`` already has for the
+    same option, such as ``missing``.
     """
     required: dict[str, Any] = {}
     for column in columns:
@@ -148,8 +146,8 @@ def _merge_column_options(columns: Sequence[InferredColumn], table: TableOptions
 
 
 def find_bad_columns(sample: SourceSample, label: str | None, table: TableOptions, options: Mapping[str, Any]) -> set[str]:
-    """Read the sample with these ``options``, and return the names of the columns that still have values that are neither numbers
-    nor declared as categories, and can therefore not be learned.
+    """Read the sample with ``options`` added to those of ``table``, and return the names of the columns that still cannot be
+    learned: they have texts, but are not declared as categories. ``label`` is the label column.
 
     Rows that cannot be read at all are ignored.
     """
@@ -183,15 +181,16 @@ class InferredSchema(NamedTuple):
     """The problem that the user has to solve before the table is learned, or None."""
 
     def make_schema(self, name: str, label: str | None, regression: bool) -> TableSchema:
-        """Return the inferred schema as the `TableSchema` that is saved with a model. ``name`` is the source in messages,
-        ``label`` the label column (None if labels are beside the rows), ``regression`` whether labels are numbers to predict.
+        """Convert this inferred schema to the `TableSchema` that is saved with a model. ``name`` is the source's name in
+        messages, and ``label`` the label column; None if labels do not come in a column. ``regression``: labels are numbers to
+        predict.
         """
         return TableSchema(name, self.n_rows, label, regression, self.columns, self.options)
 
     def format_error(self, name: str, format_options: Callable[[Mapping[str, Any]], str], regression: str) -> str:
-        """Return the problem of this inferred schema as an error message that proposes options to set; empty without a problem.
-        ``name`` is the source, ``format_options`` writes options as command-line flags or Python arguments, and ``regression`` is
-        the flag or argument that requests a regression.
+        """Return an error message that describes the problem of this inferred schema and proposes options; empty without a
+        problem. ``name`` is the source, ``format_options`` converts options to flags or arguments, and ``regression`` is the text
+        of the flag or argument for a regression.
         """
         if self.problem is None:
             return ""
@@ -210,8 +209,8 @@ def infer_schema(
     rows_may_fail: bool = False,
     asks_user: bool = False,
 ) -> InferredSchema:
-    """Infer the kind of each column of a table from a sample of its rows, and the options that read it, such as the delimiter.
-    ``options`` are those that the user has set, which are kept. Raises StreamError if the source cannot be read.
+    """Infer the kind of each column of a table from a sample of its rows, and options for reading it, such as the delimiter.
+    ``options`` are those that the user has set; they are not changed. Raises StreamError if the source cannot be read.
 
     ``non_feature_columns`` are keys, times and weights, which are not learned. If ``rows_may_fail``, a row that cannot be learned
     is skipped. If ``asks_user``, any inferred option is a problem for the user to decide.
@@ -275,10 +274,8 @@ _FALLBACK_ENCODING = "cp1252"
 
 
 def detect_csv_options(head: bytes, label: str | None, options: Mapping[str, Any]) -> dict[str, str]:
-    r"""Detect ``encoding`` and ``delimiter`` of a CSV file from ``head``, its first bytes. ``label`` is a column that the header
-    must contain, or None.
-
-    Only those are returned that differ from UTF-8 and a comma, and are not among the user's ``options``.
+    r"""Detect the options ``encoding`` and ``delimiter`` of a CSV file from its first bytes, ``head``. Options that the user has
+    set, or that have their default, are left out. The header must contain the column ``label``; None: any columns.
 
     >>> detect_csv_options("Größe;Preis\n1,5;2\n".encode("latin-1"), "Preis", {})
     {'encoding': 'cp1252', 'delimiter': ';'}
@@ -298,8 +295,8 @@ def detect_csv_options(head: bytes, label: str | None, options: Mapping[str, Any
 
 
 def _detect_encoding(head: bytes) -> str:
-    """Detect the encoding of a text from its first bytes: ``utf-8``, or ``cp1252`` if the first line or all of at least three
-    lines with special characters are not UTF-8.
+    """Detect the encoding of a text from its first bytes: ``utf-8``, or ``cp1252`` if its first line is not valid UTF-8, or if it
+    has at least three lines with special characters and all of them are invalid.
     """
     lines = [line for line in head.split(b"\n")[:-1] or [head] if not line.isascii()]
     wrong = [line for line in lines if not _can_decode(line, "utf-8")]
@@ -319,8 +316,8 @@ def _can_decode(line: bytes, encoding: str) -> bool:
 
 
 def _detect_delimiter(text: str, label: str | None) -> str:
-    """Return the delimiter (comma, semicolon, tab or pipe) that splits the header of a CSV text into the most columns. It must
-    give most rows as many cells as the header, and a column called ``label`` (None: any columns).
+    """Return the delimiter (comma, semicolon, tab or pipe) that splits the header of a CSV text into the most columns, if most
+    rows then have as many cells as the header. One column must be called ``label``; None: any names.
     """
     best, max_columns = ",", 1
     for delimiter in _DELIMITERS:

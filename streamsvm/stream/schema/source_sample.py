@@ -61,8 +61,8 @@ def sample_files(place: str | list[str], text_format: str | None) -> SourceSampl
 
 
 def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> SourceSample:
-    """Return a sample of the first rows of a pipe with CSV or JSON lines, for schema inference; learning still gets all rows. If
-    no row comes for 2 s, ``wait_on`` is called with the name of the source, and returns whether to wait longer.
+    """Return a sample of the first rows of a pipe with CSV or JSON lines, for schema inference. The rows stay available for
+    learning. If no row comes for 2 s, ``wait_on`` is called with the source's name, and returns whether to keep waiting.
 
     Raises StreamError if the pipe cannot be opened or read.
     """
@@ -83,9 +83,9 @@ def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> 
 def sample_topic(
     url: str, wait_on: Callable[[str], bool], position: Position | None = None, **options: Any
 ) -> SourceSample | None:
-    """Read up to 200 rows from the stream with a URL (such as a Kafka topic), from ``position`` on, and return them as a sample
-    for schema inference. Returns None if its rows are numbers without column names. If no row comes for 2 s, ``wait_on`` is
-    called with the source's name, and returns whether to wait longer.
+    """Read up to 200 rows of a stream, such as a Kafka topic, for schema inference, starting at ``position`` (None: the default
+    start). If no row comes for 2 s, ``wait_on`` is called with the source's name, and returns whether to keep waiting. Returns
+    None if the rows are numbers without column names.
 
     The sample is read by a separate source, opened by `open_source` with ``options``.
     """
@@ -109,8 +109,8 @@ def sample_topic(
 
 
 def sample_rows(name: str, n_rows: int, get_row: Callable[[int], Row]) -> SourceSample:
-    """Return a sample of ``n_rows`` rows in memory, for schema inference. ``get_row`` returns a row by its index, ``name`` is the
-    source in messages.
+    """Return a sample of rows in memory, for schema inference. ``get_row`` is a function that returns a row by its index, from 0
+    to ``n_rows - 1``; ``name`` is the source's name in messages.
     """
     return SourceSample(name, None, partial(_MemorySource, name, n_rows, get_row))
 
@@ -131,8 +131,8 @@ class _MemorySource(Source):
         return Chunk(rows, lambda i: f"{self.name}, row {start + i + 1:,}") if rows else None
 
     def _parse_row(self, x: dict[Any, Any], y: Any) -> Row:
-        """Return a row with the values ``x`` and the label ``y`` parsed by this source's options. It has no label if the source
-        has no label column.
+        """Parse the values ``x`` and the label ``y`` of a row with the options of this source, and return them as a `Row`.
+        Without a label column, the row gets no label.
         """
         y = None if self._label is None else y
         return Row(self._parser.parse_row(x.items()), self._parser.parse_label(y)) if self._parser.options else Row(x, y)
@@ -146,9 +146,9 @@ class _MemorySource(Source):
 
 
 def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start: Position, **options: Any) -> Iterator[Source]:
-    """Yield sources of the lines in the middle and at the end of a CSV or JSON lines file, beyond the position ``start``.
-    ``head`` are the first bytes of a CSV file, whose header line is put before each part. ``open_rows`` opens the bytes with
-    ``options``.
+    """Yield up to two sources that read lines in the middle and at the end of a CSV or JSON lines file, if they lie after
+    ``start``. ``head`` has the first bytes of a CSV file; its header is put before the lines. ``open_rows`` makes a source of a
+    stream of bytes and ``options``.
 
     Parts with an unpaired quote are skipped: a cell may span lines there, so that it is unclear where rows begin.
     """
@@ -167,8 +167,8 @@ def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start:
 
 
 def _open_row_groups(path: str, open_rows: Callable[..., Source], _: bytes, start: Position, **options: Any) -> Iterator[Source]:
-    """Yield the Parquet file at ``path`` twice: opened at a row group in its middle, and at its last one, if these are beyond the
-    position ``start``. ``open_rows`` opens the file with ``options``.
+    """Yield up to two sources that read a Parquet file from a later place: from a row group in the middle, and from the last one,
+    if they lie after ``start``. ``open_rows`` opens the file as a source with ``options``. The third parameter is unused.
     """
     from pyarrow import parquet  # noqa: PLC0415 - an optional dependency
 

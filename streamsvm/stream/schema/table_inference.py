@@ -55,8 +55,8 @@ _SAMPLE_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # options wit
 def infer_columns(
     sample: SourceSample, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
 ) -> tuple[int, list[InferredColumn]]:
-    """Infer the kind of each column of a table from a sample of its rows. ``table`` has the options that the user has set. The
-    ``label`` column is described, but never needs an option. Returns the number of examined rows, and the columns in table order.
+    """Infer the kind of each column of a table from a sample of its rows. ``table`` has the options that the user has set,
+    ``label`` is the label column. Returns the number of examined rows, and an `InferredColumn` for each column, in table order.
 
     Rows are read for about a second, in a long seekable file also from its middle and its end. Raises StreamError if the source
     cannot be read.
@@ -85,8 +85,8 @@ def infer_columns(
 
 
 def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]]) -> None:
-    """Warn that a CSV file probably has no header, if every column name in its first line looks like a value of its column,
-    unless the names are consecutive numbers. ``name`` is the file in the message.
+    """Warn that a CSV file probably has no header line, if every column name looks like a value of its column. Names that are
+    consecutive numbers do not count. ``name`` is the file's name in the message.
     """
     names = [column.name for column in columns]
     numbers = [float(name) for name in names if is_number(name)]
@@ -101,8 +101,8 @@ def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence
 
 
 def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
-    """Return whether a column name looks like the values of its column in ``rows``: it is a number as they are, a date in their
-    format, or one of them.
+    """Return whether a column name looks like a value of its column, as if the first line was not a header: both are numbers,
+    both are dates in the same format, or the name is one of the values.
     """
     values = {row[name] for row in rows if row.get(name) is not None}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
@@ -131,8 +131,8 @@ def _find_thousands_columns(
     rows: Sequence[Mapping[Any, Any]],
     columns: Iterable[InferredColumn],
 ) -> set[str]:
-    """Return the names of the numeric columns of a CSV file whose decimal points may be thousands separators. The sample is read
-    again with ``options``, these columns as text, to see how the numbers are written.
+    """Return the names of the numeric columns of a CSV file whose decimal points may be thousands separators. For this, the
+    sample is read again with ``options``, and with the cells of these columns as text.
     """
     candidates = [
         column.name
@@ -156,9 +156,9 @@ def _add_note(column: InferredColumn, note: str) -> InferredColumn:
 def _examine_rows(
     source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
-    """Read a source for about a second, and return some of its rows, with their labels among the values, and the possible formats
-    of each date column whose format is ambiguous. ``excluded`` columns have no formats. ``open_later``, if any, opens later parts
-    of a long file.
+    """Read a source for about a second. Returns a list of some of its rows, each a dict that includes the label, and the possible
+    formats of each column of ambiguous dates. ``excluded`` columns are not checked for dates. ``open_later``, if any, yields
+    sources of later parts of a long file.
 
     The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date
     formats are narrowed down by the dates in all chunks.
@@ -178,8 +178,9 @@ def _examine_rows(
 
 
 def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position], Iterator[Source]] | None) -> Iterator[Chunk]:
-    """Yield chunks of a source for about a second, and longer until the caller has put something into ``rows``. Then yield some
-    chunks from later parts of the file, which ``open_later`` opens beyond a position.
+    """Yield chunks of a source for about a second, or for longer while ``rows``, the list that the caller fills, is empty. Then
+    yield some chunks from later parts of the file: ``open_later``, if any, takes the reached position and yields sources of these
+    parts.
     """
     deadline = time.monotonic() + _MAX_READ_SECONDS
     while not rows or time.monotonic() < deadline:
@@ -193,8 +194,9 @@ def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position
 
 
 def _choose_rows(chunk: Chunk, n_text_chunks: Counter[Hashable]) -> list[int]:
-    """Return the sorted indices of a few rows of a chunk that are worth examining: five evenly spaced ones, and the first one
-    with a text in each column. ``n_text_chunks`` counts chunks with texts by column, and limits the latter to 20.
+    """Choose a few rows of a chunk to examine, and return their sorted indices: five evenly spaced rows, and the first row with a
+    text in each column. ``n_text_chunks`` counts the chunks with texts in each column; texts of a column are ignored after 20
+    chunks.
     """
     n, table = len(chunk), chunk.table(())
     indices = {i * n // _ROWS_PER_CHUNK for i in range(_ROWS_PER_CHUNK)} if n > _ROWS_PER_CHUNK else set(range(n))
@@ -210,8 +212,8 @@ def _choose_rows(chunk: Chunk, n_text_chunks: Counter[Hashable]) -> list[int]:
 
 
 def _find_ambiguous_formats(rows: Sequence[Mapping[Any, Any]], excluded: Collection[str | None]) -> dict[Any, list[str | None]]:
-    """Return the possible date formats of each column of ``rows`` that has more than one, such as day or month first.
-    ``excluded`` columns are left out.
+    """Return the possible date formats of each column of ``rows`` whose dates fit more than one format, such as day or month
+    first. ``excluded`` columns are left out.
     """
     values_by_column: dict[Any, list[Any]] = {}
     for row in rows:
@@ -223,8 +225,8 @@ def _find_ambiguous_formats(rows: Sequence[Mapping[Any, Any]], excluded: Collect
 
 
 def _narrow_formats(formats_by_column: dict[Any, list[str | None]], chunk: Chunk) -> None:
-    """Remove from ``formats_by_column`` (possible date formats by column) those that do not fit a date in this chunk. At least
-    one format of each column stays.
+    """Remove from ``formats_by_column``, the possible date formats of each column, those that do not fit all dates in this chunk.
+    The last remaining format of a column is not removed.
     """
     is_ambiguous = any(len(formats) > 1 for formats in formats_by_column.values())
     table = chunk.table(()) if is_ambiguous else None
@@ -247,8 +249,9 @@ def _infer_all(
     rows_may_fail: bool = False,
     date_formats: Mapping[Any, list[str | None]] | None = None,
 ) -> list[InferredColumn]:
-    """Infer the kinds of all columns of ``rows``, columns in ``names`` first, for `infer_columns`. Returns one `InferredColumn`
-    for each; the ``label`` is described as label or target, and columns with a declared kind keep it.
+    """Infer the kind of each column of ``rows``. Returns a list of `InferredColumn`: first the columns in ``names``, then others.
+    Columns that ``table`` declares have that kind, and the ``label`` is described as label or target. ``date_formats`` are the
+    possible date formats of ambiguous columns.
     """
     encoder_options = table.encoder
     parser = TableParser(encoder_options.get("columns", ""))
@@ -286,8 +289,9 @@ def _infer_all(
 
 
 def _note_sentinels(column: InferredColumn, values: Sequence[Any], encoder_options: Mapping[str, Any]) -> InferredColumn:
-    """Return the column with a note on sentinels among its ``values``: numbers or dates repeated far outside all others, such as
-    -999, which may mean "missing". ``encoder_options`` are the user's. Without sentinels, the column is returned unchanged.
+    """Add a note for the user on numbers or dates that probably mean "missing", such as -999: they are repeated, and far outside
+    the range of all other ``values``. Returns the changed column, or the same one without such values. ``encoder_options`` are
+    the options that the user has set.
     """
     markers = list(dict.fromkeys([*encoder_options.get("missing", ()), *column.required_options.get("missing", ())]))
     kinds = encoder_options.get("columns", {}) | column.required_options.get("columns", {})
@@ -311,8 +315,8 @@ def _note_sentinels(column: InferredColumn, values: Sequence[Any], encoder_optio
 def _localise_markers(
     columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]
 ) -> list[InferredColumn]:
-    """Return the columns, with missing-value markers such as ``NA`` restricted to their numeric column if they are also one of
-    the ``labels`` or a code in another column (region ``NA``), where they must not mean missing.
+    """Return the columns, changed so that a marker such as ``NA`` means "missing" only in its own numeric column. This is done
+    for markers that are also one of the ``labels``, or a code in a column of categories (``NA`` for North America).
     """
     codes: set[str] = set()
     for column in columns:
@@ -333,8 +337,8 @@ def _localise_markers(
 def _note_equal_columns(
     columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]], label: str | None
 ) -> list[InferredColumn]:
-    """Return the columns, with a note for the user on each that has the same values in all ``rows`` as an earlier column, or as
-    the label.
+    """Add a note for the user to each column whose values equal those of an earlier column, or of the label, in all ``rows``.
+    Returns all columns.
     """
     first_columns: dict[tuple[str, ...], str] = {}
     columns_by_name: dict[str, InferredColumn] = {}
@@ -359,8 +363,8 @@ def _to_comparable(value: Any) -> str:
 
 
 def _infer_label_decimal(labels: Sequence[Any]) -> dict[str, str]:
-    """Return the ``decimal`` option that is needed to parse labels such as ``"1.234,5"`` as numbers; an empty dict if labels are
-    plain numbers or no numbers, or have at most 20 distinct values.
+    """Return the ``decimal`` option that is needed to parse labels such as ``"1.234,5"`` as numbers. Returns an empty dict if
+    they are plain numbers or other texts, or if they have at most 20 distinct values.
     """
     texts = [str(y) for y in labels]
     if len(set(texts)) <= MIN_ROWS_TO_JUDGE or all(map(is_number, texts)):
@@ -394,8 +398,9 @@ _TYPICAL_SENTINEL_DATES = tuple(map(to_seconds, ("0001-01-01", "1900-01-01", "19
 
 
 def find_sentinels(numbers: Sequence[float], typical: Sequence[float] = ()) -> list[float]:
-    """Return the numbers that probably mean "missing": those repeated far outside the range of all others, such as -999, at most
-    three on each side. Numbers in ``typical`` may be nearer. Empty without any, or with fewer than 20 numbers.
+    """Return the numbers that probably mean "missing", such as -999: they are repeated, and far outside the range of all others.
+    Up to three on each side are returned; an empty list for fewer than 20 numbers. Values in ``typical`` are often used as
+    sentinels, and may be less far.
 
     A value such as -999, 32767 or 1e38, or one of ``typical``, may be nearer than other values. Zero is a sentinel if all other
     values are at least a thousand, unless most rows have it, as is common for amounts.
@@ -428,8 +433,9 @@ def find_sentinels(numbers: Sequence[float], typical: Sequence[float] = ()) -> l
 
 
 def _is_far(value: float, inner: Sequence[float], count: int, is_typical: bool) -> bool:
-    """Return whether a value may be a sentinel: it occurs repeatedly (``count`` rows), and lies far outside the range of the
-    sorted ``inner`` values. A typical sentinel such as -999 may be nearer and rarer.
+    """Return whether a value may stand for "missing": it lies far outside the range of ``inner``, the sorted other values, and
+    occurs in several rows (``count``). For values that are often used so, such as -999 or those with ``is_typical``, a smaller
+    distance and fewer rows suffice.
     """
     is_typical = is_typical or abs(value) >= _HUGE or _TYPICAL_SENTINEL.fullmatch(format_sentinel(value)) is not None
     smallest, largest = float(inner[0]), float(inner[-1])

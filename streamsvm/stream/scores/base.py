@@ -30,8 +30,8 @@ class ScoreReport(NamedTuple):
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Name, value and baselines of this report, for a checkpoint. Numbers are rounded to 12 digits, because the last digits
-        depend on the order of summation.
+        """Name, value and baselines of this report as a dict for a checkpoint. Numbers are rounded to 12 digits, because further
+        digits depend on the order of summation.
         """
         numbers = self.value, *(value for _, value in self.baselines)
         value, *baseline_values = (round(number, 12) if math.isfinite(number) else None for number in numbers)
@@ -71,8 +71,9 @@ class Score(Resumable):
     """Whether the user may specify a positive label."""
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
-        """Add rows to the metric, given their true labels ``ys`` and their predictions. ``predicted`` are predicted labels if the
-        metric ``uses_predicted_labels``, otherwise a mapping from label to probabilities, float64 [rows].
+        """Update the metric with the true labels ``ys`` of some rows and their predictions. ``predicted`` has the predicted
+        labels if ``uses_predicted_labels`` is true for this metric; otherwise, it maps each label to its probabilities, float64
+        [rows].
 
         Rows without a prediction (None, or no probabilities) are ignored, as in river's ``evaluate``.
         """
@@ -95,21 +96,21 @@ class Score(Resumable):
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
-        """The baselines of this metric on the same rows: for each, a text that says how it predicts, such as ``"always 'no'"``,
-        and the value of the metric for it. Empty without any.
+        """The value that this metric has for simple baselines on the same rows: pairs of a text such as ``"always 'no'"``, which
+        tells how the baseline predicts, and the value. Empty if the metric has no baselines.
         """
         return ()
 
     @property
     def majority(self) -> tuple[Any, float] | None:
-        """The most frequent label and its share of the rows, which is the accuracy of always predicting it. None unless this
-        metric is accuracy and has rows.
+        """The most frequent label and its share of the rows, which is the accuracy of always predicting it. Only for the metric
+        accuracy: None for all others, and before the first row.
         """
         return None
 
     @property
     def table(self) -> list[list[Any]] | None:
-        """The cells of this metric, row by row, if it is a table such as a confusion matrix; None if it is a number."""
+        """The cells of this metric, as a list of rows, if it is a table such as a confusion matrix; None if it is a number."""
         return None
 
 
@@ -156,8 +157,8 @@ class PositiveLabels:
         self._known_labels: set[Any] = set()
 
     def check_label(self, y: Any) -> None:
-        """Check a label ``y`` of the stream, before it is scored. Raises ScoreError if no positive label was specified and ``y``
-        is not True, False, 1, 0 or -1, or if two labels were seen, and neither is the specified positive label.
+        """Check that a label ``y`` tells clearly whether a row is positive. Raises ScoreError if no positive label was specified
+        and ``y`` is not True, False, 1, 0 or -1, or if two labels have come and neither is the specified one.
 
         If there may be more than two labels, the second case is only a warning.
         """

@@ -51,8 +51,8 @@ class ProbabilityScore(Score):
         return self._rows > 0
 
     def _positive_probability(self, probabilities: Mapping[Any, Any]) -> Any:
-        """Return the probability of the positive label from ``probabilities`` by label: a number, or an array for many rows. 0 if
-        the positive label is not among them.
+        """Return the predicted probability of the positive label from ``probabilities``, a mapping from label to probability: a
+        number, or an array for many rows. 0 if the positive label is not in the mapping.
         """
         return probabilities.get(True if self._positive is None else self._positive, 0.0)
 
@@ -75,8 +75,8 @@ class RankScore(ProbabilityScore):
 
     @staticmethod
     def _compute_score(counts: np.ndarray) -> float:  # noqa: ARG004
-        """Return the value of this ranking metric. ``counts``, [2, scores], are the numbers of negative and of positive rows by
-        ascending score. NaN for metrics that are tables.
+        """Return the value of this ranking metric from counts of rows. ``counts``, [2, scores], has the numbers of negative rows
+        (first) and of positive rows (second) with each distinct score, by ascending score. NaN for metrics that are tables.
         """
         return math.nan
 
@@ -179,8 +179,8 @@ class LossScore(ProbabilityScore):
 
     @staticmethod
     def _compute_losses(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Return the loss of each row, float64 [rows]. ``p`` is the probability that was predicted for the row's true label, and
-        ``squares`` is the sum of the squared probabilities of all labels.
+        """Return the loss of each row, float64 [rows], such as its log loss. ``p`` is the probability that was predicted for the
+        row's true label, and ``squares`` the sum of the squared probabilities of all labels; both are float64 [rows].
         """
         raise NotImplementedError
 
@@ -210,7 +210,7 @@ class LossScore(ProbabilityScore):
 
     @property
     def _loss_unit(self) -> float:
-        """Multiplier of the mean loss; 1 unless a metric has its own."""
+        """The factor that turns the mean loss into the value of the metric; 1 by default."""
         return 1.0
 
     @property

@@ -20,8 +20,8 @@ BINS = 16_384
 
 
 def _to_scale(p: float) -> float:
-    """Map a probability between 0 and 1 to the scale on which bins have equal width: ``asinh(log(p / (1 - p)))``, which resolves
-    probabilities near 0 and 1.
+    """Return ``asinh(log(p / (1 - p)))`` for a probability between 0 and 1. Bins of equal width in this value distinguish
+    probabilities near 0 and near 1 well.
     """
     return math.asinh(math.log(p) - math.log1p(-p))
 
@@ -36,9 +36,8 @@ def clean_probabilities(p: np.ndarray) -> np.ndarray:
 
 
 def roc_auc(counts: np.ndarray) -> float:
-    """Return the area under the ROC curve: the share of all pairs of a positive and a negative row where the positive row has the
-    higher score. ``counts``, [2, scores], are the numbers of negative and of positive rows by ascending score. NaN if there are
-    no positive or no negative rows.
+    """Return the area under the ROC curve. ``counts``, [2, scores], has the numbers of negative rows (first) and of positive rows
+    (second) with each distinct score, by ascending score. NaN if there are no positive or no negative rows.
 
     Ties count half (Hanley and McNeil 1982, The meaning and use of the area under a ROC curve).
 
@@ -52,9 +51,8 @@ def roc_auc(counts: np.ndarray) -> float:
 
 
 def average_precision(counts: np.ndarray) -> float:
-    """Return the average precision: the mean, over positive rows, of the share of positive rows among all with the same or a
-    higher score. ``counts``, [2, scores], are the numbers of negative and of positive rows by ascending score. NaN without a
-    positive row.
+    """Return the average precision of a ranking. ``counts``, [2, scores], has the numbers of negative rows (first) and of
+    positive rows (second) with each distinct score, by ascending score. NaN if there are no positive rows.
 
     >>> average_precision(np.array([[1, 1, 0], [0, 1, 1]]))
     0.8333333333333333
@@ -67,8 +65,8 @@ def average_precision(counts: np.ndarray) -> float:
 
 
 def evaluate_thresholds(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[float, int, float, float, float]]:
-    """Return precision, recall and F1 if all rows with a probability of at least a threshold are predicted as positive, for each
-    of ``thresholds`` and for the one with the best F1. ``counts``, int64 [2, bins], are the numbers of negative and of positive
+    """Compute precision, recall and F1 if all rows with at least a threshold's probability are predicted as positive: for each of
+    ``thresholds``, and for the one with the best F1. ``counts``, int64 [2, bins], has the numbers of negative and of positive
     rows by binned probability.
 
     Returns tuples of threshold, number of rows predicted as positive, precision, recall, and F1, by ascending threshold; empty
@@ -96,8 +94,8 @@ def evaluate_thresholds(counts: np.ndarray, thresholds: Sequence[float]) -> list
 
 
 def _lowest_probability(bin_index: int) -> float:
-    """Return the lowest probability that is counted in a bin of `RankCounts`, given by its index from 0 (only p = 0) to 16,383
-    (only p = 1).
+    """Return the lowest probability that belongs to a bin of the histogram in `RankCounts`. ``bin_index`` is between 0 (only p =
+    0) and 16,383 (only p = 1).
     """
     if bin_index in (0, BINS - 1):
         return float(bin_index > 0)
@@ -147,7 +145,9 @@ class RankCounts(Resumable):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The counts as a dict for a checkpoint: flat indices of the non-empty bins, and the numbers of rows in them."""
+        """The counts of rows as a dict for a checkpoint: the indices of the non-empty bins of the histogram, and the number of
+        rows in each.
+        """
         counts = self.counts.reshape(-1)
         indices = np.flatnonzero(counts)
         return {"bins": indices.astype(np.int64), "counts": counts[indices]}

@@ -37,9 +37,9 @@ class LabelFrequencyBaseline(Resumable):
         self.loss: float = 0.0
 
     def add_many(self, ys: Sequence[Any], compute_losses: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-        """Add the losses of predicting each row's label by the frequencies of the labels before it, and count the labels ``ys``.
-        ``compute_losses`` returns losses, given the probabilities of the true labels, and for each row the sum of the squared
-        probabilities of all labels.
+        """Update this baseline with the labels ``ys``: it predicts each row by the frequencies of all earlier labels.
+        ``compute_losses`` computes the losses that are added: it takes the probabilities of the true labels and the sums of all
+        squared probabilities, each float64 [rows].
         """
         if not len(ys):
             return
@@ -92,8 +92,8 @@ class TargetBaselines(Resumable):
         self._absolute, self._squared = [0.0, 0.0], [0.0, 0.0]  # sums of the errors of both baselines
 
     def update(self, y: float) -> None:
-        """Add the errors that both baselines make for the target ``y`` of the next row (predicted by the mean of earlier targets,
-        and by the last one); then add the target to the mean.
+        """Update both baselines with the target ``y`` of the next row. One predicts the mean of the earlier targets, the other
+        the last target. First their errors for this row are added, then the target is added to the mean.
         """
         y = float(y)
         self._rows += 1
@@ -107,8 +107,8 @@ class TargetBaselines(Resumable):
         self._last = y
 
     def compute_values(self, metric: Any) -> tuple[tuple[str, float], ...]:
-        """Return a pair of name and value for both baselines, measured by a river metric of the same type as ``metric``. Empty
-        unless that is MAE, MSE, RMSE or R2, and there are two rows.
+        """Return how well both baselines predict, as pairs of a name and a value. The value is measured by a river metric of the
+        same type as ``metric``. Empty unless that is MAE, MSE, RMSE or R2, and unless there are at least two rows.
         """
         kind, n = type(metric), self._rows - 1
         if kind not in BASELINE_METRICS or n < 1 or (kind is metrics.R2 and not self._spread):
@@ -209,8 +209,8 @@ class RiverScore(Score):
                 self._reset_when_due()
 
     def _reset_when_due(self) -> None:
-        """Count a row, and after every ``window`` rows recompute the windowed metric from the rows in its window, so that
-        rounding errors do not accumulate.
+        """Count a row. After every ``window`` rows, recompute the windowed metric from the rows in its window, so that rounding
+        errors do not accumulate.
         """
         self._rows_to_reset -= 1
         if self._rows_to_reset == 0:
@@ -241,8 +241,9 @@ class RiverScore(Score):
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
-        """A text and a value for the baseline that always predicts the positive label, or without one the majority label. Empty
-        unless the metric can be computed from a confusion matrix.
+        """The value of this metric for a baseline that always predicts the positive label, or without one the most frequent
+        label: a pair of a text, such as ``"always 'no'"``, and the value. Empty unless the metric can be computed from a
+        confusion matrix.
         """
         if not (self._is_matrix_metric and self.metric.cm.total_weight):
             return ()
@@ -300,8 +301,8 @@ class CountedWindow(Resumable):
         return len(self._ys)
 
     def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> None:
-        """Add rows to the window, given their true labels ``ys`` and predicted labels, and remove the rows that leave it.
-        ``pairs`` counts the same rows by their true and predicted label.
+        """Add rows, with their true labels ``ys`` and their predicted labels, to the window of the last rows, and remove the
+        oldest rows from it. ``pairs`` has the number of added rows with each pair of true and predicted label.
         """
         count_pairs(self._metric.cm, pairs, 1)
         n_evicted = max(len(self._ys) + len(ys) - self._size, 0)

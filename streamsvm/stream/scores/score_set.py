@@ -36,8 +36,8 @@ class LabelTable(TableScore):
         self._labels: dict[Any, int] = {}
 
     def _number_label(self, label: Any) -> int:
-        """Return the number that stands for a label in this table, from 1. A new label gets the next number. After 100 labels,
-        all further ones have the number 0.
+        """Return the number that identifies a label in this confusion matrix: 1 for the first label, 2 for the next, and so on.
+        All labels after the first 100 share the number 0.
         """
         number = self._labels.get(label)
         if number is None:
@@ -56,8 +56,8 @@ class LabelTable(TableScore):
         return bool(self._pairs)
 
     def _choose_labels(self) -> tuple[list[int], dict[int, Any]]:
-        """Return the numbers of the 12 most frequent labels (or fewer), which are shown in the table, and a dict from number to
-        label for all labels.
+        """Choose the labels to show in the confusion matrix: the 12 most frequent ones. Returns a list of their numbers, and a
+        dict from number to label for all labels.
         """
         rows: Counter[int] = Counter()
         for (y, _), count in list(self._pairs.items()):
@@ -194,21 +194,23 @@ class ScoreSet:
         return ", ".join(map(repr, self.scores))
 
     def update(self, y: Any, label: Any, probabilities: Mapping[Any, float] | None = None) -> None:
-        """Add a row to all metrics: its true label ``y``, its predicted ``label``, and the predicted probabilities by label, or
-        None. Rows are buffered, and added when there are 1,000, or by `flush`.
+        """Update all metrics with a row: its true label ``y``, its predicted ``label``, and the predicted ``probabilities`` by
+        label, or None. Rows are collected, and added to the metrics 1,000 at a time, or by `flush`.
         """
         self._rows.append((y, label, probabilities))
         if len(self._rows) >= _MAX_PENDING_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Add the buffered rows to all metrics. Their values do not depend on when this is called."""
+        """Add the collected rows to all metrics now. The final values of the metrics do not depend on when this is called."""
         self.flush_first()
         rows, self._rows, self._n_first = self._rows, [], 0
         _add_rows(self.scores[1:], rows)
 
     def flush_first(self) -> None:
-        """Add the buffered rows only to the first metric, whose value is read more often than those of the others."""
+        """Add the collected rows to the first metric now, but not to the others, because the first one's value is read most
+        often.
+        """
         if self._n_first == len(self._rows):
             return
         rows, self._n_first = self._rows[self._n_first :], len(self._rows)
@@ -219,8 +221,8 @@ class ScoreSet:
                     self._baselines.update(y)
 
     def update_many(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: ProbabilityColumns | None = None) -> None:
-        """Add many rows to all metrics, in order: true labels ``ys`` (rows with None are skipped), predicted ``labels``, and
-        predicted probabilities, float64 [rows] for each label, if a metric needs them.
+        """Update all metrics with many rows, in order: their true labels ``ys`` (rows with None are skipped), their predicted
+        ``labels``, and their probabilities, float64 [rows] for each label, which may be None if no metric uses them.
         """
         if self._rows:
             self.flush()
@@ -267,7 +269,9 @@ class ScoreSet:
 
     @property
     def best_baseline(self) -> float:
-        """The value of the first metric for the best of its baselines; NaN without any. It is faster than `make_reports`."""
+        """The value of the first metric for its best baseline, such as always predicting the most frequent label; NaN if it has
+        no baseline. It is faster than `make_reports`.
+        """
         if (majority := self.first.majority) is not None:
             return majority[1]
         choose_best = max if getattr(self.first.metric, "bigger_is_better", False) else min
@@ -275,13 +279,13 @@ class ScoreSet:
         return choose_best((value for _, value in baselines if math.isfinite(value)), default=math.nan)
 
     def _compute_baselines(self, score: Score) -> tuple[tuple[str, float], ...]:
-        """Return a name and a value for each baseline of this metric."""
+        """Return the baselines of the metric ``score``, as pairs of a name and the value of the metric for this baseline."""
         return score.baselines if self._baselines is None else self._baselines.compute_values(score.metric)
 
 
 def _add_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> None:
-    """Add rows to ``scores``, each metric getting the predicted labels or the probabilities, as it needs. ``rows`` are tuples of
-    true label, predicted label, and probabilities by label, or None.
+    """Update the metrics ``scores`` with rows. Each row is a tuple of true label, predicted label and probabilities by label (or
+    None); a metric gets the predicted labels or the probabilities, depending on which it uses.
     """
     if not (scores and rows):
         return
@@ -300,9 +304,9 @@ def _add_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> 
 
 
 def _make_score(metric: Any, window: int, positive: Hashable, regression: bool) -> Score:
-    """Return the object that computes a metric over all rows and over the last ``window`` rows. ``metric`` is a metric of river,
-    or a name. ``positive`` is the positive label, or None. Raises ValueError if the name is unknown, or if the metric does not
-    fit classification or ``regression``, whichever is needed.
+    """Make the object that computes a metric over all rows and over the last ``window`` rows. ``metric`` is a river metric or the
+    name of a metric; ``positive`` is the positive label, or None. Raises ValueError if the name is unknown, or if the metric does
+    not fit the task: a ``regression`` or a classification.
     """
     if not isinstance(metric, str):
         return RiverScore(metric, window, positive, regression)

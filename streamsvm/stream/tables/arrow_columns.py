@@ -45,7 +45,7 @@ def to_float_array(column: Any, dtype: Any) -> np.ndarray:
 
 def get_nested_field(column: Any, indices: Sequence[int]) -> Any:
     """Return a field of a pyarrow column of structs as a column; it is null where a struct is null. ``indices`` is the path to
-    the field: its index in the struct, then in the nested struct, and so on. Without indices, the column itself is returned.
+    the field: its index in the struct, then in the nested struct, and so on. If it is empty, ``column`` itself is returned.
     """
     return compute.struct_field(column, list(indices)) if indices else column
 
@@ -92,9 +92,9 @@ class ArrowColumnReader:
         self._dictionaries: dict[Hashable, tuple[Any, np.ndarray]] = {}  # the last dictionary of each column, and its objects
 
     def read_values(self, key: Hashable, column: Any) -> Values:
-        """Convert a pyarrow column to the values of a table column: a NumPy array for floats, and for integers and booleans
-        without null; otherwise a list of Python objects, with None for null. ``key`` identifies the column across batches, for
-        the cache.
+        """Convert a pyarrow column to a NumPy array if it has floats, or integers or booleans without null; otherwise to a list
+        of Python objects, with None for null. ``key`` names the column for the cache, so that work is saved if the next batch has
+        the same dictionary.
 
         Integers with null do not become floats, because numeric dates are parsed differently from floats.
         """
@@ -105,8 +105,8 @@ class ArrowColumnReader:
         return self.read_objects(key, column)
 
     def read_labels(self, key: Hashable, column: Any) -> list[Any]:
-        """Convert a pyarrow column to a list of labels in normal form (`normalize_label`: stripped text, decoded bytes), with
-        None for null. ``key`` identifies the column across batches, for the cache.
+        """Convert a pyarrow column to a list of labels: texts are stripped, bytes decoded, and null becomes None. ``key`` names
+        the column for the cache, so that work is saved if the next batch has the same dictionary.
         """
         kind = column.type
         if types.is_primitive(kind):
@@ -116,14 +116,14 @@ class ArrowColumnReader:
         return self._decode(key, column, lambda values: list(map(normalize_label, self._to_list(values))))
 
     def read_objects(self, key: Hashable, column: Any) -> list[Any]:
-        """Convert a pyarrow column to a list of Python objects, with None for null. ``key`` identifies the column across batches,
-        for the cache.
+        """Convert a pyarrow column to a list of Python objects, with None for null. ``key`` names the column for the cache, so
+        that work is saved if the next batch has the same dictionary.
         """
         return self._decode(key, column, self._to_list)
 
     def _decode(self, key: Hashable, column: Any, to_list: Callable[[Any], list[Any]]) -> list[Any]:
-        """Convert a pyarrow column to a list of objects with ``to_list``. If it is dictionary-encoded, only the dictionary is
-        converted, and if the last batch had the same dictionary for this column (``key``), its objects are reused.
+        """Convert a pyarrow column to a list of objects with the function ``to_list``. Of a dictionary-encoded column, only the
+        dictionary is converted; the result is cached under ``key``, and reused if the next batch has the same dictionary.
         """
         if not types.is_dictionary(column.type):
             return to_list(column)

@@ -67,8 +67,8 @@ class ParsedTable:
 
 
 def _check_numbers(values: Values) -> NumericColumn:
-    """Convert the parsed values of a numeric column to float64, with NaN for missing and invalid ones. Also returns the indices
-    of the rows with a value that is not a number within the range of float32, and of those whose value is text.
+    """Convert the values of a numeric column to float64, with NaN for missing and invalid ones. Returns the numbers, the indices
+    of the rows with an invalid value (not a number, or too large for float32), and the indices of those among them with a text.
     """
     numbers, n = to_float_prefix(values)
     if n == len(values):
@@ -87,8 +87,9 @@ def _check_numbers(values: Values) -> NumericColumn:
 
 
 def _parse_categories(values: Values, parser: TableParser, column: Hashable) -> CategoryColumn:
-    """Convert the values of a categorical column to integer codes and a list of the distinct categories, with their keys in the
-    target encoding. Each distinct value is parsed only once, by ``parser``.
+    """Convert the values of a categorical column to integer codes. The result has the code of each row, the list of distinct
+    categories, the invalid rows, and the integer key of each category in the target encoding. ``parser`` parses each distinct
+    value only once.
     """
     cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
     types = set(map(type, cells)) - {type(None)}
@@ -133,9 +134,8 @@ class EncodedBatch(NamedTuple):
 
 @compiled
 def fill_means(values: Any, is_learned: Any, count: int, mean: float, out: Any) -> Any:
-    """Copy ``values``, float64 [n], into ``out``, and replace NaN by the mean of the values before it. The mean starts from
-    ``mean`` of ``count`` earlier values, and is updated with the rows in the mask ``is_learned``, bool [n]. Returns count and
-    mean after the last value.
+    """Copy ``values`` to ``out``, both float64 [n], and replace each NaN by the mean of the numbers before it. The mean starts as
+    that of ``count`` earlier numbers, and is updated with the rows in the mask ``is_learned``. Returns the final count and mean.
     """
     for i in range(values.shape[0]):
         if np.isnan(values[i]):
@@ -158,9 +158,9 @@ def encode_batch(
     y: Sequence[Any] = (),
     weights: np.ndarray | None = None,
 ) -> EncodedBatch:
-    """Encode rows ``first`` to ``stop - 1`` of a parsed table as a matrix of features, float64 [rows, features], with feature
-    names. It may have fewer rows: it ends before a row that the encoder must process alone, such as one with a new category or an
-    invalid value. ``is_learned`` is a mask of the rows to learn afterwards.
+    """Encode rows ``first`` to ``stop - 1`` of a table as a matrix of features, float64 [rows, features], with feature names.
+    ``is_learned`` is a mask of the rows to learn. The batch ends early, before the first row that must be encoded on its own,
+    such as one with a new category or an invalid value.
 
     ``is_learned``, bool [stop - first], is a mask of the rows that will be learned; None: rows are only predicted. A row that
     will be learned must be encoded singly if it has a new column, a new category, or a feature that is not among the learner's
@@ -276,20 +276,20 @@ class _BatchEncoding:
                 self._add_codes(name, np.zeros(self.n, np.int64), only_missing)
 
     def is_usable(self, feature: Hashable) -> bool:
-        """Return whether a feature may be part of this batch: the learner has it, or its features are not restricted."""
+        """Return whether a feature may be part of this batch: it is one of the learner's features, or any feature is allowed."""
         return self._features is None or feature in self._features
 
     def cut_before(self, mask: np.ndarray, always: bool = False) -> None:
-        """End this batch before the first row in ``mask``, bool [rows], so that this row is encoded by itself. Batches that are
-        only predicted are not changed, unless ``always`` is set.
+        """End this batch before the first row that is True in ``mask``, bool [rows], because this row must be encoded on its own.
+        If the rows are only predicted, nothing is changed, unless ``always`` is set.
         """
         mask = mask[: self.n]
         if (self._learns or always) and mask.any():
             self.n = int(np.argmax(mask))
 
     def _cut_before_rows(self, rows: np.ndarray) -> None:
-        """End this batch before the first of ``rows``, which are ascending row indices in the table. Rows before the batch are
-        ignored.
+        """End this batch before the first of ``rows``, which are ascending row indices in the table. Those that lie before the
+        start of the batch are ignored.
         """
         i = np.searchsorted(rows, self.first)
         if i < len(rows):
@@ -303,8 +303,8 @@ class _BatchEncoding:
         self._add_numbers(name, column.values[self.first : self.first + self.n])
 
     def _add_numbers(self, name: Hashable, numbers: np.ndarray) -> None:
-        """Add the features of a numeric or date column to this batch: ``numbers``, float64 [rows] (NaN: missing), indicators of
-        missing values, and phases in cycles such as the day, as the encoder's options require.
+        """Add the features of a numeric or date column to this batch: the ``numbers``, float64 [rows] (NaN: missing). Depending
+        on the encoder's options, also add indicators of missing values, and sine and cosine of the time of day, week or year.
         """
         state, is_new = self._state, name not in self._state.means
         is_missing = np.isnan(numbers)
@@ -335,7 +335,7 @@ class _BatchEncoding:
 
     def _add_codes(self, name: Hashable, codes: np.ndarray, column: CategoryColumn) -> None:
         """Add the features of a categorical column to this batch: one-hot, hashed and target-encoded ones. ``codes``, int64
-        [rows], has each row's index into ``column.categories``.
+        [rows], has the category of each row, as an index into ``column.categories``.
         """
         state, categories = self._state, column.categories
         learned = state.categories.get(name)
@@ -368,5 +368,5 @@ class _BatchEncoding:
             self.target_keys[name] = keys[codes]
 
     def _add_indicator(self, feature: Hashable) -> int:
-        """Return the index of a 0-1 feature in this batch. A new name gets the next index."""
+        """Return the index that a 0-1 feature has among those of this batch. A feature that is not there yet is added."""
         return self.indicators.setdefault(feature, len(self.indicators))

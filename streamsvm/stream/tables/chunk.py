@@ -252,8 +252,8 @@ class Chunk:
         return row
 
     def table(self, features: Sequence[Hashable]) -> Table | None:
-        """Return all rows of this chunk as a table of columns; None if they must be read one by one. ``features`` are the
-        features of a model that takes only numbers; formats without a header look for these. Empty: all.
+        """Return all rows of this chunk as a table, or None if they can only be read one by one. ``features`` are the feature
+        names of the model: formats without a header read only these columns. If it is empty, all columns are read.
         """
         if not self._changes:
             return self.read_table(features)
@@ -268,15 +268,17 @@ class Chunk:
         return self._changed_table
 
     def read_row(self, i: int) -> Row | BadRow:
-        """Return row ``i`` of this chunk as the source has it, before the functions added by `with_change` are applied."""
+        """Return row ``i`` of this chunk as the source has it, without the changes that were added by `with_change`. A row that
+        cannot be parsed is returned as a `BadRow`.
+        """
         if self._rows is not None:
             return self._rows[i]
         table: Any = self._table
         return table.row(i)
 
     def read_table(self, features: Sequence[Hashable]) -> Table | None:
-        """Return all rows of this chunk as a table of columns, before the functions added by `with_change` are applied; None if
-        they must be read one by one. ``features`` are as in `table`.
+        """Return all rows of this chunk as a table, without the changes that were added by `with_change`; None if the rows can
+        only be read one by one. ``features`` are the feature names of the model; empty: all columns.
         """
         if self._has_table:
             return self._table
@@ -290,8 +292,9 @@ class Chunk:
         return self._table
 
     def parse_table(self, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Parse all rows of this chunk into a table in one call; for subclasses. Returns None if the format does not support
-        this, or if too many rows need the parser of single rows. ``features`` are as in `table`.
+        """Parse all rows of this chunk into a table in one call; subclasses implement this for their format. Returns None if the
+        format does not support it, or if too many rows cannot be parsed in this way. ``features`` are the feature names of the
+        model; empty: all columns.
         """
         return None
 
@@ -308,7 +311,7 @@ class Chunk:
         return None if self._raw is None else self._raw(i)
 
     def passthrough_columns(self, start: int, stop: int) -> list[Sequence[Any]]:
-        """Return the values that are copied from rows ``start`` to ``stop - 1`` into their predictions: one sequence for each
+        """Return the values of rows ``start`` to ``stop - 1`` that are copied into their predictions: one sequence for each
         column that was requested by `Source.request_passthrough`.
         """
         if self._passthrough_columns is not None:
@@ -323,17 +326,17 @@ class Chunk:
         return None if self._message_columns is None else self._message_columns[first:stop]
 
     def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
-        """Return the key and the timestamp (in seconds since 1970) of the message with row ``i``. Each may be None: by default,
-        rows have neither.
+        """Return the key and the timestamp (in seconds since 1970) of the message that has row ``i``. The source may have
+        neither: then the result is ``(None, None)``.
         """
         return None, None
 
     def with_change(
         self, change_row: Callable[[Row], Row], change_table: Callable[[Table], Table], names: Iterable[Hashable] = ()
     ) -> Self:
-        """Return a copy of this chunk whose rows are changed when they are read, such as by leaving out columns. Both functions
-        make the same change: ``change_row`` to a row, ``change_table`` to a table. A ValueError of ``change_row`` refuses the
-        row.
+        """Return a copy of this chunk whose rows are changed when they are read, such as by leaving out columns. ``change_row``
+        makes the change to a single row, and ``change_table`` the same change to a table. If ``change_row`` raises ValueError,
+        the row is refused.
 
         ``names`` are the columns that the change needs, even if the model does not know them.
         """
@@ -364,8 +367,9 @@ _ROWS_AFTER_SINGLE = 32  # rows of the first batch after a row that was processe
 def process_rows(
     start: int, stop: int, max_rows: int, process_batch: Callable[[int, int], int], process_one: Callable[[int], object]
 ) -> None:
-    """Process rows ``start`` to ``stop - 1`` in order: many at once where possible, with ``process_batch(first, end)``, which
-    returns how many rows it has processed before one that needs ``process_one(row)``. Batches have up to ``max_rows`` rows.
+    """Process rows ``start`` to ``stop - 1`` in order, in batches where possible. ``process_batch(first, end)`` processes up to
+    ``max_rows`` rows, and returns how many: fewer than all if the next row must be processed singly. ``process_one(row)`` then
+    does that.
 
     If ``process_batch`` returns -1, it has processed no row, and is called again for half of them.
     """
@@ -385,8 +389,8 @@ def process_rows(
 
 
 def to_float_prefix(values: Values) -> tuple[np.ndarray, int]:
-    """Convert the values of a column to float64, with NaN for missing. Stops at the first value that is not a number. Returns the
-    array [n] and n, the number of converted values.
+    """Convert the values of a column to float64, with NaN for missing, up to the first one that is not a number. Returns an array
+    with these numbers, and their count.
 
     >>> to_float_prefix([1, True, None, "two", 3])
     (array([ 1.,  1., nan]), 3)
@@ -474,8 +478,8 @@ class CachedTextParser:
 
 
 def concatenate_rows(rows: Sequence[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """Join the bytes of rows. Returns the joined bytes, and the offsets in them where each row begins and ends, int64 [rows]
-    each.
+    """Join rows of bytes into one bytes object. Returns it, and two int64 arrays [rows] with the offsets of the beginning and the
+    end of each row.
     """
     ends = np.fromiter(map(len, rows), np.int64, len(rows)).cumsum()
     return b"".join(rows), np.concatenate([[0], ends[:-1]]), ends

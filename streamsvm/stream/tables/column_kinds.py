@@ -126,8 +126,8 @@ def format_columns(kinds: Mapping[str, str]) -> str:
 
 
 def merge_options(options: Mapping[str, Any], updates: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options`` with ``updates`` applied: a mapping is updated, a list is extended by new items, and other values are
-    replaced.
+    """Return a copy of ``options`` with ``updates`` applied: mappings are merged, lists get the new items
+    appended, and other values are replaced.
 
     >>> merge_options({"columns": {"a": "drop"}, "missing": ["NA"]}, {"columns": {"b": "date"}, "missing": ["-"]})
     {'columns': {'a': 'drop', 'b': 'date'}, 'missing': ['NA', '-']}

@@ -73,8 +73,8 @@ class ColumnState:
 
     @property
     def max_values(self) -> int:
-        """Maximum number of categories of a column that are one-hot encoded. The default depends on how all others are encoded
-        (hashing, or target encoding of labels or of regression targets).
+        """Maximum number of categories of a column that get a one-hot feature of their own. The default is different for hashing,
+        for target encoding of labels, and for that of regression targets.
         """
         if self._max_values is not None:
             return self._max_values
@@ -88,16 +88,18 @@ class ColumnState:
         return len(values) >= self.max_values if self.target_encoding is None else len(values) > self.max_values
 
     def has_target_encoding(self, column: Hashable, feature: str | None) -> bool:
-        """Return whether a category of the column is target encoded. ``feature`` is its one-hot feature, None or empty without
-        one. In a regression all categories are; with labels, only those without a one-hot feature, once the column is full.
+        """Return whether a category of the column is target encoded. ``feature`` is the name of its one-hot feature; None or
+        empty if it has none of its own. With target encoding, this is so for all categories in a regression, and in a
+        classification for those without a one-hot feature, once the column has its maximum of these.
         """
         if self.target_encoding is None:
             return False
         return bool(self.target_encoding.is_regression) or not (feature or not self.is_full(column))
 
     def propose_feature(self, column: Hashable, text: str) -> str | None:
-        """Return the name of the one-hot feature that the category ``text`` of a column gets when it is learned now. ``""``: it
-        is remembered, and gets a feature the next time. None: it has one already, or the column has the maximum number.
+        """Return the name of the one-hot feature that the category ``text`` would get if it was learned now. Returns None if it
+        already has one, or if the column has its maximum. Returns ``""`` if the category is only remembered now, and gets its
+        feature when it comes again.
 
         With hash buckets, a category gets its feature on the first occurrence.
         """
@@ -113,8 +115,8 @@ class ColumnState:
         return "" if feature is None else name or None
 
     def encode_category(self, column: Hashable, text: str) -> tuple[str | None, bool]:
-        """Return how the category ``text`` of a column is encoded: the name of its one-hot or hashed feature (None or ``""``
-        without one), and whether it is target encoded.
+        """Return how the category ``text`` of a column is encoded, as a pair: the name of its one-hot or hashed feature (None or
+        ``""`` if it has neither), and whether it is target encoded.
         """
         values = self.categories.get(column)
         if values is None:
@@ -125,14 +127,14 @@ class ColumnState:
         return feature, self.has_target_encoding(column, feature)
 
     def resolve_name(self, column: Hashable, text: str) -> str:
-        """Return the name under which a category of a column is known: the text itself if it was learned in this spelling,
-        otherwise its normalised spelling.
+        """Return the spelling of a category that is used for look-ups: ``text`` unchanged if this spelling was learned, and
+        otherwise its normalised form.
         """
         return text if text in self.categories.get(column, ()) else normalize_name(text)
 
     def count_unknown_names(self, column: Hashable, values: Values) -> int:
-        """Return how many values of a categorical column are categories that were never learned. 0 if this cannot be known,
-        because unknown categories share hash buckets.
+        """Return how many of these values of a categorical column are categories that were never learned. Returns 0 if unknown
+        categories share features by hashing, because they then cannot be told from learned ones.
         """
         learned = self.categories.get(column)
         if learned is None or (self.target_encoding is None and self.is_full(column)):
@@ -147,9 +149,9 @@ class ColumnState:
         return sum(n for n, is_known_name in zip(unknown.values(), is_known.tolist(), strict=True) if not is_known_name)
 
     def split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
-        """Parse a row (value by column). Returns two dicts by column: numbers, including dates in seconds, and names of
-        categories. Missing values are left out. ``learns`` says whether the row will be learned: if it is only predicted, texts
-        in unknown numeric columns are ignored.
+        """Parse a row, a dict from column to value. Returns two dicts by column: the numbers (dates are seconds since 1970), and
+        the names of categories. Missing values are left out. If the row is not to be learned (``learns``), texts in unknown
+        numeric columns are ignored.
 
         Raises
         ------
@@ -186,8 +188,8 @@ class ColumnState:
         return numbers, names
 
     def learn_row(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
-        """Update the column state with a row that `split_row` has parsed: running means with its ``numbers``, one-hot categories
-        with its ``names``, and their target encoding with the label ``y`` (None: unlabelled) of weight ``w``.
+        """Update this state with a row that `split_row` has parsed: running means with its ``numbers``, and the known categories
+        with its ``names``. The target encoding is updated with the label ``y`` and its weight ``w``; None: the row has no label.
         """
         if self.target_encoding is not None and y is not None:
             keys = [compute_name_key(compute_column_seed(name), text) for name, text in names.items()]
@@ -202,8 +204,9 @@ class ColumnState:
                 values[text] = feature
 
     def merge_attributes(self, others: Sequence[ColumnState]) -> dict[str, Any]:
-        """Return the merged means, one-hot categories and target encoding of this state and the others, by attribute name, as if
-        one encoder had learned all of their rows. Raises ValueError if columns or categories exceed a limit.
+        """Merge the means, the one-hot categories and the target encoding of this state and of ``others``, as if all their rows
+        had been learned by one encoder. Returns them as a dict by attribute name. Raises ValueError if there are too many columns
+        or categories.
         """
         means: dict[Hashable, tuple[int, float]] = {}
         categories: dict[Hashable, dict[str, str]] = {}
@@ -230,8 +233,8 @@ class ColumnState:
         return {"means": means, "categories": categories, "target_encoding": target_encoding}
 
     def map_features_to_columns(self) -> dict[str, Hashable]:
-        """Return a dict from the name of each derived feature (one-hot, hashed, target-encoded, missing, cycle) to the column
-        that it belongs to. Plain numbers are not in it: their features have the names of their columns.
+        """Return a dict from the name of each derived feature, such as ``"city=Paris"`` or ``"age is missing"``, to its column.
+        Features with plain numbers are left out, because they are named like their column.
         """
         dates = self.parser.columns_of_kind(DATE)
         columns: dict[str, Hashable] = {f"{column} is missing": column for column in self.columns}
@@ -243,8 +246,8 @@ class ColumnState:
         return columns
 
     def decode_features(self, features: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Convert features (value by name), such as those of a support vector, back to values of the table's columns, as far as
-        possible. A category without a one-hot feature becomes ``another``, with its target encoding.
+        """Convert a dict of features, such as that of a support vector, back to a dict of the table's columns, as far as
+        possible. A category without a one-hot feature becomes the text ``another``, followed by its target encoding.
         """
         values: dict[Any, Any] = {}
         suffixes = [] if self.target_encoding is None else self.target_encoding.suffixes

@@ -174,9 +174,8 @@ class TableEncoder(base.MiniBatchTransformer):
         return self._parser.get_kind(column) == DROP
 
     def compute_max_features(self, default: int, n_columns: int = 0) -> int:
-        """Return a value of a learner's parameter ``max_features`` that is enough for all features of a table. ``default`` is the
-        learner's default, which covers numbers and dates; ``n_columns`` is the number of columns of the table, or 0 if it is
-        unknown.
+        """Return a value for a learner's parameter ``max_features`` that is large enough for all features of a table. ``default``
+        is the learner's default, enough for numbers and dates; ``n_columns`` is the number of columns of the table (0: unknown).
         """
         features_per_column = self._state.max_values + (MAX_LABELS if self.buckets is None else self.buckets)
         n_derived = len(self.categories) * features_per_column + 2 * len(self.dates) * len(self.cycles)
@@ -266,9 +265,9 @@ class TableEncoder(base.MiniBatchTransformer):
         y: Sequence[Any] = (),
         weights: np.ndarray | None = None,
     ) -> EncodedBatch:
-        """Encode rows ``first`` to ``stop - 1`` of a table as a matrix of features, as `transform_one` would encode each. Rows in
-        the mask ``is_learned`` (None: no row) are encoded before they are learned. The batch ends before a row that must be
-        encoded by itself.
+        """Encode rows ``first`` to ``stop - 1`` of a table as a matrix of features, each as `transform_one` would. ``is_learned``
+        is a mask of the rows that the caller will learn (None: no row). The batch ends early, before the first row that must be
+        encoded on its own.
 
         The encoder must not have a scaler. ``streamsvm.stream.tables.batch_encoding.encode_batch`` describes the parameters, and
         which rows must be encoded by themselves.
@@ -319,8 +318,8 @@ class TableEncoder(base.MiniBatchTransformer):
         return to_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, frame)
 
     def _transform_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
-        """Return the features of the ``n`` rows of a table as a dict from feature to values, float64 [n]; only for encoders
-        without a scaler.
+        """Encode the ``n`` rows of a table in batches, and return a dict from feature to its values, float64 [n]. Only for
+        encoders without a scaler.
         """
         batch = self.encode_batch(table, 0, n, None, None)
         if (n_encoded := len(batch.X)) < n:
@@ -337,8 +336,8 @@ class TableEncoder(base.MiniBatchTransformer):
         return dict(zip(batch.names, batch.X.T, strict=True)) | new_columns
 
     def _transform_singly(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
-        """Return the features of the ``n`` rows of a table as a dict from feature to values, float64 [n]. Rows are transformed
-        one by one, which every encoder supports.
+        """Encode the ``n`` rows of a table one by one, and return a dict from feature to its values, float64 [n]. This is slower
+        than `_transform_table`, but works for every encoder.
         """
         columns: dict[Hashable, np.ndarray] = {}
         for i in range(n):
@@ -348,8 +347,8 @@ class TableEncoder(base.MiniBatchTransformer):
         return columns
 
     def merge_with(self, *others: TableEncoder) -> list[Units]:
-        """Merge the state of other encoders into this one, as if it had learned all of their rows. Returns for each encoder, this
-        one first, how to convert values that it has scaled to the merged scale.
+        """Merge the state of other encoders into this one, as if it had learned all of their rows. Returns a dict for each
+        encoder, this one first, that tells how values scaled by it are converted to the scale after the merge.
 
         Parameters
         ----------

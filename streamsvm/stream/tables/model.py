@@ -158,8 +158,9 @@ class TableModel(compose.Pipeline):
         return float(np.mean([prediction == target for target, prediction in pairs]))
 
     def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, label: Any = None) -> Any:
-        """Explain the model's decision on a row (value by column): return the contribution of each column, compared with a
-        ``typical`` row, for a ``label`` if there are several. The result is that of the learner's ``explain_one``.
+        """Explain the model's decision on a row, a dict from column to value: return how much each column contributes to it,
+        compared with the row ``typical``. If there are several labels, ``label`` chooses one. The result is that of the learner's
+        ``explain_one``.
 
         The contributions of all features of a column are added. By default, the typical row has the mean of each number, if the
         learner knows it, and the mean target encoding of categories. Raises ValueError if the row is refused, the model is
@@ -204,9 +205,9 @@ class TableModel(compose.Pipeline):
         return self._call_last_step("predict_set_one", "no sets of labels", x)
 
     def _call_last_step(self, method: str, missing: str, x: Mapping[Any, Any], *more: Any) -> Any:
-        """Encode a row (value by column), and call a method of the learner at the end of the pipeline with its features and the
-        ``more`` arguments. Returns its result. Raises ValueError if the learner lacks the method; ``missing`` names its result in
-        the message.
+        """Encode a row, a dict from column to value, and call a method of the learner with the features and the arguments
+        ``more``. Returns the method's result. Raises ValueError if the learner does not have the method; ``missing`` is the name
+        of the result in that message.
         """
         last = self._last_step
         if not hasattr(last, method):
@@ -214,8 +215,9 @@ class TableModel(compose.Pipeline):
         return getattr(last, method)(self._transform_one(x)[0], *more)  # type: ignore[arg-type] # the encoder checks that it is a mapping
 
     def _get_labels(self, X: Any, y: Any) -> list[Any]:
-        """Return the parsed labels of the rows of a frame ``X``: those in ``y``, or without ``y`` those in the frame's label
-        column. Returns n times None if the model does not know a label column. Raises ValueError if the frame lacks the column.
+        """Return the parsed labels of the n rows of a frame ``X``: those in ``y``, or without ``y`` those in the frame's label
+        column. If the model does not know a label column, the result is n times None. Raises ValueError if the frame lacks the
+        column.
         """
         if y is not None:
             return self.parse_labels(to_list(y))
@@ -227,8 +229,8 @@ class TableModel(compose.Pipeline):
         return self.parse_labels(to_list(columns[self.label]))
 
     def parse_labels(self, labels: Sequence[Any]) -> list[Any]:
-        """Return labels as the learner takes them, as the model's schema requires: missing-value markers and null become None,
-        and targets of a regression become numbers. Without a schema, labels are unchanged.
+        """Convert labels to the form that the learner takes: missing-value markers and null become None, and the targets of a
+        regression become numbers. If the model has no schema, labels are unchanged.
 
         Raises
         ------
@@ -249,9 +251,9 @@ class TableModel(compose.Pipeline):
         return parsed_labels
 
     def _learn_batch(self, table: Table, first: int, y: list[Any], w: np.ndarray, is_weighted: bool) -> int:
-        """Encode and learn rows of a table from row ``first`` on in one call, with labels ``y`` and weights ``w``. Returns the
-        number of learned rows; it ends before a row that must be learned by itself, and is 0 if the learner or encoder does not
-        support batches.
+        """Learn rows of a table together, from row ``first`` on, with their labels ``y`` and weights ``w``; ``is_weighted`` is
+        False if all weights are 1. Returns how many rows were learned: it stops before a row that must be learned singly. Returns
+        0 if the learner or the encoder does not support batches.
         """
         encoder, last = self.steps.values()
         if not hasattr(last, "predict_then_learn") or encoder.learned_scaler is not None or None in y:
@@ -267,7 +269,7 @@ class TableModel(compose.Pipeline):
 
 
 def _warn_if_sorted(labels: Sequence[Any]) -> None:
-    """Warn if rows are sorted by their labels: a model that learns a stream is influenced most by the last rows."""
+    """Warn the user if the rows are sorted by their labels, because the last rows influence a model of a stream the most."""
     if len(labels) < _MIN_ROWS_FOR_ORDER:
         return
     n_changes = sum(a != b for a, b in itertools.pairwise(labels))

@@ -143,8 +143,8 @@ class TableParser:
         return self._kinds.get(name, self._other).format
 
     def find_column_problem(self, columns: Sequence[str], label: str | None, within: Collection[str] = ()) -> str:
-        """Return the reason why this parser does not fit a table with these columns: the ``label`` or a declared column is
-        missing, or two columns have the same name. Empty if it fits.
+        """Check that a table with these columns has the ``label`` and all columns that are declared in this parser, and that no
+        name is repeated. Returns a text that describes the first problem; empty without a problem.
 
         ``within`` are the names of objects that contain nested columns; these can be declared as dropped, too.
         """
@@ -163,9 +163,9 @@ class TableParser:
     def parse_row(
         self, cells: Iterable[tuple[Hashable, Any]], to_number: Callable[[str], float] = parse_number
     ) -> dict[Hashable, Any]:
-        """Parse a row, given as pairs of column name and value. Returns the parsed values by column: numbers, texts of
-        categories, and dates in seconds. Missing values and dropped columns are left out; values that do not fit their column are
-        unchanged.
+        """Parse a row, given as pairs of column name and value. Returns a dict by column with numbers, texts of categories, and
+        dates in seconds since 1970. Missing values and dropped columns are left out; invalid values are unchanged. ``to_number``
+        converts text to float.
 
         ``to_number`` converts numbers in text: ``float`` is faster, and correct for text in ASCII without underscores.
         """
@@ -176,14 +176,14 @@ class TableParser:
         return x
 
     def get_value_parser(self, name: Hashable) -> Callable[[Any], Any]:
-        """Return the function that parses one value of the column called ``name``. It returns None for missing values, and for
-        all values of dropped columns.
+        """Return a function that takes one value of the column called ``name`` and returns the parsed value; None if the value is
+        missing, or if the column is dropped.
         """
         return self._value_parsers.get(name, self._other_parser)
 
     def _make_value_parser(self, column: ColumnKind) -> Callable[..., Any]:
-        """Return a function ``parse(value, to_number)`` that parses values of columns of this kind, and returns None for missing
-        ones. ``to_number`` converts numbers in text, and may be omitted.
+        """Make a function ``parse(value, to_number)`` that returns the parsed value of a column of this kind; None for missing
+        values. Its argument ``to_number`` converts text to float, and may be omitted.
         """
         kind, date_format, decimal = column.kind, column.format, self.decimal
         texts, numbers = self._markers if column.markers is None else _split_markers(column.markers)
@@ -235,8 +235,8 @@ class TableParser:
         return {DROP: drop_value, DATE: parse_date}.get(kind, parse_value)
 
     def parse_iso_dates(self, name: Hashable, texts: Iterable[str]) -> np.ndarray | None:
-        """Parse all texts of a date column at once to seconds since 1970, float64 [n]. Returns None if the column is not in ISO
-        8601, or if the texts are not all in the same common form or contain missing-value markers.
+        """Parse all texts of a date column at once to seconds since 1970, float64 [n]. Returns None, so that they must be parsed
+        one by one, if the column is not in ISO 8601, or if the texts have different forms or missing-value markers.
         """
         if self.get_kind(name) != DATE or self.get_date_format(name) is not None:
             return None
@@ -283,14 +283,14 @@ class TableParser:
         return replace(table, names=tuple(table.names[position] for position in positions), columns=columns, y=y)
 
     def has_plain_numbers(self, name: Hashable) -> bool:
-        """Return whether numbers in text of this column can be parsed by ``float``: it is numeric, and the parser is not set to
-        read thousands separators or currencies.
+        """Return whether numbers in text of this column are parsed as by ``float``: the column is numeric, and this parser has no
+        ``decimal`` mark, with which it would also read thousands separators and currencies.
         """
         return self.get_kind(name) == NUMBER and self.decimal is None
 
     def normalize_number(self, text: str) -> str:
-        """Convert the text of a number that is written for people, such as ``"1,209.28 €"``, to the notation of Python. Without a
-        ``decimal`` mark in this parser, the text is unchanged.
+        """Convert the text of a number that is written for people, such as ``"1,209.28 €"``, to Python's notation
+        (``"1209.28"``). The text is unchanged if this parser has no ``decimal`` mark.
 
         Raises
         ------
@@ -318,8 +318,8 @@ class TableParser:
         return "-" * (signs not in ("", "+")) + digits.translate(_TRANSLATIONS[self.decimal])
 
     def parse_label(self, y: Any) -> Any:
-        """Parse a label or target ``y``: missing-value markers become None, and the text of a number that is written for people
-        becomes Python's notation, still as text. Other labels are unchanged.
+        """Parse a label or target ``y``. A missing-value marker becomes None. The text of a number that is written for people
+        becomes the text of the same number in Python's notation. All other labels are unchanged.
 
         Examples
         --------
@@ -342,8 +342,8 @@ class TableParser:
 
 
 def _split_markers(texts: Iterable[str]) -> tuple[set[str], set[float]]:
-    """Return the texts of missing-value markers as a set, and the values of those that are numbers as a set of floats, such as
-    -999.0 for ``"-999"``.
+    """Return the texts of missing-value markers as a set, and the values of those texts that are numbers as a set of floats:
+    ``"-999"`` is in the first, and -999.0 in the second.
     """
     markers, numbers = set(texts), set()
     for text in markers:
@@ -353,8 +353,8 @@ def _split_markers(texts: Iterable[str]) -> tuple[set[str], set[float]]:
 
 
 def _decode_category(value: bytes | Decimal, texts: set[str], numbers: set[float]) -> str | None:
-    """Return the text of a category that comes as bytes or a decimal. None if it is empty or a missing-value marker, one of
-    ``texts`` or ``numbers``.
+    """Return the text of a category that has the type bytes or Decimal. Returns None if it is empty, or a missing-value marker:
+    ``texts`` are the markers, and ``numbers`` the values of those that are numbers.
     """
     text = value.decode(errors="replace").strip() if isinstance(value, bytes) else str(value)
     is_missing = not text or text in texts or is_null(value)
@@ -364,7 +364,9 @@ def _decode_category(value: bytes | Decimal, texts: set[str], numbers: set[float
 
 
 def _format_moment(moment: date) -> tuple[str, str]:
-    """Return two texts that may mark a date or datetime as missing: with its time, and without it if that is midnight."""
+    """Return two texts of a date or datetime, to be compared with missing-value markers: with the time, and without it if it is
+    midnight.
+    """
     return str(moment), str(moment).removesuffix(" 00:00:00")
 
 

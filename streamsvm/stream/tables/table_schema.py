@@ -34,8 +34,9 @@ class TableOptions(NamedTuple):
 
 
 def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -> TableOptions:
-    """Split the options of a table into those for the source, those for the encoder, and the kinds of columns. ``text_format`` is
-    the format of the file, None for topics and rows in Python. Raises ValueError if an option is invalid.
+    """Split the options that a user has set for a table: returns those of the source, those of the encoder, and the kinds of
+    columns. ``text_format`` is the file format, or None for topics and for rows in Python. Raises ValueError if an option is
+    invalid.
     """
     columns = TableParser(**{name: value for name, value in options.items() if name in PARSER_OPTIONS}).columns
     if OTHER_COLUMNS in columns and set(columns.values()) == {DROP}:
@@ -73,8 +74,8 @@ def format_arguments(options: Mapping[str, Any]) -> str:
 
 
 def _format_kinds(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the kinds of columns converted from a dict to text (``"id:drop"``) and put first. They are left out
-    if no kind is set.
+    """Return a copy of the options for display: the kinds of columns come first, and are one text (``"id:drop"``) instead of a
+    dict. They are left out if no kind is set.
     """
     columns = format_columns(options.get("columns", {}))
     return ({"columns": columns} if columns else {}) | {name: value for name, value in options.items() if name != "columns"}
@@ -161,14 +162,14 @@ class TableSchema:
 
     @property
     def source_options(self) -> dict[str, Any]:
-        """Keyword arguments of `streamsvm.stream.open_source` that read a CSV file with this table. Sources of other formats do
-        not take ``delimiter``.
+        """Keyword arguments for `streamsvm.stream.open_source` that read a CSV file with this schema. For other file formats,
+        leave out ``delimiter``.
         """
         return resolve_table_options(self.options, "csv").source
 
     @property
     def encoder_options(self) -> dict[str, Any]:
-        """Keyword arguments of `TableEncoder` that encode this table."""
+        """Keyword arguments for `TableEncoder` that encode the rows of a table with this schema."""
         return resolve_table_options(self.options, None).encoder
 
     def with_options(self, **options: Any) -> TableSchema:
@@ -200,8 +201,8 @@ _SHOWN_KINDS = {"drop": "dropped", "category": "category", "date": "date", "numb
 
 
 def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> list[ColumnSchema]:
-    """Return the columns of a schema with the kinds that are set in ``options["columns"]``. Columns without one, and the label or
-    target, are unchanged.
+    """Return a copy of ``columns`` with the kinds that ``options["columns"]`` sets. Columns without an entry there, and the label
+    or target column, are unchanged.
     """
     kinds = options.get("columns", {})
     changed = []
@@ -213,8 +214,9 @@ def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> 
 
 
 def format_schema(name: str, n_rows: int, columns: Sequence[ColumnSchema], formatter: Callable[[Mapping[str, Any]], str]) -> str:
-    """Format the columns of a schema as a text table, for the user. ``name`` is the source, and ``n_rows`` the number of rows in
-    the sample. ``formatter`` writes alternative options as command-line flags or Python arguments.
+    """Format the columns of a schema as a text table for the user: name, kind, values and notes. ``name`` is the source,
+    ``n_rows`` the number of sampled rows. ``formatter`` is a function that converts options to command-line flags or Python
+    arguments.
     """
     lines = [f"first look at {name}" + (f", {n_rows:,} rows" if n_rows > 1 else "")]
     rows = [("column", "kind", "values", "")]

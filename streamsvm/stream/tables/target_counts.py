@@ -35,8 +35,8 @@ def find_slot(keys: Any, key: Any) -> Any:
 
 @compiled
 def _choose_slot(keys: Any, last_rows: Any, key: Any) -> Any:
-    """Return the index in the hash table where ``key`` is, or where it can be put: a free slot, or else that of the key with the
-    oldest entry in ``last_rows`` among the 16 slots that the key may use.
+    """Return the index of ``key`` in the hash table, or the index where it can be inserted. A key has 16 possible slots: if
+    all are taken by other keys, the one that was updated longest ago is returned.
     """
     first = (np.int64(key) & (keys.shape[0] // WAYS - 1)) * WAYS
     oldest = first
@@ -52,9 +52,9 @@ def _choose_slot(keys: Any, last_rows: Any, key: Any) -> Any:
 def _update_category(
     keys: Any, last_rows: Any, counts: Any, slot: Any, row: Any, key: Any, y: Any, w: Any, is_regression: Any
 ) -> Any:
-    """Add a row's label, the class index or target ``y`` with weight ``w``, to the counts of the category with this ``key`` in a
-    slot of the hash table. ``row`` is the index of the row. If another category has the slot, it is replaced. Returns whether the
-    slot was free.
+    """Add the label ``y`` of a row (class index or target) with weight ``w`` to the counts of a category in a hash table.
+    ``slot`` is the category's index there, and ``row`` the number of the row. If another category has the slot, it is replaced.
+    Returns whether the slot was free.
     """
     was_free = keys[slot] == 0
     if keys[slot] != key:
@@ -75,8 +75,8 @@ def _update_category(
 
 @compiled
 def _update_totals(totals: Any, y: Any, w: Any, is_regression: Any) -> Any:
-    """Add a row's label, the class index or target ``y`` with weight ``w``, to ``totals``, which describe all rows: the weight of
-    each label, or the weight, mean and sum of squared deviations of targets.
+    """Add the label ``y`` of a row (class index or target) with weight ``w`` to ``totals``, the statistics of all rows. For
+    classification these are the weights of each label; for regression the weight, the mean and the sum of squared deviations.
     """
     if not is_regression:
         totals[int(y)] += w
@@ -96,9 +96,9 @@ def _update_totals(totals: Any, y: Any, w: Any, is_regression: Any) -> Any:
 def update_rows(
     keys: Any, last_rows: Any, counts: Any, totals: Any, row: Any, row_keys: Any, y: Any, w: Any, is_regression: Any
 ) -> Any:
-    """Update the hash table of a target encoding (``keys``, ``last_rows``, ``counts``, ``totals``) with rows: ``y``, float64
-    [rows], are class indices or targets (NaN: skipped), ``w`` their weights, and ``row_keys``, uint32 [rows, columns], the keys
-    of their categories, 0 if missing.
+    """Learn rows in the hash table of a target encoding (the first four arrays). ``row`` is the number of the first row, and
+    ``row_keys``, uint32 [rows, columns], has the keys of the categories (0: missing). ``y``, float64 [rows], has class indices or
+    targets (NaN: skipped), and ``w`` the weights.
 
     ``row`` is the index of the first row. Returns the number of learned rows, and the number of slots that were free.
     """
@@ -117,8 +117,9 @@ def update_rows(
 
 @compiled
 def encode_key(keys: Any, counts: Any, totals: Any, key: Any, positive: Any, is_regression: Any, out: Any) -> Any:
-    """Write the target encoding of one category into ``out``, float64 [features], from the hash table of a target encoding
-    (``keys``, ``counts``, ``totals``). Zeros if the table does not have the category's ``key``.
+    """Write the target encoding of the category with this ``key`` to ``out``, float64 [features]; zeros if the category is
+    unknown. ``keys``, ``counts`` and ``totals`` are the arrays of the hash table. Of two labels, only that with the class index
+    ``positive`` is encoded.
 
     For regression, it is the category's mean minus the mean of all targets, in standard deviations of all targets. For
     classification, it is the log odds of each label minus those of all rows; of two labels, only that with index ``positive``.
@@ -144,8 +145,8 @@ def encode_key(keys: Any, counts: Any, totals: Any, key: Any, positive: Any, is_
 
 @compiled
 def encode_keys(keys: Any, counts: Any, totals: Any, requested_keys: Any, positive: Any, is_regression: Any, out: Any) -> Any:
-    """Write the target encodings of many categories into ``out``, float64 [rows, columns, features]. ``requested_keys``, uint32
-    [rows, columns], are their keys, 0 if missing; the other arguments are those of `encode_key`.
+    """Write the target encodings of many categories to ``out``, float64 [rows, columns, features]. ``requested_keys``, uint32
+    [rows, columns], has the keys of the categories (0: missing). The other arguments are those of `encode_key`.
     """
     for i in range(requested_keys.shape[0]):
         for k in range(requested_keys.shape[1]):
@@ -168,8 +169,8 @@ def encode_rows_in_order(
     is_regression: Any,
     out: Any,
 ) -> Any:
-    """Write the target encodings of rows into ``out``, each from the labels of the rows before it (ordered target statistics).
-    The hash table is updated row by row, and restored at the end. Returns how many rows can be learned together before the table
+    """Write the target encodings of rows to ``out``, each computed only from the labels of the rows before it (ordered target
+    statistics). The hash table is the same afterwards. Returns how many of the rows can be learned in one call, before the table
     must grow.
 
     That is up to the row with which more than ``n_free`` new categories are in the table. The other parameters are those of
@@ -209,9 +210,9 @@ def encode_rows_in_order(
 def merge_categories(
     keys: Any, last_rows: Any, counts: Any, n_free: Any, other_keys: Any, other_last_rows: Any, other_counts: Any, start: Any
 ) -> Any:
-    """Add the categories of another hash table, from its slot ``start`` on, to this one (``keys``, ``last_rows``, ``counts``),
-    until more than ``n_free`` free slots are used. Returns the slot of the other table to continue with, and the number of free
-    slots used.
+    """Add the categories of another hash table to this one (``keys``, ``last_rows``, ``counts``), beginning with the other's slot
+    ``start``. Stops when more than ``n_free`` new slots are used. Returns the slot of the other table where the next call must
+    begin, and the number of new slots used.
     """
     n_new = 0
     for i in range(start, other_keys.shape[0]):

@@ -60,7 +60,9 @@ class TargetEncoding:
         self._make_table(_MIN_TABLE_SIZE, 2)
 
     def _make_table(self, size: int, width: int) -> None:
-        """Replace the hash table by an empty one for up to ``size`` categories, with ``width`` counts for each."""
+        """Replace the hash table of categories by an empty one with ``size`` slots, and with ``width`` numbers of statistics in
+        each slot.
+        """
         self._keys, self._last_rows = np.zeros(size, np.uint32), np.zeros(size, np.int64)
         self._counts = np.zeros((size, width))
 
@@ -71,13 +73,15 @@ class TargetEncoding:
 
     @property
     def keys(self) -> np.ndarray:
-        """Sorted integer keys (hashes of column and text) of the categories that are in the hash table, uint32 [categories]."""
+        """Sorted integer keys of the categories that have a target encoding, uint32 [categories]. A key is a hash of column and
+        category.
+        """
         return np.sort(self._keys[self._keys != 0])
 
     @property
     def suffixes(self) -> list[str]:
-        """Suffixes of the features of each categorical column, after ``~``: a text for each encoded label, one empty text for a
-        regression. Empty before there are two labels.
+        """Texts that are put after ``~`` in the names of a column's target-encoded features: one for each encoded label, or one
+        empty text for a regression. Empty before there are two labels.
         """
         if self.is_regression:
             return [""]
@@ -88,12 +92,12 @@ class TargetEncoding:
 
     @property
     def _positive_index(self) -> int:
-        """Class index of the larger one of two labels; only this label has a feature."""
+        """Class index of the label that is encoded if there are only two: the larger one."""
         labels = list(self._labels)
         return max(range(len(labels)), key=lambda index: (isinstance(labels[index], str), labels[index]), default=0)
 
     def contains(self, keys: Iterable[int]) -> np.ndarray:
-        """Return for each category, given by its integer key, whether it is in the hash table, bool [keys]."""
+        """Return for each of these integer keys whether its category has a target encoding, bool [keys]."""
         return np.array([find_slot(self._keys, int(key)) >= 0 for key in keys], bool)
 
     def encode_categories(self, keys: Sequence[int]) -> np.ndarray:
@@ -108,8 +112,9 @@ class TargetEncoding:
         return out[0]
 
     def get_label_code(self, y: Any) -> float | None:
-        """Return the number that stands for a label when it is learned: its class index (8 for all after the first 8), or the
-        target itself in a regression. NaN if the label is missing or invalid; None if it is new, and must be registered first.
+        """Return the number that stands for a label in learning: its class index (8 for all labels after the first 8), or the
+        target itself in a regression. NaN if the label is missing or invalid. None if it is new: then it must be registered
+        first.
         """
         y = _to_plain_label(y)
         if y is None:
@@ -124,8 +129,8 @@ class TargetEncoding:
         return float(min(index, MAX_LABELS))
 
     def get_label_codes(self, ys: Sequence[Any], is_learned: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the numbers that stand for the labels ``ys`` when they are learned (see `get_label_code`), float64 [n], and n.
-        Stops at the first new label. Rows that are not in the mask ``is_learned`` have NaN.
+        """Convert labels to the numbers that stand for them in learning (see `get_label_code`), up to the first new label.
+        Returns the numbers, float64 [n], and n. Rows that are not in the mask ``is_learned`` have NaN.
         """
         codes: list[float] = []
         cache: dict[Any, float | None] = {}
@@ -151,9 +156,9 @@ class TargetEncoding:
             self.learn_rows(row_keys, np.array([code]), np.array([float(w)]))
 
     def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
-        """Learn many rows in order: ``row_keys``, uint32 [rows, columns], are the integer keys of their categories, sorted in
-        each row (0: missing); ``y``, float64 [rows], the numbers from `get_label_codes` (NaN: not learned); and ``w``, float64
-        [rows], their weights.
+        """Learn many rows in order. ``row_keys``, uint32 [rows, columns], has the integer keys of their categories, sorted in
+        each row (0: missing). ``y``, float64 [rows], has the numbers from `get_label_codes` (NaN: the row is skipped), and ``w``,
+        float64 [rows], the weights.
         """
         table = self._keys, self._last_rows, self._counts, self._totals
         w = np.minimum(w, _MAX_WEIGHT)
@@ -164,9 +169,9 @@ class TargetEncoding:
             self._grow_table()
 
     def encode_rows(self, row_keys: np.ndarray, requested: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the target encodings of rows, float64 [rows, columns, suffixes], each from the labels of the rows before it, and
-        how many of the rows can be learned at once. Nothing is learned. ``requested``, uint32 [rows, columns], are the keys of
-        the categories to encode (0: missing).
+        """Return the target encodings of rows, float64 [rows, columns, suffixes], each computed only from the labels of the rows
+        before it; also returns how many of the rows can be learned in one call. Nothing is learned. ``requested``, uint32 [rows,
+        columns], has the keys to encode (0: missing).
 
         The other parameters are those of `learn_rows`.
         """
@@ -190,8 +195,8 @@ class TargetEncoding:
         self._add_categories(*old_table)
 
     def _add_categories(self, keys: np.ndarray, last_rows: np.ndarray, counts: np.ndarray) -> None:
-        """Add all categories of another hash table to this one, which grows if needed. The arguments are the arrays of that
-        table: integer keys, index of the last row, and counts of each slot.
+        """Add all categories of another hash table to this one, which is enlarged if needed. The arrays of the other table have
+        for each slot the integer key, the number of the last row, and the statistics of labels.
         """
         slot = 0
         while slot < len(keys):
@@ -202,8 +207,8 @@ class TargetEncoding:
                 self._grow_table()
 
     def _add_label(self, y: Any) -> None:
-        """Register a new label ``y`` with the next class index. If it shows that labels are numbers to predict (a fraction, or
-        too many distinct integers), start a regression instead, and forget the labels.
+        """Register a new label ``y`` and give it the next class index. If labels turn out to be numbers to predict (one has a
+        fraction, or there are too many distinct integers), switch to regression instead, and forget all labels.
         """
         if isinstance(y, float) and (self.is_regression is None or not y.is_integer()):
             self._start_regression()
@@ -222,8 +227,8 @@ class TargetEncoding:
         self._make_table(_MIN_TABLE_SIZE, 2)
 
     def _widen_counts(self) -> None:
-        """Enlarge the count arrays so that each registered label has a column, up to 9 of them (the last is for all further
-        labels).
+        """Add columns to the array of counts, so that each registered label has one. There are at most 9: the last one counts all
+        further labels together.
         """
         width = min(len(self._labels), MAX_LABELS + 1)
         self._totals = np.pad(self._totals, (0, width - len(self._totals)))
@@ -231,8 +236,8 @@ class TargetEncoding:
             self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, n_more))))
 
     def merge_with(self, others: Iterable[TargetEncoding]) -> TargetEncoding:
-        """Return one target encoding that is approximately as if it had learned all rows of this one and the others. Raises
-        ValueError if some have learned labels, and some targets of a regression.
+        """Return a new target encoding that is approximately as if one encoding had learned all rows of this one and of
+        ``others``. Raises ValueError if some have learned class labels, and others the targets of a regression.
         """
         encodings = [encoding for encoding in (self, *others) if encoding.is_regression is not None]
         merged = TargetEncoding()
@@ -301,16 +306,16 @@ def _to_plain_label(y: Any) -> Any:
 
 
 def _make_suffix(label: Any) -> str:
-    """Return a label as text for the name of a feature. A text of more than 100 characters is cut, and a hash is appended so that
-    it stays unique.
+    """Return a label as text for the name of a feature. If the text has more than 100 characters, it is shortened, and a hash is
+    appended, so that different labels have different texts.
     """
     text = str(label)
     return text if len(text) <= _MAX_SUFFIX_LENGTH else f"{text[: _MAX_SUFFIX_LENGTH // 2]}#{compute_name_key(0, text):08x}"
 
 
 def _pool_moments(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return weight, mean and sum of squared deviations, float64 [3], of the targets of several encodings together. ``parts`` are
-    these three numbers of each encoding.
+    """Combine the statistics of regression targets of several encodings into those of all targets. ``parts`` has an array for
+    each encoding: weight, mean and sum of squared deviations. Returns the same three numbers, float64 [3].
     """
     weight = sum(float(part[0]) for part in parts)
     mean = sum(float(part[0] * part[1]) for part in parts) / weight if weight > 0.0 else 0.0

@@ -68,8 +68,8 @@ MAX_DEPTH = 16
 
 
 def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
-    """Return a row without nested objects: each value within an object becomes a column that is named by its path, such as
-    ``after.a``. ``label`` is a path whose value is not flattened, and ``dropped`` are paths to leave out.
+    """Replace the nested objects of a row by columns: each value within an object becomes a column that is named by its path,
+    such as ``after.a``. The value at the path ``label`` stays nested, and those at the paths ``dropped`` are left out.
 
     Lists are not flattened, either. Raises ValueError if two values have the same path, or if objects are nested more than 16
     deep.
@@ -115,9 +115,9 @@ def get_nested_value(row: Mapping[str, Any], path: str) -> Any:
 
 
 def to_seconds(value: Any, form: str | None = None) -> float:
-    """Convert a date, a time, its text or a number to seconds since 1970. Times are in UTC unless they have a time zone. ``form``
-    is the strptime format of text or the unit of numbers; None: ISO 8601, and the unit is inferred. Raises ValueError for other
-    values.
+    """Convert a date or time, its text, or a number to seconds since 1970. ``form`` is the strptime format of the text, or the
+    unit of the number, such as ``"ms"``; None: ISO 8601, or a guessed unit. Times are in UTC unless they have a time zone. Raises
+    ValueError for other values.
 
     ``form`` is a format as in `datetime.datetime.strptime`, or ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. Without one, the unit of
     a number is inferred from its size; a whole number may also be a year (2024) or a day (20240131). A float below 1e11 is in
@@ -196,8 +196,8 @@ _ZERO, _NINE = ord("0"), ord("9")
 
 
 def _parse_time_text(text: str, form: str | None) -> datetime | int | float:
-    """Parse the text of a date in a strptime format (``form`` None: ISO 8601) to a datetime. Without a format, or with a unit
-    such as ``"ms"``, the text of a number is returned as a number. Raises ValueError for other texts.
+    """Convert the text of a date or of a number to a datetime or a number. ``form`` is the strptime format of the date (None: ISO
+    8601), or the unit of the number, such as ``"ms"``. Raises ValueError if the text does not fit.
     """
     if form not in UNITS:
         try:
@@ -210,7 +210,8 @@ def _parse_time_text(text: str, form: str | None) -> datetime | int | float:
 
 
 def guess_epoch_unit(value: float) -> str:
-    """Guess the unit of a number that is a time since 1970 from its size: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+    """Guess from the size of a number, which is a time since 1970, whether it is in seconds, milliseconds, microseconds or
+    nanoseconds. Returns ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
 
     >>> guess_epoch_unit(1_700_000_000), guess_epoch_unit(1_700_000_000_000)
     ('s', 'ms')
@@ -248,8 +249,8 @@ _NANOSECONDS = re.compile(r"(?<=\.\d{6})\d{1,3}(?!\d)")
 
 
 def _parse_date(text: str, form: str | None) -> datetime:
-    """Parse the text of a date or time by Python's strptime or, without a format, as ISO 8601, but never a number such as 202401.
-    Raises ValueError if the text does not fit.
+    """Convert the text of a date or time to a datetime, in the strptime format ``form`` (None: ISO 8601). Numbers
+    such as 202401 are not accepted as ISO 8601. Raises ValueError if the text does not fit.
     """
     if form is None:
         # Python would parse some numeric times as dates.
@@ -260,8 +261,8 @@ def _parse_date(text: str, form: str | None) -> datetime:
 
 
 def is_date(value: Any, form: str | None) -> bool:
-    """Return whether a text is a date or time in a strptime format or a unit of numbers (``"ms"``), or in ISO 8601 if ``form`` is
-    not set.
+    """Return whether a text is a date or time. ``form`` is its strptime format, or the unit of a time that is given as a number,
+    such as ``"ms"``; None: ISO 8601.
     """
     try:
         to_seconds(value, form) if form in UNITS else parse_datetime(value, form)
@@ -300,8 +301,8 @@ _FIELD_ORDERS = {  # by the sequence of fields (n: one or two digits, M: name of
 
 
 def find_date_formats(texts: Sequence[str]) -> list[str | None]:
-    """Return the strptime formats that fit all of these texts, most likely first: more than one if day and month are
-    indistinguishable, ``[None]`` for ISO 8601, and an empty list if the texts are not dates.
+    """Return the strptime formats that fit all of these texts, most likely first: several if day and month cannot be told apart,
+    and ``[None]`` for ISO 8601. Empty if the texts are not dates.
 
     >>> find_date_formats(["2024-03-01T12:00"])
     [None]
@@ -356,8 +357,8 @@ def _guess_date_formats(text: str) -> Iterable[str]:
 
 
 def find_zone_names(texts: Iterable[str]) -> list[str]:
-    """Return the sorted names of time zones, such as CET, that follow the dates in these texts; UTC and GMT are left out. Empty
-    if the texts are not dates.
+    """Return the sorted names of time zones, such as CET, that are written after the dates in these texts, without UTC and GMT.
+    Empty if the texts are not dates.
 
     >>> find_zone_names(["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"]), find_zone_names(["5 ABC"])
     (['CEST', 'CET'], [])
@@ -371,7 +372,9 @@ def find_zone_names(texts: Iterable[str]) -> list[str]:
 
 
 def _make_clock_format(token: re.Match[str]) -> str:
-    """Return the strptime format of a time of day, such as ``%H:%M:%S``, that a match of the date pattern has found."""
+    """Return the strptime format of a time of day, such as ``%H:%M:%S``. ``token`` is a match of a regular expression in the text
+    of the date.
+    """
     fraction = token["f"]
     return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
 
