@@ -404,8 +404,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         self, outputs: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
         """Convert the model's numeric ``outputs`` [n, columns] to a pair: the list of n predicted labels (from column 0), and
-        their probabilities (from the others). With ``probability=False`` the second item is None; with True a list, one number
-        for each predicted label; with ``"all"`` a dict of label to array.
+        their probabilities (from the others). The second item depends on ``probability``: None (False), a list with a number for
+        each predicted label (True), or a dict of label to array (``"all"``).
         """
         labels = self._labels
         predictions = labels.decode_list(outputs[:, 0])

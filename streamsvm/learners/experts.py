@@ -29,8 +29,8 @@ _AVERAGING, _EPSILON = 3000, 0.1  # the defaults of these parameters in the lear
 
 
 def read_common(store: Any) -> Any:
-    """Return the record of statistics that every learner keeps at the start of its memory (such as step counter, scale factor and
-    recent errors), as a writable view. ``store`` is the memory of one member of an ensemble.
+    """Return the statistics that every learner keeps at the start of its memory (such as its number of steps and its recent
+    errors), as a writable record. ``store`` is the memory of one member of an ensemble.
     """
     return view_record(store.block, STATE_BEGIN, iterates.COMMON_STATE)
 
@@ -57,9 +57,9 @@ class Expert:
         """
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
-        """Change the memories ``stores`` of this member of an ensemble from ``before`` to ``outputs`` decision values, without a
-        change of decisions. A single value f becomes two: f for the label with the index ``positive`` (0 or 1), and -f for the
-        other one.
+        """Adapt the memories ``stores`` of this member of an ensemble, if new labels increase its number of decision values from
+        ``before`` to ``outputs``. Its decisions between the previous labels do not change. If two labels shared one value so far,
+        ``positive`` (0 or 1) is the index of the label for which it was above 0.
         """
 
     def check_store(self, store: Any, outputs: int, loss: int) -> None:
@@ -78,14 +78,14 @@ class LearnerExpert(Expert):
     learned: ClassVar[Mapping[str, Any]] = iterates.COMMON_RANGES
 
     def get_states(self, store: Any) -> tuple[Any, Any]:
-        """Return two views of records in the memory ``store``: the statistics that every learner has, and the state of this
-        member's own update rule.
+        """Return two writable records of this ensemble member's memory ``store``: the statistics that every learner has, and the
+        state of its own update rule.
         """
         return read_common(store), view_record(store.block, iterates.RULE_STATE_OFFSET, self.dtype)
 
     def _make_initial_states(self, loss: int) -> tuple[Any, Any]:
-        """Return the initial values of the two records in this member's memory: the statistics that every learner has, and the
-        state of its update rule. ``loss`` is the code of the loss function.
+        """Return the initial values of two records in this ensemble member's memory: the statistics that every learner has, and
+        the state of its own update rule. ``loss`` is the integer code of the loss function.
         """
         common, rule_record = np.zeros(1, iterates.COMMON_STATE)[0], np.zeros(1, self.dtype)[0]
         epsilon = _EPSILON if loss == iterates.EPSILON_INSENSITIVE else 0.0
@@ -127,8 +127,8 @@ class KernelExpert(LearnerExpert):
 
     @property
     def _kernel_numbers(self) -> dict[str, float]:
-        """The kernel parameters of this member of an ensemble that are fixed in advance: a dict with the kernel's number,
-        ``degree`` and ``coef0``, but not gamma.
+        """The kernel parameters of this ensemble member that learning does not change, as a dict of name to number: the code of
+        the kernel, ``degree`` and ``coef0``.
         """
         return {"kernel": self.kernel, "degree": 3, "coef0": 1.0 if self.kernel == POLY else 0.0}
 
@@ -172,8 +172,9 @@ class KernelMachineExpert(KernelExpert):
         return ExpertSpec(2, SupportVectorStore, {"budget": self.budget, "outputs": 2 * outputs})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
-        """Change the memory of this kernel machine (the only item of ``stores``) from ``before`` to ``outputs`` decision values.
-        A single one is split into one for each of two labels; ``positive`` (0 or 1) is the index of the positive label.
+        """Adapt the memory of this kernel machine, the only item of ``stores``, if new labels increase its number of decision
+        values from ``before`` to ``outputs``. If two labels shared one value so far, it is split into one for each; ``positive``
+        (0 or 1) is the index of the label for which it was above 0.
         """
         if before == 1:
             split_output(stores[0].views, positive)
@@ -188,15 +189,15 @@ class LinearExpert(LearnerExpert):
     dtype: ClassVar[np.dtype[np.void]] = linear_step.STATE
 
     def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
-        """Return the description of the memory (`ExpertSpec`) of this linear model: weights of the last and the average iterate,
-        in a separate store for each decision value.
+        """Return the description of the memory (`ExpertSpec`) of this linear model: for each decision value, one memory with the
+        latest weights and their running average.
         """
         return ExpertSpec(2, WeightStore, {"takes_rows": False})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
-        """Initialise the weights for new labels in ``stores``, one for each of ``outputs`` decision values. If there was a single
-        one for two labels (``before`` is 1), the negative label gets the negative weights; ``positive`` (0 or 1) is the index of
-        the positive label.
+        """Adapt the weights of this linear model if new labels increase its number of decision values from ``before`` to
+        ``outputs``. ``stores`` has one memory for each value. If two labels shared one value so far, each gets a copy of the
+        weights, negated for the negative label; ``positive`` (0 or 1) is the index of the other one.
         """
         if before == 1:
             stores[1].block[:] = stores[0].block
@@ -226,8 +227,9 @@ class LandmarkExpert(KernelExpert):
         return ExpertSpec(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
-        """Initialise the weights for new labels in this model's memory (the only item of ``stores``), when the number of decision
-        values increases from ``before`` to ``outputs``. ``positive`` (0 or 1) is the index of the positive one of two labels.
+        """Adapt the memory of this model, the only item of ``stores``, if new labels increase its number of decision values from
+        ``before`` to ``outputs``. If two labels shared one value so far, ``positive`` (0 or 1) is the index of the label for
+        which it was above 0.
         """
         grow_outputs(stores[0].block, before, outputs, positive)
 
@@ -304,8 +306,9 @@ class NeighboursExpert(Expert):
         return ExpertSpec(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
-        """Convert the targets of the stored rows from signs (1 and -1 for two labels) to label indices, when the number of
-        decision values increases from 1. ``positive`` (0 or 1) is the index of the label with the sign 1.
+        """Adapt the stored rows of this k-nearest-neighbours model, in ``stores[0]``, when a third label arrives: their targets,
+        1 or -1 for two labels (``before`` is 1), become label indices. ``positive`` (0 or 1) is the index of the label with the
+        target 1. ``outputs`` has no effect.
         """
         if before == 1:
             targets = stores[0].views.targets[: stores[0].n_rows]
@@ -339,8 +342,9 @@ class ForestExpert(Expert):
         store.views.header["random"] = random
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
-        """Exchange label indices 0 and 1 in all trees, if a forest for two labels gets a third one and its positive label arrived
-        first (``positive`` is 0): the forest numbers two labels as negative and positive, but more labels by arrival.
+        """Adapt this forest, in ``stores[0]``, when a third label arrives (``before`` is 1): exchange the label indices 0 and 1
+        in all trees if the positive label arrived first (``positive`` is 0). With two labels, index 1 is the positive one; with
+        more, indices follow the order of arrival.
         """
         if before == 1 and positive == 0:
             stores[0].swap_labels()

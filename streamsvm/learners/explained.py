@@ -77,8 +77,8 @@ def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
 
 
 def _get_names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
-    """Return a list with the name of each feature column of ``model``, and a dict of name to value for the row ``x``. If names
-    are hashed to the same column, the names are joined, and the values added.
+    """Return a list with a name for each feature column of ``model``, and a dict of these names to the values of the row ``x``.
+    If several features share a column (hashing), their names are joined to one, and their values added.
     """
     names: list[Hashable] = list(model.feature_names)
     if model.overflow != "hash" or len(names) < model.max_features:
@@ -101,9 +101,9 @@ def _read_row(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
 
 
 def _choose_label(model: Any, decision: float, label: Any) -> tuple[Any, int]:
-    """Return the label whose decision is to be explained, and its index among the labels (0 for the negative and 1 for the
-    positive one of two). It is ``label``, or if None the label that ``model`` predicts for its output ``decision``. A regressor
-    returns the prediction and 1.
+    """Return the label whose decision is to be explained, and its index (0 and 1 for the negative and the positive one of two).
+    It is ``label``, or by default (None) the label that ``model`` predicts with the decision value ``decision``. For a regressor,
+    return the prediction and 1.
     """
     encoder, labels = getattr(model, "_labels", None), _list_labels(model)
     if label is not None and label not in labels:
@@ -124,8 +124,9 @@ def _list_labels(model: Any) -> list[Any]:
 
 
 def find_vector_labels(coefficients: np.ndarray, has_labels: bool) -> np.ndarray:
-    """Return the index of the label of each of m support vectors, an array [m]: that of the largest of its ``coefficients``
-    [outputs, m], or with one output the sign (0 or 1). If the model has no labels (``has_labels=False``), each index is None.
+    """Return the label index of each of m support vectors, an array [m]: the output with its largest coefficient in
+    ``coefficients`` [outputs, m], or with one output 0 or 1 by the sign. For models without labels (``has_labels=False``), it is
+    an array of None.
     """
     if not has_labels:
         return np.full(coefficients.shape[1], None)

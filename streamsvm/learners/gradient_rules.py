@@ -77,9 +77,9 @@ _BOGD_STATE = np.dtype([("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 @rule(_BOGD_STATE, ranges=FITTED_RANGE)
 def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Take one gradient step of the BOGD algorithm for the current row. If the budget is full, remove a random support vector
-    first, and multiply the other coefficients by n / (n - 1). ``block`` is the learner's memory (uint8), which is changed in
-    place; ``row`` has the row's target, weight and kernel value with itself.
+    """Take one gradient step of the BOGD algorithm for one row. If the budget is full, first remove a random support vector, and
+    enlarge the other coefficients to make up for it. ``block`` is the learner's memory (one uint8 array), which contains the
+    row's features and is changed in place; ``row`` has its target, its weight and its kernel value with itself.
     """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, _BOGD_STATE)
     h = v.header[0]
@@ -132,9 +132,9 @@ _BPAS_STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 
 @compiled
 def _replace_vector(block: np.ndarray, diagonal: float) -> float:
-    """Remove the support vector whose contribution can be represented best by a multiple of the current row, and return that
-    multiple, to be added to the row's coefficient. ``block`` is the learner's memory (uint8); ``diagonal`` is the row's kernel
-    value with itself.
+    """Remove the support vector that a multiple of the current row can replace best. Return this multiple, which the caller adds
+    to the row's coefficient. ``block`` is the learner's memory (one uint8 array), which contains the row's kernel values;
+    ``diagonal`` is the row's kernel value with itself.
 
     The multiple is bounded by the length of the contribution, which a clipped polynomial kernel (not positive definite) could
     exceed.
@@ -155,9 +155,9 @@ def _replace_vector(block: np.ndarray, diagonal: float) -> float:
 
 @rule(_BPAS_STATE, ranges=FITTED_RANGE)
 def bpas_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Take one passive-aggressive step (BPA-S) for the current row, which becomes a support vector if it is inside the margin. If
-    the budget is full, it replaces the support vector that it can represent best. ``block`` is the learner's memory (uint8),
-    which is changed in place; ``row`` has the row's target, weight and kernel value with itself.
+    """Take one passive-aggressive step (BPA-S) for one row: add it as a support vector if it is inside the margin, in place of
+    another one if the budget is full. ``block`` is the learner's memory (one uint8 array), which contains the row's features and
+    is changed in place; ``row`` has its target, its weight and its kernel value with itself.
     """
     v, s = views(block), get_rule_state(block, _BPAS_STATE)
     h = v.header[0]

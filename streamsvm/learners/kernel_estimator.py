@@ -49,8 +49,8 @@ class KernelEstimator(OnlineEstimator):
         header["gamma"], self._common["gamma_rows"] = (1.0, 0) if is_estimated else (self.gamma, GAMMA_GIVEN)
 
     def _make_store_attributes(self, store: Any) -> dict[str, Any]:
-        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: views of the store's
-        arrays, such as the current row and its decision values.
+        """Return the attributes that this model must set when it starts to use the memory ``store``, as a dict of name to value:
+        views of the memory's arrays, such as the current row and its decision values.
         """
         return {**super()._make_store_attributes(store), "_row": store.views.rows[0], "_scores": store.views.scores}
 
@@ -63,7 +63,7 @@ class KernelEstimator(OnlineEstimator):
 
     @property
     def _kernel_kind(self) -> int:
-        """The number that stands for this model's kernel (linear, polynomial or Gaussian) in compiled code."""
+        """The integer code of this model's kernel (linear, polynomial or Gaussian) for compiled code."""
         return KERNELS[self.kernel]
 
     @property
@@ -105,8 +105,8 @@ class KernelEstimator(OnlineEstimator):
         return KnownRows(vectors, distances, labels, "support vectors")
 
     def _list_fixed_fields(self) -> dict[str, Any]:
-        """Return a dict of the kernel parameters in the model's memory that the constructor determines (kernel, degree, coef0 and
-        a fixed gamma), to compare with those of a saved model.
+        """Return the kernel parameters in the model's memory that the constructor sets for good, as a dict of field name to value
+        (kernel, degree, coef0, and gamma unless it is estimated), to compare with those of a saved model.
         """
         header = self._store.views.header[0]
         gamma = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}

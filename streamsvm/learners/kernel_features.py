@@ -27,9 +27,9 @@ _TO_UNIT = 2.0**-53  # from 53 random bits to [0, 1)
 
 @compiled
 def _draw_frequencies(block: np.ndarray) -> None:
-    """Draw the random Fourier frequencies of feature columns that are new since the last call: standard normal numbers (by
-    Box-Muller), which depend only on the seed, the column and the index of the frequency. ``block`` is the learner's memory
-    (uint8), which receives them.
+    """Draw random Fourier frequencies, standard normal numbers, for the feature columns that are new since the last call, and
+    store them in ``block``, the learner's memory (one uint8 array). A frequency depends only on the seed, the column and its own
+    index.
     """
     v, s, seed = views(block), get_rule_state(block, _FOGD_STATE), get_common_state(block)["random"]
     h = v.header[0]
@@ -49,9 +49,9 @@ def _draw_frequencies(block: np.ndarray) -> None:
 
 @rule(_FOGD_STATE, ranges={"drawn": (0, 2**31)}, prepare=_draw_frequencies)
 def fogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Take one gradient step on the weights of the random Fourier features of the current row, [cos(w_i x), sin(w_i x)] /
-    sqrt(m), if the row is inside the margin. ``block`` is the learner's memory (uint8), which is changed in place; ``row`` has
-    the row's target and weight.
+    """Take one gradient step for one row on the weights of its random Fourier features (cosines and sines), if the row is inside
+    the margin. ``block`` is the learner's memory (one uint8 array), which contains these features and is changed in place;
+    ``row`` has the row's target and weight.
     """
     v, s = views(block), get_rule_state(block, _FOGD_STATE)
     if row.target * v.scores[0] < 1.0:
@@ -102,9 +102,7 @@ class FOGD(ReferenceClassifier):
 
     @property
     def _kernel_kind(self) -> int:
-        """The number that stands for random Fourier features in compiled code, where other models have the number of their
-        kernel.
-        """
+        """The integer code that tells compiled code that this model has random Fourier features instead of a kernel."""
         return FOURIER
 
     def start_from(self, *_: Any, **__: Any) -> NoReturn:
@@ -132,9 +130,9 @@ _MIN_EIGENVALUE_RATIO = 1e-6  # smaller eigenvalues, relative to the largest one
 
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
-    """Compute the pseudo-inverse (of the chosen rank) of the Gram matrix of the landmarks, and store it in the learner's memory
-    ``block`` (uint8). It is needed once all landmarks have been chosen, and again whenever the estimate of ``gamma="scale"``
-    changes.
+    """Compute the pseudo-inverse of the Gram matrix of the landmarks (support vectors that no longer change), and store it in
+    ``block``, the learner's memory (one uint8 array). This is needed once all landmarks have been chosen, and again when the
+    estimate of gamma has changed.
     """
     v, s = views(block), get_rule_state(block, _NOGD_STATE)
     h = v.header[0]
@@ -158,17 +156,17 @@ def _invert_gram(block: np.ndarray) -> None:
 
 @compiled
 def _forget_inverse(block: np.ndarray) -> None:
-    """Mark the inverse of the Gram matrix in the learner's memory ``block`` (uint8) as outdated, so that the next step that needs
-    it computes it again.
+    """Mark the inverse of the Gram matrix in ``block``, the learner's memory (one uint8 array), as outdated. The next learning
+    step that needs it computes it again.
     """
     get_rule_state(block, _NOGD_STATE)["gamma"] = 0.0
 
 
 @rule(_NOGD_STATE, on_rescale=_forget_inverse, ranges={"gamma": (0.0, LARGEST_GAMMA)})
 def nogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Learn the current row by NOGD: add it as a landmark while there are fewer than ``budget``; after that, take a gradient step
-    on the coefficients of the landmarks if the row is inside the margin. ``block`` is the learner's memory (uint8), which is
-    changed in place; ``row`` has the row's target and weight.
+    """Learn one row by NOGD. While there are fewer than ``budget`` landmarks, add it as a landmark; after that, take a gradient
+    step on the landmarks' coefficients if the row is inside the margin. ``block`` is the learner's memory (one uint8 array),
+    which contains the row's features and is changed in place; ``row`` has its target and weight.
 
     Let G = M'M be the inverse of the landmarks' Gram matrix, of the chosen rank, and z = M k(x) the features of x. Then the
     linear step w += eta y z is a += eta y G k(x) for the coefficients a = M'w of the landmarks.
@@ -225,8 +223,9 @@ class NOGD(ReferenceClassifier, MergeableExpansion):
     _needs_gram = True
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return the initial values of the fields that NOGD has in the model's memory: step size, rank of the Nystroem features,
-        and the gamma of the inverse (0 for none yet). Raise a ValueError if ``rank`` is not from 1 to ``budget``.
+        """Return the initial state of NOGD in the model's memory, as a dict of field name to value: the step size, the rank of
+        the Nystroem features, and 0 for the gamma of an inverse that is not computed yet. Raise a ValueError if ``rank`` is not
+        from 1 to ``budget``.
         """
         if self.rank is not None:
             check_number("rank", self.rank, 1, inclusive=True, high=self.budget, integer=True)

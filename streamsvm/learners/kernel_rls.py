@@ -27,9 +27,9 @@ INITIAL_STATE = MappingProxyType({"next_refit": 1, "jitter": least_squares.MIN_J
 
 
 def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
-    """Increase the number of decision values of a kernel least squares model from ``before`` to ``outputs``, for new labels,
-    without a change of its decisions. ``block`` is its memory (uint8), changed in place; ``positive`` (0 or 1) is the index of
-    the positive one of two labels.
+    """Increase the number of decision values of a kernel least squares model from ``before`` to ``outputs``, for new labels.
+    ``block`` is its memory (one uint8 array), changed in place. If two labels shared one value so far, ``positive`` (0 or 1) is
+    the index of the label for which it was above 0.
 
     A single output f becomes two: f for the positive label, and -f for the negative one. The targets of a new label are -1 in all
     rows so far. Its products are therefore the negative of those with the intercept's regressor, which are in the matrix S.
@@ -50,8 +50,8 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
 
 
 def has_label_targets(store: LandmarkStore, s: np.void) -> bool:
-    """Return whether all targets of the rows that a kernel least squares classifier stores are valid: indices of outputs, or 1
-    and -1 if it has a single output. ``store`` is its memory, ``s`` the record with the state of its update rule.
+    """Return whether the target of each row that a kernel least squares classifier stores is valid: a label index, or 1 or -1 for
+    two labels. ``store`` is the classifier's memory, and ``s`` the record in it that counts its rows.
     """
     v = store.views
     valid_targets = range(store.n_outputs) if store.n_outputs > 1 else (-1.0, 1.0)
@@ -60,8 +60,8 @@ def has_label_targets(store: LandmarkStore, s: np.void) -> bool:
 
 
 def check_stored_rows(store: LandmarkStore, s: Any) -> None:
-    """Raise a ValueError if the numbers of stored rows in ``s``, the state record of a saved kernel least squares model, are
-    inconsistent with its memory ``store``, because compiled code uses them as array indices.
+    """Raise a ValueError if a saved kernel least squares model is corrupt: if the row counts in ``s``, a record of its state, do
+    not fit its memory ``store``. Compiled code uses these counts as array indices.
     """
     v, n, stride, window = store.views, store.n_support + 1, int(store.views.header[0]["stride"]), len(store.views.window)
     n_stored, is_full = int(s["n_stored"]), bool(s["is_full"])
@@ -109,8 +109,8 @@ class KernelRLS(KernelEstimator):
         self._write_rule_state()
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return a dict with the initial values of the fields that recursive least squares has in the model's memory: the
-        parameters of the same names, and its counters.
+        """Return the initial state of recursive least squares in the model's memory, as a dict of field name to value: its
+        parameters and counters.
         """
         return {**super()._make_rule_state(), **INITIAL_STATE}
 
@@ -121,8 +121,8 @@ class KernelRLS(KernelEstimator):
         return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
 
     def _make_store_attributes(self, store: LandmarkStore) -> dict[str, Any]:
-        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: views of the store's
-        arrays, and the number of outputs.
+        """Return the attributes that this model must set when it starts to use the memory ``store``, as a dict of name to value:
+        views of the memory's arrays, and the number of decision values per row.
         """
         return {**super()._make_store_attributes(store), "_n_outputs": store.n_outputs}
 
@@ -142,9 +142,9 @@ class KernelRLS(KernelEstimator):
         return self._get_output_weights("auto")[:, 0]
 
     def _get_output_weights(self, output: OutputName) -> np.ndarray:
-        """Return the intercept and the coefficients of the landmarks, float64 [outputs, 1 + n_support]. ``output`` is
-        ``"average"`` for the least-squares solution, ``"last"`` for that plus the corrections for the most recent rows, or
-        ``"auto"`` for the one that predictions use.
+        """Return the intercept (column 0) and the coefficients of the landmarks, float64 [outputs, 1 + n_support]. ``output``
+        selects the least-squares solution (``"average"``), this solution plus corrections for recent rows (``"last"``), or the
+        one that predictions use (``"auto"``).
         """
         v, code, n = self._store.views, self._find_output_code(output), self.n_support + 1
         is_average = code == AVERAGE_ITERATE or (code == DECISION and self.follows_average)
@@ -208,8 +208,8 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     max_classes: int = MAX_CLASSES
 
     def _grow_outputs(self, store: LandmarkStore, outputs: int) -> None:
-        """Initialise the weights of new labels in ``store``, a copy of this model's memory with room for ``outputs`` decision
-        values.
+        """Initialise the weights of new labels in ``store``, an enlarged copy of this model's memory with room for ``outputs``
+        decision values.
         """
         grow_outputs(store.block, self._n_outputs, outputs, 0 if self._labels.is_positive_first else 1)
 

@@ -136,9 +136,9 @@ class Labels:
         return [positive if is_positive else negative for is_positive in (decisions > 0.0).tolist()]
 
     def find_label_probabilities(self, probabilities: np.ndarray) -> list[float | None]:
-        """Return the probability of the predicted label of each row, as a list; None for each row if no label has been seen.
-        ``probabilities`` [n] are those of the positive one of two labels, or with three or more labels already those of the
-        predicted ones.
+        """Return the probability of the predicted label of each of n rows, as a list. ``probabilities`` [n] are those of the
+        positive label if there are two labels; with three or more, they are those of the predicted labels already. All items are
+        None if no label has been seen.
         """
         if self.class_labels:
             largest: list[float | None] = probabilities.tolist()

@@ -47,8 +47,8 @@ class LinearEstimator(Mergeable):
         return WeightStore(self.max_features, columns=columns)
 
     def _make_store_attributes(self, store: WeightStore) -> dict[str, Any]:
-        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: views of the store's
-        arrays, such as the current row.
+        """Return the attributes that this model must set when it starts to use the memory ``store``, as a dict of name to value:
+        views of the memory's arrays, such as the current row.
         """
         return {**super()._make_store_attributes(store), "_row": store.views.row}
 
@@ -76,8 +76,9 @@ class LinearEstimator(Mergeable):
             features.raise_for_row(x)
 
     def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
-        """Return an output of the model for the row ``x`` (a dict). ``output`` is a code: decision value, probability, or value
-        of the last or average iterate. Raises a ValueError if a feature is not a finite number.
+        """Return one number that the model computes for the row ``x``, a dict of feature name to number. ``output`` is an integer
+        code that selects the decision value, a probability, or the decision value by the latest or the averaged weights. Raises a
+        ValueError if a feature is not a finite number.
         """
         f: float
         if self._features.try_fill_row(self._row, x):
@@ -106,15 +107,16 @@ class LinearEstimator(Mergeable):
         return int(linear_step.find_refused_row(self._block, matrix, columns))
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
-        """Write the outputs of the model for the rows of ``matrix`` [n, d] into ``values`` [n, 1], with NaN for rows with invalid
-        numbers. ``columns`` [d] are the model's column indices of the features, and ``output`` is a code for the kind of output.
+        """Compute decision values or probabilities for the rows of ``matrix`` [n, d], and write them into ``values`` [n, 1], with
+        NaN for rows with invalid numbers. ``columns`` [d] has the model's column index of each feature; ``output`` is an integer
+        code that selects the kind of value.
         """
         linear_step.compute_outputs(self._block, matrix, columns, output, values)
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The weights of the features that predictions currently use (of the last iterate, or of the average of the iterates),
-        float64 [features seen], in the order of `feature_names`.
+        """The weights of the features that predictions currently use (the latest ones or their running average), float64
+        [features seen], in the order of `feature_names`.
         """
         c, (u, v) = self._common[0], self._store.views.weights[:, : self._store.used]
         return c["average_v"] * v + c["average_u"] * u if self.follows_average else c["scale"] * u
@@ -171,8 +173,8 @@ class LinearEstimator(Mergeable):
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: float = 0.0) -> None:
-        """Replace the weights of the features by ``coefficients``, [features seen], and the ``intercept`` of this model, both in
-        its last iterate and in the average of its iterates.
+        """Replace the weights of the features by ``coefficients``, [features seen], and the ``intercept`` of this model. The
+        running average of the weights, which predictions may use instead of the latest ones, is set to the same values.
 
         Parameters
         ----------
@@ -195,9 +197,9 @@ class LinearEstimator(Mergeable):
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Set the weights of this new model to the mean of the weights of the models in ``sources``, weighted by their numbers of
-        rows. Weights of exactly 0 are left out of the mean of a feature. Raise a ValueError if ``rows`` is not None, because
-        linear models are not fitted again.
+        """Set the weights of this new model to the mean weights of the trained models in ``sources``, each counted by its number
+        of rows. A model whose weight of a feature is exactly 0 is left out of that feature's mean. Raise a ValueError if extra
+        ``rows`` are passed: linear models cannot be fitted to them.
         """
         if rows is not None:
             raise ValueError("linear models are merged by averaging their weights: merge them without rows")

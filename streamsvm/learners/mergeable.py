@@ -31,15 +31,19 @@ class MergeSource(NamedTuple):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The coefficients of this model, converted to the outputs of the merged model: float64 [outputs of the merged model, m].
+        """The coefficients of this model, one of several to merge, converted to the decision values (outputs) of the merged
+        model: float64 [outputs of the merged model, m].
+
         They are not multiplied by the model's share of the rows.
         """
         return np.asarray(self.outputs @ np.atleast_2d(self.model.coefficients))
 
     @property
     def intercept(self) -> np.ndarray:
-        """The intercepts of this model, converted to the outputs of the merged model: float64 [outputs of the merged model]. They
-        are not multiplied by the model's share of the rows.
+        """The intercepts of this model, one of several to merge, converted to the decision values (outputs) of the merged model:
+        float64 [outputs of the merged model].
+
+        They are not multiplied by the model's share of the rows.
         """
         return np.asarray(self.outputs @ np.atleast_1d(self.model.intercept) + self.shift)
 
@@ -66,8 +70,8 @@ class Mergeable(OnlineEstimator):
         rows: tuple[Any, ...] | None = None,
     ) -> None:
         """Merge ``others``, models of the same class that have learned different rows, into this model, so that it approximates
-        one model that has learned all rows. ``units`` and ``targets`` convert features and targets of models with different
-        scalers; ``rows`` are extra rows ``(X, y)`` to fit the result to.
+        one model that has learned all rows. If the models were trained with different scalers, ``units`` converts their features,
+        and ``targets`` their targets. ``rows`` are extra rows ``(X, y)`` to fit the result to.
 
         The size of this model does not change, except for new features and labels.
 
@@ -168,13 +172,13 @@ class Mergeable(OnlineEstimator):
 
     @abstractmethod
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Compute the learned state of this new model from those of the models in ``sources``, to merge them. It already has the
-        features and labels of all of them. ``rows`` are extra rows ``(X, y)`` or ``(X, y, w)`` to fit it to, or None.
+        """Compute the learned weights of this new model by merging the trained models in ``sources``. ``rows`` are extra rows
+        ``(X, y)`` or ``(X, y, w)`` to fit the result to, or None. The features and labels of all models are registered already.
         """
 
     def _merge_counters(self, sources: Sequence[MergeSource]) -> None:
-        """Set the counters in the state of this merged model to the sums of those of ``sources``, and its recent error rates and
-        calibration to their means, weighted by numbers of rows.
+        """Set the counters of this merged model, such as its number of rows, to the sums of those of the models in ``sources``,
+        and its recent error rates and its probability calibration to their means, weighted by numbers of rows.
         """
         c = self._common
         c["t"] = min(sum(source.model.n_learned for source in sources), COMMON_RANGES["t"][1])
@@ -200,9 +204,9 @@ def _merge_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
 
 
 def _make_sources(merged: Any, learned: Sequence[_ModelUnits], column_by_name: dict[Any, int]) -> list[MergeSource]:
-    """Return a `MergeSource` for each model in ``learned``: the model, its share of all rows, and the conversion of its features
-    and outputs to those of the new model ``merged``. The labels of all models are added to ``merged`` first. ``column_by_name``
-    maps feature names to its columns.
+    """Return a `MergeSource` for each of the models in ``learned``: the model, its share of all rows, and the conversion of its
+    features and decision values to those of the new model ``merged``, which gets the labels of all models. ``column_by_name``
+    maps feature names to columns of ``merged``.
     """
     labels: Labels | None = getattr(merged, "_labels", None)
     if labels is not None:
@@ -222,8 +226,8 @@ def _make_sources(merged: Any, learned: Sequence[_ModelUnits], column_by_name: d
 
 
 def _map_outputs(labels: Labels, merged_labels: Labels) -> np.ndarray:
-    """Return the matrix [outputs of the merged model, outputs of a model] that converts decision values of a model with
-    ``labels`` to those of the merged model with ``merged_labels``.
+    """Return the matrix that converts the decision values of a model with ``labels`` to those of a merged model with
+    ``merged_labels``, when multiplied by them: float64 [outputs of the merged model, outputs of the model].
 
     If both have one output, it is 1 or -1, depending on whether their positive labels agree. The single output of two labels
     becomes half of the output of each label in a model with several outputs.

@@ -60,8 +60,8 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
 
     @property
     def _has_label_signs(self) -> bool:
-        """Whether the sign of each coefficient is the label of its support vector: True until coefficients were set directly, as
-        by an earlier merge.
+        """Whether the sign of each coefficient of this model is the label of its support vector. This is True until coefficients
+        are set in another way than by learning rows, for example by a merge.
         """
         return "fitted" in (self._rule_record.dtype.names or ()) and not self._rule_record["fitted"][0]
 
@@ -81,9 +81,9 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             )
 
     def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Compute the learned state of this new model from the models in ``sources``: take the union of their support vectors,
-        reduce it to the budget, and fit the coefficients again to the support vectors and to ``rows``, extra rows ``(X, y)`` or
-        ``(X, y, w)`` or None.
+        """Compute the learned state of this new model by merging the trained models in ``sources``: collect their support
+        vectors, reduce these to the budget, and fit the coefficients again. ``rows`` are extra rows ``(X, y)`` or ``(X, y, w)``
+        for this fit, or None.
         """
         can_refit = self._common["loss"][0] in (HINGE, EPSILON_INSENSITIVE)
         if rows is not None and not can_refit:
@@ -122,8 +122,8 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
 
 
 def _unscale_vectors(source: MergeSource) -> np.ndarray:
-    """Return the support vectors of the model in ``source`` without its feature scaling, converted to the units of the merged
-    model, [m, features]. Raise a ValueError if a number exceeds the range of float32.
+    """Return the support vectors of the model in ``source``, one of several to merge, [m, features], converted from its scaled
+    features to the units of the merged model. Raise a ValueError if a number exceeds the range of float32.
     """
     model = source.model
     vectors = model.support_vectors
@@ -139,8 +139,8 @@ def _unscale_vectors(source: MergeSource) -> np.ndarray:
 
 
 def _pool_scale(merged: Any, sources: Sequence[MergeSource]) -> None:
-    """Set the feature scaling and the gamma of ``merged``, a new model that several models are merged into: pool the moments
-    (count, mean and variance) of each feature over the models in ``sources``.
+    """Set the feature scaling and the gamma of the new model ``merged`` from those of the models in ``sources``, which are merged
+    into it: combine their counts, means and variances of each feature.
     """
     v, c, used = merged._store.views, merged._common, merged._store.used
     if merged.scaling is not None:
@@ -169,9 +169,9 @@ class _MarginRows(NamedTuple):
 
 
 def _make_margin_rows(merged: Any, sources: Sequence[MergeSource], vectors: np.ndarray, rows: RefitRows | None) -> _MarginRows:
-    """Return the rows, with targets, margins and weights, that the coefficients of the new model ``merged`` are fitted to: the
-    support vectors of all models to merge (``vectors``, unscaled, in the order of ``sources``) and the extra ``rows`` of the
-    caller, or None.
+    """Return the rows that the coefficients of the new model ``merged`` are fitted to, with targets, margins to reach, and
+    weights. They are ``vectors``, the unscaled support vectors of the models in ``sources`` in that order, and the extra ``rows``
+    of the caller, if not None.
     """
     every = -(-len(vectors) // _MAX_FITTED_VECTORS)
     is_fitted = np.concatenate([np.arange(source.model.n_support) % every == 0 for source in sources])
@@ -189,8 +189,8 @@ def _make_margin_rows(merged: Any, sources: Sequence[MergeSource], vectors: np.n
 
 
 def _refit_coefficients(merged: Any, sources: Sequence[MergeSource], rows: _MarginRows) -> None:
-    """Fit the coefficients of ``merged``, a new model that several models were merged into, to ``rows`` by a damped Newton
-    method. A penalty on the distance from the mean of the models in ``sources`` keeps the result near it.
+    """Fit the coefficients of the new model ``merged`` to ``rows`` by a damped Newton method. A penalty keeps them near the mean
+    of the models in ``sources``, which are merged into it.
     """
     kernel, is_regression = read_kernel_parameters(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
     Z = merged.support_vectors.astype(np.float64)
@@ -242,9 +242,9 @@ class _KernelChunks:
 
 
 def _label_support_vectors(merged: Any, source: MergeSource, every: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the target (label as a sign or an index, or in regression the model's own prediction) and the margin that a refit
-    should reach, for every ``every``-th support vector of the model in ``source``: two arrays, float64 [n]. ``merged`` is the new
-    model that they are for.
+    """Return the targets and the margins for a new fit of coefficients to support vectors of the model in ``source``: two arrays,
+    float64 [n], for every ``every``-th vector. A target is the vector's label as a number or, in regression, the model's
+    prediction. ``merged`` is the new model that is fitted.
 
     A label is a sign, or with several outputs an index. In regression, the target is the model's prediction, and the margin is 0.
     """
@@ -268,8 +268,8 @@ def _label_support_vectors(merged: Any, source: MergeSource, every: int) -> tupl
 
 
 def _choose_trust(sources: Sequence[MergeSource]) -> float:
-    """Return the factor of the penalty that keeps refitted coefficients near the mean of the models in ``sources``. It is larger
-    if the averages of their iterates made fewer errors than the last iterates, which indicates label noise.
+    """Return the factor of the penalty that keeps newly fitted coefficients near the mean of the models in ``sources``. It is
+    larger for noisy labels, which show in fewer errors of the models' averaged coefficients than of the latest ones.
     """
     if sources[0].model.averaging == 0:
         return _TRUST

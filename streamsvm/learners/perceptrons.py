@@ -23,9 +23,9 @@ _FITTED_STATE = np.dtype([("fitted", "i8")])
 
 @rule(_FITTED_STATE, ranges=FITTED_RANGE)
 def rbp_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Learn the current row by the randomised budget perceptron: if it is misclassified, add it as a support vector, in place of
-    a random one if the budget is full. ``block`` is the learner's memory (uint8), which is changed in place; ``row`` has the
-    row's target, weight and kernel value with itself.
+    """Learn one row by the randomised budget perceptron: if the row is misclassified, add it as a support vector, in place of a
+    random one if the budget is full. ``block`` is the learner's memory (one uint8 array), which contains the row's features and
+    is changed in place; ``row`` has its target, its weight and its kernel value with itself.
     """
     v = views(block)
     h = v.header[0]
@@ -61,9 +61,9 @@ class RBP(ReferenceClassifier, MergeableExpansion):
 
 @rule(_FITTED_STATE, ranges=FITTED_RANGE)
 def stoptron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Learn the current row by the Stoptron: if it is misclassified, and the budget is not full yet, add it as a support vector.
-    ``block`` is the learner's memory (uint8), which is changed in place; ``row`` has the row's target, weight and kernel value
-    with itself.
+    """Learn one row by the Stoptron: if the row is misclassified, and the budget is not full yet, add it as a support vector.
+    ``block`` is the learner's memory (one uint8 array), which contains the row's features and is changed in place; ``row`` has
+    its target, its weight and its kernel value with itself.
     """
     v = views(block)
     h = v.header[0]
@@ -94,9 +94,9 @@ class Stoptron(ReferenceClassifier, MergeableExpansion):
 
 @rule()
 def kernel_perceptron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Learn the current row by the kernel perceptron: if it is misclassified, add it as a support vector with its label (times
-    its weight) as coefficient. ``block`` is the learner's memory (uint8), which is changed in place; ``row`` has the row's
-    target, weight and kernel value with itself.
+    """Learn one row by the kernel perceptron: if the row is misclassified, add it as a support vector. ``block`` is the learner's
+    memory (one uint8 array), which contains the row's features and is changed in place; ``row`` has its target, its weight and
+    its kernel value with itself.
     """
     if row.self_kernel > 0.0 and row.target * views(block).scores[0] <= 0.0:
         add_support_vector(block, row, row.target * row.weight)
@@ -133,9 +133,9 @@ _DAMAGE_PER_MISTAKE = 15.0 / 32.0  # the total damage may be at most this times 
 
 @compiled
 def _forget_oldest(block: np.ndarray) -> None:
-    """Remove the oldest support vector of a Forgetron. Before, multiply all coefficients by the largest factor, at most 1, with
-    which the algorithm's bound on the number of mistakes holds. ``block`` is the learner's memory (uint8), which is changed in
-    place.
+    """Remove the oldest support vector of a Forgetron, a perceptron with a fixed budget. All coefficients are shrunk before, as
+    little as the algorithm's bound on the number of mistakes allows. ``block`` is the learner's memory (one uint8 array), which
+    is changed in place.
     """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, _FORGETRON_STATE)
     n = v.header[0]["n_support"]
@@ -167,9 +167,9 @@ def _forget_oldest(block: np.ndarray) -> None:
 
 @rule(_FORGETRON_STATE, ranges={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED_RANGE})
 def forgetron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """Learn the current row by the Forgetron: if it is misclassified, add it as a support vector; if that exceeds the budget,
-    shrink all coefficients and remove the oldest one. ``block`` is the learner's memory (uint8), which is changed in place;
-    ``row`` has the row's target, weight and kernel value with itself.
+    """Learn one row by the Forgetron: if the row is misclassified, add it as a support vector; if that exceeds the budget, shrink
+    all coefficients and remove the oldest one. ``block`` is the learner's memory (one uint8 array), which contains the row's
+    features and is changed in place; ``row`` has its target, its weight and its kernel value with itself.
     """
     v, s = views(block), get_rule_state(block, _FORGETRON_STATE)
     h = v.header[0]
@@ -204,8 +204,9 @@ class Forgetron(ReferenceClassifier, MergeableExpansion):
     _rule = forgetron_step
 
     def _merge_sources(self, parts: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Compute the learned state of this new Forgetron from the models in ``parts``, as other models with support vectors do,
-        and add up the counters of its mistake bound. ``rows`` are extra rows to fit to, or None.
+        """Compute the learned state of this new Forgetron by merging the trained models in ``parts``: their support vectors, and
+        the sums of the counters of their mistake bounds. ``rows`` are extra rows ``(X, y)`` or ``(X, y, w)`` to fit the result
+        to, or None.
         """
         super()._merge_sources(parts, rows)
         for name in ("mistakes", "damage"):  # the sum of damages stays within the limit for the sum of mistakes

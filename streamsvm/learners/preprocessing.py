@@ -121,15 +121,15 @@ class BoundedScaler(base.MiniBatchTransformer):
         return defaultdict(float, self._map_by_name(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
 
     def _map_by_name(self, numbers: np.ndarray) -> dict[Hashable, Any]:
-        """Return a dict of feature name to number, from an array of numbers in the order of the scaler's columns [features or
-        more].
+        """Return a dict of feature name to number. ``numbers`` is an array with one number for each feature of this scaler, in
+        their order of arrival; further items have no effect.
         """
         return dict(zip(self._columns, numbers.tolist(), strict=False))
 
     def _fill_values(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, int]:
-        """Write the values of the row ``x`` into the array ``_values``, in their order in x. Return the scaler's column index of
-        each, int64 [n or more] with -1 for unknown names, and their number n. With ``learn``, new feature names are added. Raises
-        a ValueError for an invalid row.
+        """Copy the values of the row ``x`` into an internal array of this scaler. Returns their column indices in the scaler,
+        int64 [n or more] (-1 for an unknown feature), and their number n. With ``learn``, unknown features get a new column.
+        Raises a ValueError for an invalid row.
         """
         columns = self._columns
         if x.__class__ is dict and len(x) == len(columns) and self._pick is not None:
@@ -252,9 +252,9 @@ class BoundedScaler(base.MiniBatchTransformer):
         return to_frame(matrix, names, like)
 
     def _read_matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
-        """Convert ``X`` (a frame or array) to a writable array, float64 [n, features]. Return it with the feature names, the
-        scaler's column index of each (-1 if unknown), and the frame (None for an array). Raises a ValueError if a value is not a
-        finite float32 number.
+        """Convert ``X`` (a frame or array) to a new array, float64 [n, features], that the caller may change. Returns it with the
+        feature names, the scaler's column index of each (-1 if unknown), and the frame (None for an array). Raises a ValueError
+        if a value is not a finite float32 number.
         """
         matrix, names, like = to_matrix(X, np.float64)
         values = to_dense(matrix)
@@ -384,8 +384,9 @@ class BoundedTargetScaler(RegressorWrapper):
 
     @property
     def predict_then_learn(self) -> Callable[..., Any]:
-        """A function that predicts and then learns many rows in one compiled call, as `SVMRegressor.predict_then_learn` does,
-        with targets scaled by this wrapper. It exists only if the wrapped regressor is one of this library.
+        """A function that predicts each of many rows before it is learned, in one compiled call, with the parameters of
+        `SVMRegressor.predict_then_learn`. Targets are scaled by this wrapper. Raises an AttributeError if the wrapped regressor
+        has no such method.
         """
         return partial(self._predict_then_learn, self.regressor.predict_then_learn)  # type: ignore[attr-defined]
 
@@ -403,9 +404,9 @@ class BoundedTargetScaler(RegressorWrapper):
         probability: bool,
         weights: np.ndarray | None = None,
     ) -> tuple[list[float], None] | None:
-        """Predict and then learn the rows ``X`` by ``predict_wrapped``, the method of the wrapped regressor, with the targets
-        ``y`` standardised one after the other. Return the predictions in the original unit of the target, and None for the
-        probabilities; or None alone if the rows cannot be processed in one call.
+        """Predict each of the rows ``X`` before it is learned with its target in ``y``. ``predict_wrapped`` does this with scaled
+        targets: it is the wrapped regressor's method of this kind. Returns a list of predictions in the unit of the targets, and
+        None instead of probabilities; or None alone if the rows must be processed one by one.
         """
         targets = np.array([math.nan if target is None else float(target) for target in y], np.float64)
         if not (np.abs(targets[~np.isnan(targets)]) <= LARGEST_FLOAT32).all():
@@ -448,9 +449,9 @@ class BoundedTargetScaler(RegressorWrapper):
 
 @compiled
 def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Update the running mean and variance of features with the n ``values`` of one row, and return how many of these were
-    clipped to ``bound`` standard deviations. ``columns`` are the indices of the features in ``moments`` and ``first`` (their
-    first values). Return -1 and learn nothing if a value is not a finite float32 number.
+    """Update the running mean and variance of features with the first ``n`` values of one row. Values beyond ``bound`` standard
+    deviations are clipped. ``columns`` are the features' indices in the statistics ``moments`` and ``first`` (each feature's
+    first values). Returns the number of clipped values, or -1, without a change, if a value is not a finite float32 number.
     """
     for i in range(n):
         if not abs(values[i]) <= LARGEST_FLOAT32:
@@ -465,9 +466,9 @@ def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float,
 def _transform_values(
     columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray
 ) -> bool:
-    """Write the n standardised ``values`` of one row into ``scaled``, clipped to +-``bound``. ``columns`` are the indices of the
-    features in ``moments`` (count, mean and sum of squared deviations), or -1 for unknown features, which become 0. Return False
-    if a value is not a finite float32 number.
+    """Standardise the first ``n`` values of one row, clip them to +-``bound``, and write them into ``scaled``. ``columns`` are
+    the features' indices in ``moments`` (count, mean, sum of squared deviations), or -1 for unknown features, which become 0.
+    Returns False if a value is not a finite float32 number.
     """
     for i in range(n):
         value = values[i]
@@ -485,9 +486,9 @@ def _transform_values(
 def _scale_targets(
     targets: np.ndarray, learned: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray, scale: np.ndarray
 ) -> int:
-    """Standardise ``targets`` [n] one after the other by the statistics of the targets before, clipped to +-``bound``, and update
-    the statistics ``moments`` and ``first`` with those where the mask ``learned`` is True. ``scale`` [n, 3] receives mean,
-    standard deviation and the scaled target. Return how many learned targets were clipped.
+    """Standardise each of the ``targets`` [n] by the mean and variance of those before it, and clip it to +-``bound``. The
+    running statistics ``moments`` and ``first`` then learn it if ``learned`` is True for it. ``scale`` [n, 3] receives mean,
+    standard deviation and scaled target. Returns how many learned targets were clipped.
     """
     bounded = 0
     for i in range(len(targets)):
@@ -501,9 +502,9 @@ def _scale_targets(
 
 @compiled
 def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Update the running mean and variance of features with the rows of ``matrix`` [n, d], finite numbers, and return how many
-    values were clipped to ``bound`` standard deviations. ``columns`` [d] are the indices of the features in ``moments`` and
-    ``first`` (their first values).
+    """Update the running mean and variance of features with the rows of ``matrix`` [n, d], which are finite. Values beyond
+    ``bound`` standard deviations are clipped. ``columns`` [d] are the features' indices in the statistics ``moments`` and
+    ``first`` (each feature's first values). Returns the number of clipped values.
     """
     bounded = 0
     for i in range(len(matrix)):
@@ -514,8 +515,7 @@ def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: 
 @compiled
 def _transform_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
     """Standardise the rows of ``matrix`` [n, d], finite numbers, in place, and clip them to +-``bound``. ``columns`` [d] are the
-    indices of the features in ``moments`` (count, mean and sum of squared deviations), or -1 for unknown features, which become
-    0.
+    features' indices in ``moments`` (count, mean, sum of squared deviations), or -1 for unknown features, which become 0.
     """
     for i in range(len(matrix)):
         _transform_values(columns, matrix[i], len(columns), bound, moments, matrix[i])

@@ -29,9 +29,9 @@ _MAX_INVERSE = 1e7  # maximum diagonal of the inverse: 1 over the squared distan
 
 @compiled(fastmath=FAST)
 def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
-    """Project a row onto the span of the first ``n`` support vectors in the kernel's feature space, and return the squared length
-    of the projection, for a row normalised to length 1. ``kernels`` [n] has its kernel values with them, ``diagonal`` that with
-    itself. The coefficients are written into ``block``, the learner's memory (uint8).
+    """Project a row, in the kernel's feature space, onto the span of the first ``n`` support vectors, and return the squared
+    length of the projection (at most 1, because the row is normalised). ``kernels`` [n] are the row's kernel values with these
+    vectors, and ``diagonal`` is that with itself. ``block``, the learner's memory, receives the projection's coefficients.
 
     All vectors are normalised to length 1. The array ``gram`` has K^-1 and, where K^-1 does not reach, the coefficients K^-1 k of
     the projection (last row) and 1 over the lengths of the support vectors (last column).
@@ -53,9 +53,9 @@ def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int
 
 @compiled
 def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
-    """Extend the inverse Gram matrix in ``block``, the learner's memory (uint8), from ``n`` support vectors to n + 1, by the row
-    that `_project_row` projected last. ``share`` is the squared length of its projection, ``diagonal`` its kernel value with
-    itself. Return False, and change nothing, if the vectors would be nearly linearly dependent.
+    """Extend the inverse Gram matrix from ``n`` to n + 1 support vectors, by the row that was projected last. ``block`` is the
+    learner's memory (one uint8 array), which contains the matrix. ``share`` is the squared length of the row's projection, and
+    ``diagonal`` its kernel value with itself. Returns False, without a change, if the vectors would be nearly linearly dependent.
     """
     gram = views(block).gram
     last = gram.shape[0] - 1
@@ -76,8 +76,8 @@ def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> boo
 
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
-    """Compute the inverse of the support vectors' Gram matrix from scratch, in ``block``, the learner's memory (uint8). This is
-    needed when gamma or the feature scaling has changed, and with it the kernel.
+    """Compute the inverse of the Gram matrix of the support vectors, and store it in ``block``, the learner's memory (one uint8
+    array). This is needed when gamma or the feature scaling has changed.
 
     Support vectors that are now in the span of earlier ones are projected onto those.
     """
@@ -102,17 +102,17 @@ def _invert_gram(block: np.ndarray) -> None:
 
 @compiled
 def _forget_inverse(block: np.ndarray) -> None:
-    """Mark the inverse of the Gram matrix in ``block``, the learner's memory (uint8), as outdated, so that the next step that
-    needs it computes it again.
+    """Mark the inverse of the Gram matrix in ``block``, the learner's memory (one uint8 array), as outdated. The next learning
+    step that needs it computes it again.
     """
     get_rule_state(block, STATE)["gamma"] = 0.0
 
 
 @rule(STATE, on_rescale=_forget_inverse, ranges={"gamma": (0.0, LARGEST_GAMMA)})
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """Learn the current row by the Projectron: if it is misclassified, add its projection onto the span of the support vectors to
-    the model, or add the row as a support vector if it is far from that span. ``block`` is the learner's memory (uint8), which is
-    changed in place; ``row`` has the row's target, weight and kernel value with itself.
+    """Learn one misclassified row by the Projectron: replace it by its projection onto the span of the support vectors, or add it
+    as a support vector if it is far from the span. ``block`` is the learner's memory (one uint8 array), which contains the row's
+    features and is changed in place; ``row`` has its target, its weight and its kernel value with itself.
     """
     v, s = views(block), get_rule_state(block, STATE)
     h = v.header[0]
@@ -175,8 +175,8 @@ class Projectron(ReferenceClassifier, MergeableExpansion):
     _margin_steps = False
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return a dict with the initial values of the fields that the Projectron has in the model's memory: the distance
-        ``eta``, and whether it learns correctly classified rows inside the margin, too.
+        """Return the initial state of the Projectron in the model's memory, as a dict of field name to value: the distance
+        ``eta``, and whether correctly classified rows inside the margin are learned, too.
         """
         return {"eta": self.eta, "margin_steps": self._margin_steps}
 

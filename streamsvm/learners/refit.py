@@ -49,8 +49,8 @@ class SupportVectorBasis(NamedTuple):
         )
 
     def compute_penalty(self) -> np.ndarray:
-        """Return the kernel matrix of the model's B support vectors, float64 [B, B]: the matrix P of the penalty a P a' on
-        coefficients a, the squared norm of the decision function.
+        """Return the matrix P, float64 [B, B], with which a P a' is the penalty on the model's coefficients a: the kernel matrix
+        of its B support vectors.
         """
         return compute_kernel_matrix(*read_kernel_parameters(self.model), self.vectors, self.vectors)
 
@@ -69,14 +69,14 @@ class FeatureBasis(NamedTuple):
     intercept: float  # the intercept, if it is not fitted
 
     def compute_values(self, X: np.ndarray) -> np.ndarray:
-        """Return the rows ``X`` [n, features] as float64 [n, B]: with a further column of ones if the linear model fits an
-        intercept.
+        """Return the matrix, float64 [n, B], that gives the decision values of the rows ``X`` [n, features] when multiplied by
+        the linear model's weights: X, with a column of ones added if the model fits an intercept.
         """
         return np.hstack([X.astype(np.float64), np.ones((len(X), self.coefficients.shape[1] - X.shape[1]))])
 
     def compute_penalty(self) -> np.ndarray:
-        """Return the identity matrix, float64 [B, B]: the matrix P of the penalty w P w' on the weights w of a linear model,
-        which includes the intercept if that is fitted.
+        """Return the matrix P, float64 [B, B], with which w P w' is the penalty on the weights w of a linear model: the identity
+        matrix. The weights include the intercept if the model fits one.
         """
         return np.eye(self.coefficients.shape[1])
 
@@ -89,8 +89,8 @@ class FeatureBasis(NamedTuple):
 
 
 def make_basis(model: Any) -> SupportVectorBasis | FeatureBasis:
-    """Return an object for the functions whose linear combination is the decision function of ``model``: the kernel values of its
-    support vectors (`SupportVectorBasis`), or the features of a linear model (`FeatureBasis`).
+    """Return an object that computes the columns whose weighted sum is the decision function of ``model``: kernel values with its
+    support vectors (`SupportVectorBasis`), or the features if the model is linear (`FeatureBasis`).
     """
     if hasattr(model, "support_vectors"):
         return SupportVectorBasis(model, model.support_vectors.astype(np.float64), model.coefficients, model.intercept)
@@ -113,9 +113,9 @@ _N_MEASURES = 4  # sums of weights, losses, errors and absolute decision values;
 def compute_residuals(
     F: np.ndarray, targets: np.ndarray, margins: np.ndarray, is_regression: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the residuals of the decision values ``F`` [n, outputs], float64: their differences from the ``targets`` [n] (in
-    regression), or from the ``margins`` [n] that the labels in ``targets`` should have. Also return a mask of the residuals that
-    contribute to the loss, bool [n, outputs].
+    """Return the differences between the values that the decision values ``F`` [n, outputs] should have and F, float64 [n,
+    outputs], and a bool mask of those that contribute to the loss. In regression they should equal the ``targets`` [n]; in
+    classification they should reach the ``margins`` [n] on the side of the label in ``targets``.
 
     Parameters
     ----------
@@ -175,8 +175,8 @@ def check_refit_rows(model: Any, X: Any, y: Any, w: Any = 1.0) -> RefitRows:
 
 
 def _iter_chunks(basis: SupportVectorBasis | FeatureBasis, rows: RefitRows) -> Iterator[tuple[np.ndarray, ...]]:
-    """Iterate over ``rows`` in chunks of at most 2,000, to bound memory. Yield a tuple of four arrays for each: the values of the
-    functions in ``basis`` [n, B], the model's decision values [n, outputs], the targets and the weights [n].
+    """Yield ``rows`` in chunks of at most 2,000, to bound memory. Each chunk is a tuple of four arrays: kernel values or features
+    [n, B], computed by ``basis``; the model's decision values [n, outputs]; the targets [n]; and the weights [n].
     """
     for start in range(0, len(rows.X), _CHUNK_ROWS):
         part = slice(start, start + _CHUNK_ROWS)
@@ -192,8 +192,8 @@ class NormalEquations(NamedTuple):
 
     @classmethod
     def from_rows(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the normal equations of a Newton step for the rows ``X`` with labels or targets ``y`` and weights ``w``, at the
-        current coefficients of ``model``. Those of several parts of the data can be added.
+        """Return the normal equations of a Newton step that improves the current coefficients of ``model`` on the rows ``X`` with
+        labels or targets ``y`` and weights ``w``. Normal equations of several parts of the data can be added up.
 
         This takes O(n B (d + B)), and O(B d) for a row outside its margin; memory is O(outputs B^2), for any n. For a linear
         model, B is d, or d + 1 with an intercept.
@@ -205,18 +205,21 @@ class NormalEquations(NamedTuple):
 
     @classmethod
     def zeros(cls, model: Any) -> Self:
-        """Return the normal equations of ``model`` for no rows: arrays of zeros, to which rows can be added."""
+        """Return normal equations of a Newton step of ``model`` that have no rows yet: arrays of zeros, to which rows can be
+        added.
+        """
         outputs, n = make_basis(model).coefficients.shape
         return cls(np.zeros((outputs, n, n)), np.zeros((outputs, n)))
 
     def add(self, equations: Self) -> None:
-        """Add ``equations``, the normal equations of other rows, to these, in place."""
+        """Add ``equations``, the normal equations of the same Newton step for other rows, to these normal equations, in place."""
         self.A[:] += equations.A
         self.g[:] += equations.g
 
     def add_rows(self, K: np.ndarray, residual: np.ndarray, active: np.ndarray, weights: np.ndarray) -> None:
-        """Add n rows to these normal equations. ``K`` has their kernel values float64 [n, B], ``residual`` and the mask
-        ``active`` [n, outputs] are from `compute_residuals`, and ``weights`` [n] are theirs. O(n outputs B^2).
+        """Add n rows to these normal equations of a Newton step. ``K`` [n, B] has their kernel values or features, ``residual``
+        and ``active`` (both [n, outputs]) are the two results of `compute_residuals`, and ``weights`` [n] are the weights of the
+        rows.
         """
         for k, mask in enumerate(active.T):
             root = K[mask] * np.sqrt(weights[mask])[:, None]
@@ -224,16 +227,16 @@ class NormalEquations(NamedTuple):
             self.g[k] += K[mask].T @ (weights[mask] * residual[mask, k])
 
     def compute_step(self, model: Any, ridge: float = RIDGE) -> np.ndarray:
-        """Return the Newton step that these normal equations imply, from the current coefficients of ``model``: float64 [outputs,
-        B]. ``ridge`` is the factor of the penalty on the squared norm of the model.
+        """Solve these normal equations, and return the Newton step: the change of the coefficients of ``model``, float64
+        [outputs, B]. ``ridge`` is the factor of the penalty on the squared norm of the model.
         """
         basis = make_basis(model)
         return self.solve(ridge * basis.compute_penalty(), basis.coefficients)
 
     def solve(self, penalty: np.ndarray, distance: np.ndarray) -> np.ndarray:
-        """Solve these normal equations with a quadratic penalty, and return the Newton step, float64 [outputs, B]. ``penalty`` is
-        the matrix of the penalty [B, B], and ``distance`` [outputs, B] the current coefficients minus those where the penalty is
-        0. O(B^3).
+        """Solve these normal equations with a quadratic penalty on coefficients, and return the Newton step: their change,
+        float64 [outputs, B]. ``penalty`` [B, B] is the matrix of the penalty; ``distance`` [outputs, B] is how far the current
+        coefficients are from those with penalty 0.
         """
         from scipy import linalg  # noqa: PLC0415 - the import takes a third of a second, and is rarely needed
 
@@ -253,8 +256,8 @@ class LineSearch(NamedTuple):
 
     @classmethod
     def from_rows(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the line search of the rows ``X`` with labels or targets ``y`` and weights ``w``: the weighted sums of their
-        losses after four multiples of ``step``, a change of the coefficients of ``model`` [outputs, B]. O(n B d).
+        """Return a line search: the weighted sums of losses of ``model`` after four multiples of ``step``, a change of its
+        coefficients [outputs, B]. The losses are those of the rows ``X`` with labels or targets ``y`` and weights ``w``.
         """
         search = cls.zeros()
         for K, F, targets, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
@@ -265,22 +268,27 @@ class LineSearch(NamedTuple):
 
     @classmethod
     def zeros(cls) -> Self:
-        """Return a line search over no rows: sums of 0, to which the sums of rows can be added."""
+        """Return a line search (sums of losses for several step sizes) without rows: all sums are 0, and those of rows can be
+        added.
+        """
         return cls(np.zeros((len(_STEP_SIZES), _N_MEASURES + len(_FACTORS))))
 
     def add(self, search: Self) -> None:
-        """Add the sums of ``search``, a line search over other rows with the same step, to this one, in place."""
+        """Add ``search``, a line search along the same step over other rows, to this line search: its sums of losses are added in
+        place.
+        """
         self.sums[:] += search.sums
 
 
 def _is_regression(model: Any) -> bool:
-    """Return whether ``model`` is a regressor, by the loss function in its memory."""
+    """Return whether ``model`` is a regressor: whether its loss function is epsilon-insensitive."""
     return bool(model._common["loss"][0] == EPSILON_INSENSITIVE)
 
 
 def _measure_outputs(F: np.ndarray, targets: np.ndarray, weights: np.ndarray, is_regression: bool) -> np.ndarray:
-    """Return the weighted sums of loss, errors and log losses over rows with the decision values ``F`` [n, outputs], for one step
-    size of a line search: float64 [measures]. ``targets`` and ``weights`` are float64 [n].
+    """Return the sums, weighted by ``weights`` [n], of several measures of n rows with decision values ``F`` [n, outputs] and
+    labels or values ``targets`` [n]: loss, errors, size of decisions, and log loss by each factor from decisions to log odds (0
+    if ``is_regression``). Result: float64 [measures].
     """
     residual, active = compute_residuals(F, targets, np.ones(len(F)), is_regression)
     squares = np.where(active, np.square(residual), 0.0).sum(axis=1)
@@ -305,8 +313,9 @@ def _measure_outputs(F: np.ndarray, targets: np.ndarray, weights: np.ndarray, is
 
 
 def take_step(model: Any, step: np.ndarray, search: LineSearch, ridge: float = RIDGE) -> float:
-    """Add the best multiple (0 to 1) of the Newton step ``step`` [outputs, B] to the coefficients of ``model``, by the losses in
-    the line search ``search`` and the penalty with the factor ``ridge``, and calibrate its probabilities. Returns the multiple.
+    """Add a multiple of the Newton step ``step`` [outputs, B] to the coefficients of ``model``, and calibrate its probabilities.
+    The multiple, which is returned, is the one from 0 to 1 with the smallest sum of losses (from the line search ``search``) and
+    penalty (with the factor ``ridge``).
 
     Parameters
     ----------
@@ -349,8 +358,8 @@ def calibrate_probabilities(model: Any, rows: RefitRows) -> None:
 
 
 def _calibrate_outputs(model: Any, measures: np.ndarray) -> None:
-    """Set the factor from decision values to log odds in ``model`` to the one with the lowest log loss. ``measures`` are the
-    weighted sums of a line search for one step size, which include the log loss for 25 factors. A regressor does not change.
+    """Set the factor from decision values to log odds in the classifier ``model`` to the one with the lowest log loss.
+    ``measures`` are weighted sums over rows, which include the log loss for each of 25 factors. A regressor does not change.
     """
     if not _is_regression(model):
         size = measures[3] / measures[0]
@@ -359,8 +368,8 @@ def _calibrate_outputs(model: Any, measures: np.ndarray) -> None:
 
 
 def _find_best_factor(losses: np.ndarray) -> float:
-    """Return the factor from decision values to log odds with the lowest log loss. ``losses`` has the log loss of each candidate
-    factor; a parabola through the lowest one and its neighbours gives the result.
+    """Return the factor from decision values to log odds with the lowest log loss. ``losses`` has the log loss of each factor on
+    a fixed grid; the minimum between grid points is found by a parabola through the lowest loss and its neighbours.
     """
     index = int(np.argmin(losses))
     logs = np.log(_FACTORS)

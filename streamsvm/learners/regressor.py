@@ -97,8 +97,8 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             )
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        """Return 1, the factor for coefficients in a warm start from another model. Raise a ValueError if ``labels`` are passed,
-        or if ``outputs`` is not 1, because a regressor has one output and no labels.
+        """Return 1, the factor for the coefficients of another model that this new regressor will start from. Raise a ValueError
+        if ``labels`` are passed, or if ``outputs``, the other model's number of decision values, is not 1.
         """
         self._first_targets = None
         return super()._set_start_labels(labels, outputs)
@@ -108,9 +108,9 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         self._first_targets = None
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Convert the targets of ``batch`` to numbers, float64 [n], and return them with the number of outputs that each row
-        needs, which is 1, int64 [n]. Raise a ValueError with the number of the row for the first target that is not a finite
-        number.
+        """Convert the targets of ``batch`` to numbers, float64 [n]. Returns them with the number of decision values that the
+        model needs for each row, int64 [n], which is always 1. Raises a ValueError with the row number for the first target that
+        is not a finite number.
         """
         targets = np.empty(len(batch.y))
         for i, y in enumerate(batch.y):
@@ -121,8 +121,8 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return targets, np.ones(len(targets), np.int64)
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
-        """Convert the targets ``y`` to numbers, float64 [n], with NaN where a target is None. Return None if one is invalid, or
-        if the model has not checked yet whether targets are standardised.
+        """Convert the targets ``y`` to numbers, float64 [n], with NaN for None. Return None if a target is invalid, or if this
+        model has not checked yet, by its first 100 targets, whether they are standardised.
         """
         try:
             targets = [np.nan if target is None else validate_target(target) for target in y]

@@ -72,8 +72,8 @@ class ScalingEstimator(OnlineEstimator):
         weights: np.ndarray | None = None,
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None] | None:
         """Predict each of the rows ``X`` before it is learned with its label or target in ``y``, in one compiled call. ``names``
-        are the column names, and ``probability`` asks for probabilities, too. Returns the predictions and probabilities, or None
-        if the rows must be processed one by one.
+        are the column names, and ``probability`` asks for probabilities, too. Returns a pair of predictions and probabilities, or
+        None if the rows must be processed one by one, for example because a label is new.
 
         The result is the same as with `predict_one` and `learn_one` row by row. It is meant for loops over streams: it only
         accepts rows without new features or labels, and returns None for others, which need the two methods.
@@ -133,21 +133,22 @@ class ScalingEstimator(OnlineEstimator):
 
     @property
     def can_learn_many(self) -> bool:
-        """Whether `predict_then_learn` of this model can learn rows. If not, it can only predict them: with ``class_weight``, or
-        without budget maintenance.
+        """Whether the method `predict_then_learn` of this model can learn rows. If not, because of class weights or a budget
+        without maintenance, it only predicts them.
         """
         return not self._refuses_when_full and getattr(self, "_class_weights", None) is None
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
-        """Convert the labels or targets ``y`` to numbers, float64 [n], with NaN where one is None. Return None if a label is new
-        or a target is invalid, and by default: for models without labels or targets.
+        """Convert the labels or targets ``y`` to numbers, float64 [n], with NaN for None. Return None if a label is new or a
+        target is invalid. The base class, which has neither labels nor targets, always returns None.
         """
         return None
 
     def _decode_predictions(
         self, outputs: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
-        """Convert the model's ``outputs`` for n rows to a list of predictions (column 0) and their probabilities. By default, as
-        for regressors, there are none: ``probability`` selects None (False), a list of None (True), or an empty dict (``"all"``).
+        """Convert the model's numeric ``outputs`` [n, columns] to a pair: the list of n predictions (column 0), and their
+        probabilities. By default, as for regressors, there are no probabilities: the second item is a list of None, or an empty
+        dict with ``probability="all"``, or just None with False.
         """
         return outputs[:, 0].tolist(), {} if probability == "all" else [None] * len(outputs) if probability else None

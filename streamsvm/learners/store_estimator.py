@@ -134,13 +134,15 @@ class StoreEstimator(RiverEstimator):
         return np.float32
 
     def _use_store(self, store: Any) -> None:
-        """Replace the memory of this model by ``store``, and set all attributes that are views of it."""
+        """Replace the memory of this model (one array of bytes with its learned state) by ``store``, and set all attributes that
+        are views of it.
+        """
         # One update, so that an interrupt leaves the model with either the old store or the new one.
         self.__dict__.update(self._make_store_attributes(store))
 
     def _make_store_attributes(self, store: Any) -> dict[str, Any]:
-        """Return a dict of the attributes to set on this model when its memory is replaced by ``store``: the store itself, views
-        of its arrays and state records, and the number of outputs.
+        """Return the attributes that this model must set when it starts to use the memory ``store``, as a dict of name to value:
+        the memory itself, views of its arrays and records, and the number of decision values per row.
         """
         state, start, dtype = store.block[STATE_BEGIN:STATE_END], iterates.RULE_STATE_OFFSET - STATE_BEGIN, self._rule.state
         rule_record = state[start : start + dtype.itemsize].view(dtype) if dtype.names else np.zeros(1, dtype)
@@ -153,8 +155,8 @@ class StoreEstimator(RiverEstimator):
             self._rule_record[name] = value
 
     def _make_rule_state(self) -> dict[str, Any]:
-        """Return a dict with the initial values of the fields in the state of this model's update rule: by default, the
-        parameters of the same names. Other fields are 0.
+        """Return the initial state of this model's update rule (the compiled function that learns a row), as a dict of field name
+        to value. By default, these are the constructor parameters that are fields of the state; other fields start at 0.
         """
         parameters = list_parameters(type(self))
         return {name: getattr(self, name) for name in self._rule.state.names or () if name in parameters}
@@ -173,8 +175,8 @@ class StoreEstimator(RiverEstimator):
         self.__dict__.update(attributes)
 
     def _grow_columns(self, x: Mapping[Any, Any] | None = None) -> None:
-        """Enlarge the memory of this model if it has too few columns for all features seen so far, and mark those columns as
-        used. If it is enlarged, the values of ``x``, the row to learn, are written into it.
+        """Enlarge the memory of this model if it has too few columns for all features seen so far, and mark their columns as
+        used. If it is enlarged, the values of ``x``, the row that is about to be learned, are written into the new memory.
         """
         if self._columns > self._store.columns:
             self._resize(self._n_outputs)
@@ -184,8 +186,8 @@ class StoreEstimator(RiverEstimator):
         self._store.used = len(self._features)
 
     def _grow_outputs(self, store: Any, outputs: int) -> None:
-        """Initialise the decision values of new labels in ``store``, a copy of this model's memory with room for ``outputs`` of
-        them, without a change of decisions. Only classifiers implement it.
+        """Initialise the weights of new labels in ``store``, an enlarged copy of this model's memory with room for ``outputs``
+        decision values. Decisions between the previous labels do not change. Only classifiers implement it.
         """
         raise NotImplementedError
 
@@ -236,8 +238,8 @@ class StoreEstimator(RiverEstimator):
         return {}
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
-        """Return a dict of field name to (minimum, maximum) for the validation of a saved model: fields that learning changes in
-        this kind of model, in addition to those of all models. By default, it is empty.
+        """Return the valid range of each additional field in the model's memory that learning changes, as a dict of field name to
+        (minimum, maximum), to validate a saved model. By default, it is empty: there are only the fields of all models.
         """
         return {}
 

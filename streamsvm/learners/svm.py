@@ -90,8 +90,8 @@ class SVMClassifier(OnlineClassifier, Ensemble):
     _combiner: ClassVar[Any] = label_predictions
 
     def _grow_outputs(self, store: EnsembleStore, outputs: int) -> None:
-        """Initialise everything that new labels need in ``store``, a copy of this ensemble's memory with room for ``outputs``
-        decision values: the state of each member, the stacking weights, and the label statistics.
+        """Initialise the state of all members for new labels in ``store``, an enlarged copy of this ensemble's memory with room
+        for ``outputs`` decision values, and the stacking weights and label statistics of these labels.
         """
         v, before = store.views, self._n_outputs  # two labels share one output
         positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)

@@ -278,8 +278,9 @@ class TunedThresholdClassifier(ClassifierWrapper):
         return len(self._labels) == 2 and {*y} - {None} <= {*self._labels}
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
-        """Return the label of each row by the current threshold. Each row whose label ``y`` is not None is then counted, which
-        may change the threshold for the rows after it. ``columns`` maps each label to its predicted probabilities [rows].
+        """Return the label of each row by the current threshold, and count each row that has a label in ``y``, by its weight in
+        ``weights``; this may change the threshold for later rows. ``columns`` maps each label to its predicted probabilities
+        [rows]; ``labels`` are the classifier's own predictions.
         """
         # Row by row, because counting a row may change the threshold for the next one.
         for i, values in enumerate(zip(*(column.tolist() for column in columns.values()), strict=True)):

@@ -90,8 +90,9 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
 
     @property
     def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
-        """A function that predicts and then learns many rows in one compiled call, as `SVMClassifier.predict_then_learn` does,
-        but returns the predictions of this wrapper. It exists only if the wrapped classifier is one of this library.
+        """A function that predicts each of many rows before it is learned, in one compiled call, with the parameters of
+        `SVMClassifier.predict_then_learn`. It returns the predictions of this wrapper. Raises an AttributeError if the wrapped
+        classifier has no such method.
         """
         predict_wrapped = self.classifier.predict_then_learn  # type: ignore[attr-defined]
 
@@ -135,9 +136,9 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         return True
 
     def _finish_predictions(self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: Weights) -> list[Any]:
-        """Return the wrapper's predicted labels for rows that the classifier has predicted as ``labels`` and then learned.
-        ``columns`` maps each label to its predicted probabilities [rows]. A subclass may also learn from the rows here. ``y`` has
-        None, or ``weights`` has 0, for rows that were not learned.
+        """Return this wrapper's predicted labels for rows that the wrapped classifier has predicted as ``labels`` and then
+        learned. ``columns`` maps each label to its predicted probabilities [rows]. Subclasses may also learn here from the true
+        labels ``y`` and the ``weights`` (None and 0 for rows that were not learned).
         """
         raise NotImplementedError
 
@@ -221,8 +222,8 @@ def _transform_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], 
 
 
 def _list_own_parameters(model: Any) -> list[Any]:
-    """Return the parameter values of a wrapper, without the wrapped classifier, as a list that can be compared with that of
-    another wrapper by ``==``.
+    """Return the parameter values of the wrapper ``model``, except for the wrapped classifier, as a list. The lists of two
+    wrappers with the same parameters are equal.
     """
     values = [value for name, value in model._get_params().items() if name != "classifier"]
     return [
