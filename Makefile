@@ -23,12 +23,13 @@ test-nojit:  ## Run the tests of compiled code without compiling it
 	NUMBA_DISABLE_JIT=1 $(PYTHON) -m pytest -n auto --dist worksteal tests
 
 .PHONY: lint
-lint: lint-files  ## Check style, formatting, types, and files that other tools read
+lint: lint-files  ## Check style, formatting, types, wording, and files that other tools read
 	ruff check .
 	ruff format --check .
 	mypy
 	pyright
 	$(PYTHON) tests/public_types.py
+	$(PYTHON) tests/wording.py
 
 .PHONY: lint-files
 lint-files:  ## Check workflows, templates of issues and the citation
