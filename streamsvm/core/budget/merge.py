@@ -54,8 +54,8 @@ def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 @compiled
 def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Replace two support vectors of a model with several decision values by one: that with the shortest coefficient vector, and
-    the partner for which this changes the model least. Returns 1; or 0 if there is no suitable partner, so that it was removed
-    and its coefficients added to the nearest one. ``block`` is the learner's memory, changed in place; ``random`` is ignored.
+    the partner for which this changes the model least. Returns 1; or 0 if no partner is suitable, so that it was removed and its
+    coefficients added to the nearest one. ``block`` is the learner's memory, changed in place; ``random`` is ignored.
     """
     v, first = views(block), _select_vector_to_merge(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])

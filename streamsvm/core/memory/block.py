@@ -265,7 +265,7 @@ class Store(Generic[V]):
                 ours[shared] = theirs[shared]
 
     def snapshot(self) -> bytes:
-        """Return a copy of the saved part of this memory block as bytes. Equal contents give equal bytes."""
+        """Return a copy of the saved part of this model's memory as bytes. Equal contents give equal bytes."""
         return self._saved.tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
@@ -310,7 +310,7 @@ class Store(Generic[V]):
 
     @property
     def used(self) -> int:
-        """The number of feature columns of this memory that are in use: one for each feature seen."""
+        """The number of feature columns in use in this model's memory: one for each feature seen."""
         return int(self._header["used"][0])
 
     @used.setter
@@ -328,12 +328,12 @@ class VectorStore(Store[W]):
 
     @property
     def budget(self) -> int:
-        """The maximum number of support vectors (or landmarks) in this memory after a row was learned."""
+        """The maximum number of support vectors (or landmarks) that this model keeps."""
         return int(self._header["budget"][0])
 
     @property
     def n_support(self) -> int:
-        """The current number of support vectors (or landmarks) in this memory."""
+        """The current number of support vectors (or landmarks) of this model."""
         return int(self._header["n_support"][0])
 
     @property
@@ -349,7 +349,7 @@ class VectorStore(Store[W]):
 
     @property
     def vectors(self) -> np.ndarray:
-        """A copy of the support vectors (or landmarks) in this memory, float32 [n_support, features in use]."""
+        """A copy of the support vectors (or landmarks) of this model, float32 [n_support, features in use]."""
         return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
 
     def _check_header(self, block: np.ndarray, vectors: str, min_outputs: int, ranges: Mapping[str, tuple[float, float]]) -> Any:

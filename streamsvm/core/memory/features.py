@@ -244,8 +244,8 @@ class FeatureSpace:
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
     def raise_for_row(self, x: Mapping[Any, Any]) -> NoReturn:
-        """Raise the ValueError that explains why the row ``x`` is invalid. The message contains the first feature that is not a
-        finite float32 number; if all are finite, it says that the squared norm of the row is too large.
+        """Raise the ValueError that explains why the row ``x`` is invalid. The message names the first feature whose value is
+        not a finite float32 number or, if all are finite, the squared norm of the row, which is too large.
         """
         for name, value in x.items():
             try:
@@ -276,8 +276,8 @@ class FeatureSpace:
         self._pick = None
 
     def restore_order(self, order: list[Hashable] | None) -> None:
-        """Replace the remembered column order by ``order``, the saved one of another feature space, or None. Raises ValueError if
-        it is not a list of distinct names, or too long.
+        """Replace the remembered order of columns (that of the tables that rows came from) by ``order``, a list of names or
+        None, read from a saved model. Raises ValueError if it is not a list of distinct names, or is too long.
         """
         if order is not None:
             if not isinstance(order, list):

@@ -131,8 +131,8 @@ forest_views: Callable[[np.ndarray], ForestViews] = _LAYOUT.views
 
 
 def count_growing_rows(capacity: int) -> int:
-    """Return the number of rows that a new tree of a forest is trained on, the latest 5/6 of the ``capacity`` of stored rows. The
-    remaining slots receive new rows while the tree grows.
+    """Return the number of latest rows that a new tree of a forest is trained on: 5/6 of ``capacity``, the number of rows that
+    the forest has room for. The other places receive new rows while the tree grows.
     """
     return 5 * capacity // 6
 
@@ -158,8 +158,8 @@ def count_used_columns(used: int, extra_columns: int, row_width: int) -> int:
 
 
 def _array_sizes(columns: int, rows: int, labels: int) -> dict[str, int]:
-    """Return the lengths of the dimensions in a forest's memory, by name, for ``columns`` features, up to ``rows`` stored rows,
-    and ``labels`` labels (0 for regression).
+    """Return the dimensions of the arrays in a forest's memory, as a dict of name to length, for ``columns`` features, at most
+    ``rows`` stored rows, and ``labels`` class labels (0 for regression).
     """
     is_regression = labels == 0
     row_width = min(columns, MAX_COLUMNS) + (N_EXTRA_COLUMNS if is_regression else 0)

@@ -77,8 +77,8 @@ def compute_stride(cells: int, rows: int, row_width: int) -> int:
 
 
 def _array_sizes(columns: int, rows: int) -> dict[str, int]:
-    """Return the lengths of the dimensions in the memory of a k-nearest-neighbours model, by name, for ``columns`` features and
-    up to ``rows`` stored rows.
+    """Return the dimensions of the arrays in a k-nearest-neighbours model's memory, as a dict of name to length, for ``columns``
+    features and at most ``rows`` stored rows.
     """
     rows = round_up_to_lines(int(rows))
     return {"rows": rows, "cells": min(rows * columns, MAX_CELLS)}
@@ -106,18 +106,18 @@ class NeighbourStore(Store[NeighbourViews]):
 
     @property
     def n_rows(self) -> int:
-        """The number of rows that are currently stored in this memory."""
+        """The number of rows that this k-nearest-neighbours model stores now."""
         return int(self._header["n_rows"][0])
 
     @property
     def stride(self) -> int:
-        """The number of rows that this memory has room for, with the current number of features."""
+        """The number of rows that this k-nearest-neighbours model has room for, with its current number of features."""
         h = self._header[0]
         return compute_stride(int(h["cells"]), int(h["rows"]), int(h["row_width"]))
 
     @property
     def vectors(self) -> np.ndarray:
-        """A copy of the stored rows, float32 [n_rows, features]."""
+        """A copy of the rows that this k-nearest-neighbours model stores, float32 [n_rows, features]."""
         width, stride = int(self._header["row_width"][0]), self.stride
         return np.ascontiguousarray(self.views.cells[: width * stride].reshape(width, stride)[:, : self.n_rows].T)
 

@@ -69,15 +69,15 @@ class WeightStore(Store[WeightViews]):
         super().__init__(max_features, f"max_features={max_features}", within, columns, takes_rows=takes_rows)
 
     def snapshot(self) -> bytes:
-        """Return a copy of the saved contents of this memory as bytes: 400 bytes, and 16 for each feature in use. Equal contents
-        give equal bytes.
+        """Return a copy of the saved part of this linear model's memory as bytes: 400, and 16 for each feature in use. Equal
+        contents give equal bytes.
         """
         fixed_part = self.block[:STATE_END].tobytes() + self.views.biases.tobytes()
         return fixed_part + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:  # noqa: ARG002 - trusted snapshots are checked, too
-        """Replace the contents of this memory by ``snapshot``, bytes that `snapshot` returned. Raises ValueError, and changes
-        nothing, if they are invalid; they are always checked, even if ``trusted``.
+        """Replace the contents of this linear model's memory by ``snapshot``, bytes that `snapshot` returned. Raises ValueError,
+        and changes nothing, if the bytes are corrupt; they are always checked, even if ``trusted`` is True.
         """
         fixed_bytes = STATE_END + 8 * _ITERATES
         if len(snapshot) < fixed_bytes:
@@ -121,8 +121,8 @@ class WeightStores:
 
     @property
     def used(self) -> int:
-        """The number of feature columns in use, one for each feature seen; it is the same in all stores of this sequence. Setting
-        it sets that of all stores.
+        """The number of feature columns in use, one for each feature seen, which is the same for all outputs of this linear
+        model. Setting it sets that of all outputs.
         """
         return self[0].used
 

@@ -79,8 +79,8 @@ def detect_drift(state: np.ndarray, error: float, deviations: float, min_varianc
 
 @compiled(inline=True)
 def compute_step_limit(block: np.ndarray, diagonal: float) -> float:
-    """Return the largest coefficient that a new row of weight 1 may get from a learning step: the hyperparameter C, or in a
-    single pass over the data a smaller limit if labels are noisy. ``block`` is the model's memory (one byte array), ``diagonal``
+    """Return the largest coefficient that a learning step may give a new row of weight 1: the hyperparameter C, or in a single
+    pass over the data a limit that is smaller for noisy labels. ``block`` is the model's memory (one byte array), ``diagonal``
     the kernel value of the row with itself.
 
     In a single pass, a step that was too long is not undone, and one that was too short is not repeated. If steps follow noise,
@@ -120,8 +120,8 @@ def _compute_clipped_step(block: np.ndarray, diagonal: float, violation: float, 
 @compiled(inline=True)
 def save_to_window(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
     """Copy the current row, with its target and weight, over the oldest of the past rows that the model in ``block`` stores to
-    learn them again; do nothing if the model stores no rows. ``stamp`` identifies the support vector that was made from the row;
-    -1 if there is none.
+    learn them again; do nothing if the model stores no rows. ``stamp`` identifies the support vector that was made from the row
+    (-1 if the row was not made one).
     """
     v, c = views(block), get_common_state(block)
     h = v.header[0]
@@ -238,8 +238,8 @@ def _reset_after_drift(block: np.ndarray) -> None:
 @rule(STATE, ranges=_LEARNED)
 def step(block: np.ndarray, row: CurrentRow) -> None:
     """Learn the current ``row`` of the model in ``block`` by dual coordinate ascent on a budget (BSCA): one coordinate step on
-    the row, then on random support vectors, then on random past rows that the model stores. In a single pass over the data,
-    coefficients are halved when a concept drift is detected.
+    the row, then on random support vectors, then on random past rows that the model stores. In a single pass over the data, a
+    detected concept drift halves all coefficients.
     """
     c, s = get_common_state(block), get_rule_state(block, STATE)
     rising, falling, violation = compute_violation(block, row.target)
@@ -313,7 +313,7 @@ def learn_epoch(
 @compiled
 def _compute_ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -> tuple[int, int, float]:
     """Return a dual coordinate step on the current ``row`` as a tuple: output whose coefficient is raised, output whose
-    coefficient is lowered (-1 if there is none), and size of the change (0 if the optimum is nearer than the tolerance).
+    coefficient is lowered (-1 if only one changes), and size of the change (0 if the optimum is nearer than the tolerance).
     ``coefficients`` float64 [outputs] are the row's present ones; ``block`` is the model's memory.
 
     The dual objective is quadratic along a coordinate: the step goes to its maximum, and beyond it by the relaxation factor.

@@ -116,7 +116,8 @@ def _rescale_experts(block: np.ndarray, event: int) -> bool:
 @compiled(inline=True)
 def _update_scale(block: np.ndarray) -> None:
     """Update the running mean and deviation of each feature with the ensemble's current row, before it is learned. If there are
-    new features, or the scale that rows are standardised with is replaced, all members of the ensemble are adapted to that.
+    new features, or rows are standardised differently from now on, all members of the ensemble are adapted. ``block`` is its
+    memory.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     scaling, used, t = s["scaling"] != 0, v.header[0]["used"], get_common_state(block)["t"]
@@ -180,8 +181,8 @@ def compute_output(block: np.ndarray, output_kind: int) -> float:
 
 @compiled
 def _is_refused(block: np.ndarray) -> bool:
-    """Return whether the current row of the ensemble cannot be learned: a value is not finite in float32, or, if rows are not
-    standardised, the squared norm is too large.
+    """Return whether the ensemble refuses to learn the current row, which is in its memory ``block``: because a value is not
+    finite in float32 or, if rows are not standardised, because the squared norm is too large.
     """
     v = ensemble_views(block)
     used = v.header[0]["used"]

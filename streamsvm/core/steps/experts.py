@@ -94,8 +94,8 @@ def rescale_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, ev
 
 @compiled(inline=True)
 def _get_output_share(n_outputs: int) -> float:
-    """Return the multiplier of an expert's decision values: 1 for a single output, and 0.5 for several (one against the rest),
-    whose values differ by twice their margin.
+    """Return the factor of decision values of an ensemble's member: 1 for a single output, and 0.5 for several (one against the
+    rest), because such values differ by twice their margin.
     """
     return 1.0 if n_outputs == 1 else 0.5
 
@@ -224,8 +224,8 @@ def predict_from_last_label(
 
 @compiled
 def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict the label of the current row from that of the previous row, by counts of which label followed which. Two values
-    per output are stored in the ensemble's memory ``block``, for its member with the index ``expert``. Always returns 0.
+    """Predict the label of the current row from that of the previous row, by counts of the labels that followed each label. Two
+    values per output are stored in the ensemble's memory ``block``, for its member with the index ``expert``. Always returns 0.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     first, n_outputs = v.experts[expert]["first_input"], v.header[0]["n_outputs"]
@@ -235,8 +235,8 @@ def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int
 
 @compiled
 def update_last_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Count that class index ``label`` followed the label of the previous row, and remember it as the last label, in the
-    ensemble's memory ``block``. Earlier counts after the same label decay. Always returns 0.
+    """Count in the ensemble's memory ``block`` that class index ``label`` followed the label of the previous row, and store it
+    as the last label. Earlier counts after the same label decay. It is a member of the ensemble. Always returns 0.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     last, n = s["last"], v.header[0]["transition_labels"]

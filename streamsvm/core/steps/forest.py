@@ -63,8 +63,8 @@ _LEVELS_PER_ROUND = 3  # levels that a row descends in all trees between two che
 
 @compiled
 def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
-    """Copy the ensemble's current row (in ``block``) to the memory of its forest expert (``store``), less the anchor of each
-    feature (a value near its mean, subtracted so that float32 is precise enough).
+    """Copy the ensemble's current row (in ``block``) into the memory of its forest (``store``), minus an anchor for each
+    feature: a value near its mean, which is subtracted so that float32 is precise enough.
     """
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
@@ -75,8 +75,8 @@ def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def _walk_trees(store: np.ndarray) -> None:
-    """Find the leaf that the current row reaches in each tree of the forest, and write the leaves and their depths to arrays of
-    the forest's memory ``store``.
+    """Find the leaf of each tree that the current row falls into. The leaves and their depths are stored in the forest's memory
+    ``store``.
 
     All trees are descended in step and without branches, so that their memory reads overlap.
     """
@@ -109,8 +109,8 @@ def _walk_trees(store: np.ndarray) -> None:
 
 @compiled
 def _vote_by_trees(store: np.ndarray, n_labels: int) -> None:
-    """Compute the share of each of ``n_labels`` class labels in the weighted votes of all trees for the current row, into the
-    array ``shares`` of the forest's memory ``store``.
+    """Compute the share of each of ``n_labels`` class labels in the weighted votes of all trees for the current row. The shares
+    are stored in the forest's memory ``store``.
     """
     s = forest_views(store)
     leaves, shares = s.leaves, s.shares
@@ -131,8 +131,9 @@ def _vote_by_trees(store: np.ndarray, n_labels: int) -> None:
 
 @compiled
 def predict_labels(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict the class of the current row by the forest, an expert of the ensemble in ``block``: write two values per output to
-    its columns of ``inputs``. ``store`` is the forest's memory, ``expert`` its index. Always returns 0, as all experts do.
+    """Compute the class predictions of a forest, a member of an ensemble, for the current row: two values per output. They are
+    stored in the ensemble's memory ``block``; ``store`` is the forest's own memory, ``expert`` its index in the ensemble. Always
+    returns 0.
 
     They are twice the label's share of the votes less 1, and half the logarithm of the share, plus 1. With two labels, the single
     output has half the difference between the labels.
@@ -164,9 +165,9 @@ def predict_labels(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_labels(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Let the forest, an expert of an ensemble, learn the current row with class index ``label``: store the row, update the
-    leaves that it reached in `predict_labels`, and grow a new tree if it is time. A row with a weight above 0 counts once. Always
-    returns 0.
+    """Train a forest, a member of an ensemble, on the current row, whose class index is ``label``: store the row, update the
+    leaves it falls into, and grow a new tree if enough rows have arrived since the last. A row with a ``weight`` of 0 is
+    ignored. Always returns 0.
     """
     damping = ensemble_views(block).damping[0]
     if weight > 0.0:
@@ -179,8 +180,8 @@ def update_labels(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 
 @compiled
 def _store_row(block: np.ndarray, store: np.ndarray) -> int:
-    """Copy the current row into the ring buffer of recent rows in the forest's memory ``store``, over the oldest row; return its
-    position there. ``block`` is the memory of the ensemble that the forest belongs to.
+    """Copy the current row over the oldest one in the forest's ring buffer of recent rows, and return its index there. ``store``
+    is the forest's memory, ``block`` that of the ensemble it belongs to.
     """
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
@@ -197,9 +198,9 @@ def _store_row(block: np.ndarray, store: np.ndarray) -> int:
 
 @compiled
 def _update_leaves(store: np.ndarray, damping: np.ndarray, position: int, label: int) -> None:
-    """Update the leaf that the current row has reached in each tree of the forest with class index ``label``, and the recent
-    error of each tree. A leaf of one other label is split if possible. ``position`` is that of the row in the forest's buffer of
-    recent rows, ``damping`` float64 [features] makes features rarer in splits.
+    """Count class index ``label`` in the leaf of each tree that the current row falls into, and update the recent error of each
+    tree. A leaf that had only one other label is split if possible. ``position`` is the row's index in the buffer of recent
+    rows; a feature with a ``damping`` near 1 is rarely used in splits.
     """
     s = forest_views(store)
     leaves, errors, ages, landed, depths = s.leaves, s.errors, s.ages, s.landed, s.depths
@@ -237,9 +238,9 @@ def _update_leaves(store: np.ndarray, damping: np.ndarray, position: int, label:
 
 @compiled
 def _split_leaf(store: np.ndarray, damping: np.ndarray, t: int, position: int, label: int) -> bool:
-    """Split the leaf of tree ``t`` that the current row has reached, by a random feature that separates the row (with class index
-    ``label``, at ``position`` in the buffer of recent rows) from the leaf's latest row of another label. Returns False, without a
-    split, if the tree is full or no drawn feature separates the two rows.
+    """Split the leaf of tree ``t`` that the current row falls into, so that the row is separated from the leaf's latest row of
+    another label. Returns False if the tree is full, or no drawn feature separates them. ``label`` is the row's class,
+    ``position`` its index in the buffer of recent rows; ``damping`` makes features rarer in splits.
     """
     s = forest_views(store)
     node, leaf = s.reached[t], s.landed[t]
@@ -281,9 +282,9 @@ def _split_leaf(store: np.ndarray, damping: np.ndarray, t: int, position: int, l
 
 @compiled
 def predict_targets(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict, by the regression forest, the target of the current row, and the residual of the experts before the forest; write
-    both to the forest's two columns of ``inputs`` in the ensemble's memory ``block``. ``store`` is the forest's own memory.
-    Always returns 0.
+    """Compute two predictions of a regression forest, a member of an ensemble, for the current row: its target, and the error of
+    the members before the forest. They are stored in the ensemble's memory ``block``; ``store`` is the forest's own memory,
+    ``expert`` its index. Always returns 0.
     """
     v, s = ensemble_views(block), forest_views(store)
     inputs, first = v.inputs[0], v.experts[expert]["first_input"]
@@ -305,9 +306,9 @@ def predict_targets(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_targets(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Let the regression forest, an expert of an ensemble, learn the current row with its target in standard deviations, if its
-    weight is above 0: store the row, update the leaves reached in `predict_targets`, and grow a new tree if it is time. Always
-    returns 0.
+    """Train a regression forest, a member of an ensemble, on the current row, whose ``target`` is in standard deviations: store
+    the row, update the leaves it falls into, and grow a new tree if enough rows have arrived since the last. A row with a
+    ``weight`` of 0 is not stored. Always returns 0.
     """
     s = forest_views(store)
     residual = target - np.float64(s.row[EXPERTS_VOTE])
@@ -325,8 +326,9 @@ def update_targets(block: np.ndarray, store: np.ndarray, expert: int, target: fl
 
 @compiled
 def _update_means(store: np.ndarray, kind: int, target: float) -> None:
-    """Update the running means in the leaves that the current row has reached, in the trees that predict targets or in those that
-    predict residuals (``kind``), with the value ``target``; update the recent errors of these trees, too.
+    """Update the means in the leaves that the current row falls into with the value ``target``, and the recent errors of the
+    trees. ``kind`` selects the trees: those that predict targets, or those that predict residuals. ``store`` is the forest's
+    memory.
     """
     s = forest_views(store)
     means = s.leaves.view(np.float32)
@@ -348,9 +350,9 @@ MAX_ANCHOR_DISTANCE = 2.0**15
 
 @compiled
 def rescale_forest(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Keep the forest's stored values precise when rows are standardised differently (``event`` is `NEW_SCALE`): move the anchor
-    of each feature (the value that is subtracted before storing as float32) to the current row's value if its mean is far away.
-    Other events are ignored. Always returns 0.
+    """Keep the rows stored in a forest precise in float32: if a feature's mean has moved far from its anchor (the value that is
+    subtracted before storing), move the anchor to the current row's value. This happens if ``event`` is `NEW_SCALE`; other
+    events are ignored. Always returns 0.
     """
     if event != NEW_SCALE:
         return 0

@@ -80,8 +80,8 @@ def is_skipped(bits: np.uint64, damping: float) -> bool:
 
 @compiled(inline=True)
 def compute_threshold(a: np.float32, b: np.float32) -> np.float32:
-    """Return a split threshold between two different feature values: the smaller one is at most the threshold (goes left), the
-    larger one is above it.
+    """Return a threshold between two different feature values ``a`` and ``b``, to split a tree node: the smaller value is at
+    most the threshold, the larger one is above it.
     """
     middle = np.float32(_HALF * (a + b))
     return min(a, b) if middle == max(a, b) else middle
@@ -89,8 +89,8 @@ def compute_threshold(a: np.float32, b: np.float32) -> np.float32:
 
 @compiled(inline=True)
 def compute_vote(error: float, regression: bool) -> np.float32:
-    """Return the voting weight of a tree with this recent error: exp(-4 error) in classification, and 1 / (0.01 + error)^2 in
-    regression.
+    """Return the weight of a tree's vote from its recent ``error``: exp(-4 error) in classification, 1 / (0.01 + error)^2 in
+    ``regression``.
     """
     return np.float32(1.0 / ((_VOTE_OFFSET + error) * (_VOTE_OFFSET + error)) if regression else math.exp(-_VOTE_DECAY * error))
 
@@ -124,8 +124,8 @@ def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
 
 @compiled
 def _draw_sample(store: np.ndarray) -> tuple[int, int]:
-    """Draw a random sample (85 %) of the latest rows in the forest's memory ``store``, and write their positions and labels to
-    its array ``members``. Returns (number of rows considered, number of rows drawn).
+    """Draw a random sample (85 %) of the latest rows to train a tree on, and store their indices and labels in the forest's
+    memory ``store``. Returns a tuple: number of rows considered, number of rows drawn.
     """
     s = forest_views(store)
     h, members, labels = s.header[0], s.members, s.labels
@@ -143,8 +143,8 @@ def _draw_sample(store: np.ndarray) -> tuple[int, int]:
 
 @compiled
 def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, n_sampled: int) -> int:
-    """Grow the tree with index ``tree`` from the first ``n_sampled`` rows of ``members`` (the drawn sample), breadth first.
-    ``damping`` [features] makes features rarer in splits. Returns the work done, as the number of values read.
+    """Build the tree with index ``tree`` from the ``n_sampled`` drawn rows in the forest's memory ``store``, breadth first. A
+    feature with a ``damping`` near 1 is rarely used in splits. Returns the work done, as a number of values read.
     """
     s = forest_views(store)
     h, waiting, nodes, thresholds = s.header[0], s.waiting, s.nodes, s.nodes.view(np.float32)
@@ -192,9 +192,9 @@ def _is_mixed(labels: np.ndarray) -> bool:
 
 @compiled
 def _draw_splits(store: np.ndarray, damping: np.ndarray, start: int, n: int) -> tuple[int, int]:
-    """Draw random candidate splits (a feature, and a threshold between two rows that differ in it) for the tree node with the n
-    rows from position ``start`` of ``members``. Features with a large ``damping`` are drawn less often. Returns (number of
-    candidate splits, number of draws).
+    """Draw random candidate splits for a tree node: each is a feature, and a threshold between two rows that differ in it. The
+    node has the ``n`` sampled rows from index ``start`` on. A feature with a ``damping`` near 1 is rarely drawn. Returns a
+    tuple: number of candidates, number of draws.
     """
     s = forest_views(store)
     h, members, rows, random = s.header[0], s.members, s.rows, s.header[0]["random"]
@@ -229,8 +229,8 @@ def _draw_splits(store: np.ndarray, damping: np.ndarray, start: int, n: int) -> 
 
 @compiled
 def _count_labels(store: np.ndarray, n_tests: int, start: int, stop: int, step: int) -> None:
-    """Count, for each of ``n_tests`` candidate splits of a tree node, the class labels on both sides, over every ``step``-th row
-    from position ``start`` to ``stop`` of ``members``. The counts are written to the forest's memory ``store``.
+    """Count the class labels on both sides of each of ``n_tests`` candidate splits of a tree node, over every ``step``-th of the
+    sampled rows from index ``start`` to ``stop``. The counts are stored in the forest's memory ``store``.
     """
     s = forest_views(store)
     members, rows, counts, squares, beyond = s.members, s.rows, s.counts, s.squares, s.beyond
@@ -250,9 +250,9 @@ def _count_labels(store: np.ndarray, n_tests: int, start: int, stop: int, step: 
 
 @compiled
 def _sum_targets(store: np.ndarray, n_tests: int, start: int, stop: int, step: int) -> None:
-    """Sum the regression targets, and count the rows, that fail (go right at) each of ``n_tests`` candidate splits of a tree
-    node, over every ``step``-th row from position ``start`` to ``stop`` of ``members``. The sums are written to the forest's
-    memory ``store``.
+    """Sum the regression targets, and count the rows, on the right side of each of ``n_tests`` candidate splits of a tree node,
+    over every ``step``-th of the sampled rows from index ``start`` to ``stop``. The sums are stored in the forest's memory
+    ``store``.
 
     It loops over splits outside and rows inside, so that the sums stay in registers.
     """
@@ -272,9 +272,9 @@ def _sum_targets(store: np.ndarray, n_tests: int, start: int, stop: int, step: i
 
 @compiled
 def _find_best_split(store: np.ndarray, n_tests: int, start: int, stop: int) -> int:
-    """Return the index of the best of ``n_tests`` candidate splits of the tree node with the rows from ``start`` to ``stop`` of
-    ``members``: the one with the smallest Gini impurity of labels, or the smallest variance of regression targets. -1 if no split
-    separates any rows.
+    """Return the index of the best of ``n_tests`` candidate splits of a tree node: the one with the smallest Gini impurity of
+    labels, or the smallest variance of regression targets. -1 if no candidate separates any rows. The node has the sampled rows
+    from index ``start`` to ``stop`` in the forest's memory ``store``.
     """
     s = forest_views(store)
     regression, step = s.header[0]["labels"] == 0, max((stop - start) // _ROWS_PER_TEST, 1)
@@ -302,8 +302,8 @@ def _find_best_split(store: np.ndarray, n_tests: int, start: int, stop: int) -> 
 
 @compiled
 def _split_rows(store: np.ndarray, c: int, start: int, stop: int) -> int:
-    """Partition the rows of a tree node (positions ``start`` to ``stop`` of ``members``) by candidate split number ``c``: rows
-    that pass it (go left) move to the front. Returns the position of the first row that goes right.
+    """Reorder the sampled rows from index ``start`` to ``stop``, those of a tree node, by the candidate split with the index
+    ``c``: rows of the left child first. Returns the index of the first row of the right child. ``store`` is the forest's memory.
     """
     s = forest_views(store)
     members, rows, feature, equal, threshold = s.members, s.rows, int(s.features[c]), int(s.equal[c]), s.thresholds[c]
@@ -322,8 +322,8 @@ def _split_rows(store: np.ndarray, c: int, start: int, stop: int) -> int:
 
 @compiled
 def _fill_mean_leaf(store: np.ndarray, leaf: int, start: int, stop: int) -> None:
-    """Set the regression leaf with index ``leaf`` to the mean target of up to a limited number of a node's rows (positions
-    ``start`` to ``stop`` of ``members``), and to their number as its weight.
+    """Set a regression leaf to the mean target of its rows: the sampled rows from index ``start`` to ``stop``, up to a limit.
+    Their number becomes its weight. ``leaf`` is its index in the forest's memory ``store``.
     """
     s = forest_views(store)
     means, total, n = s.leaves.view(np.float32), 0.0, 0
@@ -335,8 +335,9 @@ def _fill_mean_leaf(store: np.ndarray, leaf: int, start: int, stop: int) -> None
 
 @compiled
 def _fill_label_leaf(store: np.ndarray, leaf: int, start: int, stop: int, mixed: bool) -> None:
-    """Set the classification leaf with index ``leaf`` to the two most frequent labels, and their counts, among a node's rows
-    (positions ``start`` to ``stop`` of ``members``, up to a limited number). ``mixed`` is False if all have the same label.
+    """Set a classification leaf to the two most frequent labels, and their counts, of its rows: the sampled rows from index
+    ``start`` to ``stop``, up to a limit. ``leaf`` is its index in the forest's memory ``store``; ``mixed`` is False if all its
+    labels are equal.
     """
     s = forest_views(store)
     members, counts = s.members, s.counts[0, 0]

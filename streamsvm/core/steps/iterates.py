@@ -46,18 +46,18 @@ def _compute_iterate_factor(common: np.ndarray, iterate: int) -> float:
 
 @compiled(inline=True)
 def _compute_prior_weight(common: np.ndarray) -> float:
-    """Return the weight of the uniform prior in a model's probabilities: it decreases with the number of rows learned (in
-    ``common``, the record of the training state), and is below 1 even before the first row, so that probabilities always rank
-    rows.
+    """Return the weight of the uniform distribution in a model's probabilities. It decreases with the number of rows learned,
+    which is in ``common``, the record of the training state. It is always below 1, so that probabilities rank rows even at the
+    start.
     """
     return PRIOR_ROWS / (float(common["t"]) + PRIOR_ROWS + 1.0)
 
 
 @compiled(inline=True)
 def compute_probability(common: np.ndarray, iterate: int, f: float) -> float:
-    """Return the probability of the positive label for the decision value ``f`` of the last (``iterate`` = 0) or the average (1)
-    iterate of a model. It is above 1/2 exactly if f is above 0. ``common`` is the record of the model's training state, which
-    contains the calibration.
+    """Return the calibrated probability of the positive label for a decision value ``f`` of a model's last (``iterate`` = 0) or
+    average (1) iterate; above 1/2 exactly if f is above 0. ``common`` is the record of the model's training state, with the
+    calibration.
     """
     p = 1.0 / (1.0 + math.exp(-min(max(_compute_iterate_factor(common, iterate) * f, -30.0), 30.0)))
     p += _compute_prior_weight(common) * (0.5 - p)
@@ -66,9 +66,9 @@ def compute_probability(common: np.ndarray, iterate: int, f: float) -> float:
 
 @compiled
 def compute_probabilities(common: np.ndarray, scores: np.ndarray, iterate: int, n_scores: int, best: int) -> None:
-    """Convert the decision values of all classes to calibrated probabilities by a softmax, in place. ``scores`` alternates values
-    of the last and the average iterate; ``iterate`` (0 or 1) chooses which, ``n_scores`` counts both, and ``best`` is the index
-    of the predicted class. ``common`` is the record of the model's training state.
+    """Replace the decision values of all classes by calibrated probabilities (a softmax). ``scores`` alternates values of the
+    last and the average iterate: ``iterate`` (0 or 1) selects which, ``n_scores`` is the length. ``best`` is the index of the
+    predicted class, ``common`` the record of the model's training state.
 
     Output ``best`` has the largest decision value; it alone has the largest probability.
     """
@@ -90,9 +90,9 @@ def compute_probabilities(common: np.ndarray, scores: np.ndarray, iterate: int, 
 
 @compiled
 def update_size(common: np.ndarray, iterate: int, size: float, rate: float) -> float:
-    """Update the running mean of the absolute decision values of an iterate (0: last, 1: average) with a new row's absolute value
-    ``size``; return the factor that turns decision values into log odds. ``rate`` is the weight of the new row, ``common`` the
-    record of the model's training state.
+    """Update the running mean of a model's absolute decision values with that of a new row, ``size``, and return the factor that
+    turns decision values into log odds. ``iterate`` is 0 for the last, 1 for the average iterate; ``rate`` is the row's weight;
+    ``common`` is the record of the model's training state.
     """
     if size < _MAX_SIZE:
         weight = max(rate, _MIN_SIZE_RATE) if common["size"][iterate] > 0.0 else 1.0
@@ -236,9 +236,9 @@ def track_iterate(common: np.ndarray, iterate: int, f: float, target: float, rat
 
 @compiled(inline=True)
 def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
-    """Return by how much a decision value ``f`` must change for the model's loss at the row with this ``target`` to become 0:
-    positive if f must rise, negative if it must fall, 0 if the loss is 0. ``common`` is the record of the model's training state,
-    which names the loss.
+    """Return how much a decision value ``f`` must change until the model's loss for a row with this ``target`` is 0: positive if
+    f must rise, negative if it must fall, 0 if there is no loss. ``common`` is the record of the model's training state, which
+    names the loss.
     """
     if common["loss"] == EPSILON_INSENSITIVE:
         residual, epsilon = target - f, float(common["epsilon"])
@@ -249,9 +249,9 @@ def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
 
 
 def is_average_better(common: Any) -> bool:
-    """Return whether predictions should use the average iterate (the mean of recent models) and not the last one: True unless the
-    last iterate's recent error is smaller by more than chance, or averaging is disabled. ``common`` is the record of the model's
-    training state.
+    """Return whether predictions should use the average iterate (mean of recent models) rather than the last one. True unless
+    averaging is disabled, or the last one has a smaller recent error by more than chance. ``common`` is the record of the
+    model's training state.
     """
     if common["horizon"] == 0.0:
         return False
@@ -267,16 +267,18 @@ _is_average_better: Callable[[Any], bool] = compiled(is_average_better)
 
 @compiled
 def select_iterate(common: np.ndarray, output_kind: int) -> int:
-    """Return which iterate of a model (0: last, 1: average) computes the requested output: ``output_kind`` is one of the
-    constants `LAST_ITERATE`, `AVERAGE_ITERATE`, `DECISION` and `PROBABILITY`; the latter two use the better one.
+    """Return 0 if the last iterate of a model computes the output of this kind, 1 if the average one does. ``output_kind`` is
+    `LAST_ITERATE`, `AVERAGE_ITERATE`, or one of `DECISION` and `PROBABILITY`, for which the better one is used. ``common`` is
+    the record of the training state.
     """
     return (AVERAGE_ITERATE if _is_average_better(common) else LAST_ITERATE) if output_kind >= DECISION else output_kind
 
 
 @compiled(inline=True)
 def add_to_iterates(common: np.ndarray, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
-    """Add ``step`` to the coefficient at ``position`` of a model's last iterate, without changing the average iterate. Both
-    iterates are linear combinations of the arrays ``u`` and ``v``, with factors in ``common``, the record of the training state.
+    """Add ``step`` to the coefficient at index ``position`` of a model's last iterate, so that its average iterate stays the
+    same. Both are stored as linear combinations of the arrays ``u`` and ``v``, with factors in ``common``, the record of the
+    training state.
     """
     lazy_step = step / common["scale"]
     u[position] += lazy_step
@@ -285,8 +287,9 @@ def add_to_iterates(common: np.ndarray, u: np.ndarray, v: np.ndarray, position: 
 
 @compiled(inline=True)
 def finish_step(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
-    """Update the average iterate of a model after a learning step, and multiply the lazy scale factors into the coefficients if
-    they have become small.
+    """Finish a learning step of a model: update its average iterate, and if the lazily applied scale factors in ``common`` (the
+    record of its training state) have become small, multiply them into the coefficients. ``n_scores`` and ``n`` are the numbers
+    of rows and columns in use.
 
     ``coefficients`` is float64 [2 outputs, slots], and ``biases`` float64 [2 outputs]; ``n_scores`` rows and ``n`` slots are in
     use.
@@ -313,8 +316,9 @@ def _renormalise_factors(common: np.ndarray, coefficients: np.ndarray, n_scores:
 
 @compiled(inline=True)
 def _average_iterates(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
-    """Move the average iterate of a model towards the last one: average += rho (last - average), where rho decreases with the
-    number of rows. Only the scale factors in ``common`` and the biases change, so that it takes O(1).
+    """Move a model's average iterate towards its last one: average += rho (last - average), where rho decreases with the number
+    of rows. It takes O(1), because only scale factors in ``common`` (the record of the training state) and the ``biases``
+    change.
     """
     rho = max((_AVERAGING_POWER + 1.0) / (common["t"] + _AVERAGING_POWER), 1.0 / common["horizon"])
     if rho < 1.0:

@@ -35,14 +35,16 @@ _TIE_BREAK = 2.0**-40  # the score or probability of the predicted label exceeds
 
 @compiled(inline=True)
 def _clip_input(value: float) -> float:
-    """Clip an expert's decision value to [-3, 3] before it enters a stack (the regression that combines the experts)."""
+    """Clip a decision value of an ensemble's member to [-3, 3], as an input of the stack (the regression that combines the
+    members).
+    """
     return min(max(value, -_MAX_INPUT), _MAX_INPUT)
 
 
 @compiled
 def _compute_stack_scores(block: np.ndarray) -> int:
-    """Compute the log odds of each output by both stacks (logistic regressions that combine the experts' predictions), and their
-    weighted mean, into the ensemble's memory ``block``; return the class index that the mean predicts.
+    """Combine the experts' (members') decision values for the current row by two logistic regressions and their weighted mean,
+    per output. The log odds are stored in the ensemble's memory ``block``. Returns the class index that the mean predicts.
     """
     v = ensemble_views(block)
     n_outputs, inputs, weights, losses, odds, scores = v.header[0]["n_outputs"], v.inputs, v.weights, v.losses, v.odds, v.scores
@@ -69,8 +71,8 @@ def _compute_stack_scores(block: np.ndarray) -> int:
 
 @compiled
 def _compute_vote(block: np.ndarray) -> int:
-    """Let the experts vote on the class of the current row, weighted by their recent mistakes; return the class index with most
-    votes. The shares of the votes are written to the column `VOTE_INPUT` of ``inputs``, where the stacks read them.
+    """Return the class index with most votes of the ensemble's members for the current row. A vote's weight falls with the
+    member's recent mistakes. The shares of the votes are stored in the ensemble's memory ``block``.
 
     It is the share of the votes of each output; with a single output, the share for the positive label less that against it.
     """
@@ -94,8 +96,8 @@ def _compute_vote(block: np.ndarray) -> int:
 
 @compiled
 def combine_predictions(block: np.ndarray) -> None:
-    """Combine the experts' predictions for the current row in three ways (stacked logistic regression, weighted vote, best
-    expert), and write the three predicted class indices and the stacks' log odds to the ensemble's memory ``block``.
+    """Combine the class predictions of an ensemble's members for the current row in three ways: stacked logistic regression,
+    weighted vote, best member. The three class indices and the log odds are stored in ``block``, the ensemble's memory.
     """
     v = ensemble_views(block)
     h = v.header[0]
@@ -106,8 +108,8 @@ def combine_predictions(block: np.ndarray) -> None:
 
 @compiled
 def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
-    """Update stack number ``i`` (a logistic regression that combines the experts' predictions) with the predictions of the
-    experts for the current row, the row's class index ``label`` and its sample weight.
+    """Train one of the two logistic regressions that combine the experts' (members') predictions, that with the index ``i``, on
+    the current row with class index ``label`` and sample ``weight``. ``block`` is the ensemble's memory.
 
     With several outputs, its log odds in ``odds`` become probabilities.
     """
@@ -139,8 +141,8 @@ def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
 
 @compiled
 def predict_row(block: np.ndarray) -> int:
-    """Predict the class of the current row of the ensemble in ``block``: run all experts, and combine their predictions in three
-    ways (stacks, vote, best expert). The results are left in the block. Always returns 0.
+    """Predict the class of the current row of the ensemble in ``block`` (its memory): compute the predictions of all members,
+    and combine them in three ways. The results are stored in ``block``; `compute_output` reads them. Always returns 0.
     """
     predict_experts(block)
     combine_predictions(block)
@@ -149,8 +151,9 @@ def predict_row(block: np.ndarray) -> int:
 
 @compiled
 def learn_row(block: np.ndarray, target: float, weight: float) -> int:
-    """Let an ensemble of classifiers learn the current row, which `predict_row` has predicted before: update the recent errors,
-    the stacks that combine the experts, and all experts. ``target`` is -1 or 1, or a class index. Always returns 0.
+    """Train an ensemble of classifiers on the current row, after `predict_row`: update the recent errors, the regressions that
+    combine its members, and all members. ``target`` is -1 or 1, or a class index; ``block`` is the ensemble's memory. Always
+    returns 0.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     n_outputs = v.header[0]["n_outputs"]
@@ -174,9 +177,9 @@ def compute_prior_weight(t: float) -> float:
 
 @compiled
 def compute_output(block: np.ndarray, output_kind: int) -> float:
-    """Return an ensemble's result for the current row, after `predict_row`: the decision value as log odds, or the probability of
-    the positive label if ``output_kind`` is `PROBABILITY`; with three or more classes, the predicted class index, while the
-    values of all classes are left in ``scores`` of the block.
+    """Return an ensemble's result for the current row, after `predict_row`: the log odds, or with ``output_kind`` `PROBABILITY`
+    the probability, of the positive label. With three or more classes, it returns the predicted class index, and stores the
+    values of all classes in ``block``, the ensemble's memory.
 
     If predictions do not follow the stacks, and the stacks predict another class, the two classes get equal probabilities.
     Probabilities start at the class frequencies, with one row per class before the first row.

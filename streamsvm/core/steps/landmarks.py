@@ -45,9 +45,9 @@ _ZERO = np.float32(0.0)
 
 @compiled
 def _add_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Learn the current row by least squares on kernel values with landmarks (stored rows): store it in the window of first rows,
-    or once that is full, buffer it for the normal equations, which are updated once per chunk of rows. ``norm`` is its squared
-    norm.
+    """Learn the current row by least squares whose regressors are kernel values with landmarks (stored rows). The row is stored
+    in the buffer of first rows; once that is full, it is added to the normal equations, with a chunk of rows at a time. ``norm``
+    is its squared norm, ``block`` the model's memory.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     if not s["is_full"]:
@@ -72,8 +72,9 @@ def _add_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
 
 @compiled
 def _store_first_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Append the current row, with its target and weight, to the window of first rows, and make it a landmark (a row whose kernel
-    values are regressors) if it is far from all landmarks and the budget is not used up. ``norm`` is its squared norm.
+    """Store the current row, with its target and weight, in the buffer of first rows. It also becomes a landmark (a row whose
+    kernel values are regressors) if it is far from all landmarks, and the budget has room. ``norm`` is its squared norm,
+    ``block`` the model's memory.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h, position = v.header[0], s["n_stored"]
@@ -91,8 +92,8 @@ def _store_first_row(block: np.ndarray, norm: float, target: float, weight: floa
 
 @compiled
 def _write_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) -> None:
-    """Copy ``row`` with the squared norm ``norm`` to index ``slot`` of the model's landmarks (stored rows whose kernel values are
-    the regressors), and invalidate cached kernel values. ``block`` is the model's memory.
+    """Store ``row``, whose squared norm is ``norm``, as the landmark (a row whose kernel values are regressors) with the index
+    ``slot``. ``block`` is the model's memory, where cached kernel values become invalid.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -105,9 +106,9 @@ def _write_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) 
 
 @compiled
 def _compute_novelty(block: np.ndarray, regressors: np.ndarray, own_kernel: float) -> float:
-    """Return how different a row is from all landmarks (stored rows): 1 minus the largest squared cosine with one of them in
-    feature space, so 0 for a copy of a landmark. ``regressors`` are the row's kernel values with the landmarks from index 1 on,
-    ``own_kernel`` is k(x, x).
+    """Return how different a row is from all landmarks (stored rows), from 0 (equal to one) to 1: 1 minus the largest squared
+    cosine in feature space. ``regressors`` are the constant 1 and the row's kernel values with the landmarks; ``own_kernel`` is
+    that with itself.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -129,8 +130,8 @@ def _compute_novelty(block: np.ndarray, regressors: np.ndarray, own_kernel: floa
 
 @compiled
 def _refit(block: np.ndarray) -> None:
-    """Compute gamma, the normal equations, and the weights of the least squares model in ``block`` again from all rows in its
-    window of first rows. This happens at growing intervals, and for the last time when the window is full.
+    """Fit the least squares model in ``block`` anew to its buffer of first rows: compute gamma, the normal equations and the
+    weights. This is called at growing intervals, for the last time when the buffer is full.
     """
     v, s, c = landmark_views(block), get_rule_state(block, STATE), get_common_state(block)
     h = v.header[0]
@@ -158,8 +159,8 @@ def _refit(block: np.ndarray) -> None:
 
 @compiled
 def _compute_prior(block: np.ndarray, j: int) -> None:
-    """Reset row j of the normal equations to the regularisation alone: the ridge times the kernel values of landmark j - 1 (a
-    stored row) with all landmarks; row 0 is that of the intercept. ``block`` is the model's memory.
+    """Reset row ``j`` of the normal equations to the regularisation term alone: the ridge times the kernel values of landmark j
+    - 1 (a stored row) with all landmarks. Row 0 belongs to the intercept. ``block`` is the model's memory.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
@@ -189,9 +190,9 @@ def _compute_prior(block: np.ndarray, j: int) -> None:
 
 @compiled
 def _update_candidates(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Remember the current row as a candidate for a new landmark (a stored row whose kernel values are regressors), if its error
-    times its distance from the landmarks is larger than that of the worst candidate so far. ``norm`` is its squared norm;
-    ``target`` and ``weight`` belong to the row.
+    """Store the current row as a candidate for a new landmark (a stored row whose kernel values are regressors), if its
+    prediction error times its distance from the landmarks exceeds that of the worst candidate. ``norm`` is its squared norm,
+    ``block`` the model's memory.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
@@ -233,8 +234,8 @@ def _swap_landmarks(block: np.ndarray) -> bool:
 
 @compiled
 def _swap_landmark(block: np.ndarray, candidate: int) -> None:
-    """Make the candidate row with this index a landmark, in a free slot or in place of the least used landmark. Does nothing if a
-    similar row has become a landmark meanwhile, or all landmarks are well used.
+    """Turn the candidate row with the index ``candidate`` into a landmark, in a free slot or instead of the least used landmark.
+    Does nothing if the row is similar to a landmark, or if all landmarks are well used. ``block`` is the model's memory.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
@@ -261,8 +262,8 @@ def _swap_landmark(block: np.ndarray, candidate: int) -> None:
 
 @compiled
 def _find_least_used(block: np.ndarray) -> int:
-    """Return the index, from 1, of the landmark that recent rows came near to least; -1 if its usage is more than half of the
-    mean usage, so that it should not be replaced.
+    """Return the index, from 1, of the landmark (stored row) to replace: the one to which recent rows were least similar.
+    Returns -1 if its usage is above half of the mean usage, so that none is to be replaced. ``block`` is the model's memory.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -278,9 +279,9 @@ def _find_least_used(block: np.ndarray) -> int:
 
 @compiled
 def _find_neighbours(block: np.ndarray, regressor: int) -> int:
-    """Find the landmarks (stored rows) most similar to the row whose kernel values are in ``kernel_rows[1]`` of the model's
-    memory ``block``, and write their indices, from 1, to ``starts``; return their number. The landmark with index ``regressor``
-    is left out.
+    """Find the landmarks (stored rows) that are most similar to a candidate row, except the one with the index ``regressor``,
+    and return their number. Their indices are stored in ``block``, the model's memory, which also has the candidate's kernel
+    values.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -315,8 +316,9 @@ def _get_element_position(i: int, j: int, stride: int) -> int:
 
 @compiled
 def _solve_projection(block: np.ndarray, count: int) -> None:
-    """Compute the coefficients of the projection of a row, in feature space, on the ``count`` landmarks listed in ``starts``, and
-    write them to the last row of the scratch matrix ``small``. The row's kernel values are in ``kernel_rows[1]``.
+    """Compute the coefficients of a candidate row's projection on its ``count`` most similar landmarks (stored rows), in feature
+    space. They are stored in ``block``, the model's memory, which has the indices of these landmarks and the row's kernel
+    values.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     stride, A, x = v.header[0]["stride"], v.small, v.small[N_NEIGHBOURS]
@@ -344,8 +346,9 @@ def _solve_projection(block: np.ndarray, count: int) -> None:
 
 @compiled(noinline=True)
 def _replace_regressor(block: np.ndarray, regressor: int, own_kernel: float) -> None:
-    """Put the row whose kernel values are in ``kernel_rows[1]`` in place of the landmark (stored row) with index ``regressor``,
-    from 1, in the normal equations of the least squares model in ``block``. ``own_kernel`` is k(x, x).
+    """Put a candidate row in place of a landmark (stored row) in the normal equations of the least squares model in ``block``,
+    which also has the row's kernel values. ``regressor`` is the landmark's index, from 1; ``own_kernel`` is the row's kernel
+    value with itself.
 
     Sums over earlier rows are estimated: their kernel values with the new landmark are those with its projection on neighbours.
     """
@@ -391,9 +394,9 @@ def _replace_regressor(block: np.ndarray, regressor: int, own_kernel: float) -> 
 
 @compiled
 def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the current row (two per output: with fast corrections, and without) into ``scores``. Its
-    kernel values with all landmarks are cached, so that learning the row reuses them. ``n_active`` is its number of non-zero
-    features, ``norm`` its squared norm.
+    """Compute the decision values of the current row, two per output: with and without fast corrections (weights that follow
+    recent errors). They are stored in ``block``, the model's memory, with the row's kernel values. ``n_active`` is its number of
+    non-zero features, ``norm`` its squared norm.
     """
     v = landmark_views(block)
     used = v.header[0]["used"]
@@ -407,8 +410,9 @@ def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Let a least squares model on landmarks (kernel values with stored rows) learn the current row in its memory ``block``.
-    Returns the constant `LEARNED`, or `REFUSED` for a row that is not finite or too large, which leaves the model unchanged.
+    """Train a least squares model on its current row; regressors are kernel values with landmarks (stored rows). ``block`` is
+    the model's memory with the row in it. Returns the constant `LEARNED`, or `REFUSED` for a row that is not finite or too
+    large, which changes nothing.
     """
     v, c = landmark_views(block), get_common_state(block)
     h = v.header[0]
@@ -427,8 +431,9 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
 
 @compiled
 def compute_scores(block: np.ndarray) -> bool:
-    """Compute the decision values of the current row into ``scores`` of the model's memory ``block``, two per output: with fast
-    corrections, and without. Returns False, and computes nothing, if the row is not finite or too large.
+    """Compute the decision values of the current row of the model in ``block``, and store them there, two per output: with and
+    without fast corrections (weights that follow recent errors). Returns False, and computes nothing, if the row is not finite
+    or too large.
     """
     v = landmark_views(block)
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])

@@ -63,8 +63,9 @@ _ZERO = np.float32(0.0)
 
 @compiled
 def compute_regressors(block: np.ndarray, i: int, n_active: int, norm: float) -> None:
-    """Compute the regressors of ``rows[i]`` (0: the current row, 1: a scratch row) in the model's memory ``block`` into
-    ``kernel_rows[i]`` float32: the constant 1, then the kernel values with all landmarks (stored rows).
+    """Compute the regressors of a row (the constant 1, then the kernel values with all landmarks, which are stored rows) and
+    store them in ``block``, the model's memory. ``i`` selects the row: 0 is the current row, 1 a scratch row. ``n_active`` is
+    its number of non-zero features, ``norm`` its squared norm.
 
     ``n_active`` and ``norm`` are those of `scan_row`.
     """
@@ -76,8 +77,9 @@ def compute_regressors(block: np.ndarray, i: int, n_active: int, norm: float) ->
 
 @compiled
 def compute_regressor_scores(block: np.ndarray, regressors: np.ndarray) -> None:
-    """Compute the decision values of a row from its ``regressors`` float32 [1 + landmarks] (the constant 1 and its kernel values
-    with stored rows), and write two per output to ``scores`` in the model's memory ``block``: with fast corrections, and without.
+    """Compute the decision values of a row from its ``regressors`` float32 [1 + landmarks] (the constant 1 and kernel values
+    with stored rows). Two per output are stored in ``block``, the model's memory: with and without fast corrections (weights
+    that follow recent errors).
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -111,8 +113,9 @@ def _step_corrections(regressors: np.ndarray, corrections: np.ndarray, error: fl
 
 @compiled
 def update_corrections(block: np.ndarray, regressors: np.ndarray, target: float, weight: float) -> None:
-    """Update the fast corrections (a second set of weights that decay and follow recent errors) of all outputs with the current
-    row's ``regressors`` and target, by one step of normalised least mean squares.
+    """Update the fast corrections (a second set of weights, which follow recent errors and decay) of all outputs by one step of
+    normalised least mean squares on the current row, given by its ``regressors``, ``target`` and ``weight``. ``block`` is the
+    model's memory.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -123,9 +126,9 @@ def update_corrections(block: np.ndarray, regressors: np.ndarray, target: float,
 
 @compiled
 def buffer_row(block: np.ndarray, position: int, regressors: np.ndarray, target: float, weight: float) -> None:
-    """Store a row's ``regressors`` (the constant 1 and its kernel values with the landmarks), target and weight at index
-    ``position`` of the model's buffer; the normal equations are updated from it once per chunk of rows. Very large regressors are
-    scaled down.
+    """Store a row at index ``position`` of the buffer from which the normal equations are updated, a chunk of rows at a time.
+    The row is given by its ``regressors`` (the constant 1 and kernel values with landmarks), target and weight; very large
+    regressors are scaled down. ``block`` is the model's memory.
     """
     v = landmark_views(block)
     n, row, largest = v.header[0]["n_support"] + 1, v.regressors[position], np.float32(1.0)
@@ -150,8 +153,8 @@ def _add_scaled_row(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> 
 
 @compiled(noinline=True)
 def add_buffered_rows(block: np.ndarray, count: int) -> None:
-    """Add the first ``count`` rows of the buffer to the normal equations S w = c of the least squares model in ``block``, and
-    compute the residuals c - S w of the present weights w. Earlier rows are multiplied by the forgetting factor.
+    """Add the first ``count`` rows of the buffer to the normal equations S w = c of the least squares model in ``block``, after
+    multiplying earlier rows by the forgetting factor. Also computes the residuals c - S w of the present weights w.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -177,8 +180,9 @@ def add_buffered_rows(block: np.ndarray, count: int) -> None:
 
 @compiled
 def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> None:
-    """Add the first ``count`` buffered rows to rows j and j + 1 of the matrix S of the normal equations S w = c, and accumulate
-    the product of these rows with the weights w in ``residuals``. ``decay`` multiplies the old values.
+    """Add ``count`` buffered rows to rows j and j + 1 of the matrix S of the normal equations S w = c, after multiplying the old
+    values by ``decay``, and add their products with the weights w to the sums for the residuals. ``block`` is the model's
+    memory.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -206,8 +210,8 @@ def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> Non
 
 @compiled(fastmath=FAST, inline=True)
 def _update_moments(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) -> None:
-    """Add ``sums`` to a row of the matrix of the normal equations, in place. If ``decay`` is below 1, its old values are first
-    multiplied by it, and the regularisation ``prior`` is added in proportion, so that they fade towards it.
+    """Add ``sums`` to ``row``, a row of the matrix of the normal equations, in place. If ``decay`` is below 1, old values are
+    first multiplied by ``decay``, and drawn towards ``prior``, the regularisation term, in proportion.
     """
     if decay < 1.0:
         for i in range(len(row)):
@@ -219,8 +223,8 @@ def _update_moments(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay:
 
 @compiled(noinline=True)
 def step_weights(block: np.ndarray) -> None:
-    """Improve the weights w of the normal equations S w = c for each output by one step of preconditioned steepest descent with
-    exact line search. ``block`` is the model's memory, which contains the residuals c - S w.
+    """Improve the weights w of the least squares model in ``block`` by one step of preconditioned steepest descent on the normal
+    equations S w = c, with exact line search, for each output. The residuals c - S w must have been stored in ``block``.
     """
     v = landmark_views(block)
     h = v.header[0]
@@ -248,8 +252,8 @@ def step_weights(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def compute_factor(block: np.ndarray) -> None:
-    """Compute the Cholesky factor of the matrix S of the normal equations, in float32, as the preconditioner of later steps. The
-    jitter added to the diagonal is doubled until the factorisation succeeds.
+    """Compute the Cholesky factor of the normal equations' matrix in float32, as the preconditioner of later descent steps. It
+    is stored in ``block``, the model's memory. If the factorisation fails, it is repeated with twice the jitter on the diagonal.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     n, stride = v.header[0]["n_support"] + 1, v.header[0]["stride"]
@@ -273,8 +277,8 @@ def compute_factor(block: np.ndarray) -> None:
 
 @compiled
 def _copy_moments(block: np.ndarray) -> None:
-    """Copy the matrix S of the normal equations to ``factor`` (float32, where it is then factorised), divided by its largest
-    diagonal element, and with the jitter added to the diagonal.
+    """Prepare the Cholesky factorisation of the normal equations' matrix: copy it in float32 to where it is then factorised,
+    divided by its largest diagonal element and with jitter added to the diagonal. Both are in ``block``, the model's memory.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     n, stride, factor, largest = v.header[0]["n_support"] + 1, v.header[0]["stride"], v.factor, LEAST_SELF_KERNEL

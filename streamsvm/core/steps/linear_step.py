@@ -30,9 +30,9 @@ STATE = np.dtype([("C", "f8"), ("fit_intercept", "f8")])
 
 @compiled
 def _scatter_row(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tuple[int, float]:
-    """Write a sparse row (``values`` at column indices ``columns``; those of repeated columns are added, column -1 is ignored)
-    into the linear model's ``block``; return its number of non-zero features and its squared norm. The number is -1 if the norm
-    is too large or not finite.
+    """Write a sparse row (``values`` at indices ``columns``, int64 and -1 to ignore) into ``block``, a linear model's memory, as
+    its current row. Values of repeated columns are added. Returns a tuple: number of non-zero features (-1 if the row is not
+    finite or too large), squared norm.
     """
     v = weight_views(block)
     n, is_sorted, previous = 0, True, -1
@@ -61,8 +61,8 @@ def _scatter_row(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> 
 
 @compiled
 def _compute_row_products(block: np.ndarray, n: int) -> tuple[float, float]:
-    """Return the dot products of the current row, whose n non-zero features are listed in the linear model's ``block``, with the
-    two rows of weights that represent the last and the average iterate.
+    """Return two dot products of a linear model's current row, in its memory ``block``: with the two weight vectors from which
+    its last and its average iterate are computed. ``n`` is the row's number of non-zero features.
     """
     v = weight_views(block)
     a = b = 0.0
@@ -82,8 +82,9 @@ def _clip_step(step: float, limit: float) -> float:
 
 @compiled(noinline=True)
 def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
-    """Update a linear model with the current row in its ``block`` by a clipped dual coordinate step. ``n`` is the row's number of
-    non-zero features, ``norm`` its squared norm, ``target`` -1, 1 or a regression target, and ``weight`` its sample weight.
+    """Train a linear model on the current row in its memory ``block`` by a clipped dual coordinate step. ``n`` is the row's
+    number of non-zero features, ``norm`` its squared norm, ``target`` -1, 1 or a regression target, ``weight`` its sample
+    weight.
     """
     v, c, s = weight_views(block), get_common_state(block), get_rule_state(block, STATE)
     c["t"] += 1
@@ -116,8 +117,9 @@ def _compute_row_output(block: np.ndarray, n: int, output_kind: int) -> float:
 
 @compiled
 def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target: float, weight: float) -> bool:
-    """Update a linear model with a sparse row, given by ``values`` float32 [k] at column indices ``columns`` int64 [k] (-1:
-    ignored). Returns False, and changes nothing, if the row is not finite or too large. ``block`` is the model's memory.
+    """Train a linear model on a sparse row with ``values`` float32 [k] at column indices ``columns`` int64 [k] (-1: ignored).
+    Returns False, and changes nothing, if the row is not finite or too large. ``block`` is the model's memory; ``target`` is -1,
+    1 or a regression target.
     """
     n, norm = _scatter_row(block, columns, values)
     if n >= 0:
@@ -127,8 +129,8 @@ def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target
 
 @compiled
 def learn_full_row(block: np.ndarray, target: float, weight: float) -> bool:
-    """Update a linear model with the dense row that was written to ``row`` in its memory ``block``. Returns False, and changes
-    nothing, if the row is not finite or too large.
+    """Train a linear model on the dense row that the caller has written into its memory ``block``. Returns False, and changes
+    nothing, if the row is not finite or too large. ``target`` is -1, 1 or a regression target, ``weight`` the sample weight.
     """
     v = weight_views(block)
     n, norm = scan_row(v.row, v.header[0]["used"], v.active)
@@ -139,9 +141,9 @@ def learn_full_row(block: np.ndarray, target: float, weight: float) -> bool:
 
 @compiled
 def compute_output(block: np.ndarray, columns: np.ndarray, values: np.ndarray, output_kind: int) -> float:
-    """Return a linear model's decision value, or probability of the positive label, for a sparse row with ``values`` float32 [k]
-    at column indices ``columns`` int64 [k]; NaN if the row is not finite or too large. The constant ``output_kind`` selects the
-    value.
+    """Return a linear model's output for a sparse row with ``values`` float32 [k] at column indices ``columns`` int64 [k]: its
+    decision value or the probability of the positive label, as the constant ``output_kind`` requests. NaN if the row is not
+    finite or too large. ``block`` is the model's memory.
     """
     n = _scatter_row(block, columns, values)[0]
     return _compute_row_output(block, n, output_kind) if n >= 0 else np.nan
@@ -149,8 +151,9 @@ def compute_output(block: np.ndarray, columns: np.ndarray, values: np.ndarray, o
 
 @compiled
 def compute_full_output(block: np.ndarray, output_kind: int) -> float:
-    """Return a linear model's decision value, or probability of the positive label, for the dense row that was written to ``row``
-    in its memory ``block``; NaN if the row is not finite or too large. The constant ``output_kind`` selects the value.
+    """Return a linear model's output for the dense row that the caller has written into its memory ``block``: its decision value
+    or the probability of the positive label, as the constant ``output_kind`` requests. NaN if the row is not finite or too
+    large.
     """
     v = weight_views(block)
     n = scan_row(v.row, v.header[0]["used"], v.active)[0]
@@ -159,8 +162,8 @@ def compute_full_output(block: np.ndarray, output_kind: int) -> float:
 
 @compiled(fastmath=FAST)
 def _compute_dense_products(row: np.ndarray, weights: np.ndarray, used: int) -> tuple[float, float]:
-    """Return the dot products of the first ``used`` values of a dense row with the two rows of ``weights`` float64 [2, used or
-    more], which represent the last and the average iterate of a linear model.
+    """Return two dot products of the first ``used`` values of a dense ``row`` with the two rows of ``weights`` float64 [2, used
+    or more], from which a linear model's last and average iterate are computed.
     """
     a = b = 0.0
     for j in range(used):
@@ -182,8 +185,8 @@ def compute_dense_scores(block: np.ndarray, row: np.ndarray) -> tuple[float, flo
 
 @compiled
 def learn_dense_row(block: np.ndarray, row: np.ndarray, norm: float, f: float, target: float, weight: float) -> None:
-    """Update a linear model in an ensemble with a dense row: ``norm`` is its squared norm, ``f`` the present decision value by
-    the last iterate, ``target`` -1, 1 or a regression target.
+    """Train a linear model, a member of an ensemble, on a dense ``row``. ``norm`` is its squared norm, ``f`` its decision value
+    by the last iterate, ``target`` -1, 1 or a regression target. ``block`` is the model's memory.
 
     Recent errors and probabilities are not updated, because experts of an ensemble do not need them.
     """
@@ -210,8 +213,9 @@ def learn_rows(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: n
 
 @compiled
 def compute_outputs(block: np.ndarray, X: np.ndarray, columns: np.ndarray, output_kind: int, out: np.ndarray) -> None:
-    """Compute a linear model's decision value or probability for each row of X float32 [n, features] into ``out`` float64 [n, 1];
-    NaN for invalid rows. ``columns`` maps features to the model's columns, and the constant ``output_kind`` selects the value.
+    """Compute a linear model's output for each row of X float32 [n, features] into ``out`` float64 [n, 1]: the decision value or
+    the probability of the positive label, as the constant ``output_kind`` requests; NaN for invalid rows. ``columns`` maps
+    features of X to the model's columns.
     """
     for i in range(X.shape[0]):
         out[i, 0] = compute_output(block, columns, X[i], output_kind)

@@ -64,9 +64,8 @@ _compute_stride = compiled(compute_stride)
 
 @compiled(inline=True)
 def _get_current_stride(block: np.ndarray) -> int:
-    """Return how many rows the nearest-neighbour expert can store with its present number of features. Values are stored feature
-    by feature, so this is also the distance between two features of a row in the array ``cells`` of ``block``, the expert's
-    memory.
+    """Return how many rows the k-nearest-neighbours model in ``block`` (its memory) has room for, with its present number of
+    features. Values are stored feature by feature, so that this is also the distance in memory between two features of a row.
     """
     h = neighbour_views(block).header[0]
     return _compute_stride(h["cells"], h["rows"], h["row_width"])
@@ -82,9 +81,9 @@ def compute_factors(
     damping: np.ndarray,
     factors: np.ndarray,
 ) -> None:
-    """Compute the weights of n features in nearest-neighbour distances (row 0 of ``factors`` float32 [2, n or more]) and the caps
-    of their differences (row 1). Weights grow with a feature's ``relevance``, at least ``min_weight``, and are multiplied by 1 -
-    ``damping``, float64 [n or more], or [0] for no damping. ``units`` are the features' deviations.
+    """Compute how features count in nearest-neighbour distances, into ``factors`` float32 [2, n or more]: row 0 has their
+    weights, row 1 the caps of their differences. Weights grow with ``relevance``, are at least ``min_weight``, and are
+    multiplied by 1 - ``damping``. ``units`` are the standard deviations of features.
     """
     largest = 0.0
     for j in range(n if n_updates > MIN_UPDATES else 0):
@@ -120,9 +119,9 @@ def compute_distances(
 
 @compiled
 def find_nearest(distances: np.ndarray, n: int, positions: np.ndarray, nearest_distances: np.ndarray) -> int:
-    """Find the k (`N_NEAREST`) smallest of the first n float32 distances, and write their indices to ``positions`` and their
-    values to ``nearest_distances``, in ascending order; return how many there are. Distances are compared as rounded to 1/1024;
-    of equal ones, the one with the lower index comes first.
+    """Find the k (`N_NEAREST`) smallest of the first ``n`` ``distances``, float32: write their indices into ``positions`` and
+    their values into ``nearest_distances``, in ascending order, and return their number. Distances are rounded to 1/1024; of
+    equal ones, that with the lower index comes first.
 
     ``positions`` is int64 [N_NEAREST], and ``nearest_distances`` float64 [N_NEAREST], not rounded.
     """
@@ -148,9 +147,9 @@ def find_nearest(distances: np.ndarray, n: int, positions: np.ndarray, nearest_d
 
 @compiled
 def find_neighbours(block: np.ndarray, min_weight: float, damping: np.ndarray) -> float:
-    """Find the stored rows nearest to the current row in ``block`` (the memory of the nearest-neighbour expert), and compute
-    their votes: row weight / distance^3. Returns the sum of the votes. ``min_weight`` is the smallest weight of a feature in
-    distances; ``damping`` reduces the weights of features further.
+    """Find the stored rows nearest to the current row of the k-nearest-neighbours model in ``block``, and store their votes,
+    which are row weight / distance^3. Returns the sum of votes. A feature's weight in distances is at least ``min_weight``
+    before it is multiplied by 1 - ``damping``.
 
     ``min_weight`` and ``damping`` are those of `compute_factors`.
     """
@@ -170,9 +169,9 @@ def find_neighbours(block: np.ndarray, min_weight: float, damping: np.ndarray) -
 
 @compiled
 def _learn_row(block: np.ndarray, target: float, weight: float, mispredicted: bool, regression: bool) -> None:
-    """Update the relevance of features in nearest-neighbour distances with the current row, whose neighbours `find_neighbours`
-    has found, and store the row if it was mispredicted, if the memory is less than half full, or after ten well predicted rows.
-    ``block`` is the memory of the nearest-neighbour expert.
+    """Train a k-nearest-neighbours model on the current row, after `find_neighbours`: update the relevance of features; then
+    store the row, if it was ``mispredicted``, if the memory is less than half full, or once for every ten rows predicted well.
+    ``block`` is the model's memory.
     """
     _update_relevance(block, target, weight, regression)
     v = neighbour_views(block)
@@ -195,8 +194,9 @@ def _learn_row(block: np.ndarray, target: float, weight: float, mispredicted: bo
 
 @compiled
 def _update_relevance(block: np.ndarray, target: float, weight: float, regression: bool) -> None:
-    """Update the running relevance of each feature with the current row (ReliefF): a feature is relevant if, among the row's
-    nearest neighbours, it differs more where the target differs. ``block`` is the memory of the nearest-neighbour expert.
+    """Update the running relevance of each feature with the current row (ReliefF): a feature is relevant if it differs more from
+    nearest neighbours with another target than from those with the same one. ``block`` is the memory of the k-nearest-neighbours
+    model.
 
     The relevance is the covariance, among the nearest rows, of the capped difference in the feature and the difference in the
     target, divided by the standard deviations of the feature and of the latter difference.
@@ -232,8 +232,9 @@ def _update_relevance(block: np.ndarray, target: float, weight: float, regressio
 
 @compiled
 def _copy_from_oldest(ring: np.ndarray, oldest: int, n_evicted: int, scratch: np.ndarray, out: np.ndarray) -> None:
-    """Copy a ring buffer to ``out`` from the oldest value to the latest, without its ``n_evicted`` oldest ones. ``oldest`` is the
-    index of the oldest value; ``scratch`` is a buffer that allows ``out`` to overlap ``ring``.
+    """Copy the ring buffer ``ring`` to ``out`` in order of age, the oldest value first, but without the ``n_evicted`` oldest
+    ones. ``oldest`` is the index of the oldest value. ``out`` may overlap ``ring``, because values pass through the buffer
+    ``scratch``.
     """
     n = len(ring)
     for i in range(n - n_evicted):
@@ -244,8 +245,8 @@ def _copy_from_oldest(ring: np.ndarray, oldest: int, n_evicted: int, scratch: np
 
 @compiled
 def _add_features(block: np.ndarray) -> None:
-    """Lay out the rows stored by the nearest-neighbour expert again, so that they have a value for each new feature (0); the
-    oldest rows are evicted if fewer rows fit into its memory ``block``.
+    """Rearrange the rows stored in a k-nearest-neighbours model's memory ``block``, so that each has room for new features,
+    whose values are 0. If fewer rows fit then, the oldest are evicted.
     """
     v = neighbour_views(block)
     h = v.header[0]
@@ -266,9 +267,9 @@ def _add_features(block: np.ndarray) -> None:
 
 @compiled
 def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict the current row by a vote of its nearest stored rows: write the share of votes per class, scaled to [-1, 1], or the
-    weighted mean target, to this expert's column of ``inputs`` in the ensemble's memory ``block``. ``store`` is the expert's own
-    memory. Always returns 0.
+    """Predict the current row by its nearest stored rows, in a member of an ensemble: the share of votes per class, scaled to
+    [-1, 1], or the weighted mean target. The prediction is stored in the ensemble's memory ``block``; ``store`` is the member's
+    own memory, ``expert`` its index. Always returns 0.
     """
     v, s = ensemble_views(block), neighbour_views(store)
     scaling, n_outputs = get_rule_state(block, STATE)["scaling"] != 0, v.header[0]["n_outputs"]
@@ -298,8 +299,9 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
 
 @compiled
 def update_neighbours(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Let the nearest-neighbour expert of an ensemble learn the current row: update the weights of features, and store the row if
-    it was mispredicted, or is one of ten others. ``store`` is the expert's memory, ``label`` the class index. Always returns 0.
+    """Train a k-nearest-neighbours model, a member of an ensemble, on the current row: update the weights of features, and store
+    the row if it was mispredicted, and one in ten other rows. ``block`` is the ensemble's memory, ``store`` the model's own,
+    ``label`` the class index. Always returns 0.
 
     A row was mispredicted if the stacks or the nearest rows predict another label, or if the error of the stacks exceeds their
     mean error in regression.
@@ -315,9 +317,9 @@ def update_neighbours(block: np.ndarray, store: np.ndarray, expert: int, target:
 
 @compiled
 def rescale_neighbours(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Handle an ``event`` of the ensemble in its nearest-neighbour expert: add new features to the stored rows, convert them when
-    rows are standardised differently, or review which irrelevant features are damped. Returns 1 if damping has changed, otherwise
-    0.
+    """Adapt a k-nearest-neighbours model, a member of an ensemble, to the constant ``event``: add new features to its stored
+    rows, convert these to a new scale, or review which irrelevant features are weakened ("damped"). Returns 1 if damping has
+    changed, otherwise 0.
     """
     v, s = ensemble_views(block), neighbour_views(store)
     h, scaling = s.header[0], get_rule_state(block, STATE)["scaling"] != 0
@@ -334,8 +336,8 @@ def rescale_neighbours(block: np.ndarray, store: np.ndarray, expert: int, event:
 
 @compiled(inline=True)
 def _compute_damping(relevance: float, largest: float, regression: bool) -> float:
-    """Return the damping of a feature (0: full weight, near 1: almost ignored) by its ReliefF relevance, compared with the
-    ``largest`` relevance of any feature; 0 for relevant features.
+    """Return how much to weaken a feature (0: full weight, near 1: almost ignored), given its ReliefF ``relevance`` and the
+    ``largest`` relevance of any feature. The result is 0 for relevant features.
 
     In regression, it grows with the distance to the largest relevance. In classification, irrelevant features have a relevance
     below 0: a row that is near although it differs in one of them is nearer in the relevant features.
@@ -347,8 +349,9 @@ def _compute_damping(relevance: float, largest: float, regression: bool) -> floa
 
 @compiled
 def _review_damping(block: np.ndarray, memory: np.ndarray) -> bool:
-    """Update the damping of all features (factors that weaken irrelevant features in every expert) from their relevance in the
-    nearest-neighbour expert. Returns True if the values in use were replaced, because one of them was off by more than 0.05.
+    """Update the factors that weaken irrelevant features in all members of an ensemble, by the relevance that its
+    k-nearest-neighbours model has measured. Returns True if they were replaced, which happens if one is off by more than 0.05.
+    ``block`` is the ensemble's memory, ``memory`` that model's.
 
     In classification, damping rises slowly, because concepts recur. With more features than the store holds, no feature is
     damped.

@@ -22,8 +22,8 @@ MIN_CURVATURE = 0.02
 
 
 def reset_curvature(curvature: np.ndarray, inverse: np.ndarray, ridge: float) -> None:
-    """Reset a curvature matrix float64 [..., n, n] of Newton's method and its ``inverse``, in place, to the ridge alone:
-    ``ridge`` times the identity, and its inverse.
+    """Set a ``curvature`` matrix of Newton's method, float64 [..., n, n], to ``ridge`` times the identity, and ``inverse`` to
+    the inverse of that, both in place.
     """
     curvature[...] = ridge * np.eye(curvature.shape[-1])
     inverse[...] = np.eye(curvature.shape[-1]) / ridge
@@ -46,9 +46,9 @@ def add_to_curvature(
     ridge: float,
     direction: np.ndarray,
 ) -> None:
-    """Add a row with the second derivative ``h`` to the n x n curvature matrix of online Newton's method, multiplying earlier
-    rows by ``forgetting_factor``, and update the ``inverse`` in place (rank one, O(n^2)). ``direction`` receives the new inverse
-    times the row: the direction of the Newton step.
+    """Add a ``row`` with the second derivative ``h`` to the n x n curvature matrix of online Newton's method, after multiplying
+    earlier rows by ``forgetting_factor``, and update its ``inverse`` in O(n^2). Both change in place. The direction of the
+    Newton step, inverse times row, is written into ``direction``.
 
     ``curvature`` and ``inverse`` are float64 [n or more, n or more], ``row`` and ``direction`` float64 [n or more]. ``h`` is the
     second derivative of the loss, p (1 - p) times the row's weight. The ``ridge``, the diagonal of the initial matrix, does not
@@ -124,8 +124,8 @@ def invert_curvature(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: n
 def apply_ridge(
     inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray
 ) -> None:
-    """Take a Newton step on the ridge penalty: subtract ``inverse`` times ``force`` (weights - centre) from the n ``weights``, in
-    place, which draws them towards ``centre``. ``direction`` is scratch. O(n^2).
+    """Draw the n ``weights`` towards ``centre`` in place, by a Newton step on the ridge penalty: subtract ``inverse`` times
+    ``force`` * (weights - centre). ``direction`` is scratch. O(n^2).
     """
     for j in range(n):
         direction[j] = force * (weights[j] - centre[j])

@@ -45,9 +45,9 @@ _MAX_UNCENTRED = 2.0  # if rows need not be centred, the location is 0 unless th
 
 @compiled
 def update_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used: int, clip: float) -> None:
-    """Update the running mean and variance of each feature (``moments``, ``first``) with a row that is not standardised. Values
-    are clipped to ``clip`` standard deviations from the mean (30 for features that are mostly 0), so that outliers have little
-    effect.
+    """Update the running mean and variance of each feature with the first ``used`` values of ``row``, in original units.
+    ``moments`` and ``first`` are these statistics, changed in place. Outliers are clipped to ``clip`` standard deviations from
+    the mean (30 for features that are mostly 0).
     """
     for j in range(used):
         feature_clip = RARE_MOMENT_CLIP if moments[j, MOSTLY_EQUAL] else clip
@@ -73,8 +73,9 @@ def are_all_binary(moments: np.ndarray, used: int) -> bool:
 
 @compiled(inline=True)
 def _compute_spread(moments: np.ndarray, scaling: bool, all_binary: bool) -> float:
-    """Return the number that a feature is divided by: its running standard deviation; 0 if it is constant. With ``scaling`` (rows
-    are standardised), it is 1 for a binary feature, or the square root of the deviation if all features are binary.
+    """Return the number that a feature is divided by when rows are standardised: its running standard deviation, or 0 if it is
+    constant. With ``scaling``, it is 1 for a feature with only the values 0 and 1, or the square root of its deviation if all
+    features are of that kind (``all_binary``).
 
     A rarely set binary feature that was standardised would outweigh numeric ones. If all features are binary, rare ones are only
     scaled up a little.
@@ -109,9 +110,9 @@ def update_scale(
     centred: bool,
     t: int,
 ) -> bool:
-    """Replace the means and deviations that rows are standardised with (``location`` and ``spread`` float64 [columns]) by the
-    present running ones (in ``moments``), if a feature differs by more than some percent; return whether they were replaced. Then
-    stored values are to be converted as value * ``ratio`` + ``shift``. ``t`` counts the rows learned.
+    """Update the means and deviations that rows are standardised with (``location`` and ``spread`` float64 [columns]) from the
+    running statistics ``moments``, if they differ by more than some percent; return whether they were changed. Stored values
+    then become value * ``ratio`` + ``shift``. ``t`` is the number of rows learned.
 
     Without ``scaling``, only the spread changes, and ``ratio`` and ``shift`` are 1 and 0. If rows need not be ``centred``, zeros
     stay zeros in features whose mean is near 0.
@@ -154,8 +155,9 @@ def update_scale(
 def compute_current_units(
     moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (location, spread), each float64 [used], that convert stored standardised vectors back to the features' own units:
-    value * spread + location. They allow for features whose level has jumped since the scale was last replaced.
+    """Return a tuple (location, spread), each float64 [used], that converts stored standardised vectors to the original units of
+    the features: value * spread + location. It allows for features whose level has jumped since rows were last standardised
+    differently.
 
     Vectors keep their distance, in deviations, from the new level of these features.
     """
@@ -186,8 +188,9 @@ def _compute_scaled_variance(moments: np.ndarray, spread: float) -> float:
 
 @compiled
 def compute_gamma(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool, damping: np.ndarray) -> float:
-    """Return the kernel width gamma: one over the sum of the variances of the first ``used`` features after standardisation, or
-    before it if ``scaling`` is False. ``damping`` float64 [0 or 1, columns] reduces the contribution of features.
+    """Return the kernel width gamma: one over the sum of the variances of the first ``used`` features, after standardisation if
+    ``scaling`` is True. ``moments`` are their running statistics, ``spread`` their divisors; ``damping`` float64 [0 or 1,
+    columns] makes features count less.
     """
     total = 0.0
     for j in range(used):
@@ -210,8 +213,8 @@ def _convert_value(value: np.float32, ratio: float, shift: float) -> np.float32:
 
 @compiled(noinline=True)
 def rescale_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> float:
-    """Convert n stored vectors, float32 [columns, n or more], in place when rows are standardised differently (value * ``ratio``
-    + ``shift`` for each feature), and recompute their squared ``norms``; return the largest one. O(n d).
+    """Convert n stored ``vectors``, float32 [columns, n or more], to a new mean and deviation of each feature, in place: value *
+    ``ratio`` + ``shift``. Also recomputes their squared ``norms``, and returns the largest one.
     """
     largest_norm = 0.0
     for i in range(n):
@@ -228,8 +231,8 @@ def rescale_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, r
 
 @compiled
 def rescale_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> None:
-    """Convert n stored rows, float32 [n or more, columns], in place when rows are standardised differently: value * ``ratio`` +
-    ``shift`` for each of the first ``used`` features, clipped to [-8, 8].
+    """Convert n stored ``rows``, float32 [n or more, columns], to a new mean and deviation of each of the first ``used``
+    features, in place: value * ``ratio`` + ``shift``, clipped to [-8, 8].
     """
     for i in range(n):
         for j in range(used):
@@ -243,8 +246,8 @@ GAMMA_GIVEN, GAMMA_FOLLOWS_SCALE = -1, -2
 
 @compiled(inline=True)
 def scale_current_row(block: np.ndarray) -> tuple[int, float]:
-    """Standardise the current row in the model's memory ``block``, if the model does so; return its number of non-zero features
-    and its squared norm. The number is -1 if the row is not finite or too large.
+    """Prepare the current row of the model in ``block`` (one byte array): standardise it, if the model does so. Returns a tuple:
+    number of non-zero features (-1 if the row is not finite or too large), squared norm.
     """
     v = views(block)
     if v.header[0]["scaled"] > 0:
@@ -254,8 +257,8 @@ def scale_current_row(block: np.ndarray) -> tuple[int, float]:
 
 @compiled
 def _scale_unscaled_row(block: np.ndarray) -> tuple[int, float]:
-    """Standardise the current row of a model that scales rows, from ``unscaled`` into ``rows[0]`` of its memory ``block``; return
-    its number of non-zero features (-1 if a value is not finite in float32), and its squared norm.
+    """Standardise the current row of a model, which is in its memory ``block`` in original units; the result is stored there,
+    too. Returns a tuple: number of non-zero features (-1 if a value is not finite in float32), squared norm.
     """
     v = views(block)
     used = v.header[0]["used"]
@@ -276,8 +279,8 @@ def is_too_large(row: np.ndarray, used: int) -> bool:
 
 @compiled
 def update_gamma(block: np.ndarray, t: int) -> None:
-    """Update the kernel width of a model with ``gamma="scale"`` that standardises rows, after ``t`` rows: one over the sum of the
-    features' variances after standardisation. ``block`` is the model's memory.
+    """Update the kernel width of a model with ``gamma="scale"`` that standardises rows: one over the sum of the features'
+    variances after standardisation. ``block`` is the model's memory, ``t`` the number of rows learned.
 
     Features that are not binary count with a variance of 1, even while they are constant, so that gamma does not change when they
     begin to vary. With binary features, gamma is updated after 1, 2, 4, 8, ... rows.
@@ -300,8 +303,9 @@ def update_gamma(block: np.ndarray, t: int) -> None:
 
 @compiled
 def update_block_scale(block: np.ndarray) -> bool:
-    """Update the running mean and deviation of each feature with the current row of the model in ``block``; if they differ too
-    much from those in use, standardise by them from now on, and convert the support vectors. Returns True if so.
+    """Update the running mean and deviation of each feature with the current row of the model in ``block``. If they differ too
+    much from those that rows are standardised with, replace these, convert the support vectors, and return True; else return
+    False.
 
     Frequencies of random Fourier features are not converted, because they fit rows of any scale.
     """

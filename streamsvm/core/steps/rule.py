@@ -68,7 +68,7 @@ def get_rule_state(block: np.ndarray, dtype: np.dtype) -> Any:
 
 @compiled(inline=True)
 def _do_nothing(block: np.ndarray) -> None:
-    """Do nothing. This is the default of optional callbacks of `rule`, which are called with the model's memory ``block``."""
+    """Do nothing: the default of the callbacks ``prepare`` and ``on_rescale`` of `rule`. ``block`` is the model's memory."""
 
 
 def rule(
@@ -78,9 +78,9 @@ def rule(
     prepare: Callable[[np.ndarray], None] = _do_nothing,
     on_rescale: Callable[[np.ndarray], None] = _do_nothing,
 ) -> Callable[[Callable[[np.ndarray, CurrentRow], None]], Rule]:
-    """Return a decorator that turns a step function ``step(block, row)``, which says how a kernel learner changes with one row,
-    into a compiled `Rule` that also validates the row, computes its decision values, and averages. ``state`` is the dtype of the
-    rule's own state, ``ranges`` the valid ranges of its fields; the callbacks run before each row, and after a change of scale.
+    """Return a decorator for the learning step of a kernel model: a function ``step(block, row)`` that updates the model's
+    memory. It returns a `Rule`, compiled, which also checks rows, computes their decision values, and averages. ``state`` is the
+    dtype of the rule's own state, ``ranges`` the valid ranges of its fields. The callbacks are called with ``block``.
 
     The step reads the decision values of the current row from ``views(block).scores`` (that of the last iterate first), and its
     kernel values from ``views(block).kernel_rows[0]``. Coefficients are stored divided by ``get_common_state(block)["scale"]``; a
@@ -100,8 +100,8 @@ def rule(
 
 
 def _compile_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
-    """Compile a copy of the function ``template`` whose global names listed in ``names`` are replaced by a rule's own functions;
-    return the compiled copy. It belongs to the module of the function ``step``.
+    """Return a compiled copy of the function ``template``, in which the global names listed in ``names`` (dict of name to
+    function) stand for other functions. The copy is named after the function ``step``, and belongs to its module.
 
     A closure over the step, or the step as an argument, would be compiled again in the learner of each rule.
     """
@@ -116,8 +116,8 @@ def _compile_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
 
 
 def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the current row of the kernel model in ``block``; return the constant `LEARNED`, `REFUSED` (the row is not finite or
-    too large; nothing has changed) or `FULL` (the budget is exceeded, and the caller must undo the step).
+    """Train the kernel model in ``block`` on its current row. Returns a constant: `LEARNED`, `REFUSED` (the row is not finite or
+    too large; nothing has changed) or `FULL` (there is one support vector too many, and the caller must undo the step).
     """
     n_active, norm, has_new_scale = begin_row(block)
     if n_active < 0:
@@ -149,9 +149,9 @@ def learn_rows(
     targets: np.ndarray,
     weights: np.ndarray,
 ) -> int:
-    """Learn the rows of X one by one with the compiled function at address ``learn_one``. Returns the number of rows learned:
-    less than all if budget maintenance (merging support vectors) failed. ``columns`` int64 [features] maps features of X to the
-    model's columns (-1: ignored); ``row`` is the part of ``block`` for the current row.
+    """Train a model on the rows of X with the compiled function at address ``learn_one``, and return how many were learned:
+    fewer than all if the model exceeded its budget. ``columns`` int64 [features] maps features of X to the model's columns (-1:
+    ignored). ``row`` is the part of the model's memory ``block`` for the current row.
     """
     for i in range(X.shape[0]):
         scatter_row(row, len(row), X, columns, i)
@@ -171,9 +171,9 @@ def compute_outputs(
     output_kind: int,
     out: np.ndarray,
 ) -> None:
-    """Compute predictions for each row of X with the compiled function at address ``compute_output``, into ``out`` float64 [n,
-    1]. ``output_kind`` selects decision values or probabilities, ``columns`` maps features of X to the model's columns (-1:
-    ignored), and ``row`` and ``scores`` are parts of the model's memory ``block``.
+    """Compute predictions for the rows of X with the compiled function at address ``compute_output``, into ``out`` float64 [n,
+    1]. The constant ``output_kind`` requests decision values or probabilities. ``columns`` maps features of X to the model's
+    columns (-1: ignored); ``row`` and ``scores`` are parts of the model's memory ``block``.
 
     With several outputs, ``out`` is float64 [n, outputs + 1]: the index of the best output, then the values of all outputs.
     """
@@ -198,9 +198,9 @@ def predict_then_learn(
     weights: np.ndarray,
     predictions: np.ndarray,
 ) -> int:
-    """Predict each row of X, then learn it (prequential evaluation), with the compiled functions at the addresses
-    ``compute_output`` and ``learn_one``; write the predictions to ``predictions`` float64 [n, 1 or more], and return the number
-    of rows learned (less than n if budget maintenance failed). Results and bytes equal those of single rows.
+    """Predict each row of X, then train the model on it (prequential evaluation), with the compiled functions at the addresses
+    ``compute_output`` and ``learn_one``. Predictions are written into ``predictions`` float64 [n, 1 or more]. Returns the number
+    of rows learned, fewer than n if the model exceeded its budget.
 
     The rule must not refuse any row of X. ``targets`` are float64 [n]; a row with NaN is only predicted. ``weights`` are float64
     [n], above 0. ``predictions`` receives the `DECISION` in column 0. If it has more columns, column 1 receives the probability

@@ -35,8 +35,9 @@ _FEATURE_CLIP = np.float32(FEATURE_CLIP)
 
 @compiled(inline=True)
 def count_functions(side: int, used: int) -> int:
-    """Return how many functions of each feature (4, 2 or 1: itself, and piecewise linear ones) the additive expert can use if its
-    curvature matrix has ``side`` rows, and there are ``used`` features.
+    """Return how many functions of each feature (1, 2 or 4) the additive model of an ensemble can use as regressors: the feature
+    itself, and piecewise linear functions of it. ``side`` is the number of rows of its curvature matrix, ``used`` the number of
+    features.
     """
     max_functions = (side - 1) // max(used, 1)
     return 4 if max_functions >= 4 else 2 if max_functions >= 2 else 1
@@ -44,8 +45,9 @@ def count_functions(side: int, used: int) -> int:
 
 @compiled(inline=True)
 def _fill_regressors(block: np.ndarray, expert: int) -> int:
-    """Compute the regressors of a second-order expert for the current row, into ``squares[0]`` of the ensemble's memory
-    ``block``: the constant 1, and each clipped feature, or functions of it in the additive expert. Returns their number.
+    """Compute the regressors of a member of an ensemble that learns by Newton's method, for the current row, and return their
+    number: the constant 1, and each clipped feature or, in the additive model, functions of it. They are stored in the
+    ensemble's memory ``block``.
     """
     v = ensemble_views(block)
     h, z = v.header[0], v.squares[0]
@@ -67,8 +69,9 @@ def _fill_regressors(block: np.ndarray, expert: int) -> int:
 
 @compiled
 def predict_second_order(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict the current row by a second-order expert (logistic regression or least squares by Newton's method): write its
-    decision value per output to its column of ``inputs`` in the ensemble's memory ``block``. Always returns 0.
+    """Predict the current row with a member of an ensemble that learns by Newton's method (logistic regression or least
+    squares). Its decision value for each output is stored in the ensemble's memory ``block``; ``expert`` is its index. Always
+    returns 0.
     """
     v, n = ensemble_views(block), _fill_regressors(block, expert)
     e = v.experts[expert]
@@ -79,8 +82,9 @@ def predict_second_order(block: np.ndarray, store: np.ndarray, expert: int) -> i
 
 @compiled
 def reset_functions(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Reset the additive expert (Newton's method on functions of single features) to its initial state, if new features leave
-    room for fewer functions per feature (``event`` is `NEW_FEATURES`). Always returns 0.
+    """Reset the additive model of an ensemble (Newton's method on functions of single features) to its initial state, if new
+    features leave room for fewer functions per feature. This only happens if ``event`` is `NEW_FEATURES`. ``block`` is the
+    ensemble's memory, ``expert`` the model's index. Always returns 0.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     functions = count_functions(v.header[0]["side"], v.header[0]["used"])
@@ -99,8 +103,9 @@ def reset_functions(block: np.ndarray, store: np.ndarray, expert: int, event: in
 
 @compiled
 def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Let a second-order expert of an ensemble learn the current row by one Newton step on the logistic loss (class index
-    ``label``) or on the squared loss (``target``). ``block`` is the ensemble's memory, ``expert`` its index. Always returns 0.
+    """Train a member of an ensemble on the current row by one Newton step: on the logistic loss (class index ``label``), or in
+    regression on the squared loss (``target``). ``block`` is the ensemble's memory, ``expert`` the member's index. Always
+    returns 0.
 
     The recent error of the expert contains the row already. Several outputs share one curvature, that of the output with the
     least certain prediction.
@@ -135,8 +140,9 @@ def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, targe
 
 @compiled
 def _refresh_inverse(block: np.ndarray, expert: int, n: int) -> None:
-    """Compute the inverse curvature of a second-order expert anew, or draw its n weights towards 0 by the ridge; each happens
-    every 64 rows, and in different rows for different experts. In other rows, nothing happens.
+    """Every 64 rows, compute the inverse curvature matrix of a member of an ensemble anew; every 64 rows, at another time, draw
+    its n weights towards 0 by the ridge penalty. For other rows, do nothing. ``block`` is the ensemble's memory, ``expert`` the
+    member's index.
     """
     v = ensemble_views(block)
     number, forgetting_factor, z = v.experts[expert]["number"], v.experts[expert]["memory"], v.squares[0]

@@ -49,8 +49,8 @@ def clip_prediction(value: float) -> float:
 
 @compiled
 def average_votes(inputs: np.ndarray, mistakes: np.ndarray, n_inputs: int) -> float:
-    """Return the weighted mean of the experts' predicted targets (clipped ``inputs``, from the first expert's up to index
-    ``n_inputs``). A weight decreases exponentially with the expert's recent errors in ``mistakes``.
+    """Return the weighted mean of the clipped targets that the members of an ensemble predict: ``inputs`` from the first
+    member's up to index ``n_inputs``. A weight decreases exponentially with the member's recent errors in ``mistakes``.
     """
     min_mistakes, total, weighted_sum = mistakes[FIRST_INPUT:n_inputs].min(), 0.0, 0.0
     for m in range(FIRST_INPUT, n_inputs):
@@ -70,16 +70,16 @@ def compute_robust_weight(error: float, mean_error: float) -> float:
 
 @compiled(inline=True)
 def compute_share(weight: float, rate: float) -> float:
-    """Return the weight of a new row in an exponentially smoothed error: ``rate`` times the row's sample ``weight``, limited to
-    the larger of ``rate`` and 0.1.
+    """Return the weight of a new row in an exponentially smoothed error: ``rate`` times the row's sample ``weight``, but at most
+    0.1, or ``rate`` if that is larger.
     """
     return min(weight * rate, max(rate, MAX_SHARE))
 
 
 @compiled
 def find_best_input(errors: np.ndarray, n_inputs: int) -> int:
-    """Return the index of the expert prediction with the smallest recent error in ``errors`` [n_inputs or more]; the first two
-    columns, which belong to no expert, are left out.
+    """Return the index of the ensemble's prediction with the smallest recent error in ``errors`` [n_inputs or more]. The first
+    two items are left out, because they belong to no member of the ensemble.
     """
     best = FIRST_INPUT
     for m in range(FIRST_INPUT + 1, n_inputs):
@@ -90,8 +90,9 @@ def find_best_input(errors: np.ndarray, n_inputs: int) -> int:
 
 @compiled
 def predict_class(inputs: np.ndarray, n_outputs: int, m: int) -> int:
-    """Return the class index that column m of ``inputs`` [outputs, columns] (the decision values of one expert) predicts: the
-    class with the largest value, and of nearly equal ones the first. With one output, 1 if its value is above 0, otherwise 0.
+    """Return the class index that column ``m`` of ``inputs`` [outputs, columns] predicts: decision values of one member of an
+    ensemble. It is the class with the largest value, the first of nearly equal ones; with a single output, 1 if the value is
+    above 0, else 0.
     """
     if n_outputs == 1:
         return int(inputs[0, m] > TIE_TOLERANCE)
@@ -114,8 +115,8 @@ def _compute_error(target: float, prediction: float, label: int, regression: boo
 
 @compiled
 def update_errors(block: np.ndarray, target: float, weight: float) -> None:
-    """Update the recent errors of each expert's predictions (a running mean, and a fading sum that sets its weight in the vote)
-    with the true target or class index of the current row and the row's sample weight.
+    """Update the recent errors of the predictions of all members of an ensemble with the current row: ``target`` is its true
+    target or class index, ``weight`` its sample weight. ``block`` is the ensemble's memory.
 
     The row's weight multiplies its share, within limits.
     """
@@ -130,9 +131,9 @@ def update_errors(block: np.ndarray, target: float, weight: float) -> None:
 
 @compiled
 def choose_combination(block: np.ndarray, target: float, weight: float) -> int:
-    """Update the recent errors of the three ways to combine experts (stacked regression, weighted vote, best expert) with the
-    current row's target, and return the one to predict with: `STACK`, unless `VOTES` or `BEST` has an error that is smaller by
-    more than chance.
+    """Return the constant of the best way to combine an ensemble's members: `STACK` (a regression), unless `VOTES` (weighted
+    vote) or `BEST` (best member) has a smaller recent error by more than chance. The errors are first updated with the current
+    row's ``target`` and ``weight``.
     """
     v, c = ensemble_views(block), get_common_state(block)
     errors, regression = v.choice_errors, c["loss"] == EPSILON_INSENSITIVE
@@ -152,9 +153,9 @@ def choose_combination(block: np.ndarray, target: float, weight: float) -> int:
 
 @compiled
 def update_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, step_size: float, ridge: float, total: float) -> None:
-    """Update the weights of stack number ``i`` (a regression that combines the experts' predictions) by one Newton step on
-    ``row`` float64 [m], the predictions of the experts. ``h`` is the second derivative of the row's loss, and ``step_size`` minus
-    the first one.
+    """Update the weights of a stack, a regression that combines the predictions of an ensemble's members, by one Newton step.
+    ``i`` is its number, ``row`` float64 [m] the members' predictions, ``h`` the second derivative of the row's loss, and
+    ``step_size`` minus the first.
 
     ``total`` is the sum of the initial weights, which the ``ridge`` draws the weights towards.
     """
@@ -171,8 +172,8 @@ def update_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, step_size
 
 @compiled
 def fill_initial_weights(weights: np.ndarray, total: float) -> None:
-    """Fill ``weights`` with the initial weights of a stack (a regression that combines the experts' predictions): equal for all
-    columns of experts, with the sum ``total``, and 0 for the two other columns.
+    """Fill ``weights`` with the initial values for a stack (a regression that combines the predictions of an ensemble's
+    members): equal numbers with the sum ``total`` for these predictions, and 0 for the first two items.
     """
     for m in range(len(weights)):
         weights[m] = total / (len(weights) - FIRST_INPUT) if m >= FIRST_INPUT else 0.0

@@ -47,9 +47,9 @@ class CurrentRow(NamedTuple):
 
 @compiled(inline=True)
 def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
-    """Prepare to learn the current row of the model in ``block``: count it, update gamma="scale", and standardise it if the model
-    does so. Returns (number of non-zero features, squared norm, whether rows are standardised differently from now on). The
-    number is -1, and nothing changes, if the row is not finite or too large.
+    """Prepare to learn the current row of the model in ``block``: count it, update gamma, and standardise it if the model does
+    so. Returns a tuple: number of non-zero features (-1 if the row is not finite or too large; then nothing changes), squared
+    norm, and True if rows are standardised differently from now on.
     """
     v, c = views(block), get_common_state(block)
     if v.header[0]["scaled"] > 0:
@@ -66,9 +66,9 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 @compiled(noinline=True)
 def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
-    """Prepare to learn the current row of a model that standardises rows: count it, and update the running scale with it. Returns
-    (number of non-zero features, or -1 for a row that is not finite or too large; squared norm; whether a new scale came into
-    use).
+    """Prepare to learn the current row of a model that standardises rows: count it, and update the means and deviations of
+    features. Returns a tuple: number of non-zero features (-1 if the row is not finite or too large), squared norm, and True if
+    rows are standardised differently from now on.
     """
     n_active, norm = scale_current_row(block)
     if n_active < 0:
@@ -82,8 +82,8 @@ def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 @compiled(inline=True)
 def observe_variances(common: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
-    """Update the sum of the variances of the features with a row, for gamma="scale". ``common`` is the record of the model's
-    training state, which holds the sum, and ``means`` [used] are the running means of the features (Welford's algorithm).
+    """Update the sum of the features' variances, for gamma="scale", with the first ``used`` values of ``row``. ``common``, the
+    record of the model's training state, contains the sum; ``means`` [used] are the features' running means.
     """
     common["gamma_rows"] += 1
     n = common["gamma_rows"]
@@ -96,8 +96,8 @@ def observe_variances(common: np.ndarray, row: np.ndarray, means: np.ndarray, us
 
 @compiled(inline=True)
 def compute_scale_gamma(common: np.ndarray) -> float:
-    """Return gamma="scale": one over the sum of the variances of the features, over the rows counted by `observe_variances` in
-    ``common`` (the record of the model's training state); 1 if all features are constant.
+    """Return the kernel width for gamma="scale": one over the sum of the features' variances, or 1 if all are constant.
+    ``common``, the record of the model's training state, contains the sum, which `observe_variances` updates.
     """
     return min(common["gamma_rows"] / common["deviation"], LARGEST_GAMMA) if common["deviation"] > 0.0 else 1.0
 
@@ -124,8 +124,8 @@ def rows_differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
 
 @compiled(inline=True)
 def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the kernel values of the current row with all support vectors of the model in ``block``, unless the cached ones
-    belong to the same row. ``n_active`` is its number of non-zero features, ``norm`` its squared norm.
+    """Compute the kernel values of the current row with all support vectors, and store them in the model's memory ``block``,
+    unless they are already there. ``n_active`` is the row's number of non-zero features, ``norm`` its squared norm.
     """
     v = views(block)
     used = v.header[0]["used"]
@@ -138,8 +138,9 @@ def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the current row by the last iterate of the model alone (not by the average iterate), into
-    ``scores`` of its memory ``block``. It takes half the time of `compute_scores`.
+    """Compute the decision values of the current row by the model's last iterate, but not by its average iterate, which halves
+    the time. They are stored in the model's memory ``block``. ``n_active`` is the row's number of non-zero features, ``norm``
+    its squared norm.
     """
     v, scale = views(block), get_common_state(block)["scale"]
     h = v.header[0]
@@ -152,8 +153,8 @@ def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled(noinline=True)
 def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the current row into ``scores`` of the model's memory ``block``, two per output: by the last
-    iterate, and by the average iterate. ``n_active`` is the row's number of non-zero features, ``norm`` its squared norm.
+    """Compute the decision values of the current row, for each output by the model's last and by its average iterate. They are
+    stored in the model's memory ``block``. ``n_active`` is the row's number of non-zero features, ``norm`` its squared norm.
 
     Kernel values are cached: to predict a row and then learn it computes them once.
     """
@@ -173,8 +174,9 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def find_best_output(scores: np.ndarray, iterate: int, n_scores: int, excluded: int) -> int:
-    """Return the index of the output with the largest decision value, leaving out output ``excluded`` (-1: none). ``scores``
-    alternates the values of the last and the average iterate; ``iterate`` (0 or 1) chooses which, and ``n_scores`` counts both.
+    """Return the index of the output with the largest decision value, except output ``excluded`` (-1: no exception). ``scores``
+    alternates values of the last and the average iterate: ``iterate`` (0 or 1) selects which, ``n_scores`` is the number of
+    both.
     """
     best = -1
     for k in range(iterate, n_scores, 2):
@@ -202,9 +204,9 @@ def score_row(block: np.ndarray, n_active: int, norm: float, target: float, weig
 
 @compiled
 def compute_violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
-    """Return (output to raise, output to lower or -1, margin violation) for the current row by the last iterate. The violation is
-    0 if the row's loss is 0, and negative if the only output must fall. Three or more classes have the loss of Crammer and Singer
-    (2001): the row's class (``target``) against the best other class.
+    """Return how a learning step must change the outputs for the current row, as a tuple: output to raise, output to lower (-1
+    if only one changes), and margin violation by the last iterate (0 if the loss is 0, negative if a single output must fall).
+    ``target`` is -1 or 1, a regression target, or a class index. ``block`` is the model's memory.
     """
     v = views(block)
     n_scores = v.header[0]["n_outputs"]
@@ -217,9 +219,9 @@ def compute_violation(block: np.ndarray, target: float) -> tuple[int, int, float
 
 @compiled(inline=True)
 def track_errors(common: np.ndarray, scores: np.ndarray, n_scores: int, target: float) -> None:
-    """Update the recent errors and the probability calibration of the last and the average iterate with the decision values
-    ``scores`` of a row (two per output, ``n_scores`` in total) and its target. ``common`` is the record of the model's training
-    state.
+    """Update the recent errors and the probability calibration of a model with a row's decision values ``scores`` (``n_scores``
+    in total, alternately of the last and the average iterate) and its ``target``. ``common`` is the record of the model's
+    training state.
     """
     rate = compute_smoothing_rate(common)
     for iterate in range(2):
@@ -274,8 +276,8 @@ def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 
 
 @compiled(inline=True)
 def end_row(block: np.ndarray) -> None:
-    """Finish learning a row: update the average iterate of the model in ``block``, and multiply its lazily applied scale factors
-    into the coefficients if they have become small.
+    """Finish learning a row: update the average iterate of the model in ``block``. If its lazily applied scale factors have
+    become small, they are multiplied into the coefficients.
     """
     v = views(block)
     h = v.header[0]

@@ -36,8 +36,8 @@ _MOMENT_WINDOW = 10_000.0  # of the running mean and variance, in rows
 
 @compiled
 def combine_predictions(block: np.ndarray) -> None:
-    """Combine the experts' predicted targets for the current row in three ways (stacked regression, weighted vote, best expert),
-    and write the three results to ``numbers`` in the ensemble's memory ``block``. Predictions are clipped first.
+    """Combine the targets that an ensemble's members predict for the current row in three ways: stacked regression, weighted
+    vote, best member. Predictions are clipped first. The three results are stored in ``block``, the ensemble's memory.
     """
     v = ensemble_views(block)
     inputs, losses, n_inputs = v.inputs[0], v.losses, v.header[0]["inputs"]
@@ -56,8 +56,9 @@ def combine_predictions(block: np.ndarray) -> None:
 
 @compiled
 def learn_stack(block: np.ndarray, target: float, weight: float, i: int) -> None:
-    """Update stack number ``i`` (recursive least squares that combine the experts' predictions) with the predictions of the
-    experts for the current row, its ``target`` in standard deviations from the mean, and its sample weight.
+    """Train one of the two least squares regressions that combine the experts' (members') predictions, that with the index
+    ``i``, on the current row: ``target`` is in standard deviations from the mean, ``weight`` its sample weight. ``block`` is the
+    ensemble's memory.
     """
     v = ensemble_views(block)
     residual = target - v.odds[i, 0]
@@ -76,8 +77,8 @@ def compute_deviation(moments: np.ndarray) -> float:
 
 @compiled
 def predict_row(block: np.ndarray) -> int:
-    """Predict the target of the current row of the ensemble in ``block``: run all experts, and combine their predictions in three
-    ways (stacks, vote, best expert). The results are left in the block. Always returns 0.
+    """Predict the target of the current row of the ensemble in ``block`` (its memory): compute the predictions of all members,
+    and combine them in three ways. The results are stored in ``block``; `compute_output` reads them. Always returns 0.
     """
     predict_experts(block)
     combine_predictions(block)
@@ -86,8 +87,9 @@ def predict_row(block: np.ndarray) -> int:
 
 @compiled
 def learn_row(block: np.ndarray, target: float, weight: float) -> int:
-    """Let an ensemble of regressors learn the current row, which `predict_row` has predicted before: update the mean and
-    deviation of targets, the recent errors, the stacks that combine the experts, and all experts. Always returns 0.
+    """Train an ensemble of regressors on the current row, after `predict_row`: update the mean and deviation of targets, the
+    recent errors, the regressions that combine its members, and all members. ``block`` is the ensemble's memory. Always returns
+    0.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     moments = v.target_moments[0]

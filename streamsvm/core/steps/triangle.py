@@ -18,8 +18,8 @@ _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 @compiled(inline=True)
 def row_start(j: int, stride: int) -> int:
-    """Return the offset such that element (j, i), i >= j, of a symmetric or triangular matrix is at offset + i. The upper
-    triangle is stored row by row, with room for ``stride`` rows.
+    """Return the offset that makes ``offset + i`` the index of element (j, i), i >= j, of a symmetric or triangular matrix. Its
+    upper triangle is stored row by row in a flat array, with room for ``stride`` rows.
     """
     return j * stride - j * (j + 1) // 2
 
@@ -28,8 +28,8 @@ def row_start(j: int, stride: int) -> int:
 def add_two_rows(
     values: np.ndarray, starts: np.ndarray, a: np.ndarray, b: np.ndarray, count: int, first: int, n: int, out: np.ndarray
 ) -> None:
-    """Add two weighted sums of the same ``count`` rows r_k to ``out``: ``out[0, i] += sum_k a[k] r_k[i]`` and ``out[1, i] +=
-    sum_k b[k] r_k[i]`` for first <= i < n. Row r_k is ``values[starts[k]:]``.
+    """Add two weighted sums of the same ``count`` rows r_k to ``out``: ``out[0, i] += sum(a[k] * r_k[i])`` and ``out[1, i] +=
+    sum(b[k] * r_k[i])`` for i from ``first`` to n - 1. Row r_k begins at ``values[starts[k]]``.
 
     Sums have the precision of ``a``, ``b`` and ``out``. Two sums and four rows at a time: each value loaded is used twice, and
     each sum is loaded and stored once per four rows.
@@ -59,8 +59,8 @@ def add_two_rows(
 
 @compiled(fastmath=FAST)
 def multiply_row(row: np.ndarray, x: np.ndarray, j: int, n: int, out: np.ndarray) -> None:
-    """Add the contribution of row j of an n x n symmetric matrix (also as column j) to the product of the matrix with ``x``, in
-    ``out``. ``row`` float64 [n - j] is the row from the diagonal on.
+    """Add row j's part of a matrix-vector product to ``out``: the matrix is symmetric, n x n, so that ``row`` float64 [n - j],
+    which begins at the diagonal, also stands for column j. ``x`` is the vector.
     """
     size, total, factor = n - j, row[0] * x[j], x[j]
     y, z = x[j:n], out[j:n]
@@ -84,8 +84,9 @@ def multiply_symmetric(matrix: np.ndarray, stride: int, x: np.ndarray, n: int, o
 
 @compiled(fastmath=FAST, inline=True)
 def _finish_row(row: np.ndarray, sums: np.ndarray, min_pivot: np.float32, size: int) -> bool:
-    """Turn a row of a matrix into a row of its Cholesky factor, in place: (row - sums) / sqrt(pivot), where ``sums`` are the
-    contributions of earlier rows. Returns False, and changes nothing, if the pivot is at most ``min_pivot``.
+    """Turn a row of a matrix into a row of its Cholesky factor, in place: (row - sums) / sqrt(pivot). ``sums`` float32 are the
+    contributions of earlier rows, and the pivot is the first item of row - sums. Returns False, and changes nothing, if it is at
+    most ``min_pivot``.
     """
     pivot = row[0] - sums[0]
     if not pivot > min_pivot:
@@ -109,8 +110,8 @@ def factor_two_rows(
     b: np.ndarray,
     sums: np.ndarray,
 ) -> bool:
-    """Compute rows j and j + 1 of the Cholesky factor U (U'U = matrix) in place of those rows, after the rows before them.
-    Returns False if a pivot is at most ``min_pivot``: then the matrix is not positive definite in float32.
+    """Replace rows j and j + 1 of ``matrix`` by those of its Cholesky factor U (U'U = matrix); the rows before them have been
+    replaced already. Returns False if a pivot is at most ``min_pivot``: then the matrix is not positive definite in float32.
 
     ``matrix`` float32 contains rows of U before row j, and rows of the matrix from there on; row j + 1 is skipped if j is the
     last row. ``starts`` int64 [n], ``a`` and ``b`` float32 [n] and ``sums`` float32 [2, n] are scratch.
@@ -137,8 +138,8 @@ def factor_two_rows(
 
 @compiled(fastmath=FAST)
 def solve_factored(factor: np.ndarray, stride: int, x: np.ndarray, n: int) -> None:
-    """Solve U'U z = x for z, in place of ``x`` float32 [n or more]. ``factor`` is the upper Cholesky factor U in float32, stored
-    row by row with room for ``stride`` rows. O(n^2).
+    """Solve U'U z = x for z, and write z into ``x`` float32 [n or more]. ``factor`` is the upper triangle of U, the Cholesky
+    factor, in float32, stored row by row with room for ``stride`` rows. O(n^2).
     """
     for j in range(n):
         start = row_start(j, stride)
