@@ -236,8 +236,8 @@ def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
 
 
 def check_has_model(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError if ``checkpoint`` contains no model, as for one of a prediction loop. ``path`` is its file or
-    store, for the message.
+    """Raise a CheckpointError if ``checkpoint`` contains no model, for example because a prediction loop has written it. ``path``
+    is its file or store, for the message.
     """
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
@@ -248,8 +248,8 @@ def check_has_model(path: Path | str, checkpoint: Checkpoint) -> None:
 
 
 def check_row_count(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError if ``checkpoint`` has no model, or no row count in its header: then ``path`` is a plain model file,
-    not a checkpoint of a run.
+    """Raise a CheckpointError unless ``checkpoint`` has a model and, in its header, the number of rows read. A plain model file
+    has no such number. ``path`` is the file or store, for the message.
     """
     check_has_model(path, checkpoint)
     try:

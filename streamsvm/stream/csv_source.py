@@ -376,8 +376,8 @@ class _CSVColumnReader:
         self._assign_columns()
 
     def _add_text_column(self, index: int) -> None:
-        """Make the column with this index a column of texts: its cells are converted by Python, with a cache, and no longer as
-        numbers by the compiled reader.
+        """From now on, convert the cells of the column with this ``index`` in Python, with a cache, instead of as numbers in the
+        compiled reader.
         """
         source = self._source
         read = source._parser.get_value_parser(source._names[index]) if source._uses_parser else _parse_optional_cell

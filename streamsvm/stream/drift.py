@@ -100,8 +100,9 @@ class DriftWatch(Resumable):
         self._name, self._regression = name, regression
 
     def update(self, y: Any, predicted: Any, row: int) -> None:
-        """Add the error between the true label or target ``y`` and the prediction to the drift detector; ``row`` is the number of
-        rows before it. If a drift is detected that increases the error, count and log it.
+        """Add the error of a prediction, compared with the true label or target ``y``, to the drift detector. ``row`` is the
+        number of rows before it. If the detector reports a drift, and recent errors are above their mean, count and log
+        the drift.
 
         A prediction of None, from a model that does not predict yet, is ignored.
         """

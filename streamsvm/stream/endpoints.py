@@ -194,8 +194,8 @@ class Sink(Closeable):
         raise NotImplementedError
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
-        """Write n predictions: ``columns`` has a sequence of n values for each field. ``messages`` are the Kafka messages from
-        which the rows came, for sinks with ``accepts_messages``.
+        """Write n predictions: ``columns`` has a sequence of n values for each field, by name. ``messages`` are the Kafka
+        messages from which the rows came; they are passed only to a sink whose ``accepts_messages`` is True.
         """
         for values in zip(*columns.values(), strict=True):
             self.write(dict(zip(columns, values, strict=True)))

@@ -169,8 +169,8 @@ class Monitor(Closeable):
         }
 
     def _model_facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return (name, text) pairs for the live web page: row count, age and memory size of each loop's model, and the time to
-        predict and to learn a row. ``loops`` are the loops by partition.
+        """Return facts about the models for the live web page, as (name, text) pairs: row count, age and memory size of each
+        loop's model, and the time to predict and to learn a row. ``loops`` has the loops by Kafka partition.
         """
         facts, now, timings = [], time.monotonic(), self._loop.timings
         for partition, loop in loops.items():

@@ -51,7 +51,7 @@ class Follower:
 
     def read_newer(self) -> FollowedModel | None:
         """Return the newest model of the followed checkpoint store and its version, without waiting. None if it was returned
-        before, or if the store was already checked less than ``seconds`` ago.
+        before, or if the previous check was too recent, because there is a minimum pause between two checks.
 
         If the newest checkpoint cannot be read, warn once, and return None: the previous model stays in use.
         """
@@ -63,7 +63,7 @@ class Follower:
         return None if checkpoint is None else FollowedModel(checkpoint.model, checkpoint.header["rows"])
 
     def stop(self) -> None:
-        """End a wait for a checkpoint, from a signal handler or another thread."""
+        """End a wait for the first checkpoint; it may be called from a signal handler or another thread."""
         self._stopping.set()
 
     def _read_if_changed(self) -> Checkpoint | None:

@@ -95,8 +95,9 @@ class PredictionExtension:
             )
 
     def copy_columns(self, chunk: Chunk, start: int, stop: int) -> dict[str, Sequence[Any]]:
-        """Return the values of the passthrough columns in rows ``start`` to ``stop`` (exclusive) of a chunk, by name, as JSON
-        types. Raise a RowError if a value cannot be converted, or the texts of a row are too long.
+        """Return the values of the passthrough columns (copied from rows into predictions) in rows ``start`` to ``stop``
+        (exclusive) of a chunk, by column name, converted to types of JSON. Raise a RowError if a value cannot be converted, or if
+        the texts of a row are too long.
         """
         if not self._copied_names:
             return {}
@@ -211,8 +212,8 @@ def _to_text(value: Any) -> str:
 
 
 def select_probabilities(probabilities: Mapping[Any, Sequence[float]], labels: Sequence[Any]) -> list[float | None]:
-    """Return the probability of each row's own label. ``probabilities`` has the probabilities [n] of all n rows by label, and
-    ``labels`` one label per row. None for a label that it does not contain.
+    """Return, for each row, the probability of the label in ``labels``, which has one label per row. ``probabilities`` has the
+    probabilities of all rows [n] by label; the result is None for a label without probabilities.
 
     >>> select_probabilities({"ham": [0.9, 0.4], "spam": [0.1, 0.6]}, ["ham", "ham"])
     [0.9, 0.4]

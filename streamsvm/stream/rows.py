@@ -334,8 +334,8 @@ class LabelRules:
             raise ValueError(f"classes must be at least two different bools, ints, floats or texts, not {self.classes!r}")
 
     def check_is_new(self, y: Any) -> bool:
-        """Return whether ``y`` is a label that was neither declared nor seen before. Raise a RowError if it is not valid: not
-        declared, empty, not finite, or of another type than earlier labels.
+        """Return whether the label ``y`` is new: it was neither declared by the user nor learned before. Raise a RowError if it
+        is invalid: not among the declared labels, empty, not finite, or of another type than earlier labels.
         """
         try:
             if y in self.known_labels:
