@@ -80,8 +80,8 @@ class PathMachine(PathEstimator, KernelMachine):
         check_one_of("kernel", self.kernel, self._kernels)
 
     def _check_or_auto(self, name: str, least: float, **options: Any) -> None:
-        """Raise a ValueError that names the parameter ``name`` unless its value is ``"auto"`` or a number of at least ``least``.
-        ``options``, such as ``integer``, are passed to `check_number`.
+        """Raise a ValueError that names the parameter ``name`` of this estimator unless its value is ``"auto"`` or a number of at
+        least ``least``. ``options`` are passed to `check_number`, such as ``integer=True``.
         """
         value = getattr(self, name)
         if isinstance(value, str):

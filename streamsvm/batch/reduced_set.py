@@ -277,8 +277,9 @@ class ReducedSet:
     def _iter_chunks(
         self, vectors: np.ndarray, dtype: np.dtype[Any], cached: list[np.ndarray] | None = None
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Yield, for each chunk of rows, their slice, the rows minus the mean with a last column of ones, and their kernel values
-        with ``vectors``. The kernel values are taken from ``cached`` if it is not empty.
+        """Yield three items for each chunk of rows: its slice, the rows minus their mean with a last column of ones, and the
+        rows' kernel values with ``vectors``. The kernel values are taken from the list ``cached`` if it is not empty. ``dtype``
+        is the type of all arrays.
         """
         d, start = self.rows.shape[1], 0
         S = (vectors - self._centre).astype(dtype)
@@ -298,8 +299,8 @@ class ReducedSet:
             start += len(X)
 
     def _iter_weighted_chunks(self, fit: _FittedVectors) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Yield, for each chunk of rows, their slice, the rows minus the mean with a last column of ones, and their kernel values
-        with the vectors of ``fit``, times the square roots of the row weights.
+        """Yield three items for each chunk of rows: its slice, the rows minus their mean with a last column of ones, and the
+        rows' kernel values with the vectors of ``fit``, times the square roots of the row weights.
         """
         for chunk, X, K in self._iter_chunks(fit.vectors, fit.roots.dtype, fit.cached):
             if not fit.cached:
@@ -359,8 +360,8 @@ class ReducedSet:
         return step, 0.5 * float((step * (damping * curvature * step - gradient)).sum())
 
     def _compute_gradient(self, fit: _FittedVectors, errors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Return the gradient, float64 [m, d], of half the sum of squared ``errors`` [n, outputs] with respect to the vectors of
-        ``fit``. The values of an expansion with other ``coefficients`` are subtracted from the errors first.
+        """Return the gradient of half the sum of squared ``errors`` [n, outputs] with respect to the vectors of ``fit``, float64
+        [m, d]. Before, the values of the expansion with ``coefficients`` instead of its own are subtracted from the errors.
 
         The expansion has the same vectors, and its own ``coefficients``.
         """
@@ -394,8 +395,9 @@ class ReducedSet:
 
 
 def _sum_slopes(K: np.ndarray, X: np.ndarray, a: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Return, for each of the m vectors, the sum of its slopes (kernel values K [n, m] times ``errors`` [n, outputs] times
-    coefficients ``a``) times the rows X [n, d + 1], as an array [m, d + 1].
+    """Return for each of m vectors the sum over all rows of slope times row, as an array [m, d + 1]. A slope is the kernel value
+    in K [n, m] times the row's ``errors`` [n, outputs] times the vector's coefficients ``a`` [m, outputs]; X [n, d + 1] are the
+    rows.
     """
     return np.asarray(a * (K.T @ (errors * X)) if a.shape[1] == 1 else (errors @ a.T * K).T @ X)
 

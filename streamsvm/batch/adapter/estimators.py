@@ -312,9 +312,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return to_frame(self._compute_probabilities(rows, fit), self.classes, like)
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the labels [n] that the fitted model ``fit`` predicts for the scaled ``rows`` [n, features]. If ``fit`` is None
-        (before the first fit), every row gets the most frequent label among the last rows of the stream, or None if no row was
-        learned.
+        """Return the labels [n] that the fitted model ``fit`` predicts for the scaled ``rows`` [n, features]. With None instead
+        of a model (before the first fit), every row gets the most frequent label among the last rows of the stream, or None if no
+        row was learned.
         """
         if not self._labels.n_seen:
             return np.full(len(rows), None)
@@ -326,9 +326,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return as_array(self.classes)[indices]
 
     def _compute_probabilities(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the probabilities of the labels for the scaled ``rows`` [n, features], float64 [n, labels], in the order of
-        `classes`. If ``fit`` is None (before the first fit), they are the frequencies of the labels among the last rows of the
-        stream.
+        """Return the probabilities of the labels for the scaled ``rows`` [n, features] with the fitted model ``fit``, float64 [n,
+        labels], in the order of `classes`. With None instead of a model (before the first fit), they are the frequencies of the
+        labels among the last rows of the stream.
         """
         if fit is None or not len(rows):
             return np.tile(self._compute_frequencies(), (len(rows), 1))
@@ -393,8 +393,9 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         return float(super().predict_one(x))
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the targets [n] that the fitted model ``fit`` predicts for the scaled ``rows`` [n, features]. If ``fit`` is None
-        (before the first fit), every row gets the mean target of the last rows of the stream, or 0 if no row was learned.
+        """Return the targets [n] that the fitted model ``fit`` predicts for the scaled ``rows`` [n, features]. With None instead
+        of a model (before the first fit), every row gets the mean target of the last rows of the stream, or 0 if no row was
+        learned.
         """
         if fit is not None and len(rows):  # scikit-learn's models raise an error for 0 rows
             return np.asarray(predict_finite_rows(fit.model, rows))

@@ -136,9 +136,9 @@ def calibrate_probabilities(log_factor: float, decisions: np.ndarray) -> np.ndar
 def fit_log_factor(
     labels: np.ndarray, weights: np.ndarray, folds: int, fit_and_decide: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> float:
-    """Fit the factor by which a classifier's decision values are multiplied before the softmax (temperature scaling), and return
-    its logarithm. It is fitted to decision values of held-out rows in ``folds`` folds, which ``fit_and_decide(train, test)``
-    returns for two masks of rows. Returns 0 if ``folds`` is 0 or no row can be held out.
+    """Fit the multiplier of a classifier's decision values before the softmax (temperature scaling), and return its logarithm. It
+    is fitted to decision values of held-out rows in ``folds`` folds, which ``fit_and_decide(train, test)`` returns for two masks
+    of rows. Returns 0 if ``folds`` is 0 or no row can be held out.
 
     The window has labels int64 [n] and weights [n]. For each fold, ``fit_and_decide`` is called with two masks, bool [n]: it fits
     a model to the rows of the first, and returns the decision values of the rows of the second.

@@ -291,22 +291,23 @@ class RefittingEstimator(WindowedEstimator):
         return to_series(self._predict_with(rows, fit), like)
 
     def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
-        """Return the predictions [n] of the fitted model ``fit`` for the scaled ``rows`` [n, features]. If ``fit`` is None
-        (before the first fit), they are computed from the targets of the last rows of the stream. Subclasses define it.
+        """Return the predictions [n] of the fitted model ``fit`` for the scaled ``rows`` [n, features]. With None instead of a
+        model (before the first fit), they are computed from the targets of the last rows of the stream. Subclasses define it.
         """
         raise NotImplementedError
 
     def _prepare_row(self, x: Mapping[Any, Any], fit: ScaledModel | None) -> np.ndarray:
         """Convert the row ``x``, a dictionary of feature values, to an array [1, features] for the fitted model ``fit``,
-        standardised as in its fit. If ``fit`` is None (before the first fit), the row is not scaled. Raise a ValueError if a
-        value is not finite.
+        standardised as in its fit. With None instead of a model (before the first fit), the row is not scaled. Raise a ValueError
+        if a value is not finite.
         """
         row = self._fill_row(x, False)[np.newaxis]
         return row if fit is None else fit.scale_rows(row)
 
     def _prepare_rows(self, X: Any, fit: ScaledModel | None) -> tuple[np.ndarray, Any]:
-        """Convert many rows ``X``, a frame or an array, to an array [n, features] for the model ``fit``, standardised as in its
-        fit. Return it with the frame whose type predictions should have (None if X is an array).
+        """Convert many rows ``X``, a data frame or an array, to an array [n, features] for the fitted model ``fit``, standardised
+        as in its fit. Return it with ``X`` if that is a data frame, so that predictions can have the same type, otherwise with
+        None.
         """
         matrix, names, like = to_matrix(X)
         columns = self._features.find_columns(names, False)

@@ -210,7 +210,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
 
     def _fit_probabilities(self, training: TrainingData, interrupted: bool) -> None:
         """If ``probability`` is True, fit the sigmoids that turn decision values into probabilities, on held-out rows of the
-        ``training`` data. Does nothing if the user has interrupted the fit.
+        ``training`` data. Does nothing if ``interrupted``: the user has stopped the fit of the SVMs.
         """
         self._sigmoids: np.ndarray | None = None
         if hasattr(self, "predict_proba") and not interrupted:

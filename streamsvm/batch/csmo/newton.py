@@ -136,8 +136,8 @@ class _MovableVariables(NamedTuple):
 
 
 def _find_movable_variables(state: SolverState) -> _MovableVariables:
-    """Return the variables that a Newton step may move: all free ones (strictly between their bounds), and those at a bound or
-    kink (a jump of the objective's slope) that violate the optimality conditions most.
+    """Return the variables that the next Newton step may change, with their slopes and limits: all free ones (strictly between
+    their bounds), and those at a bound or kink (a jump of the objective's slope) that violate the optimality conditions most.
     """
     a, (rises, falls, _) = state.working, state.compute_slopes()
     is_free = rises == falls

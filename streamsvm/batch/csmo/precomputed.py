@@ -156,8 +156,8 @@ def gather_submatrix(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, out: 
 
 @compiled(nogil=True)
 def _add_scaled_rows(K: np.ndarray, rows: np.ndarray, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
-    """Add ``b[s] * K[which, rows[s]]`` to ``out`` for each s. ``K`` is a symmetric matrix, so its contiguous rows are read in
-    place of its columns.
+    """Add several rows of the symmetric matrix ``K``, restricted to the columns ``which``, to the vector ``out`` [len(which)]:
+    for each s, row ``rows[s]`` times ``b[s]``.
     """
     for k in range(len(rows)):
         row, factor = K[rows[k]], b[k]

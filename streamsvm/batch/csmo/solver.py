@@ -112,8 +112,8 @@ def _find_positions(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 def _estimate_middle_slope(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -> float:
-    """Estimate the slope that all free variables have at the optimum, as the median slope of the variables at the positions
-    ``free``. ``ascents`` and ``descents`` [m] are the slopes for raising and lowering each variable.
+    """Estimate the slope of the objective that all free variables (strictly between their bounds) will have at the optimum: the
+    median over the positions ``free``. ``ascents`` and ``descents`` [m] are the slopes when each variable is raised and lowered.
     """
     least, most = ascents.min(), descents.max()
     middle = float(np.median(ascents[free])) if len(free) else 0.5 * (least + most)
@@ -144,8 +144,8 @@ def _choose_block(ascents: np.ndarray, descents: np.ndarray, previous: np.ndarra
 
 
 def _pick_spread(variables: np.ndarray, n: int, number: int) -> np.ndarray:
-    """Return ``n`` of the given ``variables`` (positions), evenly spread over them; all of them if there are fewer. The block
-    ``number`` shifts the choice, so that consecutive blocks get different ones.
+    """Pick ``n`` of the ``variables`` (positions), evenly spread over the array, and return them; all of them if there are fewer.
+    The ``number`` of the block shifts the choice, so that consecutive blocks of variables get different ones.
     """
     if len(variables) <= n:
         return variables
@@ -205,8 +205,8 @@ def solve_problem(
     gram: GramCache | None = None,
 ) -> DualSolution:
     """Solve the dual problem of an SVM, and return the solution. It starts from the coefficients ``start`` float64 [n], made
-    feasible, or from a default point if that is None. ``buffer`` is memory for kernel values, ``workers`` are threads for them,
-    and ``gram`` is a Gram matrix that several fits share. ``n_done`` steps led to ``start``.
+    feasible, or without them from a default point. ``buffer`` is memory for kernel values, ``workers`` are threads for them, and
+    ``gram`` is a Gram matrix that several fits share. ``n_done`` steps led to ``start``.
 
     ``buffer`` comes from `allocate_buffer`, and ``gram`` from `allocate_gram`. An interrupt, or `raise_if_stopped`, ends the
     solver with the current solution. O(n) for each step, O(n d) for each new column of the kernel matrix.

@@ -64,8 +64,8 @@ def make_problem(
     groups: RowGroups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, is_small: bool = False
 ) -> Problem:
     """Return the dual problem of an SVM with one variable for each group of equal rows (``groups``), between ``bounds``, with the
-    sum ``total``. With ``epsilon``, it is a regression problem; if that is None, a classification problem. ``is_small`` requests
-    that the whole Gram matrix is computed at once.
+    sum ``total``. With ``epsilon``, it is a regression problem, otherwise a classification problem. ``is_small`` requests that
+    the whole Gram matrix is computed at once.
 
     ``total`` is the sum of all variables. If the problem ``is_small``, the whole Gram matrix of the rows is computed at once.
     """
@@ -237,8 +237,8 @@ class SolverState:
         return self.problem.precomputed or self.problem.rows, self.is_float64
 
     def reserve_matrix(self, n: int) -> np.ndarray:
-        """Return memory for the kernel matrix of ``n`` variables, float32 [n, n]. The solver's current kernel matrix, which uses
-        the same memory, is lost.
+        """Return memory for the kernel matrix of ``n`` variables, float32 [n, n]. It is the memory of the solver's current kernel
+        matrix, which must be computed again afterwards.
         """
         self.values = None
         return self.buffer[: n * n].reshape(n, n)
@@ -289,8 +289,8 @@ class SolverState:
         return self.values
 
     def add_change(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        """Update gradients after a change of dual variables: add, for each row in ``which`` [m], the sum of its kernel values
-        with the rows ``columns`` times their ``change`` to ``gradient`` float64 [m].
+        """Update the gradients of the rows ``which`` [m] after dual variables have changed. For each of these rows, the sum of
+        its kernel values with the rows ``columns``, times their ``change``, is added to ``gradient`` float64 [m].
         """
         p, changed = self.problem, np.flatnonzero(change)
         if not len(changed):
@@ -310,8 +310,9 @@ class SolverState:
             gradient[far] = before + self._compute_exact_values(which[far], columns) @ change
 
     def add_change_exactly(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        """Update gradients after a change of dual variables, as `add_change` does, but with kernel values in float64: add the
-        sums of kernel values of the rows ``which`` [m] with ``columns`` times ``change`` to ``gradient`` [m].
+        """Update the gradients of the rows ``which`` [m] after dual variables have changed, with kernel values in float64. For
+        each of these rows, the sum of its kernel values with the rows ``columns``, times their ``change``, is added to
+        ``gradient`` [m].
         """
         p = self.problem
         if p.precomputed is not None:
@@ -407,8 +408,8 @@ class SolverState:
 
 @compiled(nogil=True)
 def _compact_matrix(values: np.ndarray, n: int, positions: np.ndarray, out: np.ndarray) -> None:
-    """Copy the submatrix at the ascending ``positions`` [m] of a flat square matrix ``values`` float32 [n n] to ``out``, row by
-    row. ``out`` may be the same memory.
+    """Copy a submatrix of the square matrix ``values``, a flat float32 array of ``n`` rows, to ``out``, row by row: the rows and
+    columns at the ascending ``positions`` [m]. ``out`` may be the same memory.
     """
     m = len(positions)
     for i in range(m):

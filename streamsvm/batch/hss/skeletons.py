@@ -224,9 +224,9 @@ def compress_nodes(
 def _sample_outside_columns(
     neighbors: np.ndarray, start: int, stop: int, outside: np.ndarray, limit: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sample about ``limit`` columns of the kernel matrix that lie outside a node's rows ``start`` to ``stop``: nearest
-    neighbours of its rows, and random columns of each range in ``outside`` [ranges, 2]. Return the column numbers and their
-    weights.
+    """Sample about ``limit`` columns of the kernel matrix that do not belong to a node's rows ``start`` to ``stop``: near
+    neighbours of its rows (``neighbors``), and random ones from each range in ``outside`` [ranges, 2]. Return the column numbers
+    and their weights.
 
     A random column represents all columns of its part of the range.
     """

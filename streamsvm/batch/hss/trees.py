@@ -43,8 +43,9 @@ class PartitionTree(NamedTuple):
 
 
 def grow_tree(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEPS) -> PartitionTree:
-    """Grow a binary tree that divides the rows of X float64 [n, d], n at least 1, by random hyperplanes, until each leaf has at
-    most ``leaf_size`` rows. O(n d log n).
+    """Grow a binary tree that divides the rows of X float64 [n, d] by random hyperplanes until each leaf has at most
+    ``leaf_size`` rows, and return it. The more ``steps``, the nearer the hyperplanes' axes are to directions of largest variance.
+    O(n d log n).
 
     Axes are less random, and closer to the direction of largest variance, with more ``steps`` of the power method.
     """
@@ -108,8 +109,9 @@ def _draw_random_bits(state: np.ndarray) -> np.uint64:
 def _choose_axis(
     X: np.ndarray, order: np.ndarray, first: int, last: int, steps: int, state: np.ndarray, axis: np.ndarray
 ) -> None:
-    """Write a random direction of large variance of the rows ``order[first:last]`` of X into ``axis`` [d], with length 1; zeros
-    if all sampled rows are equal. ``steps`` of the power method bring it closer to the largest variance.
+    """Choose a random direction with a large variance of the rows ``order[first:last]`` of X, and write it into ``axis`` [d],
+    with length 1 (zeros if the sampled rows are equal). The more ``steps`` of the power method, the nearer it is to the direction
+    of largest variance. ``state`` is the random generator.
     """
     n, d = last - first, X.shape[1]
     m = min(n, _SAMPLE_ROWS)
@@ -476,8 +478,8 @@ class ClusterTree:
         return out.reshape(V.shape)
 
     def list_outside_ranges(self) -> list[np.ndarray]:
-        """Return for each node the position ranges of all rows outside it, int64 [level, 2]: the range of its sibling, of its
-        parent's sibling, and so on up to the root.
+        """Return for each node of this tree the ranges of positions that all rows outside the node have, int64 [level, 2]: one
+        range for its sibling, one for its parent's sibling, and so on up to the root.
         """
         ranges = [np.empty((0, 2), np.int64)] * len(self.starts)
         for number in range(len(self.starts) - 1, -1, -1):

@@ -177,8 +177,8 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         return K
 
     def _make_admm_options(self, K: HSSMatrix) -> ADMMOptions:
-        """Return the options of the ADMM iterations (such as the penalty beta, tolerance and limit) for the parameters of this
-        estimator and the compressed kernel matrix K.
+        """Return the options of the ADMM solver, such as its penalty, tolerance and maximum number of iterations, from the
+        parameters of this estimator and the compressed kernel matrix K.
         """
         verbose, n = bool(self.verbose), K.shape[0]
         if self.beta == "paper":
