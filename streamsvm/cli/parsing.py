@@ -243,8 +243,9 @@ def _make_metric(text: str, regression: bool) -> Any:
 
 
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
-    """Create the concept drift detector of ``--drift``, such as ``ADWIN`` or ``KSWIN(alpha=.01)``, with the reaction
-    ``on_drift``. Return None without the flag. Raise a UsageError if the name is unknown.
+    """Create the concept drift detector of ``--drift``, whose value ``text`` is such as ``KSWIN(alpha=.01)``. ``on_drift`` names
+    the reaction to a drift, such as ``"reset"``. Return None if ``text`` is missing. Raise a UsageError if the detector is
+    unknown.
     """
     if text is None:
         if on_drift is not None:
@@ -265,8 +266,8 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
 
 
 def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None:
-    """Split the labels of ``--labels-are`` at commas, and parse each as labels of the stream's ``text_format`` are parsed. Return
-    None for None.
+    """Split the value of ``--labels-are`` at commas, and return the list of labels, with numbers and texts told apart as in a
+    source of the format ``text_format``. Return None if the flag is missing.
 
     Raises UsageError if there are fewer than two, or two are equal.
 
@@ -375,7 +376,7 @@ def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bo
 
 def _make_costs_wrapper(text: str, text_format: str | None) -> ModelWrapper:
     """Return a function that wraps a classifier to predict the label with the least expected cost. ``text`` is the value of
-    ``--costs``, such as ``fraud=20``: what it costs to miss each label.
+    ``--costs``: the costs of missing each label, such as ``fraud=20``.
     """
     costs: dict[Any, float] = {}
     with as_usage_error(f"--costs {text}: "):

@@ -115,7 +115,9 @@ def open_streams(
 
 
 def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:
-    """Return the position where a job's source begins now, such as a topic's offsets; None for files."""
+    """Return the position where a job's source would begin to read now, such as the offsets of a Kafka topic. Return None for
+    files. ``table`` has the options of reading a table.
+    """
     with contextlib.ExitStack() as stack:
         source = _open_job_source(job, table, stack, None)
         return source.position if source.start_can_change else None
@@ -124,7 +126,9 @@ def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:
 def _open_job_source(
     job: StreamJob, table: TableOptions, stack: contextlib.ExitStack, sample: SourceSample | None, **options: Any
 ) -> Source:
-    """Open the source of rows of a job, joined with the stream of ``--labels`` if it has one; ``stack`` closes it later."""
+    """Open a job's source of rows with the ``table`` and other options, joined with the stream of ``--labels`` if the job has
+    one. ``sample`` are first rows that were already read, or None. ``stack`` closes the source later.
+    """
     options = {"format": job.text_format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label} | options
     if job.label_stream is not None:
         return _open_joined_source(job, job.label_stream, table, options, stack, sample)
@@ -157,7 +161,9 @@ def _open_joined_source(
     stack: contextlib.ExitStack,
     sample: SourceSample | None,
 ) -> Source:
-    """Open a job's streams of rows and of ``labels`` as one source that joins them by key; ``stack`` closes both."""
+    """Open a job's streams of rows and of ``labels`` as one source that joins them by key. ``table`` and ``options`` say how to
+    read them, ``sample`` are first rows that were already read, and ``stack`` closes both streams later.
+    """
     # Columns of join key and event time are kept even if other columns are dropped; keys of CSV files remain texts.
     row_options, formats = dict(table.source), (job.text_format, labels.format)
     kinds = {name: kind for name, kind in row_options.get("columns", {}).items() if kind != DROP or name not in labels.columns}
@@ -229,12 +235,16 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def open_checkpoint_store(place: Path | str, trusted: bool, **parameters: Any) -> Checkpoints:
-    """Open a folder (`Path`) or Kafka topic (URL; with ``parameters`` of `open_checkpoints`) to write checkpoints."""
+    """Open the place where checkpoints are written and read: a folder (a `Path`) or a Kafka topic (a URL, with further
+    ``parameters`` of the connection). Checkpoints may contain the user's own classes only if ``trusted``.
+    """
     return CheckpointFolder(place, trusted) if isinstance(place, Path) else open_checkpoints(place, trusted=trusted, **parameters)
 
 
 def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
-    """Load a model file, or the newest checkpoint of a folder or topic (URL); CheckpointError or StreamError if that fails."""
+    """Load a model file, or the newest checkpoint of a folder or topic (a URL). It may contain the user's own classes only if
+    ``trusted``. Raise a CheckpointError or StreamError if that fails.
+    """
     if isinstance(place, Path):
         try:
             checkpoint = read_newest(place, trusted)
@@ -272,7 +282,9 @@ def iter_first_rows(place: str, checkpoint: Checkpoint, max_rows: int) -> Iterat
 
 
 def print_unfamiliar_columns(columns: ColumnMonitor) -> None:
-    """Print the warnings of a monitor, about columns and values that the model does not know, on standard error."""
+    """Print warnings on standard error about columns and values that the model does not know, as the monitor ``columns`` has
+    collected them during a run.
+    """
     for message in columns.messages:
         print(escape_unprintable(message), file=sys.stderr)  # noqa: T201
 

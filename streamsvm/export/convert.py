@@ -256,8 +256,9 @@ def sort_columns(program: Program, order: Sequence[Hashable] | None) -> Program:
 
 
 def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | None) -> np.ndarray:
-    """Return the permutation, int64 [columns], that sorts the input columns of an exported model: by the position of their column
-    or field name in ``order``, and within that, and without ``order``, in natural order (``a2`` before ``a10``).
+    """Return the permutation, int64 [columns], that sorts the input columns of an exported model as their names are listed in
+    ``order``. Columns that are not listed follow in natural order (``a2`` before ``a10``), as all columns do if ``order`` is
+    missing.
     """
     ranks = {} if order is None else {name: rank for rank, name in enumerate(order)}
 

@@ -332,9 +332,9 @@ def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
 
 
 def _add_experts(graph: Graph, step: Step, x: str) -> str:
-    """Append ONNX nodes to the graph that combine the predictions of an ensemble's members, the value named ``x``, by votes and
-    stacking models with the weights of ``step``, an operation of an exported model. Returns the name of the result: log odds of
-    the labels, or a predicted number.
+    """Append ONNX nodes to the graph that combine the predictions of an ensemble's members, the value named ``x``, by voting and
+    stacking. ``step``, an exported operation, has the weights. Returns the name of the result: log odds of the labels, or a
+    predicted number.
     """
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes = votes / votes.sum()
@@ -505,8 +505,9 @@ def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
 
 
 def _add_probabilities(graph: Graph, calibration: MarginCalibration | LogOddsCalibration, f: str, has_many_labels: bool) -> str:
-    """Append ONNX nodes to the graph that convert decision values, named ``f``, to probabilities of the labels with the factors
-    of ``calibration``. ``has_many_labels`` tells whether there are more than two. Returns the name of the result [rows, labels].
+    """Append ONNX nodes to the graph that convert the decision values of a classifier, named ``f``, to probabilities, by the
+    factors of ``calibration``. ``has_many_labels`` is true for more than two labels. Returns the name of the result [rows,
+    labels].
     """
     prior = calibration.prior
     f = graph.op("Mul", f, calibration.factor if isinstance(calibration, MarginCalibration) else 1.0)

@@ -261,9 +261,8 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
 
 
 def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Column]:
-    """Return the input columns that compute the categorical features of ``encoder``, a TableEncoder, in an exported model: a dict
-    from the name of a one-hot, hash bucket or target encoding feature to its column. ``table`` is the index that the model's
-    table of target encodings will have.
+    """Return a dict from the name of each categorical feature of a TableEncoder (one-hot, hash bucket or target encoding) to the
+    input column that computes it in an exported model. ``table`` is the index of the model's table of target encodings.
 
     Raises ExportError if a numeric column has the same name as a target encoding.
     """
@@ -286,8 +285,9 @@ def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Co
 
 
 def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) -> CategoryTable:
-    """Return the target encodings (numbers that replace categories) that ``target_encoding``, part of a TableEncoder with this
-    ``state``, has learned, as a table by hash for an exported model. Categories that have a one-hot column are left out.
+    """Return a table of target encodings (numbers that replace categories) for an exported model, with the hashes of the
+    categories as keys. It has what ``target_encoding``, part of a TableEncoder with this ``state``, has learned, except for
+    categories with a one-hot column.
     """
     one_hot_keys: list[int] = []
     for name, values in state.categories.items():

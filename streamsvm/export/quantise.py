@@ -130,8 +130,8 @@ def _evaluate_expansion(kernel: Step, vectors: np.ndarray, weights: np.ndarray, 
 
 
 def _iter_changed_expansions(program: Program, changed: Program) -> Iterator[tuple[int, _ExpansionPair]]:
-    """Yield the kernel expansions (sums of kernel values times coefficients) of an exported model whose support vectors differ in
-    ``changed``, another version of it: pairs of the index of the expansion's output and an object with both versions.
+    """Compare two versions of an exported model, and yield the kernel expansions (sums of kernel values times coefficients)
+    whose support vectors differ: pairs of the index of the expansion's output and an object with both versions.
     """
     for number, reader in enumerate(program.steps, 1):
         input_step = reader.inputs[0] - 1
@@ -162,8 +162,8 @@ def _refit_coefficients(program: Program, rounded: Program) -> Program:
 
 
 def _check_loss(program: Program, quantised: Program, bits: int) -> None:
-    """Raise ExportError if ``quantised``, the version of an exported model with vectors of this number of ``bits``, changes one
-    of its kernel expansions by more than a tenth of its norm in the kernel's Hilbert space. A sigmoid kernel is not checked.
+    """Raise ExportError if quantisation to this number of ``bits`` has changed an exported model too much: one of its sums of
+    kernel values differs by more than a tenth of its norm (in the kernel's Hilbert space). A sigmoid kernel is not checked.
     """
     for _, pair in _iter_changed_expansions(program, quantised):
         before = (pair.weights * _evaluate_expansion(pair.kernel, pair.vectors, pair.weights, pair.vectors).T).sum()

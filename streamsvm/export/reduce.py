@@ -150,9 +150,9 @@ def _measure_loss(program: Program, small: Program, rows: np.ndarray | None) -> 
 def _reduce_vectors(
     program: Program, max_bytes: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
-    """Return a copy of an exported model with the largest number of support vectors that needs at most ``max_bytes`` of tables in
-    C, refitted to the original's decision values, also on ``rows``, in at most ``passes``, and quantised to ``bits``. Raises
-    ExportError if not even one vector fits, or its kernel is not supported.
+    """Return a copy of an exported model with fewer support vectors: as many as fit into ``max_bytes`` of tables in C, with
+    integers of ``bits``. They are refitted in ``passes`` to predict as the original, also on ``rows``. Raises ExportError if not
+    even one vector fits, or the kernel is not supported.
     """
     for step in program.steps:
         if step.op in ("trees", "fourier") or (step.op == "kernel" and step.options["kind"] not in KERNELS):
@@ -244,8 +244,8 @@ def _find_kernel_readers(program: Program) -> list[tuple[int, Step]]:
 
 
 def _with_vectors(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, np.ndarray]) -> Program:
-    """Return a copy of an exported model with new support vectors and new weights (coefficients) in some steps. Both are dicts
-    from the index of a step's output to the new array.
+    """Return a copy of an exported model with the support vectors and weights (coefficients) of some operations replaced.
+    ``vectors`` and ``weights`` are dicts from the number of an operation, from 1, to its new array.
     """
     steps = []
     for number, step in enumerate(program.steps, 1):
@@ -283,8 +283,8 @@ def _fit_fewer_vectors(
 
 
 def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return about 20 rows per remaining vector (``count``), float32 [n, features], for the fit of a smaller set of support
-    vectors: the old vectors of the kernel ``step``, points between them, and a sample of the user's rows X, at most half of all.
+    """Return rows for fitting ``count`` new support vectors of the kernel ``step``, about 20 per vector, float32 [n, features]:
+    the old vectors, points between them, and a sample of the user's rows X (at most half of all).
 
     X alone would not do: it may contain rows of one kind only, while the vectors come from all kinds.
     """
