@@ -196,8 +196,9 @@ def add_squared_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: 
 def _add_products(
     vectors: np.ndarray, row: np.ndarray, active: np.ndarray, n_active: int, factor: np.float32, n: int, out: np.ndarray
 ) -> None:
-    """Add ``factor`` times the dot product of ``row`` with each of n vectors to ``out[:n]``. ``vectors`` float32 [features, n or
-    more] is stored feature by feature; only the row's ``n_active`` non-zero features, listed in ``active``, are read.
+    """Add ``factor`` times the dot product of ``row`` and vector i to ``out[i]``, for the first n ``vectors``. Only the
+    ``n_active`` features whose indices are listed in ``active`` are read: the non-zero ones of the row. ``vectors`` is float32
+    [features, n or more], so that each vector is a column.
     """
     a = 0  # four features in one pass, as above
     while a + 4 <= n_active:
@@ -349,8 +350,8 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
 
 @compiled(nogil=True)
 def convert_to_kernel_values(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
-    """Convert a matrix of dot products [n, m] between two sets of rows to values of ``kernel`` (its kind and parameters), in
-    place. ``row_squares`` [n] and ``column_squares`` [m] are the squared norms of the rows.
+    """Convert dot products to values of ``kernel``, in place. ``products`` [n, m] contains the dot product of each pair of n rows
+    and m other rows; ``row_squares`` [n] and ``column_squares`` [m] are the squared norms of the two sets.
 
     Only the Gaussian kernel needs the squared norms.
     """

@@ -20,15 +20,15 @@ def iterate_with_progress(numbers: Iterable[int], title: str, verbose: bool) -> 
 
 
 def show_count(total: int, title: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
-    """Return a context manager that shows a progress bar, counting up to ``total``, if ``verbose``. Its value is a thread-safe
-    function that sets the present count.
+    """Return a context manager that shows a progress bar from 0 to ``total`` with a ``title``, if ``verbose``. It returns a
+    function that sets the present count, and that any thread may call.
     """
     return _show_progress((progress.BarColumn(), progress.MofNCompleteColumn()), total, title, verbose)
 
 
 def show_bytes(total: int, title: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
-    """Return a context manager that shows a progress bar in bytes, up to ``total``, if ``verbose``. Its value is a function that
-    sets the present number of bytes.
+    """Return a context manager that shows a progress bar from 0 to ``total`` bytes with a ``title``, if ``verbose``. It returns a
+    function that sets the present number of bytes.
     """
     return _show_progress(
         (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn()), total, title, verbose
@@ -36,8 +36,8 @@ def show_bytes(total: int, title: str, verbose: bool) -> AbstractContextManager[
 
 
 def show_rows(title: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
-    """Return a context manager that shows the number of processed rows and the elapsed time, if ``verbose``. Its value is a
-    function that sets the present number of rows.
+    """Return a context manager that shows a ``title``, the number of processed rows and the elapsed time, if ``verbose``. It
+    returns a function that sets the present number of rows.
     """
     return _show_progress((progress.TextColumn("{task.completed:,.0f} rows"), progress.TimeElapsedColumn()), None, title, verbose)
 
@@ -46,8 +46,8 @@ def show_rows(title: str, verbose: bool) -> AbstractContextManager[Callable[[int
 def _show_progress(
     columns: Iterable[progress.ProgressColumn], total: int | None, title: str, verbose: bool
 ) -> Iterator[Callable[[int], None]]:
-    """Context manager: show a progress display with these rich ``columns`` while the body runs, if ``verbose`` is True and
-    standard error is a terminal. Its value is a function that sets the progress, up to ``total`` (None: unknown).
+    """Context manager: show a ``title`` and a progress display of these rich ``columns`` while its body runs, if ``verbose`` is
+    True and standard error is a terminal. It returns a function that sets the progress, a number up to ``total`` (None: unknown).
     """
     console = Console(stderr=True) if verbose else None
     if console is None or not console.is_terminal:

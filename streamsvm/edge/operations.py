@@ -48,8 +48,9 @@ def _check_impute(step: Step, width: int) -> int:
 
 
 def _check_scale(step: Step, width: int) -> int:
-    """Check a ``scale`` step of an exported model, which computes (x - location) / spread for each of ``width`` columns: its
-    arrays and its ``bound``, None or at least 0. Returns ``width``, the output width. Raises ExportError if they are invalid.
+    """Validate a ``scale`` step of an exported model, which computes (x - location) / spread for ``width`` columns and clips to
+    +- ``bound`` (None: no limit). Returns ``width``, the number of output columns. Raises ExportError if an array or the bound is
+    invalid.
     """
     read_array(step, "location", (width,))
     if (read_array(step, "spread", (width,)) < 0.0).any():
@@ -176,8 +177,8 @@ def _check_pairs(step: Step, width: int) -> int:
 
 
 def evaluate_step(step: Step, x: np.ndarray) -> np.ndarray:
-    """Apply one step (operation) of an exported model to rows x, float64 [n, width], which hold all inputs of the step side by
-    side. Returns its output, float64 [n, number of outputs].
+    """Compute the output of one step (operation) of an exported model for n rows. ``x`` is its input, float64 [n, width]; if it
+    reads the outputs of several earlier steps, these are side by side. Returns float64 [n, output columns].
     """
     return _OPERATIONS[step.op].evaluate(step, x)
 
@@ -191,8 +192,8 @@ def _impute_missing(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return (x - location) / spread for each column of x [n, width], clipped to +- the ``bound`` of a ``scale`` step of an
-    exported model. Columns with a spread of 0 become 0; missing numbers stay NaN.
+    """Standardise the columns of x [n, width] as a ``scale`` step of an exported model: (x - location) / spread, clipped to +-
+    ``bound`` unless that is None. These parameters are part of ``step``. Columns with a spread of 0 become 0, and NaN stays NaN.
     """
     location, spread, bound = step.arrays["location"], step.arrays["spread"], step.options["bound"]
     varies = spread > 0.0
@@ -281,8 +282,9 @@ def _compute_fourier_features(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _sum_by_class(x: np.ndarray, classes: int) -> np.ndarray:
-    """Sum up the one-vs-one decision values of class pairs by class: each is added to the second class of its pair and subtracted
-    from the first. Takes x [n, pairs], in the order (0, 1), (0, 2) ..., and returns [n, classes].
+    """Sum up the decision values of class pairs, x [n, pairs], for each of ``classes`` classes of a one-vs-one classifier. The
+    value of a pair counts for its second class and against its first. Pairs are in the order (0, 1), (0, 2) ... Returns [n,
+    classes].
     """
     sums = np.zeros((len(x), classes))
     start = 0

@@ -157,8 +157,8 @@ class Predictor:
     # One row ----------------------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: Mapping[Any, Any]) -> Any:
-        """Predict one row, a dict of field names to values: its label, or for a regressor its number, or its anomaly score from 0
-        to 1.
+        """Predict one row, a dict of field names to values. Returns the label for a classifier, a number for a regressor, and a
+        score from 0 to 1 for an anomaly detector.
 
         Parameters
         ----------
@@ -174,8 +174,8 @@ class Predictor:
         return prediction.item() if isinstance(prediction, np.generic) else prediction
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the decision value of one row, a dict of field names to values, before it becomes a label or a probability: a
-        float, or with several classes a dict of label to float.
+        """Return the decision value of one row, a dict of field names to values: a float, or with more than two classes a dict of
+        label to float.
 
         With a value for each pair of classes (one-vs-one), it is a list. The errors are those of `predict_one`.
         """

@@ -77,8 +77,8 @@ def read_option(step: Step, name: str, low: float = -math.inf, high: float = mat
 
 
 def check_vectors(step: Step, width: int) -> int:
-    """Check the array of vectors, such as support vectors, in a step (an operation of an exported model), and return their
-    number. Each must have ``width`` features.
+    """Validate the array of vectors (such as support vectors) that a step, an operation of an exported model, contains: they must
+    have ``width`` features. Returns the number of vectors.
 
     Raises ExportError if the vectors, or the scale and center of quantised ones, are invalid.
     """

@@ -182,8 +182,8 @@ def find_function(name: str, trusted: bool = False) -> Any:
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Split the name of a class or function in a model file, ``module:Class``, into (module name, qualified name). Raises
-    ModelFileError if these are not Python identifiers, joined by dots.
+    """Split ``name``, a class or function as model files write it (``module:Class.method``), into (module, name within the
+    module). Raises ModelFileError unless both consist of Python identifiers joined by dots.
     """
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
@@ -252,8 +252,9 @@ def _check_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _read_twister_words(words: Any, position: Any) -> np.ndarray:
-    """Return the state of a Mersenne twister random generator as uint32 [624], from the bytes ``words`` of a model file. Raises
-    ModelFileError if they have another length, or ``position``, the index of the next word to use, is not between 0 and 624.
+    """Convert the saved state of a Mersenne Twister random generator from ``words``, bytes of a model file, to uint32 [624].
+    Raises ModelFileError if the length is wrong, or if ``position``, the saved index of the next word to use, is not an int from
+    0 to 624.
     """
     is_valid = type(words) is bytes and len(words) == 4 * _TWISTER_WORDS
     if not is_valid or type(position) is not int or not 0 <= position <= _TWISTER_WORDS:

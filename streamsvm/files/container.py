@@ -129,8 +129,8 @@ def read_file(path: Path) -> bytes:
 
 
 def _read_expected_size(file: BinaryIO) -> int | None:
-    """Return the size in bytes that an open model file should have, computed from the array offsets in its header. Returns None
-    if the header is invalid, or not of streamsvm.
+    """Read the header of an open model file, and return the size in bytes that the whole file should have. Returns None if the
+    header is invalid, or if the file is not from streamsvm.
     """
     header_bytes = int.from_bytes(file.read(8), "little")
     if header_bytes > _MAX_HEADER_BYTES:

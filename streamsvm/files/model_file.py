@@ -188,8 +188,8 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder inside a ``with`` block, so that two processes that write the same files at the same
-    time do not mix them. Has no effect on Windows.
+    """Context manager: hold an exclusive lock on a folder while the body runs, so that only one process at a time writes files
+    there. Has no effect on Windows.
     """
     if not hasattr(os, "O_DIRECTORY"):
         yield

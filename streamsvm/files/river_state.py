@@ -26,8 +26,8 @@ _WINDOWED: tuple[type, ...] = tuple(getattr(compiled, f"RsRolling{name}") for na
 
 
 def get_state(instance: Any) -> tuple[ConstructorArguments, bytes]:
-    """Return the constructor arguments, a tuple, and the state bytes of ``instance``, an object of one of river's classes that
-    are written in Rust. `restore_object` creates an equal object from them.
+    """Return (constructor arguments, state bytes) of ``instance``, an object of one of river's classes that are written in Rust.
+    `restore_object` creates an equal object from them.
 
     Equal objects have equal states.
 

@@ -180,8 +180,8 @@ class _TreeWriter:
         return self._make_instance_record(obj)
 
     def _make_array_record(self, array: np.ndarray) -> list[Any]:
-        """Return the JSON record that describes a numpy array: its kind (texts, plain Python objects or numbers), and for texts
-        and numbers the index of the array with the data. Raises ModelFileError for other dtypes.
+        """Return the JSON record for a numpy array of numbers, strings or plain Python objects. Numbers and strings are stored in
+        the file's list of arrays, and the record has their index. Raises ModelFileError for other dtypes.
         """
         if array.dtype.kind == "U" and array.dtype.itemsize:
             codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
@@ -195,8 +195,9 @@ class _TreeWriter:
         return ["array", self._add_array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
 
     def _make_instance_record(self, obj: Any) -> list[Any]:
-        """Return the JSON record that describes an instance of a class by the name of the class and its attributes, or by a
-        pickle if the class has its own pickling methods and the file is trusted. Raises ModelFileError for other classes.
+        """Return the JSON record for an instance of a class: the class's name and the attributes, or a pickle if the class has
+        its own pickling methods. Raises ModelFileError if a pickle is needed but the file is not trusted, or if the class cannot
+        be saved.
         """
         cls = type(obj)
         if _has_pickling_methods(cls):
@@ -280,8 +281,8 @@ class _TreeReader:
         self._used_arrays: set[int] = set()  # their numbers
 
     def read(self, root: Any) -> Any:
-        """Create the objects of all JSON records of the file, first empty and then filled, so that they can reference each other.
-        Returns the object for the JSON value ``root``.
+        """Create the objects that the file's JSON records describe, and return the one for the JSON value ``root``. All objects
+        are first created empty and then filled, so that they can reference each other.
         """
         # Create all objects empty, so that they can reference each other, and then fill them from last to first. The contents of
         # a record come after it, so that keys are complete when they are hashed, and states when they are checked.
@@ -295,8 +296,9 @@ class _TreeReader:
         return self._decode_value(root)
 
     def _create_object(self, number: int) -> Any:
-        """Return the Python object for the record with this number. If it does not exist yet, it is created without the
-        references to other objects, which `_fill_object` adds later. Raises ModelFileError if the kind is unknown or not allowed.
+        """Return the Python object that the JSON record with this number describes. The first call creates it, without contents
+        that may reference other objects; `_fill_object` adds these later. Raises ModelFileError if the kind of the record is
+        unknown or not allowed.
         """
         if number in self._objects:
             return self._objects[number]

@@ -55,16 +55,16 @@ def list_components() -> list[str]:
 
 
 def list_entries(components: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the compiled functions that ``components`` need, as sorted pairs (import path such as ``module:function``,
-    signature).
+    """Return the compiled functions that ``components`` (names of estimators and the like) need, as a sorted list of pairs: the
+    import path, such as ``module:function``, and the signature as text.
     """
     entries = (_read_entries()["components"][component].items() for component in components)
     return sorted({(path, signature) for paths in entries for path, signatures in paths for signature in signatures})
 
 
 def _find_functions(components: Iterable[str]) -> list[_Entry]:
-    """Import the compiled functions that ``components`` (names of estimators etc.) need, and return them with their argument
-    types, as pairs.
+    """Import the compiled functions that ``components`` (names of estimators and the like) need. Returns a list of pairs
+    (function, tuple of numba argument types).
     """
     return [(import_object(path), to_numba_types(signature.partition(" -> ")[0])) for path, signature in list_entries(components)]
 
@@ -186,8 +186,8 @@ def _may_start_processes() -> bool:
 
 
 def _end_at_exit(process_id: int) -> None:
-    """Terminate the helper processes at the exit of the process with the id ``process_id``, which started them; do nothing in a
-    fork of it.
+    """Terminate all helper processes when this process exits. ``process_id`` is the id of the process that started them; in a
+    forked child, which has another id, nothing happens.
     """
     if os.getpid() == process_id:
         _end_helpers(_helpers)
@@ -229,8 +229,9 @@ def help_to_compile(process: str, n_processes: str, *components: str) -> None:
 
 
 def compile_share(components: Iterable[str], process: int, n_processes: int) -> None:
-    """Compile the functions of ``components`` that are not in the disk cache yet, as number ``process`` of ``n_processes`` that
-    share the work: first its own share, then those that the other processes have not compiled.
+    """Compile the functions that ``components`` (names of estimators and the like) need, except those in the disk cache.
+    ``n_processes`` share this work: process number ``process`` compiles its own share first, and then functions that the others
+    have not compiled yet.
     """
     for function, argument_types in _order_functions(_find_functions(components), process, n_processes):
         if not function.is_stored(argument_types):

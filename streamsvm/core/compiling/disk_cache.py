@@ -108,8 +108,8 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         return len(self._locked)
 
     def _name(self, sig: Any, target_context: Any, is_entry: bool) -> str | None:
-        """Return the file name of this function, compiled for the argument types ``sig``, in the disk cache; None if it cannot be
-        cached. ``is_entry``: whether Python can call it, or only compiled code.
+        """Return the name of the cache file for this function, compiled for the argument types ``sig``; None if it cannot be
+        cached. Versions for calls from Python (``is_entry``) and for calls from compiled code only have different names.
         """
         if not self._enabled:
             return None

@@ -126,8 +126,8 @@ class _PrecompiledFunction(PickledByName, getattr(_load_library()[0], "Function"
 
     @cached_property
     def dispatcher(self) -> Any:
-        """The numba dispatcher that compiles this function for argument types without precompiled machine code; created when
-        first needed.
+        """Numba's dispatcher for this function, which compiles it for argument types that were not precompiled. It is created at
+        the first access.
         """
         return self._load_backend().CompiledFunction(self.py_func, self.options)
 
@@ -137,18 +137,18 @@ class _PrecompiledFunction(PickledByName, getattr(_load_library()[0], "Function"
 
     @property
     def targetoptions(self) -> Any:
-        """The compile options of this function, under the name that numba reads when it inlines the function."""
+        """Numba's compile options of this function, as a dict. The attribute has the name that numba expects."""
         return self.dispatcher.targetoptions
 
     @property
     def noinline(self) -> bool:
-        """Whether compiled callers call this function and contain no copy of its code."""
+        """Whether compiled functions call this function, in place of containing a copy of its machine code."""
         return bool(self.dispatcher.noinline)
 
     @property
     def signatures(self) -> list[Any]:
-        """The tuples of argument types that numba has compiled this function for in this process; empty if only precompiled code
-        was used.
+        """List of the argument types, each a tuple, that numba has compiled this function for in this process. It is empty if
+        only precompiled machine code was used.
         """
         return list(self.dispatcher.signatures) if "dispatcher" in self.__dict__ else []
 
