@@ -255,8 +255,8 @@ class DelayedLabels(Resumable):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The counts and the clock of this buffer as plain values, for the header of a checkpoint. The entries are saved
-        separately, by `serialise_entries`.
+        """The counts and the clock (latest event time) of this buffer as a dict for the header of a checkpoint. The waiting rows
+        and labels are saved separately, by `serialise_entries`.
         """
         return super().state | {"clock": finite_or_none(self.clock)}
 

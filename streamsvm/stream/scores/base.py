@@ -179,5 +179,5 @@ class PositiveLabels:
         self._known_labels.add(y)
 
     def add_known_labels(self, labels: Iterable[Any]) -> None:
-        """Add labels that an earlier run checked already, so that they are not checked again."""
+        """Add labels that were already checked in an earlier run, so that `check_label` accepts them without another check."""
         self._known_labels.update(labels)

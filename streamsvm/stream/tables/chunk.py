@@ -56,7 +56,7 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Size of key and headers in bytes, with an overhead of 16 for each header."""
+        """Size of the key and the headers of this Kafka message in bytes, plus 16 bytes of overhead for each header."""
         return len(self.key or b"") + sum(len(name.encode()) + len(value) + 16 for name, value in self.headers)
 
 
@@ -428,8 +428,8 @@ class UnparsedRows:
         self._rows.add(row)
 
     def add_and_check_limit(self, row: int) -> bool:
-        """Add the index of a row that could not be parsed. Returns whether the limit is exceeded: then parsing all rows one by
-        one is faster.
+        """Add the index of a row that could not be parsed. Returns True if there are now more such rows than the limit, because
+        parsing all rows one by one is faster then.
         """
         self._rows.add(row)
         return len(self._rows) > self._limit
