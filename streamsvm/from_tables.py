@@ -151,9 +151,9 @@ def _make_model(schema: TableSchema, learner: Any) -> TableModel:
 
 
 def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]:
-    """Return a sample of the first rows of ``data`` (a frame, a path, a topic, a source or rows), and the names of its columns,
-    among them ``label``. No names are returned for topics, and if labels are beside the rows. Raises ValueError if the data is
-    not a table.
+    """Return a sample of the first rows of ``data`` (a frame, a path, a topic, a source, or a list of dicts or pairs), and the
+    list of its column names, which include ``label``. This list is empty for topics, and for rows that come with separate labels.
+    Raises a ValueError if the data is not a table.
     """
     if isinstance(data, str | PathLike) or (isinstance(data, list | tuple) and data and isinstance(data[0], str | PathLike)):
         return _sample_place(list(map(fspath, data)) if isinstance(data, list | tuple) else fspath(data), label)

@@ -77,8 +77,8 @@ def _make_regression_expert(
     width: float, C: float, resets: bool = False, budget: int = 150, corrects: Expert | None = None
 ) -> KernelMachineExpert:
     """Return the specification of a kernel support vector regression in the ensemble. ``width`` multiplies the ensemble's gamma,
-    and ``budget`` limits the support vectors. With ``corrects``, it learns the error of that other member (boosting), not the
-    target.
+    ``C`` is the regularisation constant, ``resets`` tells whether it starts from scratch on concept drift, and ``budget`` limits
+    its support vectors. It learns the target or, with ``corrects``, the error of that other member.
     """
     name = _describe_machine(width, C, resets) + ("" if corrects is None else ", of what is not additive")
     return KernelMachineExpert(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)

@@ -84,9 +84,9 @@ class OnlineEstimator(StoreEstimator):
                 self._resize(int(outputs[-1]))
 
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
-        """Learn rows that are already validated, in one compiled call. ``X`` [n, d] are the rows, ``columns`` [d] the model's
-        column indices of their features, and ``targets`` and ``weights`` are float64 [n]. Raises a RuntimeError if a budget is
-        full and cannot be maintained.
+        """Learn validated rows ``X`` [n, d] in one compiled call. ``columns`` [d] has the model's column index of each feature,
+        and ``targets`` and ``weights`` are float64 [n]. Raises a RuntimeError if the budget of support vectors is full and the
+        model cannot make room.
         """
         if learn_rows(self._rule.address, self._block, self._used_row, X, columns, targets, weights) < len(targets):
             self._raise_full_error()
@@ -318,8 +318,8 @@ class OnlineEstimator(StoreEstimator):
         label: Any = None,
     ) -> Explanation:
         """Return the contribution of each feature to the model's decision for the row ``x``, compared with the row ``typical``
-        (by default the means of the features, or 0 if the model does not scale rows). ``groups`` joins features, and ``label`` is
-        the label to explain, by default the predicted one.
+        (by default the feature means, or 0 if the model does not scale rows). ``groups`` maps features to groups that are counted
+        together. ``label`` is the label whose decision is explained, by default the predicted one.
 
         This takes two decision values per feature, which are computed in one compiled call.
 

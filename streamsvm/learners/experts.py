@@ -167,7 +167,7 @@ class KernelMachineExpert(KernelExpert):
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
         """Return the description of the memory (`ExpertSpec`) of this kernel machine: room for its budget of support vectors,
-        with two coefficients (last and average iterate) for each of ``outputs`` decision values.
+        with two coefficients (the latest one and its running average) for each of ``outputs`` decision values.
         """
         return ExpertSpec(2, SupportVectorStore, {"budget": self.budget, "outputs": 2 * outputs})
 
@@ -300,8 +300,8 @@ class NeighboursExpert(Expert):
     )
 
     def plan_memory(self, outputs: int) -> ExpertSpec:
-        """Return the description of the memory (`ExpertSpec`) of this k-nearest-neighbours model: room for ``rows`` stored rows,
-        or twice as many with three or more labels.
+        """Return the description of the memory (`ExpertSpec`) of this k-nearest-neighbours model: room for its chosen number of
+        stored rows, or for twice as many if ``outputs``, the number of decision values, is above 1 (three or more labels).
         """
         return ExpertSpec(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
 

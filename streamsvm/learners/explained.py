@@ -31,9 +31,9 @@ class KnownRows(NamedTuple):
 def explain(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, label: Any
 ) -> Explanation:
-    """Return the contribution of each feature to the decision of an online learner ``model`` for the row ``x``, compared with the
-    row ``typical``; the parameters are those of `OnlineEstimator.explain_one`. Raises a ValueError if the model has learned
-    nothing, or does not know the ``label``.
+    """Return the contribution of each feature to the decision of the online learner ``model`` for the row ``x``, compared with
+    the row ``typical``. ``groups`` maps features to groups that are counted together, and ``label`` is the label whose decision
+    is explained; each can be None. Raises a ValueError if the model has learned nothing, or lacks the label.
     """
     if not model.feature_names:
         raise ValueError("the model has learned nothing yet: there is no decision to explain")

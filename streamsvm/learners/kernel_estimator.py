@@ -113,7 +113,8 @@ class KernelEstimator(OnlineEstimator):
         return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **gamma}
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
-        """Return a dict of field name to (minimum, maximum) for the validation of a saved model: ``gamma_rows``, the number of
-        rows that gamma was estimated from, if ``gamma="scale"``; otherwise empty.
+        """Return the valid range of each additional field in the model's memory that learning changes, as a dict of field name to
+        (minimum, maximum), to validate a saved model. If gamma is estimated, this is ``gamma_rows``, the number of rows that it
+        was estimated from; otherwise the dict is empty.
         """
         return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}

@@ -426,7 +426,8 @@ class BoundedTargetScaler(RegressorWrapper):
 
     def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
         """Merge ``others``, trained models with the same parameters, into this model, so that it approximates one model that has
-        learned the rows of all of them. ``units`` are conversions of features, as in `BSGDClassifier.merge_with`.
+        learned the rows of all of them. ``units`` converts features of models with different scalers, as in
+        `BSGDClassifier.merge_with`.
 
         Parameters
         ----------

@@ -113,9 +113,9 @@ _N_MEASURES = 4  # sums of weights, losses, errors and absolute decision values;
 def compute_residuals(
     F: np.ndarray, targets: np.ndarray, margins: np.ndarray, is_regression: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the differences between the values that the decision values ``F`` [n, outputs] should have and F, float64 [n,
-    outputs], and a bool mask of those that contribute to the loss. In regression they should equal the ``targets`` [n]; in
-    classification they should reach the ``margins`` [n] on the side of the label in ``targets``.
+    """Return the residuals of the decision values ``F`` [n, outputs], float64 of the same shape, and a bool mask of those that
+    add to the loss. A residual is the change that F needs to equal the ``targets`` [n] in regression; in classification, to
+    favour the label in ``targets`` [n] by the row's margin in ``margins`` [n].
 
     Parameters
     ----------

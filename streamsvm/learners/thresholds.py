@@ -250,7 +250,8 @@ class TunedThresholdClassifier(ClassifierWrapper):
 
     def merge_with(self, *others: TunedThresholdClassifier, units: Any = None) -> None:
         """Merge ``others``, trained models with the same parameters, into this model, so that it approximates one model that has
-        learned the rows of all of them. ``units`` are conversions of features, as in `BSGDClassifier.merge_with`.
+        learned the rows of all of them. ``units`` converts features of models with different scalers, as in
+        `BSGDClassifier.merge_with`.
 
         The counts are added up, and the threshold is chosen from the sums.
 

@@ -75,8 +75,9 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         groups: Mapping[Any, Hashable] | None = None,
         label: Any = None,
     ) -> Explanation:
-        """Return the contribution of each feature to the wrapped classifier's decision for the row ``x``, compared with a typical
-        row. Parameters are those of the classifier's own ``explain_one``.
+        """Return the contribution of each feature to the wrapped classifier's decision for the row ``x``, compared with the row
+        ``typical`` (by default, a typical row of the classifier). ``groups`` maps features to groups that are counted together.
+        ``label`` is the label whose decision is explained, by default the predicted one.
 
         By default, it is the decision for the label that the wrapper predicts.
         """
@@ -120,8 +121,9 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         yield {"classifier": linear_model.LogisticRegression()}
 
     def _merge_within(self, others: Sequence[Any], units: Any) -> None:
-        """Merge the wrapped classifiers of ``others`` into the one of this wrapper; ``units`` are conversions of features. Raise
-        a ValueError if parameters of the wrappers differ, or the classifiers cannot be merged.
+        """Merge the wrapped classifiers of the wrappers ``others`` into the wrapped classifier of this one. ``units`` converts
+        features of models with different scalers. Raises a ValueError if parameters of the wrappers differ, or if the classifiers
+        cannot be merged.
         """
         if any(type(model) is not type(self) or _list_own_parameters(model) != _list_own_parameters(self) for model in others):
             raise ValueError("models with different costs or metrics cannot be merged: give all of them the same")
@@ -164,8 +166,9 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
     def explain_one(
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
-        """Return the contribution of each feature to the wrapped regressor's prediction for the row ``x``, compared with a
-        typical row, in the unit of the target.
+        """Return the contribution of each feature to the wrapped regressor's prediction for the row ``x``, in the unit of the
+        target, compared with the row ``typical`` (by default, a typical row of the regressor). ``groups`` maps features to groups
+        that are counted together.
         """
         return explain_wrapped(self.regressor, x, typical, groups)
 
@@ -185,8 +188,9 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
 def explain_wrapped(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, *label: Any
 ) -> Explanation:
-    """Return the contributions of features to the decision of ``model`` for the row ``x``, by its own ``explain_one``. If it is
-    the last step of a pipeline, x is transformed first. Raises a ValueError if it has no ``explain_one``.
+    """Return the contribution of each feature to the decision of ``model`` for the row ``x``, by its method ``explain_one``,
+    which also receives ``typical``, ``groups`` and ``label`` if passed. If a pipeline has no such method, x is transformed, and
+    its last step explains. Raises a ValueError if that has none, either.
     """
     original_row = x
     while isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
@@ -200,8 +204,9 @@ def explain_wrapped(
 
 
 def find_wrapped_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
-    """Return the stored rows (or support vectors) of ``model`` that are nearest to the row ``x``, by its own ``examples_one``. If
-    it is the last step of a pipeline, x is transformed first. Raises a ValueError if it has no ``examples_one``.
+    """Return the stored rows (or support vectors) of ``model`` that are nearest to the row ``x``, at most ``n`` of each label, by
+    its method ``examples_one``. If a pipeline has no such method, x is transformed, and its last step is asked. Raises a
+    ValueError if that has none, either.
     """
     while isinstance(model, compose.Pipeline) and not hasattr(model, "examples_one"):
         x, model = _transform_row(model, x)
