@@ -235,8 +235,9 @@ def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int
 
 @compiled
 def update_last_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Count in the ensemble's memory ``block`` that class index ``label`` followed the label of the previous row, and store it
-    as the last label. Earlier counts after the same label decay. It is a member of the ensemble. Always returns 0.
+    """Train the member of an ensemble that predicts a row's label from the previous one: count that class index ``label``
+    followed the last label, and store it as the last one. Earlier counts after the same label decay. The counts are in the
+    ensemble's memory ``block``. Always returns 0.
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     last, n = s["last"], v.header[0]["transition_labels"]

@@ -102,9 +102,9 @@ def update_size(common: np.ndarray, iterate: int, size: float, rate: float) -> f
 
 @compiled(inline=True)
 def fit_softmax_slope(common: np.ndarray, scores: np.ndarray, label: int, iterate: int, n_scores: int, rate: float) -> None:
-    """Update the probability calibration of an iterate (0: last, 1: average) with a row of three or more classes, by one Newton
-    step on the softmax log-likelihood. ``label`` is the position of the row's class in ``scores``, ``rate`` the weight of the
-    row, and ``common`` the record of the model's training state.
+    """Update a model's probability calibration with a row of three or more classes, by one Newton step on the softmax
+    log-likelihood. ``iterate`` is 0 to calibrate the last, 1 the average iterate; ``label`` is the index of the row's class in
+    ``scores``, ``rate`` the row's weight, ``common`` the record of the model's training state.
     """
     size = 0.0
     for k in range(iterate, n_scores, 2):
@@ -121,9 +121,9 @@ def fit_softmax_slope(common: np.ndarray, scores: np.ndarray, label: int, iterat
 
 @compiled
 def fit_slope(common: np.ndarray, iterate: int, rate: float, gradient: float, curvature: float) -> None:
-    """Update the calibration slope (log of the factor from decision values to log odds) of an iterate (0: last, 1: average) by
-    one Newton step. ``gradient`` and ``curvature`` are the derivatives of a row's log-likelihood by the slope, ``rate`` is the
-    weight of the row, ``common`` the record of the model's training state.
+    """Update a model's calibration slope (log of the factor from decision values to log odds) by one Newton step, given the
+    ``gradient`` and the ``curvature`` of a row's log-likelihood. ``iterate`` is 0 for the last, 1 for the average iterate;
+    ``rate`` is the row's weight, ``common`` the record of the model's training state.
     """
     rate = max(rate, 0.01)
     common["curvature"][iterate] += rate * (curvature - common["curvature"][iterate])
@@ -237,8 +237,8 @@ def track_iterate(common: np.ndarray, iterate: int, f: float, target: float, rat
 @compiled(inline=True)
 def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
     """Return how much a decision value ``f`` must change until the model's loss for a row with this ``target`` is 0: positive if
-    f must rise, negative if it must fall, 0 if there is no loss. ``common`` is the record of the model's training state, which
-    names the loss.
+    f must rise, negative if it must fall, 0 if the loss is 0 already. ``common`` is the record of the model's training state,
+    which names the loss.
     """
     if common["loss"] == EPSILON_INSENSITIVE:
         residual, epsilon = target - f, float(common["epsilon"])

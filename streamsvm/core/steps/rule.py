@@ -100,8 +100,8 @@ def rule(
 
 
 def _compile_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
-    """Return a compiled copy of the function ``template``, in which the global names listed in ``names`` (dict of name to
-    function) stand for other functions. The copy is named after the function ``step``, and belongs to its module.
+    """Return a compiled copy of the function ``template``, whose global names listed in ``names`` (dict of name to function) now
+    stand for these functions. The copy is named after the function ``step``, and belongs to its module.
 
     A closure over the step, or the step as an argument, would be compiled again in the learner of each rule.
     """
