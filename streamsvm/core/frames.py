@@ -81,14 +81,14 @@ def to_list(values: Any) -> list[Any]:
 
 def to_series(values: np.ndarray, like: Any) -> Any:
     """Convert an array ``values`` [n] to a series of the data frame library (pandas, polars, ...) that the narwhals frame
-    ``like`` comes from. If ``like`` is None, return the array unchanged.
+    ``like`` comes from. With ``None``, return the array unchanged.
     """
     return values if like is None else dataframe.to_native_series(values, name=None, like=like)
 
 
 def to_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
     """Convert an array ``values`` [n, columns] to a data frame with these column ``names``, of the library (pandas, polars, ...)
-    that the narwhals frame ``like`` comes from. If ``like`` is None, return the array unchanged.
+    that the narwhals frame ``like`` comes from. With ``None``, return the array unchanged.
     """
     return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
 

@@ -193,7 +193,7 @@ def _impute_missing(step: Step, x: np.ndarray) -> np.ndarray:
 
 def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
     """Standardise the columns of x [n, width] as a ``scale`` step of an exported model: (x - location) / spread, clipped to +-
-    ``bound`` unless that is None. These parameters are part of ``step``. Columns with a spread of 0 become 0, and NaN stays NaN.
+    ``bound`` if it has one. These parameters are part of ``step``. Columns with a spread of 0 become 0, and NaN stays NaN.
     """
     location, spread, bound = step.arrays["location"], step.arrays["spread"], step.options["bound"]
     varies = spread > 0.0

@@ -359,7 +359,7 @@ def _check_table(table: CategoryTable) -> None:
 
 def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> None:
     """Raise ExportError if an input column refers to an invalid table of target encodings: one of ``tables`` or a column in it
-    that does not exist. A column with such a reference must not have another encoding (one-hot or hash bucket). Columns without a
+    that does not exist. A column with a reference must not have another encoding (one-hot or hash bucket). Columns without a
     reference are valid.
     """
     if column.table is None:
