@@ -137,8 +137,9 @@ class Transaction(MessageSender):
         return failure
 
     def _choose_exception(self, reason: str, error: BaseException) -> CheckpointError:
-        """Return the CheckpointError (TakenOverError if another producer has fenced this one) to raise for an ``error`` of the
-        Kafka client or an earlier failed delivery. ``reason`` says which action failed, for the message.
+        """Return the exception to raise after an action of the transaction has failed: a TakenOverError if another producer with
+        the same transactional id has fenced this one, else a CheckpointError. ``error`` is the Kafka client's exception, and
+        ``reason`` names the action in the message.
         """
         # Either of the error and the failed delivery of a message may be the cause of the other.
         causes = [cause for cause in (self._producer.delivery_error, error) if cause is not None]
@@ -304,8 +305,9 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         return KafkaSink.from_sender(self._transaction, self._connection, topic)
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
-        """Write a checkpoint of the model and of the run's ``state`` to the topic. In the same transaction, commit the messages
-        of the sinks and the group's offsets in ``position``. Return ``path``, which names the topic and the model.
+        """Write a checkpoint of the model and of the run's ``state`` to the topic, after ``rows`` rows; ``facts`` are further
+        fields of its header. In the same transaction, commit the sinks' messages and the consumer group's offsets, which are in
+        the source's ``position``. Return a text that names the topic and the model.
 
         The parameters are those of `CheckpointFolder.save`.
 
@@ -352,8 +354,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
 
 
 def _iter_offsets(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
-    """Yield ((topic, partition), next offset) for each Kafka partition in ``position``, the saved position of a source: a topic,
-    or a join of a rows stream and a labels stream. Positions in other kinds of sources yield nothing.
+    """Yield ((topic, partition), next offset) for each Kafka partition in ``position``, which a source has returned for a
+    checkpoint. The position of a join contains those of its two streams. Yield nothing for other sources, such as files.
     """
     topic, offsets = position.get("topic"), position.get("offsets")
     if isinstance(topic, str) and isinstance(offsets, Mapping):
@@ -433,7 +435,7 @@ class FollowedTopic(Follower):
         return None if self._reader is None else self._load_usable(self._reader.read_newer())
 
     def wait_for_first(self) -> Checkpoint | None:
-        """Wait until the topic exists and contains a checkpoint of the model that can be loaded, and return the newest one; None
+        """Wait until the topic exists and contains a checkpoint of the model that can be loaded. Return the newest one, or None
         if `stop` is called while waiting.
         """
         reader, checkpoint, has_warned = None, None, False
@@ -470,8 +472,8 @@ class FollowedTopic(Follower):
             return None
 
     def _load_usable(self, data: bytes | None) -> Checkpoint | None:
-        """Load a checkpoint from the bytes ``data`` of a message. Return None without data or learned rows, or, with a warning,
-        if the checkpoint cannot be loaded; the previous model then remains in use.
+        """Load a checkpoint from ``data``, the bytes of a Kafka message. Return None without ``data``, if the checkpoint was
+        written before any row was learned, or, with a warning, if it cannot be loaded.
         """
         try:
             checkpoint = None if data is None else parse_checkpoint(data, self.path, self._trusted)

@@ -175,8 +175,9 @@ def describe_missing_right(
 def retry_with_backoff(
     call: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, on_error: Callable[..., None]
 ) -> T:
-    """Call a function without arguments, and return its result. While it raises one of the classes ``errors``, repeat the call
-    with increasing pauses (exponential backoff), for at most ``seconds``.
+    """Call the function ``call`` and return its result. If it raises one of the classes ``errors``, call it again after
+    increasing pauses (exponential backoff), for at most ``seconds``; then raise the error. ``on_error`` is called after each
+    failure.
 
     After each such error, ``on_error(error, n_before, is_last)`` is called with the number of errors before it, and whether it
     is the last attempt. The last error is then raised, unless the call raises another one.

@@ -49,8 +49,8 @@ class MessageChunk(Chunk):
         return self._decode_message(i)[0] if self._within is None else super().read_row(i)
 
     def _decode_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
-        """Decode message ``i`` of this chunk. Return the row, or a `BadRow` with the reason if the message is invalid, and the
-        values of the fields that predictions copy. Results are cached.
+        """Decode message ``i`` of this chunk of messages with one row each. Return the row, or a `BadRow` with the reason if the
+        message is invalid, and a list of the values of the fields that are copied into predictions.
         """
         if (decoded := self._decoded.get(i)) is not None:
             return decoded
@@ -92,8 +92,8 @@ class MessageChunk(Chunk):
         return [*([row[j] for row in rows] for j in range(len(names))), *origin]
 
     def messages(self, start: int, stop: int) -> MessageColumns:
-        """Return the keys, timestamps and headers for messages with predictions of the rows ``start`` to before ``stop`` of this
-        chunk. They are copied from the messages of these rows.
+        """Return the keys, timestamps and headers for Kafka messages with predictions of this chunk's rows ``start`` to before
+        ``stop``. They are copied from the messages that contain these rows.
 
         Two things are left out: headers that name the format of the value, because a prediction is JSON; and a timestamp more
         than an hour ahead, because a broker may refuse it. Three headers are added that identify the message:
@@ -199,8 +199,8 @@ class MessageSource(Source):
         return chunk
 
     def _decode_table(self, codec: TableCodec, messages: Messages) -> PartlyReadMessage:
-        """Decode a message that contains many rows. If the last checkpoint was written in the middle of this message, the rows
-        before it are already counted as read.
+        """Decode a Kafka message that contains many rows, the only one in ``messages``. Return an object from which its rows are
+        read; it skips rows that were already learned before the checkpoint. Raise a ValueError if the message is invalid.
         """
         message = messages[0]
         value: Any = message.value
@@ -213,15 +213,15 @@ class MessageSource(Source):
         return PartlyReadMessage(messages, rows, columns, n_learned)
 
     def _check_has_tables(self) -> None:
-        """Raise a StreamError if this source's codec has one row in each message. (A checkpoint was written in the middle of a
-        message with many rows, so it needs another codec.)
+        """Raise a StreamError if messages of this source have one row each. It is called if the source continues at a checkpoint
+        that was written in the middle of a message with many rows.
         """
         if not self._has_tables:
             raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Make the chunks of this source copy the columns ``names``, and the partition, offset and row number within the message,
-        into predictions. Return the names of all copied fields.
+        """Choose the columns ``names`` of the rows to be copied into predictions. The partition and offset of the message are
+        also copied, and the row's number in a message of many rows. Return the names of all copied fields.
 
         Return the names of all copied fields. Raise a StreamError if columns are requested from a codec without names.
         """

@@ -218,8 +218,8 @@ class ModelReader:
         return None if self._newest.data is last_data else self._newest.data
 
     def _request_offset_bounds(self, to_end: bool) -> tuple[int, int]:
-        """Request the first offset and the end offset of the topic's only partition. With ``to_end``, the end is after the
-        messages of open transactions, otherwise before them.
+        """Request and return the first offset of the topic's only partition, and its end offset. The end includes messages of
+        transactions that are still open if ``to_end`` is True.
         """
         consumer = self._consumer
         with self._converting_errors():

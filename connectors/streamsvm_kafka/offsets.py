@@ -96,8 +96,8 @@ class TopicOffsets:
             raise BrokerUnreachableError(text) from error
 
     def find_start_offsets(self, start: StartPoint, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return the first offset to read of each partition for the user's choice ``start`` (earliest, latest, a time or
-        offsets). ``beginnings`` and ``ends`` are the first and the end offset by partition.
+        """Return the offset of the first message to read in each partition, for the user's choice ``start``: earliest, latest, a
+        time or offsets. ``beginnings`` and ``ends`` are the first and the end offsets by partition.
 
         Raise a BrokerUnreachableError if the broker does not respond, and another StreamError if ``start`` names an unknown
         partition, or an offset that its partition does not hold.
@@ -120,8 +120,8 @@ class TopicOffsets:
         return {**beginnings, **start.offsets}
 
     def advance_past_markers(self, partitions: Iterable[int]) -> None:
-        """Store the consumer's current positions in these partitions, so that `compute_lag` does not count transaction markers as
-        unread. All fetched messages of the partitions must have been processed.
+        """Remember the consumer's current position in each of the partitions, which may be after transaction markers, so that
+        `compute_lag` does not count those as unread messages. Call this only when all fetched messages are processed.
         """
         for partition in partitions:
             self._positions_after_markers[partition] = self._consumer.cached_position(partition) or 0

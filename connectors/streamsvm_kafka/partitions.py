@@ -278,8 +278,8 @@ class PartitionWorker:
             self._consumer.resume_at(number, assignment.source.next_offset)
 
     def _make_source(self, number: int) -> tuple[PartitionSource, int]:
-        """Create the source of rows of partition ``number``, positioned where a new model starts, and return it with the
-        partition's current end offset. Loading a checkpoint moves the position later.
+        """Create the source that reads rows of partition ``number``, and set its position to where a new model starts. Return the
+        source and the partition's current end offset.
         """
         beginnings, ends = self._offsets.beginning_and_end_offsets([number])
         start_offset, is_requested = self._find_start_offset(number, beginnings, ends)
@@ -330,8 +330,8 @@ class PartitionWorker:
             logger.warning("%s", error)
 
     def _is_at_end(self) -> bool:
-        """Return whether this worker has learned all its partitions up to their end offsets, or has been a member of the group
-        for 15 s without any partition.
+        """Return whether this worker has learned all its partitions up to their end offsets. Also return True if it has been a
+        member of the consumer group for 15 s without being assigned a partition.
         """
         if self._assigned:
             self._idle_since = time.monotonic()
@@ -424,8 +424,8 @@ class PartitionWorker:
         return messages
 
     def _skip_removed_messages(self, error: KafkaError) -> None:
-        """Move partitions whose next messages the topic's retention has removed to the user's ``start``, with a warning. Raise a
-        StreamError if ``start`` was not set for them. ``error`` was raised by the poll.
+        """Continue at the user's ``start`` in partitions whose next messages were deleted by the topic's retention, with a
+        warning. Raise a StreamError if the user has not set ``start``. ``error`` is the exception of the poll.
         """
         sources = {number: assignment.source for number, assignment in self._assigned.items() if assignment.source is not None}
         beginnings, ends = self._offsets.beginning_and_end_offsets(sources)

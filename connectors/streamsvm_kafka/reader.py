@@ -80,8 +80,9 @@ class TopicReader:
         self._stopping.set()
 
     def iter_batches(self, is_joined: bool) -> Iterator[Messages]:
-        """Yield the next messages of the topic in batches of at most `max_messages`. An endless stream (``stop_at_end=False``)
-        yields an empty batch if no message arrives within 0.2 s. ``is_joined`` is True for one of the two streams of a join.
+        """Yield the next messages of the topic in batches of at most `max_messages`: up to the end of the topic, or endlessly
+        (``stop_at_end=False``), with an empty batch if no message arrives within 0.2 s. ``is_joined`` is True if the topic is one
+        of the two streams of a join.
 
         If the topic is one of the two streams of a join, an endless stream yields empty batches only once it has read all
         available messages, and then without waiting, and a bounded pass is in the order of message times.
@@ -102,8 +103,9 @@ class TopicReader:
         return self.topic_offsets.compute_lag(dict(self.next_offsets), self.end_offsets)
 
     def _iter_endless(self, is_joined: bool) -> Iterator[Messages]:
-        """Yield batches of messages as they arrive, each from one partition, until `stop` is called. For one of the two streams
-        of a join (``is_joined``), no batch is empty before all available messages were read.
+        """Yield batches of messages as they arrive, each from one partition, until `stop` is called. A batch is empty if no
+        message has arrived for a while. If ``is_joined`` (the topic is one of the two streams of a join), this happens only after
+        all available messages.
         """
         self._consumer.assign(self.next_offsets)
         now = time.monotonic()
@@ -140,8 +142,8 @@ class TopicReader:
         return all(position is not None and position >= ends[p] for p, position in positions.items())
 
     def _iter_bounded(self, pass_ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
-        """Yield batches of messages up to the end offsets ``pass_ends``, by partition. They alternate between partitions, one
-        message from each in turn, or with ``by_time`` are in the order of their timestamps.
+        """Yield batches of messages up to the end offset of each partition, in ``pass_ends``. Messages alternate between the
+        partitions; if ``by_time``, they are merged in the order of their timestamps.
         """
         backlogs = {partition: Backlog() for partition in pass_ends}
         partitions = sorted(pass_ends)
@@ -182,8 +184,9 @@ class TopicReader:
         self.next_partition = partitions[0]
 
     def _sort_by_time(self, partitions: Iterable[int], backlogs: dict[int, Backlog], pass_ends: dict[int, int]) -> deque[int]:
-        """Return ``partitions`` in the order of the timestamp of their next message in ``backlogs`` (fetched messages by
-        partition), which are filled first. Partitions without further messages come first.
+        """Return ``partitions`` sorted by the timestamp of their next unread message; partitions without further messages come
+        first. ``backlogs`` are the fetched messages by partition; messages are fetched, up to the offsets ``pass_ends``, if they
+        are empty.
         """
         for partition in partitions:
             self._fill_backlog(partition, backlogs, pass_ends)
@@ -236,8 +239,8 @@ class TopicReader:
             raise to_stream_error(self._name, error, self._connection, self._topic, self._consumer.group) from error
 
     def _skip_removed_messages(self, error: KafkaError) -> None:
-        """Move partitions whose next messages the topic's retention has removed to the user's ``start``, with a warning. Raise a
-        StreamError without ``start``. ``error`` was raised by the poll.
+        """Continue at the user's ``start`` in partitions whose next messages were deleted by the topic's retention, with a
+        warning. Raise a StreamError if the user has not set ``start``. ``error`` is the exception of the poll.
         """
         partitions = self.next_offsets if self.pass_ends is None else self.pass_ends
         beginnings, ends = self.topic_offsets.beginning_and_end_offsets(partitions)
@@ -277,10 +280,11 @@ def try_describe_topic(connection: Connection, topic: str, name: str) -> TopicDe
 
 
 def find_resume_obstacle(partition: int, beginning: int, end_offset: int, next_offset: int, known_offset: int) -> str | None:
-    """Return why a partition with offsets ``beginning`` to ``end_offset`` cannot be read on from a checkpoint's ``next_offset``
-    (messages were removed, or the topic truncated); None if it can.
+    """Return a text that says why reading of a partition cannot continue at ``next_offset`` of a checkpoint, or None if it can.
+    Either messages were removed before ``beginning``, or the topic was truncated: its ``end_offset`` is below ``known_offset``,
+    the largest in the checkpoint.
 
-    ``known_offset`` is the largest offset in the checkpoint. The partition holds offsets ``beginning`` to ``end_offset``.
+    The partition holds offsets ``beginning`` to ``end_offset``.
     """
     place = f"partition {partition} holds offsets {beginning} to {end_offset}, the checkpoint"
     if next_offset < beginning:
@@ -291,8 +295,8 @@ def find_resume_obstacle(partition: int, beginning: int, end_offset: int, next_o
 
 
 def describe_removal(partition: int, beginning: int, end_offset: int, next_offset: int) -> str:
-    """Return a sentence for an error or a warning: the topic's retention has removed the unread messages of a partition, from
-    ``next_offset`` to before its present first offset ``beginning``.
+    """Return a sentence for a message to the user: the topic's retention has deleted unread messages of a partition.
+    ``next_offset`` is the next offset to read, but the partition now has the offsets ``beginning`` to ``end_offset``.
     """
     return (
         f"partition {partition} holds offsets {beginning} to {end_offset}, and {next_offset} is next: retention has removed "

@@ -193,8 +193,8 @@ class KafkaSink(Sink, TopicEndpoint):
         return sink
 
     def _set_sender(self, sender: MessageSender, connection: Connection, topic: str, *, is_owner: bool) -> None:
-        """Set the attributes of this sink: the ``sender`` of its messages and their ``topic``. `close` closes the sender only if
-        the sink ``is_owner``.
+        """Set the attributes of this sink: the ``sender`` that sends its messages, the ``connection`` and the ``topic``. If
+        ``is_owner``, closing the sink also closes the sender.
         """
         self.name: str = f"kafka://{connection.bootstrap}/{topic}"
         self.hint: str = "" if connection.library == "confluent-kafka" else FASTER_CLIENT_HINT
@@ -209,8 +209,8 @@ class KafkaSink(Sink, TopicEndpoint):
         self.write_many({name: [value] for name, value in record.items()})
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:
-        """Send one JSON message for each row of ``columns``, which map field names to lists of values. The first column contains
-        row numbers, which become the keys.
+        """Send one JSON message for each row of ``columns``, a mapping from field names to lists of values. The first column
+        contains row numbers, which become the keys, unless ``messages`` has other keys, timestamps and headers.
 
         If ``messages`` are given, each message gets the key, timestamp and headers of its row's message.
         """
@@ -281,8 +281,8 @@ def publish(
     partition: int | None = None,
     client: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write rows as messages to a topic, wait until the broker has acknowledged all, and return the number of rows. A
-    `KafkaSource` with the same codec (message format) can read them.
+    """Write rows as messages to a topic, wait until the broker has acknowledged all, and return the number of rows. ``codec`` is
+    the message format; a `KafkaSource` with the same codec can read them. A message contains ``rows_per_message`` rows.
 
     Parameters
     ----------

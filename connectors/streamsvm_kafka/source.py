@@ -264,8 +264,8 @@ class KafkaSource(MessageSource):
             )
 
     def _choose_restart(self, reasons: set[str]) -> StartPoint:
-        """Return the user's ``start``, where to read partitions that cannot continue at the checkpoint, and warn with
-        ``reasons``. Raise a StreamError if ``start`` was not set.
+        """Return the user's ``start``, the place to read from in partitions that cannot continue at the checkpoint, and log a
+        warning with the ``reasons``. Raise a StreamError if the user has not set ``start``.
         """
         if self._start is None:
             raise lost_messages_error(self.name, min(reasons))

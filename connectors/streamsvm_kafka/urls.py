@@ -36,7 +36,9 @@ def open_source(
     group: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> KafkaSource:
-    """Open the topic in a URL ``kafka://host:port/topic?codec=...`` as a stream of rows, a `KafkaSource`.
+    """Open the topic in a URL ``kafka://host:port/topic?codec=...`` as a stream of rows, a `KafkaSource`. ``label`` is the name
+    of the label's field, ``start`` says where to begin (such as ``earliest``), ``group`` is a consumer group, and ``options`` are
+    options of the connection.
 
     Several brokers are separated by commas. Parameters after ``?`` are separated by ``&``:
 
@@ -64,7 +66,8 @@ def open_worker(
     url: str, *, label: str | None, start: str | None = None, options: Mapping[str, Any] | None = None, **parameters: Any
 ) -> PartitionWorker:
     """Open the topic in a URL ``kafka://host:port/topic?codec=...`` as a `PartitionWorker`, a member of a consumer group that
-    learns a model for each partition. ``parameters`` are passed to it.
+    learns a model for each partition. ``label`` is the name of the label's field, and ``start`` says where to begin.
+    ``parameters`` are other parameters of `PartitionWorker`.
     """
     bootstrap, topic, client, query = _parse_url(url, ("codec", "features"), _SOURCE_FORMAT, options)
     codec = _make_codec(url, query, label, client)
@@ -100,8 +103,9 @@ def open_checkpoints(
     trusted: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> TopicCheckpoints:
-    """Open the topic in a URL ``kafka://host:port/topic?name=rows`` to write checkpoints of the model ``name`` to it, as
-    `TopicCheckpoints`. ``sources`` are the URLs or paths that the learner reads.
+    """Open the topic in a URL ``kafka://host:port/topic?name=rows`` to write checkpoints of the model ``name`` to it. ``sources``
+    are the URLs or paths that the learner reads, and ``group`` is its consumer group. ``trusted`` allows models with classes and
+    functions of your own.
 
     Without ``name``, the model is named after the first source: its topic, or its file without suffixes. The offsets of the
     ``group`` are committed with the checkpoints if all sources are topics of this cluster; otherwise, the result has no group.
@@ -130,7 +134,7 @@ def open_checkpoints(
 
 def open_models(url: str, *, trusted: bool = False, options: Mapping[str, Any] | None = None) -> FollowedTopic:
     """Open the topic in a URL ``kafka://host:port/topic?name=rows`` to read the newest checkpoint of the model ``name``, and
-    later ones as they are written: a `FollowedTopic`.
+    later ones as they are written. ``trusted`` allows models with classes and functions of your own.
 
     The parameters are those of `open_checkpoints`. Raise a StreamError if the URL is invalid, or has no ``name``.
     """
@@ -155,8 +159,9 @@ def default_model_name(source: str) -> str | None:
 
 
 def _make_codec(url: str, query: dict[str, str], label: str | None, options: Mapping[str, Any]) -> MessageCodec:
-    """Create the codec that decodes a topic's messages, by the parameters ``codec`` and ``features`` in ``query``, those of its
-    URL. Raise a StreamError if they are invalid.
+    """Create the codec that decodes the messages of a topic. ``query`` contains the URL's parameters ``codec`` and ``features``,
+    ``label`` is the name of the label's field, and ``options`` are those of the connection. Raise a StreamError if they are
+    invalid.
     """
     name, features = query.get("codec", "json"), query.get("features")
     if name not in CODECS:

@@ -25,8 +25,9 @@ def open_admin(connection: Connection) -> TopicAdmin:
 def open_consumer(
     connection: Connection, topic: str, group: str | None, *, max_fetches: int, has_tables: bool, **settings: Any
 ) -> TopicConsumer:
-    """Return a consumer of ``topic``, optionally in a consumer ``group``. It buffers at most ``max_fetches`` responses of
-    brokers; ``has_tables`` must be True if each message contains many rows. ``settings`` are other options of the consumer.
+    """Return a consumer of ``topic``, as a member of the consumer ``group`` if one is given. It buffers at most ``max_fetches``
+    responses of brokers; these may be larger if ``has_tables``: each message contains many rows. ``settings`` are further options
+    of the Kafka consumer.
 
     A response has at most `FETCH_BYTES`, or `TABLE_FETCH_BYTES` if ``has_tables``. ``settings`` have Kafka's names with ``_`` for
     ``.``, such as ``session_timeout_ms``.
@@ -43,9 +44,9 @@ def open_producer(
     transaction_seconds: float = 60.0,
     batch_bytes: int = BATCH_BYTES,
 ) -> TopicProducer:
-    """Return a producer that reports a message as failed if it is not acknowledged within ``seconds``. With a
-    ``transactional_id``, it sends in transactions, which the broker aborts after ``transaction_seconds``. ``batch_bytes`` limits
-    a batch of messages.
+    """Return a producer. A message that is not acknowledged within ``seconds`` counts as failed. With a ``transactional_id``, the
+    producer sends in transactions, and the broker aborts one that is open for ``transaction_seconds``. ``batch_bytes`` is the
+    maximum size of a batch of messages.
 
     Use a `TopicAdmin` before, so that the broker is known to respond.
     """

@@ -89,8 +89,8 @@ class TopicConsumer(Protocol):
         """
 
     def cached_position(self, partition: int) -> int | None:
-        """Return the offset of the next message of a partition, as `position` does, but without a request to the broker; None if
-        unknown. Thread-safe.
+        """Return the offset of the next message that `poll` would return for a partition, from the client's memory: without a
+        request to the broker. Return None if it is unknown. Thread-safe.
         """
 
     def high_watermark(self, partition: int) -> int | None:

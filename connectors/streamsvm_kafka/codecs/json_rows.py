@@ -77,8 +77,9 @@ class JSONCodec(MessageCodec):
         return Row(fields, y), kept
 
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:
-        """Decode many JSON messages at once to a table, in compiled code; message i is ``data[starts[i]:stops[i]]``. Return None
-        if most of them must be decoded by `decode`.
+        """Decode many JSON messages at once to a table, in compiled code; message i is ``data[starts[i]:stops[i]]``. ``features``
+        are the model's feature names; if it is empty, all fields are decoded. Return None if most messages must be decoded one by
+        one, by `decode`.
 
         Rows that must be decoded one by one are unparsed rows of the table. ``features`` is as for `Chunk.table`.
         """

@@ -75,7 +75,7 @@ class Float32Codec(MessageCodec):
 
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         """Decode many messages of packed float32 numbers at once to a table; message i is ``data[starts[i]:stops[i]]``. Return
-        None if there are no messages or one has another length.
+        None if there are no messages or one has an invalid length. ``features`` is not used.
         """
         size = self._layout.size
         if not len(starts) or (stops - starts != size).any():

@@ -41,16 +41,17 @@ class MessageCodec:
         raise NotImplementedError
 
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
-        """Decode a message to a row, as `decode` does, and also return the values of the fields ``names`` as the message has
-        them, to be copied into predictions; None for a missing field.
+        """Decode a message to a row, and return the row and a list of the values of the message's fields ``names``, unchanged, to
+        be copied into predictions. A missing field has the value None.
         """
         row = self.decode(value)
         fields: dict[Any, Any] = {**row.x, self.label: row.y} if names else {}
         return row, [get_nested_value(fields, name) for name in names]
 
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Decode many messages at once to a table of rows, faster than `decode`; message i is ``data[starts[i]:stops[i]]``.
-        Return None if this codec cannot, or most rows need `decode`.
+        """Decode many messages at once to a table of rows; message i is ``data[starts[i]:stops[i]]``. ``features`` are the
+        model's feature names; if it is empty, all features are decoded. Return None if the messages must be decoded one by one,
+        by `decode`.
 
         Rows that `decode` must decode one by one are unparsed rows of the table; if there are many of them, return None.
         ``features`` is as for `Chunk.table`.
@@ -73,8 +74,8 @@ class TableCodec(MessageCodec):
         raise NotImplementedError
 
     def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:  # noqa: ARG002
-        """Decode a message of many rows to a table, as `decode_rows` does, and also return the columns ``names`` as the message
-        has them, to be copied into predictions.
+        """Decode a message that contains many rows to a table. Return the table and a list of the message's columns ``names``,
+        unchanged, to be copied into predictions.
 
         A column is a chunked array of pyarrow; None if it is missing. ``names`` is empty if features have no names.
         """

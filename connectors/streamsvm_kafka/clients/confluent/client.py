@@ -32,7 +32,9 @@ logger: logging.Logger = logging.getLogger("confluent_kafka")
 
 
 def _demote_record(record: logging.LogRecord) -> bool:
-    """Change the level of a log record to DEBUG, and return whether the log shows that level: a filter for a logger."""
+    """Filter for a logger: set the level of a log record to DEBUG. Return True, so that the record is logged, if the logger is
+    enabled for DEBUG, and False otherwise.
+    """
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"
     return logger.isEnabledFor(logging.DEBUG)
 
@@ -90,8 +92,8 @@ def to_property_name(name: str) -> str:
 
 
 def create_client(client_class: Any, connection: Connection, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
-    """Create a ``client_class`` of confluent-kafka (such as `Consumer`) from the options of ``connection``. They override
-    ``defaults``; if one is also in ``fixed``, a StreamError is raised.
+    """Create a client of confluent-kafka of the class ``client_class``, such as `Consumer`. Options of ``connection`` override
+    those in ``defaults``. Raise a StreamError if one of them is also in ``fixed``, options that the user must not change.
 
     Raise a StreamError if librdkafka refuses the options.
     """

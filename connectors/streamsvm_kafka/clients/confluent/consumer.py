@@ -154,8 +154,9 @@ class ConfluentConsumer:
             raise failure
 
     def _is_message(self, message: Any, end_offsets: dict[int, int]) -> bool:
-        """Return whether an item from confluent-kafka's poll is a message. If it reports the end of a partition, its offset is
-        added to ``end_offsets``, by partition; if it is an error, it is stored to be raised later.
+        """Return whether ``message``, a result of confluent-kafka's poll, is really a message. If it is the event that the end of
+        a partition is reached, store its offset in ``end_offsets`` (by partition). If it is an error, store it, to be raised
+        later.
         """
         error = message.error()
         if error is None:
@@ -210,8 +211,8 @@ class ConfluentConsumer:
             self._consumer.commit(offsets=[self._make_key(*position) for position in offsets.items()], asynchronous=True)
 
     def _handle_commit(self, error: Any, _: Any) -> None:  # called during a poll, in the order of the commits
-        """Pass ``error`` (None after success) to the callback of the oldest pending commit of offsets. librdkafka calls this once
-        for each commit, in order, during a poll.
+        """Pass the result of a commit of offsets to the callback of the oldest pending commit: ``error``, or None after success.
+        librdkafka calls this once for each commit, in order; its second argument is unused.
         """
         if self._pending_commits:
             offsets, callback = self._pending_commits.pop(0)

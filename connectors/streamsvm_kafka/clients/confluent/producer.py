@@ -86,8 +86,8 @@ class ConfluentProducer:
         self._producer.poll(0)
 
     def _retry_produce(self, message: tuple[Any, ...]) -> None:
-        """Try to send ``message`` (the arguments of confluent-kafka's ``produce``) again and again, while callbacks free space in
-        the producer's full buffer.
+        """Repeat an attempt to send a message until the producer's buffer has space for it; callbacks of delivered messages free
+        that space. ``message`` contains the arguments of confluent-kafka's ``produce``.
         """
         deadline = time.monotonic() + self._seconds + CONNECT_SECONDS
         while time.monotonic() < deadline:
@@ -98,8 +98,8 @@ class ConfluentProducer:
         raise KafkaTimeoutError("earlier messages were not acknowledged in time")
 
     def _record_failure(self, error: Any, _: Any) -> None:
-        """Store ``error`` if a message was not delivered and no earlier failure is stored: the callback that confluent-kafka
-        calls for each message.
+        """Callback that confluent-kafka calls for each sent message: store ``error`` if the message was not delivered and no
+        earlier error is stored. After a delivery, it is called with None as ``error``. The second argument is unused.
         """
         if error is not None:
             self.delivery_error = self.delivery_error or translate_error(error)

@@ -38,8 +38,9 @@ _DEFAULT_OPTIONS: dict[str, Any] = {name: value for client in _CLIENTS for name,
 
 
 def open_client(client_class: Any, connection: Connection, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
-    """Create a connected ``client_class`` of kafka-python (such as `KafkaConsumer`) from the options of ``connection``. They
-    override ``defaults``; if one is also in ``fixed``, a StreamError is raised.
+    """Create a connected client of kafka-python of the class ``client_class``, such as `KafkaConsumer`. Options of ``connection``
+    override those in ``defaults``. Raise a StreamError if one of them is also in ``fixed``, options that the user must not
+    change.
 
     Raise a StreamError for unknown or fixed options, and the errors of `Connection.open_with_retries` if no broker responds.
     """

@@ -101,8 +101,9 @@ def make_partition_records(library_class: Any) -> Any:
 
 
 def _parse_fetch(records_class: Any, data: bytes) -> tuple[Any, ...]:
-    """Parse ``data``, the bytes of a broker's response, with a `PartitionRecords` class. Return its messages, next offset, leader
-    epoch and counts as a tuple, to compare two classes.
+    """Parse ``data``, the bytes of a broker's response, with ``records_class``, a version of kafka-python's class
+    `PartitionRecords`. Return a tuple of the messages, the next offset, the leader epoch, and the numbers of records and bytes.
+    (Two versions are compared by it.)
     """
     fetch = records_class(0, TopicPartition("topic", 0), MemoryRecords(data))
     return [*records_to_messages(fetch.take())], fetch.next_fetch_offset, fetch.leader_epoch, fetch.records_read, fetch.bytes_read
