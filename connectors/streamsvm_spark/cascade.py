@@ -226,8 +226,9 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
 
 
 def _check_partitions(metadata: Sequence[dict[str, Any]]) -> int:
-    """Return the number of features, from the ``metadata`` of all partitions (dictionaries with numbers of rows and features, and
-    labels). Raise a RowsError if partitions differ in it, there are no rows or features, or all rows have the same label.
+    """Check the ``metadata`` of all partitions, dictionaries with the numbers of rows and features, and the labels, and return
+    the number of features. Raise a RowsError if it differs between partitions, there are no rows or features, or all rows have
+    the same label.
     """
     filled = [partition for partition in metadata if partition["width"] is not None]
     if not filled:
@@ -306,8 +307,9 @@ class _Cascade:
         return read_results(sets.toArrow().to_batches())[0]
 
     def _scan_partitions(self, learner: CSMOClassifier, rows: CandidateRows, support: CandidateRows, quota: int) -> RoundResult:
-        """Search all partitions for rows that violate the optimality conditions of ``learner``. Return at most ``quota`` of them
-        from each, with the objectives over all rows. ``rows`` are the rows on the driver, ``support`` its support vectors.
+        """Search all partitions for rows that violate the optimality conditions of ``learner``. Return at most ``quota`` of these
+        rows from each partition, with the number of violations, the objective and the duality gap. ``rows`` are the rows on the
+        driver, ``support`` the learner's support vectors.
         """
         numbers = {int(part): rows.row[rows.part == part] for part in np.unique(rows.part)}
         bias = float(learner.intercept_[0])

@@ -38,8 +38,8 @@ class CandidateRows(NamedTuple):
 
     @classmethod
     def concatenate(cls, parts: Iterable[CandidateRows]) -> CandidateRows:
-        """Join several sets of rows, which may become support vectors, to one set, sorted by partition and row number. Raise a
-        RowsError if their numbers of features differ.
+        """Join several sets of candidate rows (possible support vectors) into one set, sorted by partition and row number. Raise
+        a RowsError if their numbers of features differ.
         """
         filled = [part for part in parts if len(part.row)]
         if not filled:
@@ -57,7 +57,7 @@ class CandidateRows(NamedTuple):
         return np.where(self.y, 1.0, -1.0)
 
     def select(self, indices: np.ndarray) -> CandidateRows:
-        """Return the rows at the positions ``indices`` int64, or where ``indices`` is a boolean mask with True, as a new set."""
+        """Return a new set with some of these rows: ``indices`` are their positions int64, or a boolean mask."""
         return CandidateRows(*(array[indices] for array in self))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -81,8 +81,8 @@ def make_metadata_batch(metadata: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def read_results(batches: Iterable[pa.RecordBatch]) -> tuple[CandidateRows, list[dict[str, Any]]]:
-    """Read the Arrow record batches that tasks of the cascade returned. Return their rows, which may become support vectors, and
-    the partitions' metadata, both sorted by partition. Raise a RowsError if the task of a partition failed.
+    """Read the Arrow record batches that tasks of the cascade fit returned. Return the candidate rows (possible support vectors)
+    in them, and a dictionary of metadata for each partition, both sorted by partition. Raise a RowsError if a task failed.
     """
     rows, metadata = [], []
     for batch in batches:
@@ -96,8 +96,8 @@ def read_results(batches: Iterable[pa.RecordBatch]) -> tuple[CandidateRows, list
 
 
 def _parse_candidates(batch: pa.RecordBatch) -> CandidateRows:
-    """Convert an Arrow record batch to a set of numpy arrays: partition, row number, features, label, weight and dual coefficient
-    of each row, which may become a support vector.
+    """Convert an Arrow record batch to a set of candidate rows (possible support vectors): numpy arrays with the partition, row
+    number, features, label, weight and dual coefficient of each row.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     arrays = {name: columns[name].to_numpy(zero_copy_only=False) for name in ("part", "row", "y", "w", "alpha")}
@@ -118,8 +118,8 @@ def make_kernel_sums(support: CandidateRows, kernel: Kernel) -> KernelSums:
 
 
 def compute_decision_values(sums: KernelSums, bias: float, rows: CandidateRows, reach: float) -> np.ndarray:
-    """Return the decision values of ``rows``, float64 [n]: the kernel ``sums`` plus the intercept ``bias``. They are exact where
-    the margin may be below 1 + ``reach``, elsewhere float32.
+    """Return the decision values of ``rows``, float64 [n]: kernel sums, which ``sums`` computes, plus the intercept ``bias``. To
+    save time, rows with a margin certainly above 1 + ``reach`` are computed in float32, all others exactly.
 
     Rows beyond that margin have no loss and violate no condition, so float32 accuracy is sufficient.
     """
@@ -157,7 +157,9 @@ class ValueMoments(NamedTuple):
         return cls(weight, mean, float(w @ np.square(X - mean).sum(axis=1)))
 
     def merge(self, moments: ValueMoments) -> ValueMoments:
-        """Return the weight, mean and squared deviations of two sets of rows taken together, from those of each set."""
+        """Combine the statistics of two sets of values, these and ``moments``, and return the weight, mean and squared deviations
+        of both sets taken together.
+        """
         weight = self.weight + moments.weight
         if not weight:
             return self
@@ -221,9 +223,9 @@ class SolveTask(NamedTuple):
         yield from self.select_support_vectors(read_results(batches)[0]).to_batches()
 
     def select_support_vectors(self, rows: CandidateRows) -> CandidateRows:
-        """Fit a support vector machine to a set of rows, and return its support vectors with their dual coefficients. If all rows
-        have the same label, evenly spaced rows are returned instead, at most 1,000 for each partition. Raise a RowsError if there
-        are more than ``max_rows`` support vectors.
+        """Fit a support vector machine to ``rows``, and return its support vectors with their dual coefficients. If all rows have
+        the same label, return at most 1,000 evenly spaced rows of each partition instead. Raise a RowsError if there are more
+        than ``max_rows`` support vectors.
         """
         if not len(rows.row) or rows.y.all() or not rows.y.any():
             n, limit = len(rows.row), min(_MAX_ROWS_OF_ONE_CLASS * len(np.unique(rows.part)), self.max_rows)

@@ -28,7 +28,7 @@ class RowsError(ValueError):
 
 def check_widths(width: int, second_width: int, parts: tuple[int, int] | None = None) -> None:
     """Raise a RowsError if two vectors have different numbers of features, ``width`` and ``second_width``. ``parts`` are the
-    numbers of their partitions, for the message.
+    numbers of the Spark partitions that contain them, for the error message.
     """
     if width != second_width:
         first, second = "", " features"
@@ -69,9 +69,9 @@ def convert_rows(
     skip: bool = False,
     classes: bool = False,
 ) -> RowArrays:
-    """Convert Arrow columns of features, labels and weights to numpy arrays, and check them. ``features`` are vectors of
-    pyspark.ml or arrays of numbers. Rows with missing or infinite values are left out (``skip``) or raise a RowsError;
-    ``classes`` requires labels 0, 1, ...
+    """Check Arrow columns of features, labels and weights, and convert them to numpy arrays. ``features`` are vectors of
+    pyspark.ml or arrays of numbers. A row with missing or infinite values raises a RowsError or, with ``skip``, is left out. With
+    ``classes``, labels must be 0, 1, ...
 
     Raises RowsError also if the lengths of vectors differ.
     """
@@ -101,8 +101,8 @@ def convert_rows(
 
 
 def convert_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> RowArrays:
-    """Convert an Arrow record batch with the columns ``features``, ``label`` and optionally ``weight`` to numpy arrays, and check
-    them. Invalid rows are left out (``skip``) or raise a RowsError; ``classes`` requires labels 0, 1, ...
+    """Check an Arrow record batch with the columns ``features``, ``label`` and optionally ``weight``, and convert it to numpy
+    arrays. An invalid row raises a RowsError or, with ``skip``, is left out. With ``classes``, labels must be 0, 1, ...
 
     Without a column of weights, all weights are 1.
     """

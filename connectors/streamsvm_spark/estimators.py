@@ -46,8 +46,9 @@ class _SumTask(NamedTuple):
         yield pa.RecordBatch.from_pylist([sums], arrow_schema(_SUMS_SCHEMA))
 
     def compute_sums(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
-        """Return the sums over the rows of all Arrow ``batches`` of a partition that a step of Newton's method needs, as one flat
-        array: the normal equations or, if the step is already known, the losses along it (line search).
+        """Return sums over the rows of all Arrow ``batches`` of a partition, joined to one flat array, for one step of Newton's
+        method. Without a step, these are the sums of the normal equations, from which the step is computed; with a step, the sums
+        of losses along it, for the line search.
         """
         model = load_learner(self.file)
         sums: Any = NormalEquations.zeros(model) if self.step is None else LineSearch.zeros()
@@ -84,8 +85,9 @@ def _sum_results(results: pa.Table) -> np.ndarray:
 
 
 def refit_coefficients(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
-    """Refit the coefficients of a learner, with its support vectors fixed, to the rows of all partitions by one step of Newton's
-    method. ``skip`` leaves invalid rows out, and ``classes`` requires labels 0, 1, ...
+    """Improve the coefficients of ``learner`` in place by one step of Newton's method over the rows of all partitions; its
+    support vectors stay fixed. With ``skip``, invalid rows are left out instead of raising an error. With ``classes``, labels
+    must be 0, 1, ...
 
     The rows are read twice, once for the direction of the step and once for its size. Workers add the sums of groups of
     partitions, ``8 outputs B (B + 1)`` bytes each, and the driver adds the sums of groups. Raises RowsError if rows are invalid,

@@ -48,8 +48,8 @@ class MicroBatches(Source):
         self._max_rows = 1  # of the next chunk
 
     def start_batch(self, frame: DataFrame, batch: int, query: str | None) -> bool:
-        """Prepare to read micro-batch number ``batch`` of the Spark query with the id ``query``. Return False, without reading,
-        if it is the last micro-batch again, which was learned already.
+        """Prepare to read ``frame``, micro-batch number ``batch`` of the Spark query with the id ``query``, and return True. If
+        Spark repeats the last micro-batch, which was learned already, return False and do not read it.
 
         Raises StreamError if it is not the successor of the last one, or belongs to another query.
         """
@@ -66,8 +66,8 @@ class MicroBatches(Source):
         return True
 
     def _find_contradiction(self, batch: int, query: str | None) -> str | None:
-        """Return the reason, as text for a message, why micro-batch number ``batch`` of ``query`` cannot follow the last one that
-        was read; None if it can.
+        """Check that micro-batch number ``batch`` of the Spark query with the id ``query`` directly follows the last one that was
+        read. Return None if it does, otherwise the reason as text for an error message.
         """
         if query != self._query:
             return "Spark's checkpointLocation is another one, or was deleted"

@@ -83,8 +83,9 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     @staticmethod
     def _compute_outputs(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
-        """Compute output columns for rows X float32 [n, features]. ``keys`` are the parameters that name the columns, such as
-        "predictionCol". Returns an array [n, ...] for each key; subclasses define it.
+        """Compute output columns for the rows X float32 [n, features] with ``learner``. Return a dictionary from each of the
+        ``keys``, parameters that name columns, such as "predictionCol", to an array [n, ...]. ``settings`` are further settings
+        of the model, such as thresholds. Subclasses define this method.
         """
         raise NotImplementedError
 

@@ -201,8 +201,9 @@ class FitParams(MachineParams, HasSeed):
         return learners[name]
 
     def _collect_parameters(self, learner_class: type) -> dict[str, Any]:
-        """Return the parameters with which each partition creates its learner of this class, as a dictionary. Raise a ValueError
-        if the class does not have one of them, it is set twice, or a value is invalid.
+        """Return the constructor parameters for the learner of class ``learner_class`` that each partition creates, as a
+        dictionary. Raise a ValueError if the class lacks one of them, a value is invalid, or a parameter is set both directly and
+        in ``options``.
         """
         names = inspect.signature(learner_class).parameters.keys() - _RESERVED_PARAMETERS
         own = {"seed": self.getSeed()} if "seed" in names else {}  # deterministic learners have no seed

@@ -169,9 +169,9 @@ class LearnTask(NamedTuple):
         return model, rows, skipped
 
     def _run_pass(self, model: Any, batches: Any, reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
-        """Learn the rows of all Arrow ``batches`` once, with ``model`` or, if that is omitted, a new learner, and add them to the
-        random sample ``reservoir``, if there is one. Return the learner (None without rows), the number of rows, and the number
-        of invalid rows that were skipped.
+        """Learn the rows of all Arrow ``batches`` once with the learner ``model``, or with a new one if it is None. Also add the
+        rows to the random sample ``reservoir``, if there is one. Return the learner (None without rows), the number of rows, and
+        the number of invalid rows that were skipped.
         """
         n_learned = n_skipped = 0
         for batch in batches:

@@ -203,7 +203,7 @@ class StreamLearner:
 
     @property
     def model(self) -> Any:
-        """The model after the last complete micro-batch. While a micro-batch is being learned, its current state."""
+        """The model after the last complete micro-batch or, while a micro-batch is being learned, in its current state."""
         return self.loop.model
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:

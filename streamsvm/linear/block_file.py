@@ -210,8 +210,8 @@ class BlockFile:
 
     @property
     def signature(self) -> list[int]:
-        """The integers that identify the contents of this block file: numbers of rows and features, size in bytes and
-        checksum.
+        """The integers that let a fit recognise an unchanged block file: numbers of rows and features, size in bytes
+        and checksum.
         """
         return [*self.shape, self.nbytes, self._crc]
 
@@ -301,8 +301,9 @@ class BlockFile:
 
 @compiled
 def _are_valid_rows(starts: np.ndarray, indices: np.ndarray, features: int, check_order: bool) -> bool:
-    """Return whether the CSR arrays of a block of rows are safe for compiled code: row positions ``starts`` ascend, and all
-    ``indices`` are below ``features``. With ``check_order``, indices must also ascend within each row.
+    """Return whether the arrays of a CSR matrix from a file are valid, so that compiled code can use them without bounds checks.
+    The row positions ``starts`` must ascend, and all column ``indices`` be below ``features``, the number of features. With
+    ``check_order``, indices must also ascend within each row.
     """
     if starts[0] != 0 or starts[-1] != len(indices):
         return False
@@ -362,16 +363,16 @@ def read_feature_names(meta: Mapping[str, Any], n_features: int) -> list[str] | 
 
 
 def read_index_base(meta: Mapping[str, Any]) -> int | None:
-    """Return the index that the first feature had in the original data, 0 or 1, from ``meta``, the JSON data of a block file.
-    Return None if the features have names or the value is invalid.
+    """Return the index of the first feature in the original data, 0 or 1, which ``meta``, the JSON data of a block file,
+    contains. Return None if the features have names or the value is invalid.
     """
     base = meta.get("index_base", 0)
     return base if "names" not in meta and type(base) is int and base in (0, 1) else None
 
 
 def get_storable_names(names: list[Any]) -> list[Any] | None:
-    """Return the list ``names`` of feature names if a block file can store it. Return None if names are repeated or are not
-    strings or integers; also, with a warning, if they are too long in total.
+    """Return the list of feature ``names`` unchanged if a block file can store it, otherwise None: names must be different
+    strings or integers. Also return None, and warn, if they are too long in total.
     """
     if not _are_storable(names):
         return None

@@ -60,8 +60,9 @@ class MemoryPlan(NamedTuple):
 
 
 def plan_memory(limit: float, n_features: int = 0, largest_block: int = 0, n_blocks: int = 0) -> MemoryPlan:
-    """Return the sizes of blocks, in bytes, with which a fit stays within the memory ``limit`` in bytes, for a file with this
-    many features and blocks. Raise a ValueError if the limit is too small; it names a sufficient one.
+    """Return how large blocks may be, in bytes, so that a fit stays within ``limit`` bytes of memory: those of the file of all
+    rows and of the working set. The file has ``n_features`` features and ``n_blocks`` blocks, of at most ``largest_block`` bytes.
+    Raise a ValueError if the limit is too small.
     """
     check_number("memory_limit", limit, 0.0)
     block_bytes = int(min(max(limit / _BLOCKS_PER_LIMIT, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES))
@@ -158,7 +159,8 @@ class BlockWriter:
         self._file.write(bytes(layout.ALIGNMENT_BYTES))
 
     def add(self, X: Any, labels: np.ndarray, row_numbers: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
-        """Check rows with their labels and append them to the block file. Rows with weight 0 are skipped.
+        """Check the rows of X, an array or sparse matrix, with their labels, and append them to the block file. Row numbers and
+        weights are passed if the file stores them. Rows with weight 0 are skipped.
 
         Parameters
         ----------
@@ -228,8 +230,8 @@ class BlockWriter:
         self._append_rows(rows, n_features, 0, len(rows.labels))
 
     def append_without_statistics(self, rows: Block, n_features: int, first: int, last: int) -> None:
-        """Append the rows ``first`` to ``last`` (exclusive) of ``rows``, a block (arrays of consecutive rows), to this temporary
-        file, without checking them. Labels are not counted, which saves time.
+        """Append rows of a block (arrays of consecutive rows) to this temporary file, from position ``first`` to ``last``
+        (exclusive), without checking them. To save time, labels are not counted.
         """
         self._counts = None
         self._append_rows(rows, n_features, first, last)
@@ -393,8 +395,8 @@ class BlockWriter:
 
 
 def _validate_weights(weights: Any, n: int) -> np.ndarray:
-    """Return the weights of ``n`` rows as float64 [n]. Raise a ValueError if their number differs, or a weight is negative or not
-    finite.
+    """Return the weights of ``n`` rows as an array float64 [n]. Raise a ValueError if there are not ``n`` weights, or one is
+    negative or not finite.
     """
     array = np.asarray(weights, np.float64)
     if array.shape != (n,):
@@ -423,8 +425,9 @@ def list_output_files(path: Path) -> list[Path]:
 def open_shuffling_writer(
     path: Path, *, dense: bool, block_bytes: int, memory: float, weighted: bool = False, durable: bool = True
 ) -> Iterator[BlockWriter]:
-    """Context manager that opens a `BlockWriter` for the block file ``path``. When it ends, the rows are shuffled if they were
-    sorted by label, within ``memory`` bytes.
+    """Context manager that opens a `BlockWriter` for the block file ``path``, with blocks of ``block_bytes`` bytes, and passes it
+    ``dense``, ``weighted`` and ``durable``. When it ends, the rows are shuffled if they were added sorted by label; this takes at
+    most ``memory`` bytes.
 
     Shuffling temporarily takes as much disk space as the file.
     """
@@ -450,8 +453,9 @@ def open_shuffling_writer(
 def _read_shuffled_parts(
     source: Path, folder: Path, options: dict[str, Any], max_bytes: int, rng: np.random.Generator, depth: int = 0
 ) -> Iterator[Block]:
-    """Yield all rows of the block file ``source`` in random order, in parts of at most ``max_bytes``, and remove the file. Larger
-    files are first distributed at random over temporary files in ``folder``.
+    """Yield all rows of the block file ``source`` in random parts of at most ``max_bytes``, and remove the file. A larger file is
+    first distributed at random over temporary files in ``folder``, which are read in the same way; ``depth`` counts these levels.
+    ``options`` are parameters of `BlockWriter` for the temporary files.
     """
     buckets: list[Path] = []
     with BlockFile(source) as file:

@@ -155,8 +155,8 @@ def _describe_non_number(value: Any) -> str:
 
 
 def _parse_number(text: str) -> float | str:
-    """Convert the text of a label to a number as streams do. Text that streams read as a name, such as "007" or "true", is
-    returned unchanged.
+    """Return the number that the text of a label represents, or the text itself if it is a class name. As in streams, text such
+    as "007" or "true" is a name.
     """
     label = parse_label(text)
     return label if isinstance(label, int | float) and not isinstance(label, bool) else text
@@ -353,8 +353,11 @@ def fingerprint_source(source: Path, text: SourceOptions) -> dict[str, Any]:
 
 
 def _read_complete_lines(source: Path, chunk_bytes: int, max_line_bytes: int, verbose: bool) -> Iterator[tuple[int, bytes]]:
-    """Read a text file, decompressed if its name ends with .gz, and yield chunks of complete lines as pairs: the number of lines
-    before the chunk, and its bytes. A thread reads the next chunk in advance.
+    """Read a text file (decompressed if its name ends with .gz) in chunks of about ``chunk_bytes`` that end with a complete line.
+    Yield pairs: the number of lines before the chunk, and its bytes. Raise a ValueError if a line is longer than
+    ``max_line_bytes``.
+
+    A thread reads the next chunk in advance.
     """
     total, task = source.stat().st_size, f"reading {source.name}"
     with source.open("rb") as raw, ThreadPoolExecutor(1) as pool, show_bytes(total, task, verbose) as advance:

@@ -50,8 +50,8 @@ from streamsvm.linear.solution import (
 
 @compiled(fastmath=FAST)
 def dot_row(w: np.ndarray, block: Block, i: int) -> float:
-    """Return the dot product of the weights ``w`` float64 [features + 1] and row ``i`` of ``block`` (arrays of some training
-    rows). The last weight, which belongs to the constant feature (intercept), is left out.
+    """Return the dot product of the weights ``w`` float64 [features + 1] and row number ``i`` of ``block``, a part of the
+    training rows. The last weight, which is the intercept's, is left out.
     """
     total = 0.0
     if len(block.starts):
@@ -67,8 +67,8 @@ def dot_row(w: np.ndarray, block: Block, i: int) -> float:
 
 @compiled(fastmath=FAST)
 def _dot_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
-    """Return the dot product of the weights ``w`` and row ``i`` of ``block`` (arrays of some training rows), and the squared norm
-    of the row, both without the constant feature (intercept).
+    """Return the dot product of the weights ``w`` and row number ``i`` of ``block``, a part of the training rows, and the squared
+    norm of the row. The last weight, which is the intercept's, is left out.
     """
     total, square = 0.0, 0.0
     if len(block.starts):
@@ -88,8 +88,8 @@ def _dot_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
 
 @compiled(fastmath=FAST)
 def _add_row(w: np.ndarray, step: float, block: Block, i: int) -> None:
-    """Add ``step`` times row ``i`` of ``block`` (arrays of some training rows) to the weights ``w`` float64 [features + 1]. The
-    last weight (intercept) stays unchanged.
+    """Add ``step`` times row number ``i`` of ``block``, a part of the training rows, to the weights ``w`` float64 [features + 1],
+    in place. The last weight, which is the intercept's, stays unchanged.
     """
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
@@ -125,8 +125,8 @@ def find_free_rows(b: np.ndarray, block: Block, loss: LinearLoss) -> np.ndarray:
 
 @compiled
 def _list_free_rows(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndarray) -> int:
-    """Write the positions of the free rows of ``block`` (dual coefficient in ``b`` strictly between its bounds) into ``rows``
-    int64 [rows of the block], and return their number. A block contains arrays of some training rows.
+    """Find the free rows of a block of training rows: those with a dual coefficient, in ``b``, strictly between its bounds. Write
+    their positions into the output array ``rows`` int64, which is as long as the block, and return their number.
     """
     count = 0
     for i in range(len(b)):
@@ -140,9 +140,9 @@ def _list_free_rows(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndar
 def sweep_rows(
     w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: int, loss: LinearLoss
 ) -> tuple[float, float, float, int]:
-    """Make one step of dual coordinate ascent for each of the ``rows`` (positions in ``block``, arrays of some training rows), in
-    random order by ``seed``. Updates weights ``w`` and dual coefficients ``b``. Returns the largest step, the increase of the
-    dual objective, the cost of the rows and the number of free rows.
+    """Make one step of dual coordinate ascent for each of the ``rows`` (positions in ``block``), in an order shuffled by
+    ``seed``. This updates the weights ``w`` and the dual coefficients ``b`` in place. Return a tuple: the largest step, the
+    increase of the dual objective, the sum of the rows' losses times C, and the number of free rows.
 
     Modifies w float64 [features + 1], b float64 [rows of the block] and the order of ``rows``. The largest step is in units of
     the gradient, the dual objective is without -1/2 |w|^2, the cost of each row is that before its step, and free rows are
@@ -180,9 +180,9 @@ def sweep_rows(
 def sweep_free_rows(
     w: np.ndarray, b: np.ndarray, block: Block, seed: int, loss: LinearLoss, tolerance: float, max_steps: int
 ) -> tuple[float, float, int, int]:
-    """Make steps of dual coordinate ascent for the free rows of ``block`` (dual coefficient strictly between its bounds), in
-    several sweeps, until the largest step is at most ``tolerance`` or ``max_steps`` are made. Returns the last largest step, the
-    increase of the dual objective, and the numbers of free rows and of steps.
+    """Repeat steps of dual coordinate ascent for the free rows of ``block`` (those with a dual coefficient strictly between its
+    bounds), which updates ``w`` and ``b`` in place. Stop when the largest step is at most ``tolerance``, or before ``max_steps``
+    is exceeded. Return the largest step, the increase of the dual objective, and the numbers of free rows and of steps.
 
     There is at least one sweep.
     """
@@ -201,11 +201,11 @@ def sweep_free_rows(
 def measure_objectives(
     w: np.ndarray, b: np.ndarray, block: Block, loss: LinearLoss, expansion: np.ndarray
 ) -> tuple[float, float]:
-    """Return the contributions of ``block`` (arrays of some training rows) to the primal objective at the weights ``w`` and to
-    the dual objective at the coefficients ``b`` [rows], without the terms with squared norms.
+    """Return the parts of the primal and the dual objective that the rows of ``block`` contribute, at the weights ``w`` and the
+    dual coefficients ``b`` [rows], without the regularisation terms. Also add the rows times their coefficients to ``expansion``,
+    the weights that follow from the coefficients.
 
-    These terms are 1/2 |w|^2 and -1/2 |expansion|^2. Adds the block's part of sum_i b_i x_i to ``expansion``, float64 [features +
-    1].
+    The regularisation terms are 1/2 |w|^2 and -1/2 |expansion|^2, where ``expansion`` is sum_i b_i x_i, float64 [features + 1].
     """
     primal, dual = 0.0, 0.0
     for i in range(len(b)):
@@ -300,8 +300,8 @@ class DualSolver:
         return self._state.visited >= _MAX_STAGES_SHARE * self._options.max_iter * self._file.shape[0]
 
     def _start_next_stage(self) -> None:
-        """Continue with the next stage of the fit, which raises C step by step to the requested value: replace the current loss,
-        and scale dual coefficients and weights accordingly.
+        """Start the next stage of this fit, with a larger C: C is raised in stages to the requested value. Replace the
+        current loss function, and rescale dual coefficients and weights to suit it.
         """
         state, files = self._state, self._files
         state.loss, factor = _next_stage(state.loss, state.goal, self._file, skip_stages=self._have_stages_timed_out())
@@ -334,11 +334,11 @@ class DualSolver:
         self._record_pass("working set", steps, math.nan, state.dual - 0.5 * float(state.w @ state.w))
 
     def _make_pass(self, file: BlockFile, *, collect: bool) -> float:
-        """Make steps of dual coordinate ascent for the rows of ``file``, which contains all rows or the working set (free rows
-        only), block by block in random order. Return the cost of all rows; 0 for the working set. ``collect`` makes the free rows
-        the new working set.
+        """Make steps of dual coordinate ascent for the rows of ``file``, block by block in random order. The file contains all
+        rows, or only the working set (free rows). Return the total cost of all rows; 0 for a working set. With ``collect``, the
+        rows that are free now become the new working set.
 
-        The cost of each row is that before its step. With ``collect``, the rows that are free afterwards become the working set.
+        The cost of each row is that before its step.
         """
         state, files = self._state, self._files
         state.n_passes += 1
@@ -411,14 +411,19 @@ class DualSolver:
 
 
 def _differ_in_scale(loss: LinearLoss, goal: LinearLoss) -> bool:
-    """Return whether two losses differ at most in a common factor of their C for the positive and the negative class."""
+    """Return whether two loss functions are equal up to a common factor of C: all other parameters are the same, and so is the
+    ratio of C for the positive class to C for the negative class.
+    """
     same_ratio = np.isclose(goal.C_negative / goal.C_positive, loss.C_negative / loss.C_positive, rtol=1e-12, atol=0.0)
     return bool(same_ratio and loss._replace(C_positive=goal.C_positive, C_negative=goal.C_negative) == goal)
 
 
 def _first_stage(goal: LinearLoss, file: BlockFile) -> LinearLoss:
-    """Return the loss for the first stage of a fit, which raises C step by step: ``goal``, the requested loss, with a smaller C
-    that coefficients reach in one or two steps. If C is small or the loss is squared, ``goal`` itself is returned.
+    """Return the loss function of the first stage of a fit that raises C in stages. It is ``goal``, the requested loss, with a
+    smaller C, which depends on the size of the features in ``file``. If C is small already or the loss is squared, return
+    ``goal`` itself.
+
+    Coefficients reach the bounds of this C in one or two steps.
     """
     square = file.mean_square + goal.constant * goal.constant
     step = (file.mean_label if goal.regression else 1.0) / square if square > 0.0 else math.inf
@@ -429,8 +434,9 @@ def _first_stage(goal: LinearLoss, file: BlockFile) -> LinearLoss:
 
 
 def _next_stage(loss: LinearLoss, goal: LinearLoss, file: BlockFile, *, skip_stages: bool) -> tuple[LinearLoss, float]:
-    """Return the loss of the stage after ``loss``, with a C that is up to four times as large, and the factor for all dual
-    coefficients and weights. The last stage has the requested loss ``goal``; ``skip_stages`` goes to it directly.
+    """Return the loss function of the next stage of a fit that raises C in stages, and a factor for all dual
+    coefficients and weights. C is up to four times that of ``loss``, the current stage, and at most that of ``goal``, the
+    requested loss. ``skip_stages`` goes to ``goal`` directly.
 
     Coefficients grow with C, so that their position relative to their bounds stays the same. If stages took too long, the goal is
     next, and coefficients are unchanged: multiplied by a large factor, a w far from the optimum would be worse than 0. The factor

@@ -48,8 +48,8 @@ class Coefficients:
         return np.frombuffer(self._maps[self._current])
 
     def begin_changes(self) -> None:
-        """Prepare the coefficients for changes: if the current copy was saved, continue with the other one of the two copies, so
-        that the saved values remain intact.
+        """Prepare to modify the dual coefficients. They are stored in two copies: if the current copy was saved, copy its values
+        to the other one and use that, so that the saved values remain intact.
         """
         if self._current == self._saved:
             saved_values, self._current = self.values, 1 - self._current
@@ -157,8 +157,8 @@ class DualFiles:
 
     @contextmanager
     def new_working_set(self, state: DualState, block_bytes: int) -> Iterator[BlockWriter]:
-        """Context manager that opens a writer for the free rows (dual coefficient strictly between its bounds), which become the
-        next working set. When it ends, the new file replaces the current working set.
+        """Context manager that opens a `BlockWriter` with blocks of ``block_bytes`` bytes for a new working set, the file of free
+        rows (dual coefficient strictly between its bounds). When it ends, the new file replaces the current working set.
         """
         path, layout = self._find_working_set_path(state), {"dense": self._file.dense, "weighted": self._file.weighted}
         with BlockWriter(path, **layout, with_row_numbers=True, block_bytes=block_bytes, durable=self.resumable) as writer:
@@ -198,8 +198,8 @@ def _remove_file(file: BlockFile) -> None:
 
 
 def select_numbered_rows(block: Block, rows: np.ndarray) -> Block:
-    """Return copies of the rows of ``block`` at the positions ``rows`` int64, with the numbers that these rows have in the file
-    of all rows, as a new block.
+    """Return a new block with copies of the rows of ``block`` at the positions ``rows`` int64. It also contains the row numbers,
+    counted in the file of all training rows.
     """
     selected = select_rows(block, rows)
     if len(selected.row_numbers):

@@ -243,8 +243,9 @@ class OutOfCoreLinear(PathEstimator):
             return self._solve_models(file, folder, models)
 
     def _fit_text(self, path: Path, folder: Path, models: list[Self], options: SourceOptions) -> list[LinearSolution]:
-        """Fit the models to the rows of a table or of LIBSVM text, and return their solutions. The file is converted to a block
-        file in ``folder`` first, unless an earlier fit with the same source and options left one there.
+        """Fit ``models`` to the rows of a table file or LIBSVM text file ``path``, read with ``options``, and return a solution
+        for each model. The rows are first converted to a binary block file in ``folder``, unless an earlier fit left one for the
+        same source and options.
         """
         rows = folder / "rows"
         if self._is_up_to_date(rows, fingerprint_source(path, options)):

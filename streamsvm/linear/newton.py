@@ -44,8 +44,8 @@ class _Iterate:
 
     @property
     def dual(self) -> float:
-        """The dual objective at the weights of this iterate: the lower bound of the optimum that follows from the derivatives of
-        the losses there.
+        """The dual objective, a lower bound of the optimal objective, at the dual coefficients that follow from the current
+        weights.
         """
         expansion = self.w - self.gradient
         return self.conjugate - 0.5 * float(expansion @ expansion)
@@ -95,8 +95,8 @@ class NewtonSolver:
         return LinearSolution(point.w.copy(), point.primal, point.dual, float(len(history)), history)
 
     def _make_pass(self, w: np.ndarray, loss: LinearLoss, number: int) -> _Iterate:
-        """Read all rows once, and return an iterate with the primal and dual objective, gradient and Hessian at the weights ``w``
-        float64 [features + 1]. ``number`` counts passes, for the progress display.
+        """Read all training rows once, and compute primal and dual objective, gradient and Hessian at the weights ``w`` float64
+        [features + 1]. Return them as an object. ``number`` is the number of this pass, for the progress display.
         """
         point = _Iterate(w)
         for i in iterate_with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
@@ -139,7 +139,7 @@ def _solve_newton_system(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarra
 
 
 def _split_rows(block: Block) -> Iterator[Block]:
-    """Split a block of dense rows into up to about 16 smaller blocks of consecutive rows, and yield these."""
+    """Split a block of dense training rows into up to about 16 smaller blocks of consecutive rows, and yield these."""
     n = len(block.labels)
     size, features = max(n // _CHUNKS_PER_DENSE_BLOCK, 1), len(block.values) // n
     for start in range(0, n, size):
@@ -151,9 +151,9 @@ def _split_rows(block: Block) -> Iterator[Block]:
 def _add_dense(
     w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
 ) -> tuple[float, float, int]:
-    """Add the contributions of ``block``, arrays of some dense training rows, at the weights ``w``, to the ``gradient`` [features
-    + 1] and the ``hessian`` [features + 1, features + 1], in place. Return their cost, dual objective and number of rows with a
-    positive loss.
+    """Add the contributions of the dense rows of ``block``, at the weights ``w``, to the ``gradient`` [features + 1] and the
+    ``hessian`` [features + 1, features + 1] of the objective, in place. Return the rows' part of the primal and of the dual
+    objective, and the number of rows with a positive loss.
 
     The dual objective is without -1/2 |expansion|^2.
     """
@@ -171,8 +171,9 @@ def _add_dense(
 
 @compiled
 def _set_coefficients(f: np.ndarray, block: Block, loss: LinearLoss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
-    """Write the dual coefficients of n rows with the decision values ``f`` into ``b`` [n], and their loss factors into ``C`` [n].
-    Return their cost, their part of the dual objective, and the number of rows with a positive loss.
+    """Compute the dual coefficients of the n rows of ``block`` from their decision values ``f``, and write them into the output
+    array ``b`` [n]; write each row's weight times C into ``C`` [n]. Return the rows' part of the primal and of the dual
+    objective, and the number of rows with a positive loss.
     """
     cost, conjugate, active = 0.0, 0.0, 0
     for i in range(len(f)):
@@ -192,8 +193,9 @@ def _set_coefficients(f: np.ndarray, block: Block, loss: LinearLoss, b: np.ndarr
 def _add_sparse(
     w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
 ) -> tuple[float, float, int]:
-    """Add the contributions of ``block``, arrays of some sparse training rows, at the weights ``w``, to the ``gradient`` and to
-    the upper triangle of the ``hessian``, in place. Return their cost, dual objective and number of rows with a positive loss.
+    """Add the contributions of the sparse rows of ``block``, at the weights ``w``, to the ``gradient`` and the upper triangle of
+    the ``hessian`` of the objective, in place. Return the rows' part of the primal and of the dual objective, and the number of
+    rows with a positive loss.
     """
     starts, indices, values = block.starts, block.indices, block.values
     n = len(block.labels)

@@ -31,8 +31,9 @@ def save_state(path: Path, values: dict[str, Any], w: np.ndarray) -> None:
 
 
 def load_state(path: Path, problem: dict[str, Any], size: int) -> tuple[dict[str, Any], np.ndarray] | None:
-    """Load the state of a fit from a file: the saved values and the weights float64 [size]. Return None if the file is missing,
-    corrupt, or was saved for another ``problem``.
+    """Load the state of a fit from the file ``path``: a dictionary of values, and the weights, float64 [size]. Return None if the
+    file is missing or corrupt, or if it was saved for a fit with another description ``problem`` (such as its rows, loss and
+    options) or number of weights.
     """
     try:
         data = path.read_bytes()
@@ -99,8 +100,8 @@ def compute_bounds(target: float, weight: float, loss: LinearLoss) -> tuple[floa
 
 @compiled(inline=True)
 def compute_cost(target: float, weight: float, f: float, loss: LinearLoss) -> float:
-    """Return a row's contribution to the primal objective: its ``weight`` times C times its loss, for its target and the decision
-    value ``f``.
+    """Return the contribution of a row to the primal objective: its ``weight`` times C times its loss. The loss follows from the
+    row's ``target`` and decision value ``f``.
     """
     C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
     error = max(abs(target - f) - loss.epsilon, 0.0) if loss.regression else max(1.0 - target * f, 0.0)
