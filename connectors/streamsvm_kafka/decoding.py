@@ -78,7 +78,9 @@ class MessageChunk(Chunk):
         return self._messages[i if self._within is None else 0]
 
     def _get_messages(self, start: int, stop: int) -> Messages:
-        """Return the Kafka message of each row from ``start`` to before ``stop`` of this chunk, repeated if it has many rows."""
+        """Return the Kafka messages of the rows ``start`` to before ``stop`` of this chunk, one for each row. If the chunk's rows
+        are all from one message, that message is repeated.
+        """
         if self._within is None:
             return self._messages[start:stop]
         return self._messages.select_messages(np.zeros(stop - start, np.int64))
@@ -177,8 +179,8 @@ class MessageSource(Source):
         return f"{self.name}: message at partition {message.partition}, offset {message.offset}"
 
     def _next_messages(self, max_messages: int) -> Messages | None:
-        """Return up to ``max_messages`` of the next messages to decode, without tombstones (null values); empty if none has
-        arrived yet, and None at the end of the stream.
+        """Return up to ``max_messages`` of the next Kafka messages to decode; messages with null values are left out. The result
+        is empty if no message has arrived yet, and None at the end of the stream.
         """
         raise NotImplementedError
 

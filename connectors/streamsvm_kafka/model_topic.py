@@ -235,8 +235,8 @@ class ModelReader:
         return beginnings[0], ends[0]
 
     def _read_messages(self, start: int, end_offset: int) -> Iterator[TopicMessage]:
-        """Yield the committed messages of the topic from offset ``start`` to before ``end_offset``, and later ones that arrived
-        with them. Raise a CheckpointError if an open transaction hides them for 90 s.
+        """Yield the committed messages of the topic from offset ``start`` to at least before ``end_offset``; later ones that the
+        same poll returns are also yielded. Raise a CheckpointError if an open transaction delays them for 90 s.
         """
         self._consumer.assign({0: start})
         position, last_progress, has_warned = start, time.monotonic(), False

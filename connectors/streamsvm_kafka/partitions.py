@@ -238,8 +238,9 @@ class PartitionWorker:
                 self._try_open_partition(number, assignment)
 
     def _try_open_partition(self, number: int, assignment: _Assignment) -> None:
-        """Lock the checkpoint folder of partition ``number``, load its model and start to fetch its messages. Return without a
-        loop if another worker holds the lock, or no broker responds; the next call tries again.
+        """Lock the checkpoint folder of partition ``number``, load its model and start to fetch its messages. If another worker
+        holds the lock or no broker responds, return without that; the next call tries again. ``assignment`` stores the folder and
+        the learning loop.
         """
         path, waited = self._folder / f"partition-{number}", time.monotonic() - assignment.wait_start
         try:

@@ -201,8 +201,8 @@ class KafkaSink(Sink, TopicEndpoint):
         self._sender, self._connection, self._topic, self._owns_sender = sender, connection, topic, is_owner
 
     def write(self, record: Record) -> None:
-        """Send a prediction or a dead letter (a row that was refused) as a JSON message. Only `flush` makes sure that it is
-        stored.
+        """Send a prediction, or a dead letter (a row that was refused as invalid), as a JSON message. `flush` waits until the
+        broker has acknowledged it.
 
         Raise a StreamError if it cannot be written as JSON.
         """

@@ -164,8 +164,8 @@ class ArrowCodec(TableCodec):
             raise ValueError(f"column {name} is of type {short_repr(str(kind))}: {advice}")
 
     def _read_rows(self, stream: Any, plan: _ReadingPlan, names: Sequence[str]) -> tuple[Table, list[Any]]:
-        """Return a `Table` of the rows of all record batches in an open Arrow stream, decoded by ``plan``, and the columns
-        ``names`` unconverted, as chunked arrays; None for a missing one.
+        """Read all record batches of an open Arrow stream. Return a `Table` of their rows, whose features and label are chosen by
+        ``plan``, and a list of the columns ``names`` as Arrow arrays, not converted; None stands for a missing column.
         """
         columns: list[list[Any]] = [[] for _ in plan.features]  # arrays of batches, or Python objects
         y: list[Any] = []

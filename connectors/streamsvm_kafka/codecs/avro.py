@@ -381,8 +381,8 @@ def _simplify_schema(schema: Any) -> dict[str, Any]:
 
 
 def _simplify_type(kind: Any, numbers: Iterator[int]) -> Any:
-    """Return a copy of the Avro type ``kind`` of a field (parsed JSON) with only what decoding needs. An enum is renamed
-    ``enumN`` with the next of ``numbers``, so that names are unique.
+    """Return a copy of ``kind``, the Avro type of a field as parsed JSON, with only the parts that decoding needs. Enums are
+    renamed to ``enum0``, ``enum1``, ... so that their names are unique; ``numbers`` yields these numbers.
     """
     if isinstance(kind, list):
         return [_simplify_type(member, numbers) for member in kind]
