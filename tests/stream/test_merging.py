@@ -114,7 +114,7 @@ def test_merged_encoders_know_all_names():
             [lambda: preprocessing.StandardScaler() | BSGDClassifier(), MAKERS["bounded"]],
             "a StandardScaler cannot be merged with",
         ),
-        ([lambda: preprocessing.MinMaxScaler() | BSGDClassifier()] * 2, "a MinMaxScaler before them"),
+        ([lambda: preprocessing.MinMaxScaler() | BSGDClassifier()] * 2, "models behind a MinMaxScaler cannot be merged"),
         ([lambda: compose.Pipeline(BoundedScaler(), preprocessing.StandardScaler(), BSGDClassifier())] * 2, "2 transformers"),
     ],
 )

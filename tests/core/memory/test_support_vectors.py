@@ -56,7 +56,7 @@ def test_snapshots_are_restored():
         ("next_stamp", b"\xff" * 7 + b"\x7f", "corrupt: .*stamp"),
         ("gamma", np.float64(0.0).tobytes(), "corrupt: its gamma is 0.0"),
         ("largest_norm", np.float64(0.0).tobytes(), "corrupt: its norms"),
-        ("kernel", b"\x05", "corrupt: kernel 5 of degree 0"),
+        ("kernel", b"\x05", "corrupt: unknown kernel 5 of degree 0"),
         ("gamma", b"\xff" * 8, "corrupt: its gamma is nan"),
         (0, None, "snapshot of 0 bytes"),
     ],
