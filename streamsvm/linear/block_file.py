@@ -386,7 +386,8 @@ def _are_storable(names: list[Any]) -> bool:
     return all(type(name) in (str, int) for name in names) and len(set(names)) == len(names)
 
 
-_MAX_CLASSES = 64
+#: Maximum number of classes: with more distinct labels, they are targets.
+MAX_CLASSES = 64
 
 
 class LabelEncoder:
@@ -420,8 +421,8 @@ class LabelEncoder:
                     raise ValueError(
                         f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are allowed"
                     )
-                if len(self._codes) == _MAX_CLASSES:
-                    raise ValueError(f"label {label!r} exceeds the limit of {_MAX_CLASSES} names")
+                if len(self._codes) == MAX_CLASSES:
+                    raise ValueError(f"label {label!r} exceeds the limit of {MAX_CLASSES} names")
                 self._codes[label] = float(len(self._codes))
             return self._codes[label]
         number = float(label) if isinstance(label, bool | int | float | np.number | np.bool_) else math.nan

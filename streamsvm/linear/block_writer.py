@@ -87,7 +87,6 @@ def hessian_fits_memory(limit: float, n_features: int) -> bool:
     return n_features < _MAX_NEWTON_FEATURES and hessian_bytes <= _MAX_HESSIAN_SHARE * limit
 
 
-_MAX_CLASSES = 64  # with more distinct labels, they are targets, and are not counted
 FILE_BUFFER_BYTES = 2**13  # Python's default is 16 times as large from 3.14 on, and counts against the memory limit
 _DEFAULT_BLOCK_BYTES = 2**20
 _SORTED_F_STATISTIC = 4.0  # rows with a larger F statistic count as sorted; it is about 1 for rows in random order
@@ -277,7 +276,7 @@ class BlockWriter:
         for label, count, weight in zip(classes.tolist(), counts.tolist(), sums.tolist(), strict=True):
             old_count, old_weight = self._counts.get(label, (0, 0.0))
             self._counts[label] = old_count + count, old_weight + weight
-            if len(self._counts) > _MAX_CLASSES:
+            if len(self._counts) > layout.MAX_CLASSES:
                 self._counts = None
                 return
 
