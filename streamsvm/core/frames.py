@@ -93,7 +93,7 @@ def to_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
     return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
 
 
-class Batch(NamedTuple):
+class FrameBatch(NamedTuple):
     """The rows, labels and weights of a ``learn_many`` call. Rows of weight 0 are dropped without checks."""
 
     matrix: Matrix
@@ -109,7 +109,7 @@ class Batch(NamedTuple):
     n_in_call: int
     """Number of rows in the call, dropped ones included."""
 
-    def scale_weights(self, factors: np.ndarray) -> Batch:
+    def scale_weights(self, factors: np.ndarray) -> FrameBatch:
         """Return a copy of this batch of rows whose sample weights are multiplied by ``factors``, float64 [n]. Rows whose weight
         becomes 0 are left out.
         """
@@ -117,7 +117,7 @@ class Batch(NamedTuple):
         indices, batch = np.flatnonzero(weights), self._replace(weights=weights)
         return batch if len(indices) == len(weights) else batch.select_rows(indices)
 
-    def select_rows(self, indices: np.ndarray) -> Batch:
+    def select_rows(self, indices: np.ndarray) -> FrameBatch:
         """Return a copy of this batch that contains only the rows at the positions ``indices``, int64 [m]."""
         y = [self.y[i] for i in indices.tolist()]
         return self._replace(matrix=self.matrix[indices], y=y, weights=self.weights[indices], numbers=self.numbers[indices])
@@ -129,10 +129,10 @@ class Batch(NamedTuple):
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 
 
-def make_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
-    """Create a `Batch` of rows, labels and weights from the arguments of ``learn_many``: ``X`` (frame or array), ``y`` (sequence)
-    and ``w`` (a number or one for each row). Rows of weight 0 are left out. Raises ValueError if X, the length of y, or w is
-    invalid.
+def make_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> FrameBatch:
+    """Create a `FrameBatch` of rows, labels and weights from the arguments of ``learn_many``: ``X`` (frame or array), ``y``
+    (sequence) and ``w`` (a number or one for each row). Rows of weight 0 are left out. Raises ValueError if X, the length of y,
+    or w is invalid.
 
     The labels or targets themselves are not checked.
     """
@@ -142,7 +142,7 @@ def make_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
     numbers = np.flatnonzero(weights)
     if len(numbers) < n_in_call:
         matrix, weights, y = matrix[numbers], weights[numbers], [y[i] for i in numbers.tolist()]
-    return Batch(matrix, names, y, weights, numbers, n_in_call)
+    return FrameBatch(matrix, names, y, weights, numbers, n_in_call)
 
 
 def _list_labels(y: Any, n: int) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.core.budget import Refusal, Strategy, choose_strategy
 from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import SCALINGS, OutputName, Scaling, make_random_state, parameter
-from streamsvm.core.frames import Batch
+from streamsvm.core.frames import FrameBatch
 from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.slots import remove_vector
 from streamsvm.core.memory.support_vectors import SupportVectorStore
@@ -147,7 +147,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     # Many rows --------------------------------------------------------------------------------------------------------------
 
-    def _learn_batch(self, batch: Batch) -> None:
+    def _learn_batch(self, batch: FrameBatch) -> None:
         """Learn the rows of a validated ``batch`` (matrix, names, targets and weights) in order. If a row exceeds the budget of a
         model without budget maintenance, the whole batch is undone, and a RuntimeError is raised.
         """

@@ -15,7 +15,7 @@ from river import base
 
 from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, validate_weight
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.frames import Batch, make_batch, to_frame, to_series
+from streamsvm.core.frames import FrameBatch, make_batch, to_frame, to_series
 from streamsvm.core.memory.support_vectors import SupportVectorStore, Views, views
 from streamsvm.core.steps.iterates import DECISION, PROBABILITY, get_common_state
 from streamsvm.core.steps.step import add_to_coefficient
@@ -221,7 +221,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             self._learn_batch(batch)
 
     @contextmanager
-    def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
+    def _apply_class_weights(self, batch: FrameBatch, together: bool = False) -> Iterator[FrameBatch]:
         """Context manager that gives ``batch`` with row weights multiplied by class weights, and without the rows of new labels
         beyond ``max_classes``, which it counts as ignored at the end. Balanced class weights depend on the class counts so far:
         at each row, or with ``together`` after the whole batch.
@@ -232,7 +232,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         if excess:
             self._count_ignored(len(excess), excess[0])
 
-    def _drop_excess_labels(self, batch: Batch) -> tuple[Batch, list[TooManyLabelsError]]:
+    def _drop_excess_labels(self, batch: FrameBatch) -> tuple[FrameBatch, list[TooManyLabelsError]]:
         """Return a pair: ``batch`` without the rows whose labels are new when the model already has ``max_classes`` labels, and a
         list with one error for each of the rows that were left out.
         """
@@ -260,7 +260,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return (batch.select_rows(np.array(rows, np.int64)) if excess else batch), excess
 
     @contextmanager
-    def _weight_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
+    def _weight_batch(self, batch: FrameBatch, together: bool) -> Iterator[FrameBatch]:
         """Context manager that gives ``batch`` with row weights multiplied by class weights, and counts its rows by class; rows
         that are not learned because of an exception are subtracted again. Balanced class weights depend on these counts: at each
         row, or with ``together`` after the whole batch.
@@ -298,7 +298,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             self._labels.forget_after(n_labels)
             raise
 
-    def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_targets(self, batch: FrameBatch) -> tuple[np.ndarray, np.ndarray]:
         """Convert the labels of ``batch`` to numbers for learning, and add new labels to the model. Returns two arrays: the
         targets, float64 [n], and how many decision values the model needs from each row on, int64 [n] (1 for up to two labels,
         else the number of labels).

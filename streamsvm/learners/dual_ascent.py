@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.checks import OutputName, check_number
-from streamsvm.core.frames import Batch, make_batch
+from streamsvm.core.frames import FrameBatch, make_batch
 from streamsvm.core.kernels import compute_kernel_matrix
 from streamsvm.core.sparse import gather_columns, scatter_columns
 from streamsvm.core.steps.coordinate_ascent import learn_epoch, step
@@ -135,7 +135,7 @@ class DualSolution:
     Once the model has learned a label that is not in the rows, methods that compare rows and model raise a RuntimeError.
     """
 
-    def __init__(self, model: DualAscent, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
+    def __init__(self, model: DualAscent, batch: FrameBatch, columns: np.ndarray, targets: np.ndarray) -> None:
         X, self._columns = gather_columns(batch.matrix, columns)
         self._X = X.astype(np.float64)  # so that `learn_epoch` is compiled for one dtype only
         self._model, self._targets, self._weights, self._rows = model, targets, batch.weights, batch.numbers

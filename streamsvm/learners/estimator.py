@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.core.checks import OutputName, check_number, check_one_of
 from streamsvm.core.compiling.functions import get_address
 from streamsvm.core.explaining import Examples, Explanation
-from streamsvm.core.frames import Batch, to_matrix
+from streamsvm.core.frames import FrameBatch, to_matrix
 from streamsvm.core.sparse import gather_columns, iter_slices, to_dense
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.rule import OUTPUT_SIGNATURE, REFUSED, compute_outputs, learn_rows
@@ -63,7 +63,7 @@ class OnlineEstimator(StoreEstimator):
             self._rollback_row(n_features, store)
             self._features.raise_for_row(x)
 
-    def _learn_batch(self, batch: Batch) -> None:
+    def _learn_batch(self, batch: FrameBatch) -> None:
         """Learn the rows of ``batch`` (a matrix with names, targets and weights) in order. If a row is invalid, raise a
         ValueError with its number, and learn none of the rows.
         """
@@ -103,7 +103,7 @@ class OnlineEstimator(StoreEstimator):
         """
 
     @contextmanager
-    def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
+    def _apply_class_weights(self, batch: FrameBatch, together: bool = False) -> Iterator[FrameBatch]:  # noqa: ARG002
         """Context manager that gives ``batch`` with row weights multiplied by class weights. By default, for models without class
         weights, it gives ``batch`` unchanged, and ``together`` has no effect.
 
@@ -111,13 +111,13 @@ class OnlineEstimator(StoreEstimator):
         """
         yield batch
 
-    def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_targets(self, batch: FrameBatch) -> tuple[np.ndarray, np.ndarray]:
         """Convert the labels or targets of ``batch`` to numbers for learning. Returns two arrays: the targets, float64 [n], and
         how many decision values (outputs) the model needs from each row on, int64 [n], which grows with new labels.
         """
         raise NotImplementedError
 
-    def _admit_features(self, batch: Batch) -> np.ndarray:
+    def _admit_features(self, batch: FrameBatch) -> np.ndarray:
         """Add the feature names of ``batch`` to the model, and return the column index of each, int64 [features]. Raise a
         ValueError if there are too many names, or a row has a number that is not finite or too large.
         """

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.checks import parameter
-from streamsvm.core.frames import Batch
+from streamsvm.core.frames import FrameBatch
 from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.weights import WeightStore
 from streamsvm.core.sparse import gather_columns, iter_slices
@@ -89,7 +89,7 @@ class LinearEstimator(Mergeable):
             self._features.raise_for_row(x)
         return f
 
-    def _learn_batch(self, batch: Batch) -> None:
+    def _learn_batch(self, batch: FrameBatch) -> None:
         """Learn the rows of ``batch`` (a matrix with names, targets and weights) in order. If a row is invalid, raise a
         ValueError with its number, and learn none of the rows.
         """

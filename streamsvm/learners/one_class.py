@@ -11,7 +11,7 @@ from river import base
 
 from streamsvm.core.budget import Removal, Strategy
 from streamsvm.core.checks import parameter
-from streamsvm.core.frames import Batch, to_matrix, to_series
+from streamsvm.core.frames import FrameBatch, to_matrix, to_series
 from streamsvm.core.steps.iterates import DECISION, ONE_CLASS
 from streamsvm.learners.bsgd import CAPPED, Descent
 from streamsvm.learners.estimator import learner
@@ -151,9 +151,9 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         """
         matrix, names, _ = to_matrix(X, self._dtype)
         n = matrix.shape[0]
-        self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
+        self._learn_batch(FrameBatch(matrix, names, [], np.ones(n), np.arange(n), n))
 
-    def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_targets(self, batch: FrameBatch) -> tuple[np.ndarray, np.ndarray]:
         """Return zeros as targets of the rows of ``batch``, float64 [n], because there are no labels, and 1 as the number of
         outputs that each row needs, int64 [n].
         """

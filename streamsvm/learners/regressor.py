@@ -10,7 +10,7 @@ import numpy as np
 from river import base
 
 from streamsvm.core.checks import validate_target, validate_weight
-from streamsvm.core.frames import Batch, make_batch, to_series
+from streamsvm.core.frames import FrameBatch, make_batch, to_series
 from streamsvm.core.steps.iterates import DECISION, EPSILON_INSENSITIVE
 from streamsvm.core.warning import warn
 from streamsvm.learners.estimator import OnlineEstimator, learner
@@ -107,7 +107,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         super().__setstate__(state)
         self._first_targets = None
 
-    def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_targets(self, batch: FrameBatch) -> tuple[np.ndarray, np.ndarray]:
         """Convert the targets of ``batch`` to numbers, float64 [n]. Returns them with the number of decision values that the
         model needs for each row, int64 [n], which is always 1. Raises a ValueError with the row number for the first target that
         is not a finite number.

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import has_fit_parameter
 
 from streamsvm.core.checks import Overflow, check_number, check_parameters, parameter, validate_weight
-from streamsvm.core.frames import Batch
+from streamsvm.core.frames import FrameBatch
 from streamsvm.core.memory.features import OVERFLOW_POLICIES, FeatureSpace
 from streamsvm.core.sparse import Matrix, scatter_columns, to_dense
 from streamsvm.learners.river_base import SupervisedEstimator
@@ -195,7 +195,7 @@ class WindowedEstimator(SupervisedEstimator):
             raise
         self._add_rows(row[np.newaxis], np.array([target]), np.array([w]))
 
-    def _check_batch(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _check_batch(self, batch: FrameBatch) -> tuple[np.ndarray, np.ndarray]:
         """Check all rows of ``batch`` (rows, labels and weights of one call), and return the rows as float32 [n, features] with
         their targets float64 [n]. If one is invalid, remove the names that the batch added, and raise an error that names the
         row.

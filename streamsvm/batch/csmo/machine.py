@@ -18,7 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.csmo.precomputed import PrecomputedRows, call_kernel_function
 from streamsvm.batch.csmo.solver import (
-    DualSolution,
+    MachineSolution,
     SolverOptions,
     allocate_buffer,
     allocate_gram,
@@ -68,7 +68,7 @@ class DualFit:
 
     def __post_init__(self) -> None:
         self.coefficients: np.ndarray = np.zeros((len(self.machines), len(self.C)))
-        self.first_solutions: dict[int, DualSolution] = {}  # of `solve_small_machines`, perhaps above the tolerance
+        self.first_solutions: dict[int, MachineSolution] = {}  # of `solve_small_machines`, perhaps above the tolerance
         self._used_labels = self.labels[self.training.used_rows]
 
     @cached_property
@@ -91,7 +91,7 @@ class DualFit:
                 self.epsilon, self.sum_share, self.options, self.coefficients,
             )  # fmt: skip
 
-    def solve_machine(self, k: int, buffer: np.ndarray, workers: Workers) -> DualSolution:
+    def solve_machine(self, k: int, buffer: np.ndarray, workers: Workers) -> MachineSolution:
         """Solve the dual problem of the binary machine number ``k`` (an SVM for one pair of classes), write its dual coefficients
         into ``coefficients[k]``, and return the solution. It starts from coefficients of an earlier solution if there is one.
         ``buffer`` is memory for kernel values, and ``workers`` are the threads that compute them.
@@ -324,7 +324,7 @@ class CSMO(KernelMachine):
         override it.
         """
 
-    def _solve_dual(self, training: TrainingData, dual_coef_init: Any, shared: SharedFitData) -> list[DualSolution]:
+    def _solve_dual(self, training: TrainingData, dual_coef_init: Any, shared: SharedFitData) -> list[MachineSolution]:
         """Solve the dual problems of all SVMs of this estimator (one for each pair of classes) for the ``training`` data; set the
         fitted attributes, such as the support vectors, and return the solutions. ``dual_coef_init`` is that of `fit`.
         """
@@ -349,7 +349,7 @@ class CSMO(KernelMachine):
         self._set_solution(training.X, fit.coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
 
-    def _solve_machines(self, fit: DualFit) -> list[DualSolution]:
+    def _solve_machines(self, fit: DualFit) -> list[MachineSolution]:
         """Solve the dual problems of all SVMs of a fit (one for each pair of classes), in ``n_jobs`` threads, and return the
         solutions in order. After an interrupt, those that were not solved have empty solutions.
 

@@ -153,7 +153,7 @@ def _pick_spread(variables: np.ndarray, n: int, number: int) -> np.ndarray:
     return variables[(stride * (np.arange(n) + number * _GOLDEN_RATIO % 1.0)).astype(np.int64)]
 
 
-class DualSolution(NamedTuple):
+class MachineSolution(NamedTuple):
     """The solution of a dual problem; ``objective`` is the dual objective, which is minimised, ``primal`` the primal one."""
 
     b: np.ndarray
@@ -203,7 +203,7 @@ def solve_problem(
     workers: Workers | None = None,
     n_done: int = 0,
     gram: GramCache | None = None,
-) -> DualSolution:
+) -> MachineSolution:
     """Solve the dual problem of an SVM, and return the solution. It starts from the coefficients ``start`` float64 [n], made
     feasible, or without them from a default point. ``buffer`` is memory for kernel values, ``workers`` are threads for them, and
     ``gram`` is a Gram matrix that several fits share. ``n_done`` steps led to ``start``.
@@ -257,7 +257,7 @@ def solve_problem(
         gap = _polish_solution(problem, K, state.working, options.tol)
     p, working = problem, state.working
     bias, objective, primal = compute_objectives(working, p.targets, p.epsilon, p.classification, p.total)
-    return DualSolution(working.b, bias, gap, objective, primal, state.n_iter, interrupted)
+    return MachineSolution(working.b, bias, gap, objective, primal, state.n_iter, interrupted)
 
 
 def _make_small_options(options: SolverOptions) -> SmallOptions:
@@ -277,7 +277,7 @@ def solve_small_machines(
     share: float,
     options: SolverOptions,
     coefficients: np.ndarray,
-) -> dict[int, DualSolution]:
+) -> dict[int, MachineSolution]:
     """Solve the dual problems of several SVMs with few rows, each for one pair of classes, in compiled code. Writes the dual
     coefficients into ``coefficients`` float64 [machines, n], and returns a dictionary from the number of each SVM to its
     solution. The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`.
@@ -296,7 +296,7 @@ def solve_small_machines(
     return {k: _make_solution(coefficients[k], row, options) for k, row in enumerate(values.tolist())}
 
 
-def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: SolverOptions) -> DualSolution:
+def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: SolverOptions) -> MachineSolution:
     """Solve the problem ``p`` of few rows with its Gram matrix K float64 [n, n], starting from the coefficients ``b`` float64
     [n], which are overwritten by the solution. Return it with its objectives and the remaining gap (violation of the optimality
     conditions).
@@ -306,14 +306,14 @@ def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: Solv
     return _make_solution(b, values, options)
 
 
-def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOptions) -> DualSolution:
+def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOptions) -> MachineSolution:
     """Combine the coefficients ``b`` and the five ``values`` that `solve_small` returns (intercept, gap, dual objective, primal
-    objective, number of steps) to a `DualSolution`, and return it.
+    objective, number of steps) to a `MachineSolution`, and return it.
     """
     bias, gap, objective, primal, n_steps = values
     if options.verbose:
         sys.stderr.write(f"{n_steps:,.0f} steps, all rows in the working set\n")
-    return DualSolution(b, bias, gap, objective, primal, int(n_steps), interrupted=False)
+    return MachineSolution(b, bias, gap, objective, primal, int(n_steps), interrupted=False)
 
 
 def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:

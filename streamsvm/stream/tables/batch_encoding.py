@@ -159,7 +159,7 @@ def encode_batch(
     weights: np.ndarray | None = None,
 ) -> EncodedBatch:
     """Encode rows ``first`` to ``stop - 1`` of a table as a matrix of features, float64 [rows, features], with feature names.
-    ``is_learned`` is a mask of the rows to learn. The batch ends early, before the first row that must be encoded on its own,
+    The batch ends early, before the first row that must be encoded on its own,
     such as one with a new category or an invalid value.
 
     ``is_learned``, bool [stop - first], is a mask of the rows that will be learned; None: rows are only predicted. A row that
