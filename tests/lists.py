@@ -6,7 +6,7 @@ import pytest
 from river import checks
 
 from streamsvm import learners
-from streamsvm.learners.classifier import ReferenceClassifier
+from streamsvm.learners.budgeted_classifier import ReferenceClassifier
 
 BASELINES = [name for name in learners.__all__ if issubclass(getattr(learners, name), ReferenceClassifier)]
 

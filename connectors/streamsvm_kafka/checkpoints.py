@@ -152,12 +152,12 @@ class Transaction(MessageSender):
             if open_seconds >= self._max_seconds:
                 return CheckpointError(
                     f"{self.name}: the transaction was open for {open_seconds:.0f} s, and the broker has aborted it after "
-                    f"{self._max_seconds:g} s (or another process has taken over). What it held counts nowhere. Start again: the "
+                    f"{self._max_seconds:g} s (or another process has taken over). Its messages are discarded. Start again: the "
                     "run continues from its newest checkpoint; write one more often"
                 )
             return TakenOverError(
-                f"{self.name}: another process with the same name writes its checkpoints there now, and this one is fenced: what "
-                "it has not committed counts nowhere. Stop one of the two, or give each a name of its own: ?name=..."
+                f"{self.name}: another process with the same name writes its checkpoints there now, and this one is fenced: "
+                "its uncommitted messages are discarded. Stop one of the two, or give each a name of its own: ?name=..."
             )
         if has_cause(InvalidProducerIdMappingError):
             return CheckpointError(
@@ -479,7 +479,7 @@ class FollowedTopic(Follower):
             checkpoint = None if data is None else parse_checkpoint(data, self.path, self._trusted)
             return None if checkpoint is None or checkpoint.is_start else self._check_has_rows(checkpoint)
         except CheckpointError as error:
-            warn(f"{error}: the model before it stays")
+            warn(f"{error}: the earlier model stays")
             return None
 
     def _check_has_rows(self, checkpoint: Checkpoint) -> Checkpoint:

@@ -213,7 +213,7 @@ class ModelReader:
             for message in messages:
                 self._newest.add_message(message.offset, message.key, message.value)
         if self._newest.skip_reason:
-            warn(f"{self._place}: {self._newest.skip_reason}: the model before it stays")
+            warn(f"{self._place}: {self._newest.skip_reason}: the earlier model stays")
             self._newest.skip_reason = ""
         return None if self._newest.data is last_data else self._newest.data
 

@@ -115,7 +115,7 @@ def open_checkpoints(
     inputs = list(sources)
     name = query.get("name") or default_model_name(inputs[0])
     if name is None:
-        raise _url_error(url, "which name is the model to have in the topic?", _MODEL_FORMAT)
+        raise _url_error(url, "name the model in the topic with ?name=...", _MODEL_FORMAT)
     checkpoints = _CheckpointsByURL(bootstrap, topic, name, trusted=trusted, client=client)
     try:
         urls = [source.partition("?")[0] for source in inputs if source.startswith("kafka://")]

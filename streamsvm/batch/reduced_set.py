@@ -137,15 +137,13 @@ class ReducedSet:
         errors = np.square(fit.errors, dtype=np.float64).sum(axis=1)
         return to_dense_rows(part.rows[choose_vectors(self.kernel, part.rows, errors, count, rng)])
 
-    def move_vectors(
-        self, vectors: np.ndarray, passes: int, is_good_enough: Callable[[np.ndarray], bool] | None = None
-    ) -> np.ndarray:
+    def move_vectors(self, vectors: np.ndarray, passes: int, is_enough: Callable[[np.ndarray], bool] | None = None) -> np.ndarray:
         """Move the ``vectors`` float64 [m, d] of a kernel expansion to reduce its squared errors on the rows, and return the
-        moved vectors. ``passes`` limits the passes over the rows; ``is_good_enough`` can end the search early.
+        moved vectors. ``passes`` limits the passes over the rows; ``is_enough`` can end the search early.
 
         The steps are those of Gauss and Newton, damped as by Levenberg and Marquardt, for the problem without the coefficients
         (variable projection). The equations of a step are solved by conjugate gradients, which takes seven passes over the rows.
-        The iteration ends when a step gains little, or when ``is_good_enough`` returns True for the values on the rows. The
+        The iteration ends when a step gains little, or when ``is_enough`` returns True for the values on the rows. The
         vectors are returned unchanged if the kernel is not Gaussian, or m d is above 1,000,000.
 
         O(n m d) for each pass, and O(n m^2) for each step; memory for O(m^2 + 10 m d) numbers and 16,000,000 kernel values. The
@@ -155,7 +153,7 @@ class ReducedSet:
             return vectors
         fit, damping = self._fit_coefficients(vectors, _STEP_RIDGE, self._choose_step_dtype(vectors)), _FIRST_DAMPING
         for _ in range(math.ceil(passes / (1 + _MAX_CG_STEPS) * (1.0 + _SMALL_SIZE / max(vectors.shape)))):
-            if is_good_enough is not None and is_good_enough(fit.errors / np.maximum(fit.roots, _TINY) + self.targets):
+            if is_enough is not None and is_enough(fit.errors / np.maximum(fit.roots, _TINY) + self.targets):
                 break
             step, expected_gain = self._compute_step(fit, damping)
             if not expected_gain > 0.0:

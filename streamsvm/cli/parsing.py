@@ -472,7 +472,7 @@ def make_extra_fields(model: Any, probabilities: bool, n_columns: int | None) ->
         fields.append(conformal)
     if n_columns is not None:
         if not hasattr(find_learner(model), "explain_one"):
-            raise CommandError(f"--explain: a {type(find_learner(model)).__name__} explains no decision")
+            raise CommandError(f"--explain: {type(find_learner(model)).__name__} cannot explain its decisions")
 
         def compute_why(model: Any, x: Any) -> list[Any]:
             parts = list(explain_one(model, x).contributions.items())[:n_columns]

@@ -90,7 +90,7 @@ class _DecisionFollower(NamedTuple):
         try:
             return newest._replace(model=apply_decision(newest.model, self.job.decision_wrapper, self.job.decision.flag))
         except CommandError as error:  # perhaps the model was reset, and has not learned the label yet
-            warn(f"the model after {newest.version:,} rows cannot be used: {error}: the model before it stays")
+            warn(f"the model after {newest.version:,} rows cannot be used: {error}: the earlier model stays")
             return None
 
 

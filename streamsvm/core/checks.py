@@ -141,7 +141,7 @@ def validate_target(y: float) -> float:
     """Return the regression target ``y`` of a row as a float. Raises ValueError unless it is a number from -1e30 to 1e30."""
     number = to_python_scalar(y)
     if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
-        raise ValueError(f"target {short_repr(y)} is not a finite number: do not learn rows without one")
+        raise ValueError(f"target {short_repr(y)} is not a finite number; rows without a target can only be predicted")
     return float(number)
 
 

@@ -254,20 +254,16 @@ class Program:
             keys = {name: f"{_ARRAY_PREFIX}{len(arrays) + number}" for number, name in enumerate(table._fields)}
             arrays.update(zip(keys.values(), table, strict=True))
             tables.append(keys)
-        text = json.dumps(
-            {
-                "version": _VERSION,
-                "columns": [column if column.table is not None else column[:4] for column in self.columns],
-                **({"tables": tables} if tables else {}),
-                "hashed": self.n_hash_columns,
-                "steps": steps,
-                "answer": _serialise_answer(self.answer),
-                "facts": self.metadata,
-            },
-            separators=(",", ":"),
-            allow_nan=False,
-        )
-        return text, arrays
+        saved = {
+            "version": _VERSION,
+            "columns": [column if column.table is not None else column[:4] for column in self.columns],
+            **({"tables": tables} if tables else {}),
+            "hashed": self.n_hash_columns,
+            "steps": steps,
+            "answer": _serialise_answer(self.answer),
+            "facts": self.metadata,
+        }
+        return json.dumps(saved, separators=(",", ":"), allow_nan=False), arrays
 
     @classmethod
     def deserialise(cls, text: str, arrays: Mapping[str, np.ndarray]) -> Program:
@@ -277,9 +273,7 @@ class Program:
         try:
             saved = json.loads(text)
             if saved["version"] > _VERSION:
-                raise ExportError(
-                    f"it has version {saved['version']} of the programs, and this streamsvm reads {_VERSION}: upgrade"
-                )
+                raise ExportError(f"it has program version {saved['version']}, and this streamsvm reads {_VERSION}: upgrade")
             # Each array may be used once: otherwise a small file could compute with a large array ten thousand times.
             unused = dict(arrays)
             tables = [CategoryTable(*(unused.pop(table[key]) for key in ("keys", "values"))) for table in saved.get("tables", ())]

@@ -13,13 +13,13 @@ from typing import get_args
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32, OnnxInputs
-from streamsvm.edge.calibration import LogOddsCalibration, MarginCalibration
+from streamsvm.core.checks import OnnxInputs
 from streamsvm.edge.ensembles import MAX_EXPERT_LOG_ODDS, MAX_EXPERT_TARGET, MIN_DISTANCE, ROUNDING_OFFSET, TIE_TOLERANCE
 from streamsvm.edge.operations import MAX_KERNEL_VALUE, MIN_KERNEL_VALUE
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.edge.step import Step, dequantise_vectors
-from streamsvm.export.onnx_graph import Graph, convert_labels, measure_depth, serialise_graph
+from streamsvm.export.onnx_answers import WINNER_LEAD, add_answer
+from streamsvm.export.onnx_graph import Graph, convert_labels, measure_depth, serialise_graph, to_float32
 from streamsvm.export.pipelines import count_scaling_steps, find_fields_lost_in_float32
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.model_file import write_file
@@ -28,7 +28,6 @@ _MAX_INPUT = 1e18  # features are clipped to this, as in C
 #: gamma times the largest squared length of a vector up to which squared distances are computed from products: up to here,
 #: float32 has them to 1e-5.
 _MAX_SQUARES_FOR_PRODUCTS = 100.0
-_WINNER_LEAD = 1e-5  # lead of the predicted label over equally probable ones, the smallest that float32 represents
 _ABOVE_HALF = 0.5 + 2.0**-23
 
 
@@ -98,7 +97,7 @@ def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto
         inputs_of_step = [values[index] for index in step.inputs]
         x = inputs_of_step[0] if len(inputs_of_step) == 1 else graph.op("Concat", *inputs_of_step, axis=1)
         values.append(_add_step(graph, step, x))
-    _add_answer(graph, program, graph.switch_to_float32(values, _find_used_values(program, len(program.steps))))
+    add_answer(graph, program, graph.switch_to_float32(values, _find_used_values(program, len(program.steps))))
     metadata = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.metadata)}
     if program.answer.kind == "class":
         metadata["labels"] = json.dumps(convert_labels(program.answer.labels)[1])
@@ -125,11 +124,6 @@ def _add_step(graph: Graph, step: Step, x: str) -> str:
     return _STEP_FUNCTIONS[step.op](graph, step, x)
 
 
-def _to_float32(array: np.ndarray) -> np.ndarray:
-    """Convert an array to float32. Numbers beyond its range are clipped to the largest finite float32."""
-    return np.clip(array, -LARGEST_FLOAT32, LARGEST_FLOAT32).astype(np.float32)
-
-
 def _subtract_location(graph: Graph, x: str, location: np.ndarray) -> str:
     """Append ONNX nodes that compute x - location for each column to the graph. ``x`` is the name of a value [rows, columns].
     Returns the name of the result.
@@ -138,15 +132,8 @@ def _subtract_location(graph: Graph, x: str, location: np.ndarray) -> str:
     """
     if graph.real is np.float64:
         return graph.op("Sub", x, location)
-    first = _to_float32(location)
-    return graph.op("Sub", graph.op("Sub", x, first), _to_float32(location - first))
-
-
-def _clip(graph: Graph, x: str, bound: float) -> str:
-    """Append an ONNX node that clips the value named ``x`` to the range from -bound to bound to the graph. Returns the name of
-    the result.
-    """
-    return graph.op("Clip", x, -bound, bound)
+    first = to_float32(location)
+    return graph.op("Sub", graph.op("Sub", x, first), to_float32(location - first))
 
 
 def _add_impute(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
@@ -154,7 +141,7 @@ def _add_impute(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
     1e18. ``step`` is not used. Returns the name of the result.
     """
     # Products and squares of larger numbers would be infinite, and differences of these NaN.
-    return _clip(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _MAX_INPUT)
+    return graph.clip(graph.op("Where", graph.op("IsNaN", x), 0.0, x), _MAX_INPUT)
 
 
 def _add_scale(graph: Graph, step: Step, x: str) -> str:
@@ -168,7 +155,7 @@ def _add_scale(graph: Graph, step: Step, x: str) -> str:
     scaled = graph.op("Mul", _subtract_location(graph, x, step.arrays["location"]), factor)
     if step.options["bound"] is None:
         return scaled
-    bounded = _clip(graph, scaled, step.options["bound"])
+    bounded = graph.clip(scaled, step.options["bound"])
     return graph.op("Where", graph.op("IsNaN", x), x, bounded)  # runtimes differ in whether Clip keeps NaN
 
 
@@ -182,9 +169,8 @@ def _add_hinges(graph: Graph, step: Step, x: str) -> str:
     if step.options["functions"] == 4:
         functions.append(graph.op("Max", graph.op("Sub", x, knot), 0.0))
         functions.append(graph.op("Max", graph.op("Sub", graph.op("Neg", x), knot), 0.0))
-    return graph.op(
-        "Flatten", graph.op("Concat", *(graph.op("Unsqueeze", function, np.array([2])) for function in functions), axis=2)
-    )
+    columns = [graph.op("Unsqueeze", function, np.array([2])) for function in functions]
+    return graph.op("Flatten", graph.op("Concat", *columns, axis=2))
 
 
 def _add_kernel(graph: Graph, step: Step, x: str) -> str:
@@ -195,13 +181,13 @@ def _add_kernel(graph: Graph, step: Step, x: str) -> str:
     if kind == "rbf":
         values = graph.op("Exp", graph.op("Mul", _add_squared_distances(graph, vectors, gamma, x), -gamma))
         return graph.op("ThresholdedRelu", values, alpha=MIN_KERNEL_VALUE)
-    products = graph.op("MatMul", x, _to_float32(vectors.T))
+    products = graph.op("MatMul", x, to_float32(vectors.T))
     if kind == "linear":
         return products
     products = graph.op("Add", graph.op("Mul", products, gamma), step.options["coef0"])
     if kind == "sigmoid":
         return graph.op("Tanh", products)
-    return _clip(graph, graph.op("Pow", products, float(step.options["degree"])), MAX_KERNEL_VALUE)
+    return graph.clip(graph.op("Pow", products, float(step.options["degree"])), MAX_KERNEL_VALUE)
 
 
 def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
@@ -214,10 +200,10 @@ def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: s
     x, vectors = _subtract_location(graph, x, mean), vectors - mean
     last, squares = graph.add_constant(np.array([1])), np.square(vectors).sum(axis=1)
     if gamma * squares.max(initial=0.0) > _MAX_SQUARES_FOR_PRODUCTS:
-        differences = graph.op("Sub", graph.op("Unsqueeze", x, last), _to_float32(vectors))
+        differences = graph.op("Sub", graph.op("Unsqueeze", x, last), to_float32(vectors))
         return graph.op("ReduceSumSquare", differences, np.array([2]), keepdims=0)
-    products = graph.op("MatMul", x, _to_float32(-2.0 * vectors.T))
-    total = graph.op("Add", graph.op("ReduceSumSquare", x, last, keepdims=1), _to_float32(squares))
+    products = graph.op("MatMul", x, to_float32(-2.0 * vectors.T))
+    total = graph.op("Add", graph.op("ReduceSumSquare", x, last, keepdims=1), to_float32(squares))
     return graph.op("Max", graph.op("Add", total, products), 0.0)
 
 
@@ -227,9 +213,9 @@ def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
     labels], or the mean target, [rows, 1].
     """
     vectors, labels, axis_1 = dequantise_vectors(step), step.options["labels"], graph.add_constant(np.array([1]))
-    differences = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
+    differences = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), to_float32(vectors.T)))
     differences = graph.op("Min", differences, step.options["max_difference"])  # [rows, features, vectors]
-    feature_weights = _to_float32(step.arrays["feature_weights"][None])
+    feature_weights = to_float32(step.arrays["feature_weights"][None])
     distances = graph.op("Squeeze", graph.op("MatMul", feature_weights, differences), axis_1)
     rounded = graph.op("Add", distances, float(ROUNDING_OFFSET))
     nearest = graph.find_smallest(rounded, min(step.options["neighbours"], len(vectors)))
@@ -237,13 +223,13 @@ def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
     divisors = graph.op("Add", nearest_distances, step.options["offset"])
     ratios = graph.op("Div", graph.op("ReduceMin", divisors, axis_1, keepdims=1), divisors)
     votes = graph.op("Pow", ratios, float(step.options["power"]))
-    votes = graph.op("Mul", votes, graph.op("Gather", _to_float32(step.arrays["weights"]), nearest))
+    votes = graph.op("Mul", votes, graph.op("Gather", to_float32(step.arrays["weights"]), nearest))
     shares = graph.op("Div", votes, graph.op("ReduceSum", votes, axis_1, keepdims=1))
     if not labels:
-        targets = graph.op("Gather", _to_float32(step.arrays["targets"]), nearest)
+        targets = graph.op("Gather", to_float32(step.arrays["targets"]), nearest)
         return graph.op("ReduceSum", graph.op("Mul", shares, targets), axis_1, keepdims=1)
     targets = graph.op("Gather", step.arrays["targets"].astype(np.int64), nearest)
-    is_label = _add_one_hot(graph, graph.op("Unsqueeze", targets, axis_1), labels)  # [rows, labels, neighbours]
+    is_label = graph.add_one_hot(graph.op("Unsqueeze", targets, axis_1), labels)  # [rows, labels, neighbours]
     return graph.op("ReduceSum", graph.op("Mul", is_label, graph.op("Unsqueeze", shares, axis_1)), np.array([2]), keepdims=0)
 
 
@@ -257,7 +243,7 @@ def _add_forest(graph: Graph, step: Step, x: str) -> str:
     # ONNX has no loop that ends early. So a leaf is its own child, and all rows take as many steps as the deepest tree has.
     left = np.where(is_inner, arrays["left"], nodes).astype(np.int64)
     feature = np.where(is_inner, arrays["feature"], 0).astype(np.int64)
-    thresholds = _to_float32(np.where(is_inner, arrays["thresholds"], np.inf))
+    thresholds = to_float32(np.where(is_inner, arrays["thresholds"], np.inf))
     n_rows = graph.op("Gather", graph.op("Shape", x), np.array([0]))
     shape = graph.op("Concat", n_rows, np.array([len(arrays["roots"])]), axis=0)
     node = graph.op("Expand", arrays["roots"].astype(np.int64)[None], shape)
@@ -266,18 +252,18 @@ def _add_forest(graph: Graph, step: Step, x: str) -> str:
         threshold = graph.op("Gather", thresholds, node)
         passes = graph.op("LessOrEqual", value, threshold)
         if arrays["equal"].any():
-            is_less_test = graph.op("Greater", 0.5, graph.op("Gather", _to_float32(arrays["equal"]), node))
+            is_less_test = graph.op("Greater", 0.5, graph.op("Gather", to_float32(arrays["equal"]), node))
             passes = graph.op("And", passes, graph.op("Or", graph.op("Equal", value, threshold), is_less_test))
         node = graph.op("Add", graph.op("Gather", left, node), graph.op("Where", passes, np.array(0), np.array(1)))
     leaf, votes = graph.op("Gather", arrays["feature"].astype(np.int64), node), arrays["votes"] / arrays["votes"].sum()
     if not labels:
-        return graph.op("MatMul", graph.op("Gather", _to_float32(arrays["means"]), leaf), _to_float32(votes[:, None]))
+        return graph.op("MatMul", graph.op("Gather", to_float32(arrays["means"]), leaf), to_float32(votes[:, None]))
     counts = arrays["counts"] / np.maximum(arrays["counts"].sum(axis=1, keepdims=True), 1)
     sums = []
     for j in range(2):  # the two labels of a leaf
-        shares = graph.op("Mul", graph.op("Gather", _to_float32(counts[:, j]), leaf), _to_float32(votes[None]))
+        shares = graph.op("Mul", graph.op("Gather", to_float32(counts[:, j]), leaf), to_float32(votes[None]))
         targets = graph.op("Gather", arrays["targets"][:, j].astype(np.int64), leaf)
-        is_label = _add_one_hot(graph, graph.op("Unsqueeze", targets, axis_1), labels)  # [rows, labels, trees]
+        is_label = graph.add_one_hot(graph.op("Unsqueeze", targets, axis_1), labels)  # [rows, labels, trees]
         label_shares = graph.op("Mul", is_label, graph.op("Unsqueeze", shares, axis_1))
         sums.append(graph.op("ReduceSum", label_shares, np.array([2]), keepdims=0))
     return graph.op("Add", *sums)
@@ -287,7 +273,7 @@ def _add_fourier(graph: Graph, step: Step, x: str) -> str:
     """Append ONNX nodes to the graph that compute random Fourier features, cosines and sines of products with the m vectors of
     ``step``, an operation of an exported model. ``x`` is the name of the rows; returns the name of the result [rows, 2 m].
     """
-    angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * dequantise_vectors(step).T))
+    angles = graph.op("MatMul", x, to_float32(step.options["factor"] * dequantise_vectors(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
@@ -295,7 +281,7 @@ def _add_linear(graph: Graph, step: Step, x: str) -> str:
     """Append ONNX nodes to the graph that compute weights times x plus biases, with the arrays of ``step`` (an operation of an
     exported model). ``x`` is the name of the rows; returns the name of the result [rows, outputs].
     """
-    return graph.op("Add", graph.op("MatMul", x, _to_float32(step.arrays["weights"].T)), _to_float32(step.arrays["biases"]))
+    return graph.op("Add", graph.op("MatMul", x, to_float32(step.arrays["weights"].T)), to_float32(step.arrays["biases"]))
 
 
 def _make_pair_matrix(classes: int) -> np.ndarray:
@@ -344,12 +330,12 @@ def _add_experts(graph: Graph, step: Step, x: str) -> str:
     if outputs == 1:
         winners = graph.op("Where", graph.op("Greater", predictions, TIE_TOLERANCE), 1.0, -1.0)
     else:
-        winners = _add_one_hot(graph, _find_first_largest(graph, predictions, TIE_TOLERANCE), outputs)
-    voted = graph.op("MatMul", winners, _to_float32(votes[:, None]))
-    clipped = _clip(graph, graph.op("Concat", voted, predictions, axis=2), MAX_EXPERT_LOG_ODDS)
+        winners = graph.add_one_hot(_find_first_largest(graph, predictions, TIE_TOLERANCE), outputs)
+    voted = graph.op("MatMul", winners, to_float32(votes[:, None]))
+    clipped = graph.clip(graph.op("Concat", voted, predictions, axis=2), MAX_EXPERT_LOG_ODDS)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
     mean_weights = shares @ weights / shares.sum()  # stacking models are linear, so their mean is one, too
-    stacked = graph.op("MatMul", clipped, _to_float32(mean_weights[1:, None]))
+    stacked = graph.op("MatMul", clipped, to_float32(mean_weights[1:, None]))
     if outputs == 1:
         stacked = graph.op("Add", stacked, mean_weights[0])
     best = graph.op("Gather", predictions, np.array([step.options["best"]]), axis=2)
@@ -357,8 +343,8 @@ def _add_experts(graph: Graph, step: Step, x: str) -> str:
     followed, tolerance = sources[step.options["follows"]], TIE_TOLERANCE if step.options["follows"] else 0.0
     if outputs == 1:
         return _add_log_odds(graph, step, sources[0], graph.op("Greater", followed, tolerance))
-    is_winner = _add_one_hot(graph, _find_first_largest(graph, followed, tolerance), outputs)
-    lead = graph.op("Add", graph.op("ReduceMax", sources[0], np.array([1]), keepdims=1), _WINNER_LEAD)
+    is_winner = graph.add_one_hot(_find_first_largest(graph, followed, tolerance), outputs)
+    lead = graph.op("Add", graph.op("ReduceMax", sources[0], np.array([1]), keepdims=1), WINNER_LEAD)
     return graph.op("Where", graph.op("Greater", is_winner, 0.5), lead, sources[0])
 
 
@@ -371,19 +357,6 @@ def _find_first_largest(graph: Graph, values: str, tolerance: float) -> str:
     return graph.op("ArgMax", graph.op("Where", graph.op("GreaterOrEqual", values, bound), 1.0, 0.0), axis=1, keepdims=1)
 
 
-def _add_one_hot(graph: Graph, indices: str, outputs: int) -> str:
-    """Append ONNX nodes to the graph that one-hot encode class indices along axis 1. ``indices`` is the name of a value [rows, 1,
-    ...], and ``outputs`` the number of classes. Returns the name of the result [rows, outputs, ...].
-    """
-    shape = graph.op("Shape", indices)
-    ranks = graph.op("Reshape", np.arange(outputs), np.array([1, outputs]))
-    # Broadcasting compares [rows, 1] with [1, outputs], and [rows, 1, experts] with [1, outputs, 1].
-    extra_dimensions = graph.op("Sub", graph.op("Size", shape), np.array(2))
-    ones = graph.op("Expand", np.array([1]), graph.op("Reshape", extra_dimensions, np.array([1])))
-    ranks = graph.op("Reshape", ranks, graph.op("Concat", np.array([1, outputs]), ones, axis=0))
-    return graph.op("Where", graph.op("Equal", indices, ranks), 1.0, 0.0)
-
-
 def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> str:
     """Append ONNX nodes to the graph that compute an ensemble's log odds of the second of two labels. ``stacked`` is the name of
     the log odds from its stacking models, and ``is_positive`` that of whether the second label is predicted; the sign of the
@@ -391,7 +364,7 @@ def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> s
     """
     prior, share = step.options["prior"], step.options["share"]
     agree = graph.op("Equal", is_positive, graph.op("Greater", stacked, 0.0))
-    log_odds = _clip(graph, stacked, 30.0)
+    log_odds = graph.clip(stacked, 30.0)
     probabilities = []
     # Compute the probability of each label separately: 1 - p would lose the digits of a small one.
     for f, frequency in ((log_odds, share), (graph.op("Neg", log_odds), 1.0 - share)):
@@ -414,25 +387,25 @@ def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray)
         add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
         if (corrects[corrects[corrects >= 0]] >= 0).any():
             raise ExportError("experts that predict residuals of residuals are not supported in ONNX")
-        x = graph.op("Add", x, graph.op("MatMul", _clip(graph, x, MAX_EXPERT_TARGET), add))
-    x = _clip(graph, x, MAX_EXPERT_TARGET)
-    voted = graph.op("MatMul", x, _to_float32(votes[:, None]))
+        x = graph.op("Add", x, graph.op("MatMul", graph.clip(x, MAX_EXPERT_TARGET), add))
+    x = graph.clip(x, MAX_EXPERT_TARGET)
+    voted = graph.op("MatMul", x, to_float32(votes[:, None]))
     follows = step.options["follows"]
     if follows == 1:
         return voted
     if follows == 2:
         return graph.op("Gather", x, np.array([step.options["best"]]), axis=1)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
-    stacked = graph.op("MatMul", graph.op("Concat", voted, x, axis=1), _to_float32(weights[:, 1:].T))
-    stacked = _clip(graph, graph.op("Add", stacked, _to_float32(weights[:, 0])), MAX_EXPERT_TARGET)
-    return graph.op("MatMul", stacked, _to_float32(shares[:, None] / shares.sum()))
+    stacked = graph.op("MatMul", graph.op("Concat", voted, x, axis=1), to_float32(weights[:, 1:].T))
+    stacked = graph.clip(graph.op("Add", stacked, to_float32(weights[:, 0])), MAX_EXPERT_TARGET)
+    return graph.op("MatMul", stacked, to_float32(shares[:, None] / shares.sum()))
 
 
 _STEP_FUNCTIONS: Mapping[str, Callable[[Graph, Step, str], str]] = {
     "impute": _add_impute,
     "scale": _add_scale,
     "select": lambda graph, step, x: graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1),
-    "clip": lambda graph, step, x: _clip(graph, x, step.options["bound"]),
+    "clip": lambda graph, step, x: graph.clip(x, step.options["bound"]),
     "hinges": _add_hinges,
     "kernel": _add_kernel,
     "fourier": _add_fourier,
@@ -445,95 +418,3 @@ _STEP_FUNCTIONS: Mapping[str, Callable[[Graph, Step, str], str]] = {
     "pair_scores": _add_pair_scores,
     "experts": _add_experts,
 }
-
-
-# Answers ------------------------------------------------------------------------------------------------------------------
-
-
-def _add_answer(graph: Graph, program: Program, values: list[str]) -> None:
-    """Append the model's outputs, such as ``label`` and ``decision``, to the graph. ``values`` are the names of the outputs of
-    all operations of the exported model, ``program``.
-    """
-    answer = program.answer
-    decision, choice = values[answer.decision], values[answer.choice]
-    has_many_labels = len(answer.labels) > 2
-    if answer.kind == "number":
-        graph.add_output("variable", decision, 1)
-        return
-    decision_output = decision if has_many_labels else graph.op("Squeeze", decision, np.array([1]))
-    if answer.kind == "class":
-        _add_class_outputs(graph, program, decision, choice)
-    else:
-        graph.add_output("score", _add_anomaly_score(graph, decision_output, answer.center, answer.size))
-    graph.add_output("decision", decision_output, program.widths[answer.decision] if has_many_labels else None)
-
-
-def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: str) -> None:
-    """Append the outputs of a classifier to the graph: ``label``, and ``probabilities`` if the model has them. ``decision`` is
-    the name of its decision values, and ``choice`` that of the scores that choose the label: the largest score wins, or for two
-    labels, the sign decides.
-    """
-    answer, has_many_labels = program.answer, len(program.answer.labels) > 2
-    p = None if answer.calibration is None else _add_probabilities(graph, answer.calibration, decision, has_many_labels)
-    if answer.costs is not None:
-        index = graph.op("ArgMax", graph.op("Mul", p, _to_float32(np.array(answer.costs))), axis=1, keepdims=0)
-    elif has_many_labels:
-        index = graph.op("ArgMax", choice, axis=1, keepdims=0)
-    else:
-        comparison = "GreaterOrEqual" if answer.at_zero else "Greater"
-        index = graph.op("Cast", graph.op(comparison, graph.op("Squeeze", choice, np.array([1])), 0.0), to=7)
-    if len(answer.labels) == 1:
-        index = graph.op("Mul", index, np.array(0))
-    graph.add_label_output(answer.labels, index)
-    if p is None:
-        if len(answer.labels) > 1:
-            return
-        p = graph.op("Add", graph.op("Mul", decision, 0.0), 1.0)
-    graph.add_output("probabilities", p, len(answer.labels))
-
-
-def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
-    """Append ONNX nodes to the graph that convert decision values, named ``f``, to anomaly scores from 0 (usual) to 1 (unusual).
-    A decision value of ``center``, the mean, gets 0.5; ``size`` is the mean deviation from it. Returns the name of the result.
-    """
-    if size == 0.0:
-        return graph.op("Mul", f, 0.0)
-    z = graph.op("Div", graph.op("Sub", f, center), size)
-    z = _clip(graph, z, 1e15)  # so that float32 can hold the square
-    length = graph.op("Sqrt", graph.op("Add", graph.op("Mul", z, z), 2.0))
-    return graph.op("Sub", 0.5, graph.op("Mul", graph.op("Div", z, length), 0.5))
-
-
-def _add_probabilities(graph: Graph, calibration: MarginCalibration | LogOddsCalibration, f: str, has_many_labels: bool) -> str:
-    """Append ONNX nodes to the graph that convert the decision values of a classifier, named ``f``, to probabilities, by the
-    factors of ``calibration``. ``has_many_labels`` is true for more than two labels. Returns the name of the result [rows,
-    labels].
-    """
-    prior = calibration.prior
-    f = graph.op("Mul", f, calibration.factor if isinstance(calibration, MarginCalibration) else 1.0)
-    if has_many_labels:
-        p = graph.op("Softmax", f, axis=1)
-        if isinstance(calibration, MarginCalibration):
-            n_labels = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), np.array(1)), to=1)
-            return graph.op("Add", graph.op("Mul", p, 1.0 - prior), graph.op("Div", prior, n_labels))
-        p = graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(calibration.shares)))
-        winner = graph.op("ArgMax", f, axis=1, keepdims=1)
-        return _lift_winner(graph, p, _add_one_hot(graph, winner, len(calibration.shares)))
-    f = _clip(graph, f, 30.0)
-    p = graph.op("Sigmoid", graph.op("Concat", graph.op("Neg", f), f, axis=1))
-    if isinstance(calibration, LogOddsCalibration):
-        return p
-    return graph.op("Add", graph.op("Mul", p, 1.0 - prior), 0.5 * prior)
-
-
-def _lift_winner(graph: Graph, p: str, is_winner: str) -> str:
-    """Append ONNX nodes to the graph that make the probability of the predicted label the largest of its row, if it is not.
-    ``p`` is the name of the probabilities, and ``is_winner`` that of 1 for the predicted label, else 0, both [rows, labels].
-    Returns the name of the result, with rows that sum to 1.
-
-    Mixing with frequencies may have lifted another label.
-    """
-    rivals = graph.op("ReduceMax", graph.op("Sub", p, is_winner), np.array([1]), keepdims=1)
-    own = graph.op("ReduceSum", graph.op("Mul", p, is_winner), np.array([1]), keepdims=1)
-    missing = graph.op("Max", graph.op("Sub", graph.op("Mul", rivals, 1.0 + _WINNER_LEAD), own), 0.0)
-    return graph.op("Div", graph.op("Add", p, graph.op("Mul", is_winner, missing)), graph.op("Add", missing, 1.0))

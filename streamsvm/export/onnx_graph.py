@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.edge.program import ExportError
 from streamsvm.files.messages import missing_package_error
 
@@ -54,6 +55,22 @@ class Graph:
         # Nodes have names, because tools that transform graphs, such as converters to float16, refer to nodes by name.
         name = f"{op_type}_{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(op_type, inputs, outputs, name, **attributes))
+
+    def clip(self, x: str, bound: float) -> str:
+        """Append an ONNX node that clips the value named ``x`` to the range from -bound to bound. Returns the result's name."""
+        return self.op("Clip", x, -bound, bound)
+
+    def add_one_hot(self, indices: str, outputs: int) -> str:
+        """Append ONNX nodes that one-hot encode class indices along axis 1. ``indices`` is the name of a value [rows, 1,
+        ...], and ``outputs`` the number of classes. Returns the name of the result [rows, outputs, ...].
+        """
+        shape = self.op("Shape", indices)
+        ranks = self.op("Reshape", np.arange(outputs), np.array([1, outputs]))
+        # Broadcasting compares [rows, 1] with [1, outputs], and [rows, 1, experts] with [1, outputs, 1].
+        extra_dimensions = self.op("Sub", self.op("Size", shape), np.array(2))
+        ones = self.op("Expand", np.array([1]), self.op("Reshape", extra_dimensions, np.array([1])))
+        ranks = self.op("Reshape", ranks, self.op("Concat", np.array([1, outputs]), ones, axis=0))
+        return self.op("Where", self.op("Equal", indices, ranks), 1.0, 0.0)
 
     def find_smallest(self, value: str, count: int) -> str:
         """Append an ONNX TopK node to the graph that finds the ``count`` smallest numbers of each row of ``value``. Returns the
@@ -112,6 +129,11 @@ class Graph:
         helper, shape = self._onnx.helper, ["rows"] if columns is None else ["rows", columns]
         self._add_node("Identity", [value], [name])
         self.outputs.append(helper.make_tensor_value_info(name, onnx_type or self._onnx.TensorProto.FLOAT, shape))
+
+
+def to_float32(array: np.ndarray) -> np.ndarray:
+    """Convert an array to float32. Numbers beyond its range are clipped to the largest finite float32."""
+    return np.clip(array, -LARGEST_FLOAT32, LARGEST_FLOAT32).astype(np.float32)
 
 
 def convert_labels(labels: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -227,9 +227,7 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
     supported.
     """
     if encoder.cycles:
-        raise ExportError(
-            "a TableEncoder with cycles is not exported: a device has numbers (of dates, seconds since 1970) and names"
-        )
+        raise ExportError("a TableEncoder with cycles is not exported: devices take dates as numbers (seconds since 1970)")
     if encoder.when_missing == "indicator":
         raise ExportError("a TableEncoder with when_missing='indicator' is not exported: 'mean' and 'drop' are")
     if inputs.scalings:

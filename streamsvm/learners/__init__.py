@@ -1,7 +1,8 @@
 """Online learners: support vector machines that learn row by row, and reference algorithms from the literature.
 
 There is a module for each learner, and for each family of reference algorithms. Their base classes are in `store_estimator`,
-`estimator`, `budgeted`, `classifier` and `regressor`. The compiled functions of update rules are in `streamsvm.core.steps`.
+`estimator`, `budgeted`, `classifier`, `budgeted_classifier` and `regressor`. The compiled functions of update rules are in
+`streamsvm.core.steps`.
 """
 
 from importlib import import_module

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamsvm.core.budget import Removal, Strategy
 from streamsvm.core.checks import parameter
-from streamsvm.learners.classifier import BudgetedClassifier
+from streamsvm.learners.budgeted_classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.labels import MAX_CLASSES

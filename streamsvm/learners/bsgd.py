@@ -14,7 +14,7 @@ from streamsvm.core.steps.iterates import ONE_CLASS, get_common_state
 from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, compute_violation
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.classifier import BudgetedClassifier
+from streamsvm.learners.budgeted_classifier import BudgetedClassifier
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.merging import MergeableExpansion

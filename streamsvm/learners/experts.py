@@ -21,7 +21,7 @@ from streamsvm.core.steps import experts, forest, iterates, landmarks, least_squ
 from streamsvm.core.steps import second_order as newton
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.ensemble import ExpertFunctions
-from streamsvm.learners.classifier import split_output
+from streamsvm.learners.budgeted_classifier import split_output
 from streamsvm.learners.estimator import check_record
 from streamsvm.learners.kernel_rls import check_stored_rows, grow_outputs, has_label_targets
 

@@ -15,7 +15,7 @@ from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, draw_slot
 from streamsvm.learners.bsgd import Descent
-from streamsvm.learners.classifier import MAX_COEFFICIENT, ReferenceClassifier, UnbudgetedClassifier
+from streamsvm.learners.budgeted_classifier import MAX_COEFFICIENT, ReferenceClassifier, UnbudgetedClassifier
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 

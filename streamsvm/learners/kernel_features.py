@@ -16,7 +16,7 @@ from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.rule import get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow
-from streamsvm.learners.classifier import ReferenceClassifier, add_clipped
+from streamsvm.learners.budgeted_classifier import ReferenceClassifier, add_clipped
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 

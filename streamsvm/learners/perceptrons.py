@@ -13,7 +13,7 @@ from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, add_to_coefficient, draw_slot
-from streamsvm.learners.classifier import ReferenceClassifier, UnbudgetedClassifier
+from streamsvm.learners.budgeted_classifier import ReferenceClassifier, UnbudgetedClassifier
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import MergeSource
 from streamsvm.learners.merging import MergeableExpansion

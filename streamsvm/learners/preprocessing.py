@@ -15,12 +15,20 @@ import numpy as np
 from river import base
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_target
-from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.explaining import Example, Examples, Explanation
 from streamsvm.core.frames import to_frame, to_matrix
 from streamsvm.core.memory.features import FINITE_ADVICE
-from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, learn_value, pool_moments
+from streamsvm.core.memory.moments import (
+    N_FIRST,
+    N_MOMENTS,
+    learn_value_rows,
+    learn_values,
+    pool_moments,
+    standardise_rows,
+    standardise_targets,
+    standardise_values,
+)
 from streamsvm.core.sparse import to_dense
 from streamsvm.core.transformers import Units, compute_unit_conversion
 from streamsvm.files.container import check_hash_collisions
@@ -163,7 +171,7 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         columns, n = self._fill_values(x, True)
-        n_clipped = _learn_values(columns, self._values, n, self._bound, self._moments, self._first)
+        n_clipped = learn_values(columns, self._values, n, self._bound, self._moments, self._first)
         if n_clipped < 0:
             _raise_for_row(x)
         self.n_bounded += n_clipped
@@ -173,7 +181,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         learned become 0. Raises a ValueError if a value is not a finite number.
         """
         columns, n = self._fill_values(x, False)
-        if not _transform_values(columns, self._values, n, self._bound, self._moments, self._scaled):
+        if not standardise_values(columns, self._values, n, self._bound, self._moments, self._scaled):
             _raise_for_row(x)
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
 
@@ -241,14 +249,14 @@ class BoundedScaler(base.MiniBatchTransformer):
                 self._columns.setdefault(name, len(self._columns))
             self._make_arrays(max(len(self._moments), 2 * len(self._columns)))
             columns = np.array([self._columns[name] for name in names], np.int64)
-        self.n_bounded += _learn_rows(columns, matrix, self._bound, self._moments, self._first)
+        self.n_bounded += learn_value_rows(columns, matrix, self._bound, self._moments, self._first)
 
     def transform_many(self, X: Any) -> Any:
         """Return the rows of ``X`` (a frame or array) with standardised values, float64, as a frame if X is a frame. Features
         that this scaler has not learned become 0. Raises a ValueError if a value is not a finite number.
         """
         matrix, names, columns, like = self._read_matrix(X)
-        _transform_rows(columns, matrix, self._bound, self._moments)
+        standardise_rows(columns, matrix, self._bound, self._moments)
         return to_frame(matrix, names, like)
 
     def _read_matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
@@ -413,7 +421,7 @@ class BoundedTargetScaler(RegressorWrapper):
             return None
         is_learned = ~np.isnan(targets) if weights is None else ~np.isnan(targets) & (weights > 0.0)
         moments, first, scale = self._scaler._moments[:1].copy(), self._scaler._first[:1].copy(), np.empty((len(targets), 3))
-        n_clipped = _scale_targets(targets, is_learned, self._scaler._bound, moments[0], first[0], scale)
+        n_clipped = standardise_targets(targets, is_learned, self._scaler._bound, moments[0], first[0], scale)
         scaled = [None if target is None else value for target, value in zip(y, scale[:, 2].tolist(), strict=True)]
         predictions = predict_wrapped(X, names, scaled, probability, weights)
         if predictions is None:
@@ -446,77 +454,3 @@ class BoundedTargetScaler(RegressorWrapper):
         targets = [conversion.get(_TARGET, (1.0, 0.0)) for conversion in target_units]
         self.regressor.merge_with(*(model.regressor for model in others), units=units, targets=targets)  # type: ignore[attr-defined]
         self._scaler = scaler
-
-
-@compiled
-def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Update the running mean and variance of features with the first ``n`` values of one row. Values beyond ``bound`` standard
-    deviations are clipped. ``columns`` are the features' indices in the statistics ``moments`` and ``first`` (each feature's
-    first values). Returns the number of clipped values, or -1, without a change, if a value is not a finite float32 number.
-    """
-    for i in range(n):
-        if not abs(values[i]) <= LARGEST_FLOAT32:
-            return -1
-    bounded = 0
-    for i in range(n):
-        bounded += learn_value(moments[columns[i]], first[columns[i]], values[i], bound)
-    return bounded
-
-
-@compiled
-def _transform_values(
-    columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray
-) -> bool:
-    """Standardise the first ``n`` values of one row, clip them to +-``bound``, and write them into ``scaled``. ``columns`` are
-    the features' indices in ``moments`` (count, mean, sum of squared deviations), or -1 for unknown features, which become 0.
-    Returns False if a value is not a finite float32 number.
-    """
-    for i in range(n):
-        value = values[i]
-        if not abs(value) <= LARGEST_FLOAT32:
-            return False
-        scaled[i] = 0.0
-        if columns[i] >= 0:
-            row = moments[columns[i]]
-            if row[2] > 0.0:
-                scaled[i] = min(max((value - row[1]) / math.sqrt(row[2] / row[0]), -bound), bound)
-    return True
-
-
-@compiled
-def _scale_targets(
-    targets: np.ndarray, learned: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray, scale: np.ndarray
-) -> int:
-    """Standardise each of the ``targets`` [n] by the mean and variance of those before it, and clip it to +-``bound``. The
-    running statistics ``moments`` and ``first`` then learn it if ``learned`` is True for it. ``scale`` [n, 3] receives mean,
-    standard deviation and scaled target. Returns how many learned targets were clipped.
-    """
-    bounded = 0
-    for i in range(len(targets)):
-        scale[i, 0], scale[i, 1], scale[i, 2] = moments[1], math.sqrt(moments[2] / max(moments[0], 1.0)), 0.0
-        if moments[2] > 0.0:
-            scale[i, 2] = min(max((targets[i] - moments[1]) / math.sqrt(moments[2] / moments[0]), -bound), bound)
-        if learned[i]:
-            bounded += 1 if learn_value(moments, first, targets[i], bound) else 0
-    return bounded
-
-
-@compiled
-def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Update the running mean and variance of features with the rows of ``matrix`` [n, d], which are finite. Values beyond
-    ``bound`` standard deviations are clipped. ``columns`` [d] are the features' indices in the statistics ``moments`` and
-    ``first`` (each feature's first values). Returns the number of clipped values.
-    """
-    bounded = 0
-    for i in range(len(matrix)):
-        bounded += _learn_values(columns, matrix[i], len(columns), bound, moments, first)
-    return bounded
-
-
-@compiled
-def _transform_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
-    """Standardise the rows of ``matrix`` [n, d], finite numbers, in place, and clip them to +-``bound``. ``columns`` [d] are the
-    features' indices in ``moments`` (count, mean, sum of squared deviations), or -1 for unknown features, which become 0.
-    """
-    for i in range(len(matrix)):
-        _transform_values(columns, matrix[i], len(columns), bound, moments, matrix[i])

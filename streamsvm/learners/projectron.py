@@ -15,7 +15,7 @@ from streamsvm.core.memory.slots import append_vector, compute_slot_kernels, rem
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.rule import get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, compute_scores
-from streamsvm.learners.classifier import ReferenceClassifier, add_clipped
+from streamsvm.learners.budgeted_classifier import ReferenceClassifier, add_clipped
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 

@@ -418,17 +418,13 @@ class LabelEncoder:
                 raise ValueError(f"label {label!r} is a name, but earlier labels are numbers")
             if label not in self._codes:
                 if len(label) > LONGEST_NAME:
-                    raise ValueError(
-                        f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are allowed"
-                    )
+                    raise ValueError(f"label {label[:60]!r}... has {len(label):,} characters; the limit is {LONGEST_NAME:,}")
                 if len(self._codes) == MAX_CLASSES:
                     raise ValueError(f"label {label!r} exceeds the limit of {MAX_CLASSES} names")
                 self._codes[label] = float(len(self._codes))
             return self._codes[label]
         number = float(label) if isinstance(label, bool | int | float | np.number | np.bool_) else math.nan
         if not math.isfinite(number) or self._codes:
-            raise ValueError(
-                f"label {label!r} is not a finite number" + (", and earlier labels are names" if self._codes else "")
-            )
+            raise ValueError(f"label {label!r} is not a finite number" + (", and earlier ones are names" if self._codes else ""))
         self.has_numeric_labels = True
         return number

@@ -36,7 +36,7 @@ def add_path_to_errors(action: str, path: Path) -> Iterator[None]:
         raise OSError(error.errno, f"{error.strerror}, while {action}", str(path)) from error
 
 
-DEFAULT_MEMORY_LIMIT_BYTES = 2**28
+DEFAULT_MEMORY_BYTES = 2**28
 _BLOCKS_PER_LIMIT = 16  # a block has the memory limit divided by this
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 2**12, 2**20
 _BLOCK_COPIES = 5  # blocks, or copies of parts of one, that are in memory at once
@@ -79,7 +79,7 @@ def plan_memory(limit: float, n_features: int = 0, largest_block: int = 0, n_blo
     return MemoryPlan(block_bytes, working_set_block_bytes)
 
 
-def hessian_fits_memory(limit: float, n_features: int) -> bool:
+def hessian_fits_in(limit: float, n_features: int) -> bool:
     """Return whether Newton's method is suitable: its Hessian [n_features + 1, n_features + 1] takes at most a quarter of the
     memory ``limit`` in bytes, and there are fewer than 2048 features.
     """

@@ -18,7 +18,7 @@ from streamsvm.core.progress import show_bytes, show_rows
 from streamsvm.core.text_rows import LARGEST_INDEX, read_sparse
 from streamsvm.files.messages import short_repr
 from streamsvm.linear.block_file import Block, LabelEncoder, get_storable_names, select_rows
-from streamsvm.linear.block_writer import DEFAULT_MEMORY_LIMIT_BYTES, list_output_files, open_shuffling_writer, plan_memory
+from streamsvm.linear.block_writer import DEFAULT_MEMORY_BYTES, list_output_files, open_shuffling_writer, plan_memory
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Source, StreamError
@@ -203,7 +203,7 @@ def write_blocks(
     target: str | None = None,
     weight: str | Path | None = None,
     zero_based: bool = False,
-    memory_limit: float = DEFAULT_MEMORY_LIMIT_BYTES,
+    memory_limit: float = DEFAULT_MEMORY_BYTES,
     verbose: bool = False,
 ) -> tuple[int, int]:
     r"""Convert a text file in LIBSVM format, or a table, to a block file (training rows in binary form), which linear machines
@@ -330,12 +330,8 @@ def _write_table(
             advance(writer.shape[0])
         if not writer.shape[0]:
             raise ValueError(f"{source} has no rows with a weight above 0")
-        writer.meta = {
-            **meta,
-            "names": get_storable_names(first[3]),
-            "labels_are_csv": detect_table_format(source) == "csv",
-            **encoder.meta,
-        }
+        are_csv = detect_table_format(source) == "csv"
+        writer.meta = {**meta, "names": get_storable_names(first[3]), "labels_are_csv": are_csv, **encoder.meta}
     return writer.shape
 
 

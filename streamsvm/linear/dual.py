@@ -198,14 +198,12 @@ def sweep_free_rows(
 
 
 @compiled
-def measure_objectives(
-    w: np.ndarray, b: np.ndarray, block: Block, loss: LinearLoss, expansion: np.ndarray
-) -> tuple[float, float]:
+def measure_objectives(w: np.ndarray, b: np.ndarray, block: Block, loss: LinearLoss, w_dual: np.ndarray) -> tuple[float, float]:
     """Return the parts of the primal and the dual objective that the rows of ``block`` contribute, at the weights ``w`` and the
-    dual coefficients ``b`` [rows], without the regularisation terms. Also add the rows times their coefficients to ``expansion``,
+    dual coefficients ``b`` [rows], without the regularisation terms. Also add the rows times their coefficients to ``w_dual``,
     the weights that follow from the coefficients.
 
-    The regularisation terms are 1/2 |w|^2 and -1/2 |expansion|^2, where ``expansion`` is sum_i b_i x_i, float64 [features + 1].
+    The regularisation terms are 1/2 |w|^2 and -1/2 |w_dual|^2, where ``w_dual`` is sum_i b_i x_i, float64 [features + 1].
     """
     primal, dual = 0.0, 0.0
     for i in range(len(b)):
@@ -213,8 +211,8 @@ def measure_objectives(
         primal += compute_cost(t, weight, dot_row(w, block, i) + loss.constant * w[-1], loss)
         dual += t * b[i] - loss.epsilon * abs(b[i]) - 0.5 * compute_bounds(t, weight, loss)[2] * b[i] * b[i]
         if b[i] != 0.0:
-            _add_row(expansion, b[i], block, i)
-            expansion[-1] += b[i] * loss.constant
+            _add_row(w_dual, b[i], block, i)
+            w_dual[-1] += b[i] * loss.constant
     return primal, dual
 
 

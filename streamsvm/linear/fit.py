@@ -22,13 +22,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.locks import try_lock
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file, read_feature_names, read_index_base
-from streamsvm.linear.block_writer import (
-    DEFAULT_MEMORY_LIMIT_BYTES,
-    MemoryPlan,
-    hessian_fits_memory,
-    open_shuffling_writer,
-    plan_memory,
-)
+from streamsvm.linear.block_writer import DEFAULT_MEMORY_BYTES, MemoryPlan, hessian_fits_in, open_shuffling_writer, plan_memory
 from streamsvm.linear.convert import MIN_DENSE_SHARE, SourceOptions, fingerprint_source, write_blocks
 from streamsvm.linear.dual import DualSolver
 from streamsvm.linear.newton import NewtonSolver
@@ -105,7 +99,7 @@ class OutOfCoreLinear(PathEstimator):
     """Maximum number of passes, each with as many steps as there are rows. A pass with the final C, a pass over its working set,
     and a pass that measures the gap may follow.
     """
-    memory_limit: float = DEFAULT_MEMORY_LIMIT_BYTES
+    memory_limit: float = DEFAULT_MEMORY_BYTES
     """Maximum memory in bytes for rows, coefficients and everything else that a fit needs, in addition to the interpreter's;
     256 MiB by default. `fit` also needs the arrays that you pass, copies of them if they are not arrays or CSR matrices of
     floats, and about 50 bytes per row for labels or targets. A larger limit makes larger blocks.
@@ -277,7 +271,7 @@ class OutOfCoreLinear(PathEstimator):
         if resumable:
             remove_stale_solutions(folder, file)
         solver: DualSolver | NewtonSolver
-        if losses[0].squared and hessian_fits_memory(self.memory_limit, file.shape[1]):
+        if losses[0].squared and hessian_fits_in(self.memory_limit, file.shape[1]):
             solver = NewtonSolver(file, folder, options, resumable=resumable)
         else:
             solver = DualSolver(file, folder, options, draw_seed(self.random_state), resumable=resumable)

@@ -14,7 +14,7 @@ from streamsvm.core.checks import Overflow, check_number, check_one_of, validate
 from streamsvm.core.memory.features import OVERFLOW_POLICIES, FeatureSpace
 from streamsvm.core.progress import show_rows
 from streamsvm.linear.block_file import LabelEncoder, get_storable_names
-from streamsvm.linear.block_writer import DEFAULT_MEMORY_LIMIT_BYTES, open_shuffling_writer, plan_memory
+from streamsvm.linear.block_writer import DEFAULT_MEMORY_BYTES, open_shuffling_writer, plan_memory
 from streamsvm.stream.tables.chunk import BadRow
 
 
@@ -24,7 +24,7 @@ def write_rows(
     *,
     max_features: int = 10_000,
     overflow: Overflow = "raise",
-    memory_limit: float = DEFAULT_MEMORY_LIMIT_BYTES,
+    memory_limit: float = DEFAULT_MEMORY_BYTES,
     verbose: bool = False,
 ) -> tuple[int, int]:
     """Write the rows of a finite stream, pairs of a dictionary of features and a label, to a block file (training rows in binary

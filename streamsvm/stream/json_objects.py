@@ -319,10 +319,8 @@ class JSONLinesSource(TextSource):
     ``payload.after.amount``. `TextSource` describes the parameters.
     """
 
-    def __init__(
-        self, path: str | Path | ByteStream, label: str | None = None, **parser_options: Unpack[TextParserOptions]
-    ) -> None:
-        super().__init__(path, label, **parser_options)
+    def __init__(self, path: str | Path | ByteStream, label: str | None = None, **options: Unpack[TextParserOptions]) -> None:
+        super().__init__(path, label, **options)
         self._objects = JSONObjects(label, STRICT_DECODER.decode, self._parser if self._uses_parser else None)
 
     def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:

@@ -215,7 +215,7 @@ class CheckpointMerger:
                     continue
                 _check_estimator(path, checkpoint)
             except CheckpointError as error:
-                consequence = "the model before it stays" if path in self._newest else "the others are merged without it"
+                consequence = "the earlier model stays" if path in self._newest else "the others are merged without it"
                 warn(f"{error}: {consequence}")
                 continue
             self._newest[path], changed = checkpoint, True

@@ -132,7 +132,7 @@ class FollowedFolder(Follower):
         try:
             return self.read_changed()
         except CheckpointError as error:
-            warn(f"{error}: the model before it stays")
+            warn(f"{error}: the earlier model stays")
             return None
 
 
@@ -267,10 +267,7 @@ class PredictionLoop(StreamLoop):
             try:
                 pipeline = ValidatingPipeline(newer.model, learns=False)
             except ValueError as error:  # do not refuse the row because of an unusable model
-                warn(
-                    f"{self._current_place}: the model after {newer.version:,} rows cannot be used: {error}: "
-                    "the model before it stays"
-                )
+                warn(f"{self._current_place}: unusable model after {newer.version:,} rows: {error}: the earlier model stays")
                 return
             self._pipeline = pipeline
             self._has_probabilities = not self._regression and has_probabilities(pipeline.last_step)

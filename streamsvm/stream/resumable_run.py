@@ -147,7 +147,7 @@ class ResumableRun:
         """
         if self._unusable_reason:
             raise RuntimeError(
-                f"this loop {self._unusable_reason}. Make a new source, sink and loop to continue from the newest checkpoint"
+                f"this loop {self._unusable_reason}. Make a new source, sink and loop, which continue from the checkpoint"
             )
         if max_rows is not None and max_rows < 0:
             raise ValueError(f"max_rows must be at least 0, not {max_rows}")
@@ -267,9 +267,7 @@ class ResumableRun:
         for name, output in outputs.items():
             if output is not None and self.source.reads_from(output):
                 contents = "rows that were refused" if name == "refused" else name
-                raise StreamError(
-                    f"{self.source.name} is where {contents} would go, and this run would read them there: give another topic"
-                )
+                raise StreamError(f"{self.source.name} is where {contents} would go, and this run reads it: give another topic")
 
     def _resume_or_start(self) -> None:
         """Continue from the newest checkpoint, if there is one. Otherwise start a new run and, for a source such as a Kafka topic

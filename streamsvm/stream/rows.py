@@ -348,7 +348,7 @@ class LabelRules:
         if self.classes is not None:
             raise RowError("label", f"label {short_repr(y)} is not among those declared: {format_names(self.classes, 10)}")
         if y.__class__ is float and not math.isfinite(y):
-            raise RowError("label", f"label {y!r} is not a label: do not learn rows without one")
+            raise RowError("label", f"label {y!r} is not a label; rows without a label can only be predicted")
         if y.__class__ is str and not y.strip():
             raise RowError("label", f"label {short_repr(y)} is empty. {_DECLARE_ADVICE}")
         if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):

@@ -135,7 +135,7 @@ def check_accepts_weights(model: Any, weight: str) -> None:
         parameters = inspect.signature(model.learn_one).parameters.values()
         if not any(parameter.name == "w" or parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
             raise ValueError(
-                f"rows have weights, {weight!r}, and {type(model).__name__} takes none: take another model, or leave them out"
+                f"rows have weights ({weight!r}), but {type(model).__name__} accepts none: use another model, or no weights"
             )
         if not isinstance(model, base.Wrapper):
             return

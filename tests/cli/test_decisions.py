@@ -182,7 +182,7 @@ def test_contradictory_decision_flags_are_refused(rows, new, tmp_path, call):
     for words in (["predict", "--to", "-"], ["score", "--label", "y"]):
         words[1:1] = [new, "--model", tmp_path / "detector"]
         call(*words, status=1, says="detector holds a OneClassBSGD, which does not predict a label or a number for each row")
-    call("predict", new, "--model", tmp_path / "tree", "--to", "-", "--explain", "2", status=1, says="--explain: a Hoeffding")
+    call("predict", new, "--model", tmp_path / "tree", "--to", "-", "--explain", "2", status=1, says="--explain: Hoeffding")
     scored = call("score", new, "--label", "y", "--model", tmp_path / "new", "--costs", "fraud=3").stdout
     assert scored.startswith("600 rows scored\nAccuracy has no value")
     call("export", tmp_path / "state", "--to", "c", "--costs", "fraud=4", "--out", tmp_path)

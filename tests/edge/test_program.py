@@ -41,7 +41,7 @@ def test_a_header_of_100_mb_is_refused_without_reading_it():
 def test_newer_versions_are_refused_by_name():
     program = make_program(learned(bsgd(), 50, 2))
     text, arrays = program.serialise()
-    with pytest.raises(edge.ExportError, match="m: it has version 2 of the programs, and this streamsvm reads 1: upgrade"):
+    with pytest.raises(edge.ExportError, match="m: it has program version 2, and this streamsvm reads 1: upgrade"):
         edge.loads(pack_container(arrays, {PROGRAM_KEY: text.replace('{"version":1', '{"version":2')}), "m")
     data = pack_container(arrays, {PROGRAM_KEY: text})
     for version in (1, 2, 3, 4, 9, 99):

@@ -125,7 +125,7 @@ def test_newer_models_are_served(tmp_path):
                 assert (reply["version"], prediction["label"]) == (n, model_of(n).predict_one(row))
             for path in state.glob("*.ckpt"):
                 path.write_bytes(path.read_bytes()[:100])
-            until(lambda: "the model before it stays" in error_path.read_text())
+            until(lambda: "the earlier model stays" in error_path.read_text())
             assert ask(port, json.dumps([row]))[1] == reply
         finally:
             server.send_signal(signal.SIGTERM)

@@ -84,7 +84,7 @@ FORBIDDEN = """
     streamsvm.batch.adapter.estimators:BatchAdapter streamsvm.batch.csmo.values:StoredRows
     streamsvm.batch.csmo.estimators:combinations streamsvm.__main__:main streamsvm.cli.main:main
     streamsvm.learners.budgeted:itertools streamsvm.learners.budgeted:check_number
-    streamsvm.learners.classifier:BudgetedClassifier.learn_one streamsvm.stream.checkpoint:CheckpointFolder
+    streamsvm.learners.budgeted_classifier:BudgetedClassifier.learn_one streamsvm.stream.checkpoint:CheckpointFolder
     streamsvm.stream.sinks:FileSink
 """
 

@@ -291,7 +291,7 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
         save(place, 2)
         assert versions(1) == [2]
         send(producer, models, (b"rows", b"nothing"))
-        with pytest.warns(UserWarning, match="is not a checkpoint: it is cut off.*: the model before it stays") as warned:
+        with pytest.warns(UserWarning, match="is not a checkpoint: it is cut off.*: the earlier model stays") as warned:
             until(lambda: follower.read_newer() is None and len(warned) > 0, every=0.05)
         for rows in (4, 5, 6, 7):
             save(other_place, rows)

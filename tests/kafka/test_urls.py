@@ -52,7 +52,7 @@ def test_mistakes_in_a_source(url, reason):
         (
             lambda url: open_checkpoints(url, sources=["-"]),
             "kafka://host:9092/models",
-            "which name is the model to have in the topic",
+            "name the model in the topic with",
         ),
         (opening.open_checkpoints, "rows.csv", "rows.csv takes no checkpoints"),
         (opening.open_models, "rows.csv", "rows.csv holds no models"),

@@ -16,7 +16,7 @@ def test_squared_loss_uses_the_dual_when_the_hessian_is_too_large(monkeypatch):
     newton = OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y)
     assert {entry.kind for entry in newton.history_} == {"newton"}
     assert newton.n_iter_ < 15
-    monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_memory", lambda *_: False)
+    monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_in", lambda *_: False)
     ascent = OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y)
     assert {entry.kind for entry in ascent.history_} == {"all", "working set", "gap"}
     assert ascent.objective_ == pytest.approx(newton.objective_, rel=1e-3)

@@ -37,7 +37,7 @@ THOROUGH = [[HIGH_C, {"intercept_scaling": 10.0}, {"C": 100.0}, {"C": 30.0} | SQ
 )
 def test_classifier_reaches_the_optimum(settings, dense, weighted, dual, monkeypatch):
     if dual:
-        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_memory", lambda *_: False)
+        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_in", lambda *_: False)
     n = N // 2 if weighted else N
     (X, y), weights = make_classes(n, dense=dense), draw_weights(n) if weighted else None
     model = OutOfCoreLinearSVC(memory_limit=SMALL_MEMORY, tol=1e-4 if weighted else 1e-3, **settings).fit(
@@ -71,7 +71,7 @@ def test_classifier_reaches_the_optimum(settings, dense, weighted, dual, monkeyp
 )
 def test_regressor_reaches_the_optimum(settings, weighted, dual, monkeypatch):
     if dual:
-        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_memory", lambda *_: False)
+        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_in", lambda *_: False)
     n = N // 2 if weighted else N
     (X, y), weights = make_regression(n), draw_weights(n) if weighted else None
     model = OutOfCoreLinearSVR(memory_limit=SMALL_MEMORY, tol=1e-4 if weighted else 1e-3, **settings).fit(X, y, weights)

@@ -67,7 +67,7 @@ def test_weighted_rows_are_learned(spark, rows, tmp_path):
 
 def test_invalid_weights_are_refused_or_skipped(spark, rows, tmp_path, learning):
     X, labels, _, _ = (part[:20] for part in rows)
-    with pytest.raises(ValueError, match="rows have weights, 'w', and PAClassifier takes none"):
+    with pytest.raises(ValueError, match="rows have weights .'w'., but PAClassifier accepts none"):
         learning(linear_model.PAClassifier(), tmp_path / "other", weightCol="w")
     learner = learning(make_model(), tmp_path / "model", weightCol="w", handleInvalid="skip")
     raises(

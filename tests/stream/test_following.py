@@ -90,7 +90,7 @@ def test_an_unreadable_checkpoint_leaves_the_model_in_use(tmp_path, learner):
     assert follow.read_newer().version == 10
     for file in (tmp_path / "state").glob("*.ckpt"):
         file.write_bytes(b"nothing")
-    with pytest.warns(UserWarning, match="the model before it stays"):
+    with pytest.warns(UserWarning, match="the earlier model stays"):
         assert follow.read_newer() is None
     assert follow.read_newer() is None  # there is one warning
     learner.learn(10)
@@ -118,7 +118,7 @@ def test_a_checkpoint_without_a_model_leaves_the_model_in_use(tmp_path, learner,
             yield row
 
     loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
-    with pytest.warns(UserWarning, match=f"{reason}.*: the model before it stays"):
+    with pytest.warns(UserWarning, match=f"{reason}.*: the earlier model stays"):
         loop.run()
     assert [record["model"] for record in sink] == [10] * 6
 

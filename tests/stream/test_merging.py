@@ -179,7 +179,7 @@ def test_a_corrupt_checkpoint_gives_a_warning_and_the_previous_model_is_used(par
     save(parts / "partition-2", 130, 2, label="y")
     for file in (parts / "partition-10").glob("*.ckpt"):
         file.write_bytes(file.read_bytes()[:-40])
-    with pytest.warns(UserWarning, match="the model before it stays"):
+    with pytest.warns(UserWarning, match="the earlier model stays"):
         assert merger.merge_if_changed().rows == 210
     assert merger.merge_if_changed() is None
 

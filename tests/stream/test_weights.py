@@ -134,7 +134,7 @@ def test_models_that_do_not_accept_weights_are_refused_at_the_start(taker, refus
     if refused is None:
         assert LearningLoop(source, taker).run().learned == 9
         return
-    with pytest.raises(ValueError, match=f"rows have weights, 'w', and {refused} takes none: take another model"):
+    with pytest.raises(ValueError, match=f"rows have weights .'w'., but {refused} accepts none: use another model"):
         LearningLoop(source, taker)
 
 

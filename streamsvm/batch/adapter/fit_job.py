@@ -202,9 +202,7 @@ class FitJob(NamedTuple):
         if values is None:
             values = as_array(labels)
         elif isinstance(getattr(self.model, "class_weight", None), dict):
-            raise ValueError(
-                "class_weight can be a dictionary only if labels have one type: bool, int, str, or float without fractions"
-            )
+            raise ValueError("class_weight can be a dictionary only if labels have one type: bool, int, str or whole float")
         model = self._fit_clone(X, values[targets], weights)
         numbers = dict(zip(values.tolist(), range(len(labels)), strict=True))
         order = [numbers[value] for value in model.classes_.tolist()]

@@ -16,7 +16,8 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.csmo.machine import CSMO, SharedFitData
+from streamsvm.batch.csmo.dual_fit import SharedFitData
+from streamsvm.batch.csmo.machine import CSMO
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, TrainingData, has_type_and_shape
 from streamsvm.core.checks import DecisionShape, parameter
 from streamsvm.core.docstrings import complete_docstring

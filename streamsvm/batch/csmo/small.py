@@ -174,14 +174,14 @@ def solve_free_variables(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.
     these variables. The gradient must have been computed in float64. O(n m + m^3).
     """
     m = len(free)
-    equations, right, change = np.empty((m - 1, m - 1)), np.empty(m), np.empty(m)
-    _write_equations(K, a, epsilon, free, equations, right)
-    change[:-1] = right[:-1] - right[-1]
+    equations, rhs, change = np.empty((m - 1, m - 1)), np.empty(m), np.empty(m)
+    _write_equations(K, a, epsilon, free, equations, rhs)
+    change[:-1] = rhs[:-1] - rhs[-1]
     if not _solve_equations(equations, change[:-1]):
         return gap
     change[-1] = -change[:-1].sum()
     b, gradient = a.b.copy(), a.gradient.copy()
-    new_gap = _move_free_variables(K, a, epsilon, free, change, right)
+    new_gap = _move_free_variables(K, a, epsilon, free, change, rhs)
     if not new_gap < gap:
         a.b[:], a.gradient[:] = b, gradient
         return gap
@@ -255,28 +255,26 @@ def _add_row(K: np.ndarray, j: int, factor: float, out: np.ndarray) -> None:
 
 
 @compiled(nogil=True)
-def _write_equations(
-    K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, equations: np.ndarray, right: np.ndarray
-) -> None:
+def _write_equations(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, matrix: np.ndarray, rhs: np.ndarray) -> None:
     """Write the linear equations of a Newton step for the m ``free`` variables (strictly between their bounds) of the solution
-    ``a``: the matrix into ``equations`` [m - 1, m - 1], and minus the slopes of all m variables into ``right`` [m]. There are m -
+    ``a``: the matrix into ``matrix`` [m - 1, m - 1], and minus the slopes of all m variables into ``rhs`` [m]. There are m -
     1 equations, because the sum of the changes is 0.
     """
     b, gradient, upper, kink, m, trace, last = a.b, a.gradient, a.upper, a.kink, len(free), 0.0, free[-1]
     for i in range(m):
         k = free[i]
-        right[i] = -(gradient[k] + get_rise(b[k], upper[k], kink[k], epsilon))
+        rhs[i] = -(gradient[k] + get_rise(b[k], upper[k], kink[k], epsilon))
         trace += K[k, k]
     for i in range(m - 1):
         k = free[i]
         for j in range(i, m - 1):
-            equations[i, j] = K[k, free[j]] - K[k, last] - K[last, free[j]] + K[last, last]
-        equations[i, i] += RIDGE * trace / m
+            matrix[i, j] = K[k, free[j]] - K[k, last] - K[last, free[j]] + K[last, last]
+        matrix[i, i] += RIDGE * trace / m
 
 
 @compiled(nogil=True)
 def _move_free_variables(
-    K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, change: np.ndarray, right: np.ndarray
+    K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, change: np.ndarray, rhs: np.ndarray
 ) -> float:
     """Add ``change`` [m] to the m ``free`` variables (positions) of the solution ``a``, and update its gradient. Return the new
     gap (violation of the optimality conditions); if a variable would leave its interval or the objective would rise, change
@@ -288,7 +286,7 @@ def _move_free_variables(
         moved = b[k] + change[i]
         if not (lower[k] < moved < upper[k] and (moved > kink[k]) == (b[k] > kink[k])):
             return np.inf
-        rises -= change[i] * right[i]
+        rises -= change[i] * rhs[i]
     if rises > 0.0:  # for an indefinite kernel, as the sigmoid, the solution may be a maximum
         return np.inf
     for i in range(len(free)):

@@ -102,9 +102,7 @@ def find_approximate_neighbors(X: np.ndarray, k: int, trees: int = 4, seed: int 
         directions = rng.normal(size=(X.shape[1], min(X.shape[1], _MAX_DIRECTIONS))).astype(np.float32)
         tree = grow_tree((X @ directions).astype(np.float64), size, int(rng.integers(2**63)))
         starts, longest = tree.starts[tree.leaves], int((tree.stops - tree.starts)[tree.leaves].max())
-        members = tree.order[
-            np.minimum(starts[:, None] + np.arange(longest), n - 1)
-        ]  # smaller leaves borrow rows of the next one
+        members = tree.order[np.minimum(starts[:, None] + np.arange(longest), n - 1)]  # smaller leaves borrow the next one's rows
         chunk = max(CHUNK_VALUES // longest**2, 1)
         for leaf in range(0, len(members), chunk):
             rows = members[leaf : leaf + chunk]

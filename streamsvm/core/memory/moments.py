@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 
 #: Number of first values of a feature that are stored, to compute their median.
@@ -284,3 +285,77 @@ def _learn_first_values(values: np.ndarray, n: int, bound: float, moments: np.nd
     for i in range(n):
         squares += (min(max(np.float64(values[i]), low), high) - mean) ** 2
     moments[0], moments[1], moments[2] = n, mean, squares
+
+
+@compiled
+def learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
+    """Update the running mean and variance of features with the first ``n`` values of one row. Values beyond ``bound`` standard
+    deviations are clipped. ``columns`` are the features' indices in the statistics ``moments`` and ``first`` (each feature's
+    first values). Returns the number of clipped values, or -1, without a change, if a value is not a finite float32 number.
+    """
+    for i in range(n):
+        if not abs(values[i]) <= LARGEST_FLOAT32:
+            return -1
+    bounded = 0
+    for i in range(n):
+        bounded += learn_value(moments[columns[i]], first[columns[i]], values[i], bound)
+    return bounded
+
+
+@compiled
+def standardise_values(
+    columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray
+) -> bool:
+    """Standardise the first ``n`` values of one row, clip them to +-``bound``, and write them into ``scaled``. ``columns`` are
+    the features' indices in ``moments`` (count, mean, sum of squared deviations), or -1 for unknown features, which become 0.
+    Returns False if a value is not a finite float32 number.
+    """
+    for i in range(n):
+        value = values[i]
+        if not abs(value) <= LARGEST_FLOAT32:
+            return False
+        scaled[i] = 0.0
+        if columns[i] >= 0:
+            row = moments[columns[i]]
+            if row[2] > 0.0:
+                scaled[i] = min(max((value - row[1]) / math.sqrt(row[2] / row[0]), -bound), bound)
+    return True
+
+
+@compiled
+def standardise_targets(
+    targets: np.ndarray, learned: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray, scale: np.ndarray
+) -> int:
+    """Standardise each of the ``targets`` [n] by the mean and variance of those before it, and clip it to +-``bound``. The
+    running statistics ``moments`` and ``first`` then learn it if ``learned`` is True for it. ``scale`` [n, 3] receives mean,
+    standard deviation and scaled target. Returns how many learned targets were clipped.
+    """
+    bounded = 0
+    for i in range(len(targets)):
+        scale[i, 0], scale[i, 1], scale[i, 2] = moments[1], math.sqrt(moments[2] / max(moments[0], 1.0)), 0.0
+        if moments[2] > 0.0:
+            scale[i, 2] = min(max((targets[i] - moments[1]) / math.sqrt(moments[2] / moments[0]), -bound), bound)
+        if learned[i]:
+            bounded += 1 if learn_value(moments, first, targets[i], bound) else 0
+    return bounded
+
+
+@compiled
+def learn_value_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
+    """Update the running mean and variance of features with the rows of ``matrix`` [n, d], which are finite. Values beyond
+    ``bound`` standard deviations are clipped. ``columns`` [d] are the features' indices in the statistics ``moments`` and
+    ``first`` (each feature's first values). Returns the number of clipped values.
+    """
+    bounded = 0
+    for i in range(len(matrix)):
+        bounded += learn_values(columns, matrix[i], len(columns), bound, moments, first)
+    return bounded
+
+
+@compiled
+def standardise_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
+    """Standardise the rows of ``matrix`` [n, d], finite numbers, in place, and clip them to +-``bound``. ``columns`` [d] are the
+    features' indices in ``moments`` (count, mean, sum of squared deviations), or -1 for unknown features, which become 0.
+    """
+    for i in range(len(matrix)):
+        standardise_values(columns, matrix[i], len(columns), bound, moments, matrix[i])

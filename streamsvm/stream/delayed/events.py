@@ -140,7 +140,7 @@ def pack_row(x: Any) -> str:
         pairs = zip(names, values, strict=True)
         name, value = next(pair for pair in pairs if type(pair[0]) not in _NAMES or type(pair[1]) not in _VALUES)
         raise RowError(
-            "malformed", f"feature {short_repr(name)} is {short_repr(value)}: a row that waits has numbers and texts only"
+            "malformed", f"feature {short_repr(name)} is {short_repr(value)}: delayed rows have only numbers and texts"
         )
     text = as_json([names, values])
     if len(text) > MAX_ROW_BYTES:

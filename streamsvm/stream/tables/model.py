@@ -168,7 +168,7 @@ class TableModel(compose.Pipeline):
         """
         encoder, *_, last = self.steps.values()
         if not hasattr(last, "explain_one"):
-            raise ValueError(f"a {type(last).__name__} explains no decision")
+            raise ValueError(f"{type(last).__name__} cannot explain its decisions")
         typical_features = None if typical is None else self._transform_one(dict(typical))[0]
         label_argument = {} if label is None else {"label": label}  # regressors do not accept it
         features = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder checks that it is a mapping
