@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from streamsvm.core.checks import to_python_scalar
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.rows import RowError
-from streamsvm.stream.tables.values import parse_number, to_seconds
+from streamsvm.stream.tables.dates import to_seconds
+from streamsvm.stream.tables.values import parse_number
 
 #: Maximum size of a pending row, as packed by ``pack_row``.
 MAX_ROW_BYTES = 2**20

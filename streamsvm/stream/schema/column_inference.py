@@ -14,16 +14,10 @@ from typing import Any, NamedTuple
 from streamsvm.files.messages import shorten
 from streamsvm.stream.schema.codes import ID_NAME, are_codes
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
+from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
+from streamsvm.stream.tables.dates import UNITS, guess_epoch_unit, is_date, parse_datetime
 from streamsvm.stream.tables.table_parser import TableParser
-from streamsvm.stream.tables.values import (
-    UNITS,
-    find_date_formats,
-    find_zone_names,
-    guess_epoch_unit,
-    is_date,
-    parse_datetime,
-    parse_number,
-)
+from streamsvm.stream.tables.values import parse_number
 
 #: Minimum number of rows to call a column a constant or an id.
 MIN_ROWS_TO_JUDGE = 20

@@ -31,9 +31,9 @@ from streamsvm.stream.schema.column_inference import (
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind
+from streamsvm.stream.tables.dates import is_date, to_seconds
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import TableOptions
-from streamsvm.stream.tables.values import is_date, to_seconds
 
 #: Note on a label column whose values look like numbers to predict, if no regression was requested.
 TARGET_NOTE = "a number to predict"

@@ -13,9 +13,9 @@ from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.stream.tables.chunk import Table, Values, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.column_state import ColumnState
+from streamsvm.stream.tables.dates import encode_cycle
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.target_encoding import TargetEncoding
-from streamsvm.stream.tables.values import encode_cycle
 
 
 class NumericColumn(NamedTuple):

@@ -16,10 +16,10 @@ from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Values
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
+from streamsvm.stream.tables.dates import format_date
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import format_arguments, format_flags
 from streamsvm.stream.tables.target_encoding import TargetEncoding
-from streamsvm.stream.tables.values import format_date
 
 #: Maximum length of a feature name. A longer category has no feature of its own, because names are never forgotten.
 MAX_FEATURE_LENGTH = 1024

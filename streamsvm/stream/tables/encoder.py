@@ -18,10 +18,10 @@ from streamsvm.stream.tables.batch_encoding import EncodedBatch, ParsedTable, en
 from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds
 from streamsvm.stream.tables.column_state import STORED_NAMES, ColumnState
+from streamsvm.stream.tables.dates import CYCLES, encode_cycle
 from streamsvm.stream.tables.model import TableModel, add_row_number, validate_weights
 from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
 from streamsvm.stream.tables.target_encoding import MAX_LABELS, TargetEncoding
-from streamsvm.stream.tables.values import CYCLES, encode_cycle
 
 WhenMissing = Literal["mean", "indicator", "drop"]
 

@@ -16,9 +16,10 @@ from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, is_null, process_rows
+from streamsvm.stream.tables.dates import format_date
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import TableSchema
-from streamsvm.stream.tables.values import format_date, parse_number
+from streamsvm.stream.tables.values import parse_number
 
 _MAX_BATCH_ROWS = 1024  # rows of a frame that are learned in one call
 _MIN_ROWS_FOR_ORDER = 50  # a frame with fewer rows is not checked for sorted labels

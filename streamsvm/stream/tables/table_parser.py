@@ -24,7 +24,8 @@ from streamsvm.stream.tables.column_kinds import (
     ColumnKinds,
     parse_columns,
 )
-from streamsvm.stream.tables.values import LEAST_EPOCH, datetime_to_seconds, parse_iso_seconds, parse_number, to_seconds
+from streamsvm.stream.tables.dates import LEAST_EPOCH, datetime_to_seconds, parse_iso_seconds, to_seconds
+from streamsvm.stream.tables.values import parse_number
 
 Names = str | Iterable[str]
 

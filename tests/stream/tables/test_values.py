@@ -1,23 +1,12 @@
-"""Parsing of numbers, dates and nested objects."""
-
-import math
-from datetime import UTC, datetime, timedelta
+"""Parsing of numbers and nested objects."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refused import raises
 from streamsvm.stream.tables import TableParser
-from streamsvm.stream.tables.values import (
-    find_date_formats,
-    flatten_row,
-    get_nested_value,
-    parse_datetime,
-    parse_iso_seconds,
-    parse_number,
-    to_seconds,
-)
+from streamsvm.stream.tables.values import flatten_row, get_nested_value, parse_number
 
 
 @given(st.floats(allow_nan=False) | st.integers(-(10**30), 10**30))
@@ -57,110 +46,6 @@ def test_normalized_numbers_are_floats_with_the_same_sign(text, mark):
         return
     float(plain)
     assert (plain[0] == "-") == any(sign in text.lower().replace("e-", "e") for sign in ("-", "\u2212", "("))
-
-
-@given(st.datetimes(datetime(1974, 1, 1), datetime(2099, 1, 1)), st.sampled_from(["s", "ms", "us", "ns"]))
-def test_the_unit_of_a_numeric_time_is_inferred_from_its_size(time, unit):
-    seconds = (time - datetime(1970, 1, 1)) / timedelta(seconds=1)
-    value = seconds * {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
-    assert math.isclose(to_seconds(value), seconds, rel_tol=1e-12)
-    assert math.isclose(to_seconds(repr(value)), seconds, rel_tol=1e-12)
-    assert math.isclose(to_seconds(value, unit), seconds, rel_tol=1e-12)
-
-
-def test_numeric_times_in_text_are_not_parsed_as_iso_8601():
-    for seconds in range(1_709_251_200, 1_719_251_200, 86_399):
-        assert to_seconds(str(1000 * seconds)) == seconds
-
-
-def test_whole_numbers_may_be_years_and_days():
-    for value, text in ((2024, "2024-01-01"), (20240131, "2024-01-31"), ("20240131", "2024-01-31")):
-        assert to_seconds(value) == to_seconds(text)
-    assert to_seconds(20240131.0) == 20240131.0  # floats are seconds already
-    raises("day is out of range", to_seconds, 20240231)
-
-
-DAYS = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%b %d, %Y", "%d-%B-%Y", "%d/%m/%y", "%a, %d %b %Y", "%Y/%m/%d"]
-CLOCKS = ["", " %H:%M", " %H:%M:%S", " %I:%M %p", ":%H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S UTC", " %H:%M:%S %z"]
-
-
-#: Functions that format a time.
-FORMS = [lambda moment, sep=sep, to=to: moment.isoformat(sep, to) for sep in " T" for to in ("minutes", "seconds")]
-FORMS.append(lambda moment: moment.date().isoformat())
-digits = st.text("01235", min_size=8, max_size=8).map(lambda text: f"{text[:4]}-{text[4:6]}-{text[6:]}")
-
-
-@given(st.sampled_from(FORMS).flatmap(lambda form: st.lists(st.datetimes().map(form), min_size=1, max_size=5)))
-def test_dates_of_one_format_are_parsed_like_single_dates(texts):
-    assert parse_iso_seconds(texts).tolist() == list(map(to_seconds, texts))
-
-
-@given(
-    st.lists(
-        digits | st.sampled_from(["0000-01-02", "2024-02-30", "2024-01-02 ", "2024-01-02T24:00", "2024-01-02T03:60"]),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_texts_that_resemble_dates_are_parsed_like_single_dates_or_not_at_all(texts):
-    if (seconds := parse_iso_seconds(texts)) is not None:
-        assert seconds.tolist() == list(map(to_seconds, texts))
-
-
-@given(
-    st.sampled_from(DAYS), st.sampled_from(CLOCKS), st.lists(st.datetimes(datetime(1970, 1, 1), datetime(2068, 1, 1)), min_size=1)
-)
-def test_the_format_of_written_dates_is_found(day, clock, times):
-    assume(day.endswith("%Y") or not clock.startswith(":"))  # 01/01/00:00:00:01
-    texts = [time.replace(tzinfo=UTC).strftime(day + clock) for time in times]
-    forms = find_date_formats(texts)
-    assert forms
-    expected = [parse_datetime(text, day + clock) for text in texts]
-    assert any([to_seconds(text, form) for text in texts] == [to_seconds(time) for time in expected] for form in forms)
-
-
-@pytest.mark.parametrize(
-    ("texts", "form"),
-    [
-        (["01-JAN-2024", "15-MAY-2024"], "%d-%b-%Y"),
-        (["01-may-24", "02-MAY-24"], "%d-%b-%y"),
-        (["2024-03-01-10.00.00.000000"], "%Y-%m-%d-%H.%M.%S.%f"),
-        (["2024:03:01 10:00:00"], "%Y:%m:%d %H:%M:%S"),
-        (["27-NOV-26 10.00.00.000000 AM", "27-NOV-26 10.00.00.000000000 PM"], "%d-%b-%y %I.%M.%S.%f %p"),
-        (["2024-03-01 10:00:00 CET"], "%Y-%m-%d %H:%M:%S CET"),
-        (["Fri Mar 01 10:00:00 EST 2024"], "%a %b %d %H:%M:%S EST %Y"),
-        (["Fri Mar 01 2024 10:00:00 GMT+0100 (CET)", "Fri Apr 19 2024 10:00:00 GMT+0200 (CEST)"], "%a %b %d %Y %H:%M:%S GMT%z"),
-        (["2024-03-01T10:00:00+01:00[Europe/Berlin]", "2024-07-01T10:00:00Z[UTC]"], None),
-        (["2024-03-01 24:00:00"], None),
-        (["31.03.2024 24:00"], "%d.%m.%Y %H:%M"),
-    ],
-)
-def test_date_formats_of_databases_and_cameras_are_found(texts, form):
-    assert find_date_formats(texts) == [form]
-
-
-@pytest.mark.parametrize(
-    ("text", "form", "time"),
-    [
-        ("Fri Nov 27 2026 10:00:00 GMT+0100 (CET)", "%a %b %d %Y %H:%M:%S GMT%z", "2026-11-27T09:00Z"),
-        ("2026-11-27T10:00:00+01:00[Europe/Berlin]", None, "2026-11-27T09:00Z"),
-        ("27-NOV-26 10.00.00.250000000 PM", "%d-%b-%y %I.%M.%S.%f %p", "2026-11-27T22:00:00.25"),
-        ("2026-12-31 24:00:00", None, "2027-01-01"),
-        ("28.02.2024 24:00", "%d.%m.%Y %H:%M", "2024-02-29"),
-    ],
-)
-def test_dates_of_other_systems_are_parsed(text, form, time):
-    assert to_seconds(text, form) == to_seconds(time)
-
-
-@pytest.mark.parametrize("text", ["2024-03-01 24:00:01", "2024-03-01 24:30", "2024-03-01 [Berlin]", "2024-03-01 25:00"])
-def test_invalid_dates_are_refused(text):
-    raises(".", parse_datetime, text)
-
-
-@pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 Pst", "5 to 10", "1-2", "", "x"])
-def test_texts_that_are_not_dates_have_no_format(text):
-    assert find_date_formats([text]) == []
 
 
 def test_nested_objects_are_flattened():
