@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError
-from streamsvm.stream.open import list_source_files
+from streamsvm.stream.file_names import list_source_files
 
 _CHECKED_BYTES = 4096  # at both ends of a file
 _READ_ONLY_SUFFIXES = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats that sinks do not support

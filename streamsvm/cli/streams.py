@@ -34,7 +34,8 @@ from streamsvm.stream import (
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_has_model, read_newest
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.endpoints import Position, WrappedSource
-from streamsvm.stream.open import detect_format, open_checkpoints, open_models
+from streamsvm.stream.file_names import detect_format
+from streamsvm.stream.open import open_checkpoints, open_models
 from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns
 from streamsvm.stream.schema.source_sample import SourceSample
 from streamsvm.stream.tables import TableParser

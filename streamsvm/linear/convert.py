@@ -22,7 +22,7 @@ from streamsvm.linear.block_writer import DEFAULT_MEMORY_BYTES, list_output_file
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Source, StreamError
-from streamsvm.stream.open import detect_format
+from streamsvm.stream.file_names import detect_format
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import parse_libsvm_line
 from streamsvm.stream.tables.chunk import BadRow, Chunk, to_float_prefix

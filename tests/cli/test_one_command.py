@@ -6,7 +6,7 @@ import json
 import pytest
 
 from streamsvm import load
-from streamsvm.stream.schema.schema_inference import detect_csv_options
+from streamsvm.stream.csv_dialect import detect_csv_options
 from streamsvm.stream.schema.source_sample import sample_files
 
 

@@ -7,7 +7,7 @@ from chunks import text_of, write_rows
 from reading import read_chunks
 from refused import raises
 from streamsvm.stream import StreamError, open_source
-from streamsvm.stream.open import detect_format
+from streamsvm.stream.file_names import detect_format
 
 ROWS = [{"a": float(i), "b": i + 0.5, "y": i % 2} for i in range(9)]
 PARTS = [ROWS[:3], ROWS[3:4], ROWS[4:9]]

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from streamsvm.stream import Chunk, Row, Source, StreamError, open_source
 from streamsvm.stream.endpoints import Position
+from streamsvm.stream.file_names import format_source_name, list_source_files
 from streamsvm.stream.lines import MAX_LINE_BYTES, BytesInMemory, ByteStream
-from streamsvm.stream.open import format_source_name, list_source_files
 from streamsvm.stream.tables import TableParser
 
 #: Maximum number of rows in a sample, and seconds to wait for the next row after the first one has come.

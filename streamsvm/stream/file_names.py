@@ -1,0 +1,111 @@
+"""Finds the files of a source, in their order, and the format of a file by its name."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
+
+from streamsvm.stream.endpoints import StreamError
+
+_WILDCARDS = frozenset("*?[")
+_FORMAT_BY_SUFFIX = (
+    {".csv": "csv"}
+    | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
+    | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
+    | {".parquet": "parquet"}
+    | dict.fromkeys((".arrow", ".feather"), "arrow")
+)
+_COMPRESSED = (".gz", ".bz2", ".zst")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".7z", ".rar", ".xz")
+_SPREADSHEETS = (".xls", ".xlsx", ".ods")
+_FORMATS = ("csv", "jsonl", "libsvm", "parquet", "arrow")
+
+
+def list_source_files(spec: str | Sequence[str]) -> list[str]:
+    """Return the paths of the files of a source, sorted by name. ``spec`` is a folder, a pattern such as ``data/*.csv``, or a
+    list of files, folders and patterns.
+
+    In a folder, these are the files with a known suffix whose names do not begin with ``.`` or ``_``. Empty files and duplicates
+    are left out. The result is empty for a plain path, ``-`` or a URL. Raises a StreamError if a folder or pattern has no files.
+    """
+    if not isinstance(spec, str):
+        files = _remove_duplicates(path for name in spec for path in list_source_files(name) or [name])
+        if missing := [path for path in files if not Path(path).is_file()]:
+            raise StreamError(f"{missing[0]} is not a file: several sources are files, folders or patterns")
+        return files
+    if "://" in spec or spec == "-":
+        return []
+    path = Path(spec)
+    if path.is_dir():
+        candidates = [file for file in sorted(path.iterdir()) if file.name[0] not in "._" and _is_filled(file)]
+        if not (files := [str(file) for file in candidates if _get_suffix(file.name) in _FORMAT_BY_SUFFIX]):
+            raise StreamError(f"{spec} is a folder without a file of rows. Name the files by a pattern: '{path}/*.txt'")
+        return files
+    if not _WILDCARDS & {*spec} or path.exists():
+        return []
+    matches = sorted(glob.glob(spec, recursive=True))  # noqa: PTH207 - as a shell
+    if not (files := _remove_duplicates(file for file in matches if _is_filled(Path(file)))):
+        raise StreamError(f"{spec}: no file matches this pattern")
+    return files
+
+
+def _remove_duplicates(paths: Iterable[str]) -> list[str]:
+    """Return ``paths`` without those that are the same file as an earlier one, for example by a symbolic link."""
+    return list({os.path.realpath(path): path for path in reversed([*paths])}.values())[::-1]
+
+
+def _is_filled(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def detect_format(spec: str | Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
+    """Return the format of a file, of several files, or of standard input (``"csv"``, ``"jsonl"``, ``"libsvm"``, ``"parquet"``,
+    ``"arrow"``): ``format`` if it is given, else by the file suffix. None if ``spec`` is a URL.
+
+    Raises a StreamError if the format is unknown, or if files have several formats.
+
+    >>> detect_format("rows.csv.gz"), detect_format("-", "libsvm"), detect_format("kafka://host:9092/topic")
+    ('csv', 'libsvm', None)
+    """
+    if files := list_source_files(spec):
+        formats = {detect_format(path, format): path for path in files}
+        if len(formats) > 1:
+            first, second = list(formats.values())[:2]
+            raise StreamError(f"{first} and {second} have two formats: name those of one by a pattern, such as 'data/*.csv'")
+        return next(iter(formats))
+    if not isinstance(spec, str):
+        raise StreamError("the list of files is empty")
+    if "://" in spec:
+        return None
+    if format is None:
+        format = _FORMAT_BY_SUFFIX.get(_get_suffix(spec))  # noqa: A001
+    if format not in _FORMATS:
+        if (suffix := _get_suffix(spec)) in _ARCHIVES:
+            raise StreamError(f"{spec}: files that end in {suffix} are not read. Unpack it, and name what was in it")
+        if suffix in _SPREADSHEETS:
+            raise StreamError(f"{spec}: spreadsheets are not read. Save it as CSV")
+        raise StreamError(
+            f"{spec}: what is its format? A name may end in {', '.join(_FORMAT_BY_SUFFIX)}; otherwise name the format: "
+            f"{', '.join(_FORMATS)}. A topic of Kafka is kafka://HOST:PORT/TOPIC"
+        )
+    return format
+
+
+def format_source_name(spec: str | Sequence[str]) -> str:
+    """Return the name of a source for messages: the path or URL itself, or the first of several paths and the number of the
+    others.
+
+    >>> format_source_name("-"), format_source_name(["a.csv", "b.csv", "c.csv"])
+    ('-', 'a.csv and 2 more')
+    """
+    return spec if isinstance(spec, str) else f"{spec[0]} and {len(spec) - 1} more"
+
+
+def _get_suffix(name: str) -> str:
+    path = PurePath(name.lower())
+    return PurePath(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
