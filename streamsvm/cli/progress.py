@@ -89,7 +89,7 @@ class ProgressDisplay:
         if progress.ended:
             self.__exit__()
         now = time.perf_counter()
-        if self._last_counts is not None and (since := progress.seconds - self._last_counts[1]) > 0.0:
+        if not progress.ended and self._last_counts is not None and (since := progress.seconds - self._last_counts[1]) > 0.0:
             progress = replace(progress, rows_per_second=(progress.rows - self._last_counts[0]) / since)
         is_early = now - self._last_line_time < _SECONDS_BETWEEN_LINES[self._reporter.quiet]
         skips = self._status is None and not progress.ended and is_early

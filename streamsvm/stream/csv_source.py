@@ -15,7 +15,7 @@ from streamsvm.stream.csv_columns import CSVColumnReader, parse_cell
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream
 from streamsvm.stream.rows import parse_label
-from streamsvm.stream.sources import MAX_ROW_LINES, LinesChunk, TextSource, describe_decoding_error
+from streamsvm.stream.sources import MAX_ROW_LINES, SILENCE_SECONDS, LinesChunk, TextSource, describe_decoding_error
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row
 from streamsvm.stream.tables.column_kinds import DATE
 from streamsvm.stream.tables.table_parser import TextParserOptions
@@ -148,7 +148,7 @@ class CSVSource(TextSource):
                         text = f"a row has over {MAX_ROW_LINES:,} lines or {MAX_LINE_BYTES:,} bytes: is a quote not closed?"
                         raise csv.Error(text)
                     yield line.decode(self._encoding, errors="replace")
-                available = self._reader.peek_lines(MAX_ROW_LINES, size)
+                available = self._reader.peek_lines(MAX_ROW_LINES, size, SILENCE_SECONDS if self._rows else None)
 
         try:
             cells: list[str] = next(self._make_csv_reader(decode_lines()), [])

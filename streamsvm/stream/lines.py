@@ -82,22 +82,23 @@ class ByteStream:
     def __str__(self) -> str:
         return self.name
 
-    def read(self) -> bytes:
+    def read(self, seconds: float | None = None) -> bytes | None:
         """Return the next decompressed bytes of this stream, and wait for at least one. Empty at the end of the stream, or after
-        `stop`.
+        `stop`. None if no bytes of a pipe arrive within ``seconds``; by default, wait without a limit.
         """
         if self._peeked and not self.stopped:
             peeked, self._peeked = self._peeked, b""
             return peeked
-        return self._read_bytes()
+        return self._read_bytes(seconds)
 
-    def _read_bytes(self) -> bytes:
+    def _read_bytes(self, seconds: float | None) -> bytes | None:
         """Read and decompress the next bytes of the file, ignoring those that `peek` has read; empty at the end, or after `stop`.
-        Raise a StreamError if the file is corrupt or not text.
+        None if no bytes arrive within ``seconds`` (None: no limit). Raise a StreamError if the file is corrupt or not text.
         """
         chunk: bytes | None = None
         while chunk is None:  # None if another reader of the pipe was quicker
-            self._wait_for_bytes(None)
+            if not self._wait_for_bytes(seconds):
+                return None
             if self.stopped:
                 return b""
             try:
@@ -130,11 +131,11 @@ class ByteStream:
         deadline = time.monotonic() + seconds
         while n_lines < max_lines and n_bytes <= max_bytes:
             is_enough = n_filled >= min_lines
-            if not self._wait_for_bytes(None if waits_on and not is_enough else max(deadline - time.monotonic(), 0.0)):
+            chunk = self._read_bytes(None if waits_on and not is_enough else max(deadline - time.monotonic(), 0.0))
+            if chunk is None:
                 if is_enough or not (waits_on := ask_to_wait()):
                     break
                 continue
-            chunk = self._read_bytes()
             if has_ended := not chunk:
                 break
             parts.append(chunk)
@@ -227,7 +228,7 @@ class BytesInMemory(ByteStream):
         self.name: str = name
         self._data, self._is_seekable = data, False
 
-    def read(self) -> bytes:
+    def read(self, seconds: float | None = None) -> bytes:  # noqa: ARG002
         data, self._data = self._data, b""
         return data
 
@@ -300,9 +301,10 @@ class LineReader:
         """The last bytes that were consumed, at most 4,096 (`FINGERPRINT_BYTES`), to recognise the stream later."""
         return self._buffer[max(self._n_consumed - FINGERPRINT_BYTES, 0) : self._n_consumed]
 
-    def peek_lines(self, max_lines: int, skip: int = 0) -> list[bytes]:
+    def peek_lines(self, max_lines: int, skip: int = 0, seconds: float | None = None) -> list[bytes]:
         """Return the next lines of the stream as bytes with their newlines, at most ``max_lines``, without consuming them.
-        ``skip`` is the number of bytes to leave out before the first line.
+        ``skip`` is the number of bytes to leave out before the first line. Raise a TimeoutError if a pipe is silent for
+        ``seconds`` (None: wait without a limit).
 
         There is at least one line, unless the stream has ended or was stopped. The last line of a stream may have no newline. A
         line over `MAX_LINE_BYTES` is cut.
@@ -311,7 +313,7 @@ class LineReader:
         has_ended = False
         while not has_ended and len(self._buffer) - start <= MAX_LINE_BYTES and self._buffer.find(b"\n", searched) < 0:
             searched = len(self._buffer)
-            has_ended = not self._fill_buffer()
+            has_ended = not self._fill_buffer(seconds)
         rest = io.BytesIO(self._buffer)  # without a copy
         rest.seek(start)
         lines = list(itertools.islice(rest, max_lines))
@@ -375,11 +377,13 @@ class LineReader:
         dropped = max(self._n_consumed - FINGERPRINT_BYTES, 0)
         self._buffer, self._base, self._n_consumed = self._buffer[dropped:], self._base + dropped, self._n_consumed - dropped
 
-    def _fill_buffer(self) -> bool:
+    def _fill_buffer(self, seconds: float | None = None) -> bool:
         """Read more bytes of the stream into the buffer, and wait for at least one. Return False at the end of the stream, or if
-        it was stopped.
+        it was stopped. Raise a TimeoutError if none arrives within ``seconds``.
         """
-        n_read, chunk = self._base + len(self._buffer), self.stream.read()
+        n_read, chunk = self._base + len(self._buffer), self.stream.read(seconds)
+        if chunk is None:
+            raise TimeoutError
         if n_read == len(self._head):
             self._head += chunk[: FINGERPRINT_BYTES - n_read]
         self._buffer += chunk

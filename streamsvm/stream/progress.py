@@ -58,7 +58,7 @@ class Progress:
     drifts
         Number of drifts found; None if the loop does not watch for drift.
     rows_per_second
-        Rows per second since the last progress.
+        Rows per second since the last progress; at the end, over the whole run.
     seconds
         Seconds since this run began.
     ended, interrupted

@@ -172,7 +172,7 @@ class ResumableRun:
         """
         self._prepare_run()
         start_time = progress_time = flush_time = time.perf_counter()
-        progress_rows = first_row = self.rows
+        progress_rows = first_row = flushed_rows = self.rows
         if not self._has_started:
             self._has_started, self._save_time = True, time.monotonic()
         while not self._stopped and self.rows != last_row:
@@ -185,6 +185,11 @@ class ResumableRun:
                 self._chunk = chunk
                 self._process_chunk(chunk)
                 self._warn_after_chunk()
+            elif flushed_rows != self.rows:  # while the source is silent, others can read the outputs of all rows
+                flushed_rows = self.rows
+                self._refusals.flush()
+                if self.sink is not None:
+                    self.sink.flush()
             self.write_checkpoint_if_due()
             now = time.perf_counter()
             if now - flush_time >= _PROGRESS_SECONDS:
@@ -207,7 +212,7 @@ class ResumableRun:
             self._save_checkpoint(self._checkpoints)
         elif self.sink is not None:
             self.sink.flush()
-        rate = (self.rows - progress_rows) / max(time.perf_counter() - progress_time, 1e-9)
+        rate = (self.rows - first_row) / max(seconds, 1e-9)
         progress = self._make_progress(rate, seconds, ended=True)
         if self._on_progress is not None:
             self._on_progress(progress)

@@ -21,6 +21,8 @@ from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, 
 from streamsvm.stream.tables.table_parser import ParserOptions, TableParser, TextParserOptions
 from streamsvm.stream.tables.values import parse_number
 
+#: A pipe that sends nothing for this long is silent: the loop may then write a checkpoint.
+SILENCE_SECONDS = 0.2
 MAX_ROW_LINES = 1000  # of one CSV row: a quote that is not closed within them is an error
 
 
@@ -107,9 +109,18 @@ class TextSource(TableSource):
         self.may_block: bool = self._reader.stream.is_pipe
 
     def read(self, max_rows: int) -> Chunk | None:
-        """Return the next available rows as a chunk, at most ``max_rows``; None if the stream has ended or was stopped."""
+        """Return the next available rows as a chunk, at most ``max_rows``; None if the stream has ended or was stopped. The chunk
+        is empty if a pipe has no complete row for 0.2 s.
+        """
         self._start_reading()
-        lines = [] if self._ended else self._next_lines(max_rows)
+        try:
+            return self._read_chunk(max_rows)
+        except TimeoutError:
+            return Chunk([], str)
+
+    def _read_chunk(self, max_rows: int) -> Chunk | None:
+        """Return the next chunk, as `read` does. Raise a TimeoutError, with nothing consumed, if a pipe is silent."""
+        lines = [] if self._ended else self._next_lines(max_rows, SILENCE_SECONDS)
         if lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= MAX_LINE_BYTES and not self._has_row(lines[-1]):
             lines.pop()  # a row may be appended to this unfinished line later
         if not lines:
@@ -133,11 +144,11 @@ class TextSource(TableSource):
             self._has_started = True
             self._read_header()
 
-    def _next_lines(self, max_lines: int) -> list[bytes]:
+    def _next_lines(self, max_lines: int, seconds: float | None = None) -> list[bytes]:
         """Return the next lines of the text as bytes, at most ``max_lines``, without consuming them. Skip a byte order mark at
-        the start of the stream.
+        the start of the stream. Raise a TimeoutError if a pipe is silent for ``seconds`` (None: wait without a limit).
         """
-        lines = self._reader.peek_lines(max_lines)
+        lines = self._reader.peek_lines(max_lines, 0, seconds)
         if lines and not self._reader.offset and self._encoding == "utf-8" and lines[0].startswith(codecs.BOM_UTF8):
             self._reader.consume_lines([codecs.BOM_UTF8])
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)

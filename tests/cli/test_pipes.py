@@ -136,7 +136,7 @@ def test_a_pipe_without_a_row_serves_metrics(pipe, call):
     path = pipe(b"a,b,y\n", 1.0, b"1,2,0\n2,3,1\n")
     said = call("learn", path, "--label", "y", "--metrics-port", "0").stderr
     assert "metrics, and a page, at http://127.0.0.1:" in said
-    assert "waiting" not in said
+    assert "waiting for the first row" not in said
     assert "2 rows" in said
 
 

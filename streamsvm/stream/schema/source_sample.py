@@ -159,7 +159,7 @@ def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start:
             if offset <= read_bytes:
                 continue
             stream.seek(offset)
-            data = stream.read()
+            data = stream.read() or b""
             read_bytes = offset + len(data)
             lines = header + data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
             if not (head and any(line.count(b'"') % 2 for line in lines.split(b"\n"))):
