@@ -207,7 +207,7 @@ def use_sources() -> None:
     # More category names than the initial table of statistics holds.
     encoder.encode_batch(table, 0, 400, np.ones(400, bool), None, [0, 1] * 200).update_encoder()
     encoder.transform_one(table.row(0).x)
-    assert encoder.column_state.count_unknown_names("b", ["name 1", "nobody"]) == 1
+    assert encoder.column_state.find_unknown_names("b", ["name 1", "nobody"]) == {"nobody": 1}
 
 
 def list_components() -> list[str]:

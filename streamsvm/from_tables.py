@@ -11,11 +11,10 @@ import numpy as np
 from river import base
 
 from streamsvm.core.frames import to_columns
-from streamsvm.files.messages import short_repr
+from streamsvm.files.messages import format_names, short_repr
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream import BadRow, Row, Source, StreamError, Table, WeightedLabel
 from streamsvm.stream.file_names import detect_format, format_source_name
-from streamsvm.stream.rows import format_names
 from streamsvm.stream.schema.schema_inference import guess_label_column, infer_schema, read_column_names
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample, sample_files, sample_rows, sample_topic
 from streamsvm.stream.tables import TableEncoder, TableModel

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from kafka.errors import KafkaError
 
+from streamsvm.files.messages import format_names
 from streamsvm.stream.endpoints import StreamError
-from streamsvm.stream.rows import format_names
 from streamsvm_kafka.clients.protocol import TopicConsumer
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_missing_right
 

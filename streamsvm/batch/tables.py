@@ -9,6 +9,7 @@ import narwhals as nw
 import numpy as np
 from river import base
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -19,6 +20,7 @@ from streamsvm.from_tables import table_model
 from streamsvm.learners.labels import is_missing
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Table
+from streamsvm.stream.tables.model import warn_of_unknown_values
 
 _LABEL = "label"
 
@@ -209,12 +211,21 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         self.classes_ = np.unique(np.concatenate(label_sets))
         return self
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the mean accuracy of the predictions for the data frame X with labels y, as scikit-learn's classifiers do. A
+        warning names labels that the model has never learned, if most rows have them.
+        """
+        frame = self._check_frame(X)
+        predicted = self.model_._predict_frame(frame.to_native(), self.model_.parse_labels(to_list(y)))
+        return float(accuracy_score(y, self._to_predictions(to_list(predicted)), sample_weight=sample_weight))
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """Predict the probability of each class for the rows of the data frame X, float64 [n, classes], in the order of
         ``classes_``. Errors are those of `predict`.
         """
         names, columns, frame = to_columns(self._check_frame(X).to_native())
         table, class_indices = Table(tuple(names), columns), self._index_labels()
+        warn_of_unknown_values(self.model_, table)
         probabilities = np.zeros((len(frame), len(self.classes_)))
         for i in range(len(frame)):
             for label, probability in self.model_.predict_proba_one(table.row(i).x).items():

@@ -27,9 +27,9 @@ from streamsvm.cli.parsing import (
 )
 from streamsvm.cli.tables import parse_table_flags
 from streamsvm.core.checks import OnDrift
+from streamsvm.files.messages import format_names
 from streamsvm.stream import DelayedLabels, StreamError
 from streamsvm.stream.file_names import detect_format, format_source_name
-from streamsvm.stream.rows import format_names
 from streamsvm.stream.schema.schema_inference import guess_label_column, read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet

@@ -40,12 +40,13 @@ from streamsvm.core.compiling.ahead_of_time import compile_ahead, list_component
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
+from streamsvm.files.messages import format_names
 from streamsvm.stream import CheckpointError, CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.merging import CheckpointMerger, MergeResult
 from streamsvm.stream.open import open_worker
 from streamsvm.stream.prediction_fields import make_conformal_fields
-from streamsvm.stream.rows import find_learner, format_names, split_pipeline
+from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.schema.schema_inference import infer_schema
 from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sample_pipe, sample_topic
 from streamsvm.stream.tables.table_schema import TableOptions, TableSchema, format_flags, format_schema

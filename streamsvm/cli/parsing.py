@@ -16,7 +16,7 @@ from streamsvm.cli.arguments import as_usage_error
 from streamsvm.core import budget
 from streamsvm.core.checks import OnDrift
 from streamsvm.explanations import explain_one
-from streamsvm.files.messages import split_names
+from streamsvm.files.messages import format_names, split_names
 from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
@@ -31,7 +31,6 @@ from streamsvm.stream.prediction_fields import PROBABILITIES, ComputedFields, ma
 from streamsvm.stream.rows import (
     LabelRules,
     find_learner,
-    format_names,
     has_probabilities,
     parse_label,
     parse_libsvm_label,

@@ -32,16 +32,16 @@ from streamsvm.stream import (
     open_source,
 )
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_has_model, read_newest
-from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.file_names import detect_format
 from streamsvm.stream.open import open_checkpoints, open_models
-from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns
+from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, get_learned_labels
 from streamsvm.stream.schema.source_sample import SourceSample
 from streamsvm.stream.tables import TableParser
 from streamsvm.stream.tables.chunk import BadRow, Row, drop_columns
 from streamsvm.stream.tables.chunk import Table as Columns
 from streamsvm.stream.tables.column_kinds import CATEGORY, DROP, NUMBER, OTHER_COLUMNS
+from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.tables.table_schema import TableOptions
 
 logger: logging.Logger = logging.getLogger("streamsvm")
@@ -272,12 +272,15 @@ def iter_first_rows(place: str, checkpoint: Checkpoint, max_rows: int) -> Iterat
 
     At the end, warnings about columns that the checkpoint's model does not know are printed.
     """
-    columns = ColumnMonitor(get_learned_columns(checkpoint.model), ValidatingPipeline(checkpoint.model, learns=False).encoder)
+    model: Any = checkpoint.model
+    encoder = ValidatingPipeline(model, learns=False).encoder
+    columns = ColumnMonitor(get_learned_columns(model), encoder, labels=get_learned_labels(model))
     with open_source_for_model(StreamJob(source=place), checkpoint) as source:
         for row in itertools.islice(source, max_rows):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
             columns.add_row(row.x)
+            columns.add_labels([row.y])
             yield row
     print_unfamiliar_columns(columns)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import unicodedata
 import zlib
 from collections.abc import Hashable
 
@@ -20,6 +22,19 @@ def normalize_name(name: str) -> str:
         return name.lower()
     match = _INTEGER_WITH_POINT.fullmatch(name)
     return name if match is None else match[1]
+
+
+def normalize_spelling(name: str) -> str:
+    """Return a name in the form in which it is compared with other spellings: in lower case, with single blanks, in Unicode form
+    NFKC, and numbers without leading and trailing zeros.
+
+    >>> [normalize_spelling(name) for name in (" New  York", "01", "1.0", "\uff21")]
+    ['new york', '1', '1', 'a']
+    """
+    text = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    with contextlib.suppress(ValueError):
+        return f"{float(text):.17g}"
+    return text
 
 
 def compute_column_seed(column: Hashable) -> int:

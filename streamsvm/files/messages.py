@@ -91,6 +91,12 @@ def _repr_pieces(value: Any) -> Iterator[str]:
 _NESTING_TYPES = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)
 
 
+def format_names(names: Iterable[Any], max_names: int) -> str:
+    """Return the repr of the first ``max_names`` names, separated by commas, for a message; ``...`` stands for further ones."""
+    names = list(map(repr, names))
+    return ", ".join(names[:max_names]) + (", ..." if len(names) > max_names else "")
+
+
 def quote_name(text: str) -> str:
     """Return a column name for the command-line option ``--columns``: in double quotes if it contains a comma, colon, quote or
     asterisk, has blanks at its ends or is empty, else unchanged.

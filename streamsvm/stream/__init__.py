@@ -5,7 +5,6 @@ It knows files and iterables. Other systems, such as Kafka, are in packages of t
 
 from streamsvm.stream.arrow import ArrowSource
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, FolderLockedError, TakenOverError, load
-from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.delayed import ArrivedLabel, DelayedLabels, DelayedLearningLoop, JoinedSource, PendingLabel
 from streamsvm.stream.drift import DriftWatch
@@ -20,6 +19,7 @@ from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource, LIBSVMSource
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, Table, WeightedLabel
+from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.weights import WeightedSource
 
 __all__ = [

@@ -11,9 +11,10 @@ from river import base
 
 from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
+from streamsvm.files.messages import format_names
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_row_count
 from streamsvm.stream.prediction import FollowedFolder
-from streamsvm.stream.rows import find_learner, format_names, split_pipeline
+from streamsvm.stream.rows import find_learner, split_pipeline
 
 _KIND = "merged"
 _PARTITION_PATTERN = "partition-*"

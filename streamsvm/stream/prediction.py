@@ -17,7 +17,7 @@ from streamsvm.stream.batches import Batch, supports_batches
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_row_count, read_newest
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
-from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, has_probabilities
+from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, get_learned_labels, has_probabilities
 from streamsvm.stream.stream_loop import LoopOptions, Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
 
@@ -271,7 +271,7 @@ class PredictionLoop(StreamLoop):
                 return
             self._pipeline = pipeline
             self._has_probabilities = not self._regression and has_probabilities(pipeline.last_step)
-            self.columns.compare_with(get_learned_columns(newer.model), pipeline.encoder)
+            self.columns.compare_with(get_learned_columns(newer.model), pipeline.encoder, get_learned_labels(newer.model))
             self.version = newer.version
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
             self._process = self._make_row_processor()

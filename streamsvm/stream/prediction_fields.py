@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.core.checks import finite_or_none, to_python_scalar
-from streamsvm.files.messages import short_repr
+from streamsvm.files.messages import format_names, short_repr
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
-from streamsvm.stream.rows import RowError, format_names, split_pipeline
+from streamsvm.stream.rows import RowError, split_pipeline
 from streamsvm.stream.tables.chunk import Chunk, MessageColumns
 from streamsvm.stream.tables.table_parser import Names, validate_names
 

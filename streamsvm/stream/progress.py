@@ -13,8 +13,8 @@ from river import base, compose
 
 from streamsvm.core.checks import finite_or_none, validate_count
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.scores.base import ScoreReport
+from streamsvm.stream.tables.column_monitor import ColumnMonitor
 
 _MAX_POINTS = 200
 _MAX_NAME_CHARS = 100

@@ -16,7 +16,7 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_plain, validate_target
-from streamsvm.files.messages import short_repr
+from streamsvm.files.messages import format_names, short_repr
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import parse_number
 
@@ -253,12 +253,6 @@ def parse_target(y: Any) -> float:
         raise RowError("label", f"label {short_repr(y)} is not a finite number to predict") from None
 
 
-def format_names(names: Iterable[Any], max_names: int) -> str:
-    """Return the repr of the first ``max_names`` names, separated by commas, for a message; ``...`` stands for further ones."""
-    names = list(map(repr, names))
-    return ", ".join(names[:max_names]) + (", ..." if len(names) > max_names else "")
-
-
 _MAX_LABEL_DIGITS = 19  # a shorter number fits an int of 64 bits
 _LARGEST_EXACT_INTEGER = 2**53  # larger integers are not exact as floats
 _MAX_SUSPECTS = 64  # features of a row that are tried, because of the time that it takes
@@ -428,6 +422,11 @@ def get_learned_columns(model: Any) -> list[Any]:
         if isinstance(learned := getattr(steps[0], name, None), list | Mapping):
             return list(learned)
     return []
+
+
+def get_learned_labels(model: Any) -> list[Any]:
+    """Return the labels that a model has learned; empty for a regressor, and if the learner does not list its labels."""
+    return list(getattr(find_learner(model), "labels", ()))
 
 
 def describe_parameters(model: Any) -> str:

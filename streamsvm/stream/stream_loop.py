@@ -12,10 +12,10 @@ from river import base
 
 from streamsvm.core.checks import check_number
 from streamsvm.core.warning import warn
+from streamsvm.files.messages import format_names
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.batches import Batch, next_batch, supports_batches
 from streamsvm.stream.checkpoint import Checkpoints
-from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtension, abstain_below, select_probabilities
@@ -28,14 +28,15 @@ from streamsvm.stream.rows import (
     RowError,
     ValidatingPipeline,
     classify_error,
-    format_names,
     get_learned_columns,
+    get_learned_labels,
     has_probabilities,
     parse_target,
 )
 from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError
 from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, BadRow, Chunk, WeightedLabel, process_rows
+from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.tables.table_parser import Names
 
 #: A river metric, or the name of one.
@@ -121,7 +122,7 @@ class StreamLoop(ResumableRun):
         #: begins when it continues from a checkpoint.
         self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
         if not self._learns:
-            self.columns.compare_with(get_learned_columns(model), self._pipeline.encoder)
+            self.columns.compare_with(get_learned_columns(model), self._pipeline.encoder, get_learned_labels(model))
         self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
         if not self._needs_labels:  # computing the points would take a third of the time of predictions
             self.curve.every = sys.maxsize
@@ -323,12 +324,13 @@ class StreamLoop(ResumableRun):
         It takes the row, its label, its features after all transformers, the predicted label, the probabilities of all labels,
         and the weight of the row, if it has one. It returns the label, or the target as a float.
         """
-        update = self._scores.update
+        update, add_labels = self._scores.update, self.columns.add_labels
 
         def score(x: Any, y: Any, features: Any, predicted: Any, probabilities: Any, weight: float | None = None) -> Any:  # noqa: ARG001
             if (label := self._validate_label(y)) is None:
                 self.unlabelled += 1
                 return y
+            add_labels([label])
             update(label, predicted, probabilities)
             self.scored += 1
             return label
@@ -398,6 +400,7 @@ class StreamLoop(ResumableRun):
             predicted, n_abstained = abstain_below(predicted, label_probabilities, self._abstain)
             self.abstained += n_abstained
         self.columns.add_table(batch.table, batch.start, batch.start + n)
+        self.columns.add_labels([] if learns else labels)
         if learns:
             n_learned = n_labelled
             if weights is not None:

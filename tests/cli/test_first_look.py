@@ -224,7 +224,7 @@ def test_a_mark_may_be_that_of_one_column(file, call, tmp_path):
     assert (progress["learned"], progress["refused"]) == (300, {})
     encoder = load(tmp_path / "state")["TableEncoder"]
     assert (encoder.columns, encoder.missing) == ({"country": "category", "age": "number=NA"}, [])
-    assert encoder.column_state.count_unknown_names("country", ["NA", "none"]) == 1
+    assert encoder.column_state.find_unknown_names("country", ["NA", "none"]) == {"none": 1}
     call(*learn, "--columns", "country:category,age:number=-", status=1, says="contradicts the checkpoint")
     call(*learn, "--columns", "country:category,age:number=NA")
     call(*learn[:4], "--columns", "country:drop=NA", status=2, says="country is dropped")

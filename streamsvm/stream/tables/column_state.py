@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar
-from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
+from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name, normalize_spelling
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Values
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
@@ -28,6 +28,7 @@ STORED_NAMES = {"_means": "means", "_categories": "categories", "_statistics": "
 #: Default number of one-hot categories of a column: with hash buckets, target encoding of labels, and of regression targets.
 _MAX_VALUES_WITH_BUCKETS, _MAX_VALUES_OF_CLASSIFIERS, _MAX_VALUES_OF_REGRESSORS = 64, 6, 32
 _INDICATOR_THRESHOLD = 0.5  # a 0-1 feature counts as 1 above this, in a support vector that was merged from several rows
+_MAX_CODE_LENGTH = 8  # digits of a code for which other numbers of leading zeros are tried
 _MIN_ROWS_OF_NUMBERS = 20  # after this many numbers, an error does not propose another kind for the column
 
 
@@ -132,21 +133,39 @@ class ColumnState:
         """
         return text if text in self.categories.get(column, ()) else normalize_name(text)
 
-    def count_unknown_names(self, column: Hashable, values: Values) -> int:
-        """Return how many of these values of a categorical column are categories that were never learned. Returns 0 if unknown
-        categories share features by hashing, because they then cannot be told from learned ones.
+    def find_unknown_names(self, column: Hashable, values: Values) -> dict[str, int]:
+        """Return the number of occurrences of each category among these values of a categorical column that was never learned.
+        The dict is empty if unknown categories share features by hashing, because they then cannot be told from learned ones.
         """
         learned = self.categories.get(column)
         if learned is None or (self.target_encoding is None and self.is_full(column)):
-            return 0
+            return {}
         cells = values.tolist() if isinstance(values, np.ndarray) else values
         texts = Counter(map(self.parser.get_value_parser(column), cells))
         counts = {self.resolve_name(column, text): n for text, n in texts.items() if text is not None}
         unknown = {name: n for name, n in counts.items() if name not in learned}
         if self.target_encoding is None or not unknown:
-            return sum(unknown.values())
-        is_known = self.target_encoding.contains([compute_name_key(compute_column_seed(column), text) for text in unknown])
-        return sum(n for n, is_known_name in zip(unknown.values(), is_known.tolist(), strict=True) if not is_known_name)
+            return unknown
+        is_known = self._have_target_encoding(column, list(unknown))
+        return {name: n for (name, n), is_known_name in zip(unknown.items(), is_known, strict=True) if not is_known_name}
+
+    def find_similar_name(self, column: Hashable, name: str) -> str | None:
+        """Return a learned category of a column that differs from ``name`` only in upper and lower case, in blanks or in leading
+        zeros; None if there is no such category.
+        """
+        learned, spelling = self.categories.get(column, {}), normalize_spelling(name)
+        similar = next((text for text in learned if normalize_spelling(text) == spelling), None)
+        if similar is None and self.target_encoding is not None:  # it knows only hashes
+            variants = [spelling, *(change(" ".join(name.split())) for change in (str.upper, str.title, str.capitalize, str))]
+            variants += [name.zfill(width) for width in range(2, _MAX_CODE_LENGTH)] * name.isdecimal()
+            is_known = self._have_target_encoding(column, variants)
+            return next(itertools.compress(variants, is_known), None)
+        return similar
+
+    def _have_target_encoding(self, column: Hashable, names: Sequence[str]) -> list[bool]:
+        """Return for each of these categories of a column whether its target encoding was learned."""
+        seed, encoding = compute_column_seed(column), self.target_encoding
+        return [] if encoding is None else encoding.contains([compute_name_key(seed, name) for name in names]).tolist()
 
     def split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
         """Parse a row, a dict from column to value. Returns two dicts by column: the numbers (dates are seconds since 1970), and

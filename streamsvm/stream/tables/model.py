@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, is_null, process_rows
+from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.tables.dates import format_date
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import TableSchema
@@ -23,6 +24,7 @@ from streamsvm.stream.tables.values import parse_number
 
 _MAX_BATCH_ROWS = 1024  # rows of a frame that are learned in one call
 _MIN_ROWS_FOR_ORDER = 50  # a frame with fewer rows is not checked for sorted labels
+_MIN_UNKNOWN_SHARE = 0.5  # of the rows of a frame: rarer unknown values are usual, and cause no warning
 _MIN_ROWS_PER_LABEL = 5  # mean number of rows of a label in a sorted frame
 
 
@@ -120,12 +122,18 @@ class TableModel(compose.Pipeline):
 
     def predict_many(self, X: Any) -> Any:
         """Return the predicted label or target of each row of a frame [n, columns], as an array [n] or a series of the same
-        library. Raises ValueError, with the index of the row, if a row is invalid.
+        library. Raises ValueError, with the index of the row, if a row is invalid. A warning names columns and categories that
+        the model has never learned, if they are in more than half of the rows, or if they resemble learned ones.
         """
-        if hasattr(self._last_step, "predict_many"):
-            return super().predict_many(X)
+        return self._predict_frame(X, ())
+
+    def _predict_frame(self, X: Any, labels: Collection[Any]) -> Any:
+        """Return the predictions for a frame, as `predict_many` does, and warn about unknown ``labels`` of its rows, too."""
         names, columns, frame = to_columns(X)
         table, predictions = Table(tuple(names), columns), []
+        warn_of_unknown_values(self, table, labels)
+        if hasattr(self._last_step, "predict_many"):
+            return super().predict_many(X)
         for i in range(len(frame)):
             with add_row_number(i):
                 predictions.append(self.predict_one(table.row(i).x))
@@ -148,7 +156,7 @@ class TableModel(compose.Pipeline):
             A row is refused, or no row has a label.
         """
         labels = self._get_labels(X, y)
-        predicted = to_list(self.predict_many(X))
+        predicted = to_list(self._predict_frame(X, labels))
         pairs = [pair for pair in zip(labels, predicted, strict=True) if pair[0] is not None]
         if not pairs:
             raise ValueError("there is no row with a label to score")
@@ -283,6 +291,19 @@ def _warn_if_sorted(labels: Sequence[Any]) -> None:
             return
     if is_sorted:
         warn("the rows are sorted by their labels, and a model that learns a stream follows what comes last: shuffle them first")
+
+
+def warn_of_unknown_values(model: TableModel, table: Table, labels: Collection[Any] = ()) -> None:
+    """Warn about columns and categories of a table, and ``labels`` of its rows, that the model has never learned, if they are in
+    more than half of the rows, or resemble learned ones.
+    """
+    encoder, last = next(iter(model.steps.values())), model._last_step
+    monitor = ColumnMonitor(encoder.learned_columns, encoder, labels=getattr(last, "labels", ()))
+    monitor.add_table(table, 0, len(table))
+    monitor.mark_present(table.names)
+    monitor.add_labels(labels)
+    for message in monitor.make_messages(_MIN_UNKNOWN_SHARE):
+        warn(message)
 
 
 def validate_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
