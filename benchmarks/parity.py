@@ -5,12 +5,16 @@ different units and means, one is an integer, and one is 0 or 1. Classifiers are
 are numpy (``streamsvm.edge``), ONNX (onnxruntime), C with 32, 16 and 8 bits, and C as WebAssembly (wasmtime). Labels, decision
 values (for regressors, predictions) and probabilities are compared. Formats whose compiler or runtime is missing are skipped, and
 unsupported exports of a model are listed below the tables.
+
+With ``--data``, the folder of the real tables of `tables.py`, the models that `table_model` makes of each are compared as well:
+they learn the first half of the rows, and predict the others.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import shutil
 import statistics
 import subprocess
@@ -28,11 +32,12 @@ from river import base
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 
-from streamsvm import batch, learners, linear
+from streamsvm import BSGDClassifier, BSGDRegressor, batch, learners, linear, table_model
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.export.c import write_c
 from streamsvm.export.convert import make_program
+from streamsvm.stream import open_source
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from c_model import CModel
@@ -132,16 +137,19 @@ def predict_with_onnx(program: Program, X: np.ndarray) -> Answers:
     from streamsvm.export.onnx import write_onnx  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
-        write_onnx(program, Path(folder, "model.onnx"), inputs="float")
+        write_onnx(program, Path(folder, "model.onnx"))
         session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    outputs = dict(zip(names, session.run(None, {"X": X}), strict=True))
+    dtype = np.float64 if session.get_inputs()[0].type == "tensor(double)" else np.float32
+    outputs = dict(zip(names, session.run(None, {"X": X.astype(dtype)}), strict=True))
     return Answers(outputs.get("decision", outputs.get("variable")), outputs.get("label"), outputs.get("probabilities"))
 
 
 def predict_with_c(program: Program, X: np.ndarray, bits: int) -> Answers:
     compiled = CModel(program, bits=bits)
-    return Answers(compiled.decision_function_many(X), compiled.predict_many(X) if program.answer.kind == "class" else None)
+    labels = compiled.predict_many(X) if program.answer.kind == "class" else None
+    probabilities = None if program.answer.calibration is None else compiled.predict_proba_many(X)
+    return Answers(compiled.decision_function_many(X), labels, probabilities)
 
 
 _WASM_SOURCE = f"""
@@ -178,7 +186,7 @@ def predict_with_wasm(program: Program, X: np.ndarray) -> Answers:
     memory, run = exports["memory"], exports["run"]
     addresses = {name: exports[name](store) for name in ("given", "values", "answers")}
     parts: dict[str, list[np.ndarray]] = {"values": [], "answers": []}
-    for chunk in np.split(X, range(_WASM_CHUNK_ROWS, len(X), _WASM_CHUNK_ROWS)):
+    for chunk in np.split(X.astype(np.float32), range(_WASM_CHUNK_ROWS, len(X), _WASM_CHUNK_ROWS)):
         memory.write(store, chunk.tobytes(), addresses["given"])
         run(store, len(chunk))
         for name, width in (("values", program.widths[program.answer.decision]), ("answers", 1)):
@@ -225,13 +233,43 @@ def measure_case(case: Case, rows: int) -> dict[str, Any]:
     """Train a model on ``rows`` rows, and return the differences of all formats on as many other rows, or the export errors."""
     model, convert_units = train_model(case, rows)
     program, X = make_program(model), np.ascontiguousarray(convert_units(make_rows(rows, case.labels, seed=1)[0]), np.float32)
-    expected = predict_with_model(model, program, X)
-    result: dict[str, Any] = {"model": case.name, "labels": case.labels, "rows": rows, "forms": {}, "refused": {}}
-    for name, predict in list_formats().items():
+    return _compare_formats(case.name, case.labels, program, X, predict_with_model(model, program, X))
+
+
+def measure_table(path: Path, learner: str, rows: int) -> dict[str, Any]:
+    """Train a model on the first half of a table (at most ``rows`` rows), and return the differences of all formats on as many
+    further rows. ``learner`` is ``"svm"``, the default of `table_model`, or ``"bsgd"``.
+    """
+    description = json.loads(path.with_suffix(".json").read_text())
+    label, is_regression = description["label"], description["task"] == "reg"
+    kind = BSGDRegressor if is_regression else BSGDClassifier
+    model = table_model(str(path), label=label, learner=None if learner == "svm" else kind(seed=0))
+    with open_source(str(path), label=label, **model.schema.source_options) as source:
+        pairs = list(source)
+    n = min(rows, len(pairs) // 2)
+    for x, y in pairs[:n]:
+        model.learn_one(x, y)
+    program, (encoder, last) = make_program(model), model.steps.values()
+    predictor, table_rows = Predictor(program), [row.x for row in pairs[n : 2 * n]]
+    predictions, labels = np.array([model.predict_one(x) for x in table_rows]), program.answer.labels
+    if is_regression:
+        expected = Answers(predictions)
+    else:
+        p = [model.predict_proba_one(x) for x in table_rows]
+        f = np.array([last.decision_function_one(encoder.transform_one(x)) for x in table_rows])
+        expected = Answers(f, predictions, np.array([[shares[label] for label in labels] for shares in p]))
+    X = np.array([predictor.encode_row(x) for x in table_rows])
+    return _compare_formats(f"{path.stem}, {learner}", len(labels), program, X, expected)
+
+
+def _compare_formats(name: str, labels: int, program: Program, X: np.ndarray, expected: Answers) -> dict[str, Any]:
+    """Return the differences between a model's predictions of rows X, and those of all formats, or the export errors."""
+    result: dict[str, Any] = {"model": name, "labels": labels, "rows": len(X), "forms": {}, "refused": {}}
+    for form, predict in list_formats().items():
         try:
-            result["forms"][name] = compute_differences(expected, predict(program, X))
+            result["forms"][form] = compute_differences(expected, predict(program, X))
         except ExportError as error:
-            result["refused"][name] = str(error)
+            result["refused"][form] = str(error)
     return result
 
 
@@ -239,15 +277,23 @@ def main() -> None:
     parser = make_parser(__doc__, "parity")
     parser.add_argument("--rows", type=int, default=5000, help="number of rows to learn, and of other rows to predict")
     names = list(dict.fromkeys(case.name for case in list_cases()))
-    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names, help="names of models")
+    parser.add_argument("--models", nargs="*", choices=names, metavar="NAME", default=names, help="names of models")
     args = parser.parse_args()
     results = []
     for case in list_cases():
         if case.name in args.models:
             results.append(measure_case(case, args.rows))
             report_progress(_describe(results[-1]))
-    _print_results(results)
-    write_json(args.out, {"models": results})
+    if results:
+        _print_results(results)
+    tables = []
+    for path in [] if args.data is None else sorted(Path(args.data).glob("*.csv")):
+        for learner in ("svm", "bsgd"):
+            tables.append(measure_table(path, learner, args.rows))
+            report_progress(_describe(tables[-1]))
+    if tables:
+        _print_results(tables)
+    write_json(args.out, {"models": results, "tables": tables})
 
 
 def _print_results(results: list[dict[str, Any]]) -> None:

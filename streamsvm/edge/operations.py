@@ -47,6 +47,14 @@ def _check_impute(step: Step, width: int) -> int:
     return width
 
 
+def _check_fill(step: Step, width: int) -> int:
+    """Check a ``fill`` step of an exported model, which replaces missing numbers by ``values``, one for each of ``width``
+    columns. Returns ``width``, the number of output columns. Raises ExportError if the array is invalid.
+    """
+    read_array(step, "values", (width,))
+    return width
+
+
 def _check_scale(step: Step, width: int) -> int:
     """Validate a ``scale`` step of an exported model, which computes (x - location) / spread for ``width`` columns and clips to
     +- ``bound`` (None: no limit). Returns ``width``, the number of output columns. Raises ExportError if an array or the bound is
@@ -326,6 +334,7 @@ class _Operation(NamedTuple):
 
 _OPERATIONS: Mapping[str, _Operation] = {
     "impute": _Operation(_check_impute, _impute_missing),
+    "fill": _Operation(_check_fill, lambda step, x: np.where(np.isnan(x), step.arrays["values"], x)),
     "scale": _Operation(_check_scale, _scale_columns),
     "select": _Operation(_check_select, lambda step, x: x[:, step.arrays["columns"]]),
     "clip": _Operation(_check_clip, lambda step, x: np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])),

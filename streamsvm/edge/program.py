@@ -8,6 +8,7 @@ NaN from then on. Step i computes value i + 1 from earlier values. Each value ha
 operation    value
 ===========  ========================================================================================================
 impute       missing numbers become 0; if ``float32``, the others are rounded to float32
+fill         missing numbers become those of ``values``, one for each column
 scale        (x - location) / spread, clipped to +- bound; 0 where spread is 0; missing numbers stay missing
 select       the numbers at ``columns``
 clip         x clipped to +- bound

@@ -271,7 +271,9 @@ def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | Non
     return np.array(sorted(range(len(columns)), key=make_key), np.int64)
 
 
-_ELEMENTWISE = frozenset({"impute", "scale", "clip", "log", "concat"})  # operations whose number j depends on input j alone
+_ELEMENTWISE = frozenset(
+    {"impute", "fill", "scale", "clip", "log", "concat"}
+)  # operations whose number j depends on input j alone
 #: Operations that sum over their inputs, and their arrays whose last dimension has an entry for each input.
 _SUMMING = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vectors", "feature_weights"], "linear": ["weights"]}
 

@@ -28,6 +28,7 @@ _MAX_INPUT = 1e18  # features are clipped to this, as in C
 #: gamma times the largest squared length of a vector up to which squared distances are computed from products: up to here,
 #: float32 has them to 1e-5.
 _MAX_SQUARES_FOR_PRODUCTS = 100.0
+_MAX_ROUNDING = 1e-4  # standard deviations: if float32 rounds a feature by more, rows are float64
 _ABOVE_HALF = 0.5 + 2.0**-23
 
 
@@ -59,8 +60,8 @@ def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto
         Path of the file.
     inputs
         ``"float"`` or ``"double"``, the type of the input, as FloatTensorType and DoubleTensorType in skl2onnx. Doubles are
-        scaled in double precision; the rest is computed in float32. ``"auto"``: double if the mean of a feature is so large,
-        compared with its standard deviation, that float32 would lose its differences, else float.
+        scaled in double precision; the rest is computed in float32. ``"auto"``: double if the mean of a feature is so large
+        that float32 rounds it by more than a ten-thousandth of its standard deviation (as most dates), else float.
 
     Raises
     ------
@@ -87,7 +88,7 @@ def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto
     """
     if inputs not in get_args(OnnxInputs):
         raise ExportError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
-    graph = Graph(inputs == "double" or (inputs == "auto" and bool(find_fields_lost_in_float32(program))))
+    graph = Graph(inputs == "double" or (inputs == "auto" and bool(find_fields_lost_in_float32(program, _MAX_ROUNDING))))
     is_finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
     values = [graph.op("Where", is_finite, "X", np.nan)]
     n_scaling_steps = count_scaling_steps(program)
@@ -403,6 +404,7 @@ def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray)
 
 _STEP_FUNCTIONS: Mapping[str, Callable[[Graph, Step, str], str]] = {
     "impute": _add_impute,
+    "fill": lambda graph, step, x: graph.op("Where", graph.op("IsNaN", x), step.arrays["values"], x),
     "scale": _add_scale,
     "select": lambda graph, step, x: graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1),
     "clip": lambda graph, step, x: graph.clip(x, step.options["bound"]),

@@ -20,19 +20,21 @@ from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.target_encoding import TargetEncoding
 
-#: float32 rounds a column to more than a hundredth of its spread if its location is this many times larger.
-_MAX_LOCATION_PER_SPREAD = 0.01 / 2.0**-24
+_FLOAT32_ROUNDING = 2.0**-24  # relative to the rounded number
 
 
 class ColumnScaling(NamedTuple):
-    """A scaling (x - location) / spread of columns. Both are NaN for a column that stays unchanged."""
+    """A scaling (x - location) / spread of columns. Both are NaN for a column that stays unchanged.
+
+    With ``fills``, nothing is scaled: missing numbers become ``location`` instead, or 0 where it is NaN.
+    """
 
     location: np.ndarray
     spread: np.ndarray
     bound: float | None = None
     """Scaled numbers are clipped to this; None: they are not clipped."""
     fills: bool = False
-    """Whether missing numbers become 0 after scaling."""
+    """Whether missing numbers become ``location``."""
 
 
 @dataclass
@@ -113,9 +115,10 @@ def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]
     operations). ``value`` is the index of the operation output that they scale. Returns the index of the scaled output.
     """
     for scaling in scalings:
-        value = _add_scaling(program, value, scaling)
         if scaling.fills:
-            value = program.add("impute", value, float32=False)
+            value = program.add("fill", value, values=np.nan_to_num(scaling.location))
+        else:
+            value = _add_scaling(program, value, scaling)
     return value
 
 
@@ -245,9 +248,9 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
         inputs.tables.append(_make_category_table(state, state.target_encoding))
     # Missing numbers become the mean. After a scaler with means, that is the 0 of the learner, without further steps.
     if encoder.when_missing == "mean" and not hasattr(scaler, "means") and numeric:
-        means, ones = np.full((2, len(columns)), math.nan)
-        means[numeric], ones[numeric] = [state.means.get(columns[index].field, (0, 0.0))[1] for index in numeric], 1.0
-        inputs.scalings += [ColumnScaling(means, ones, fills=True), ColumnScaling(-means, ones)]
+        means = np.full(len(columns), math.nan)
+        means[numeric] = [state.means.get(columns[index].field, (0, 0.0))[1] for index in numeric]
+        inputs.scalings.append(ColumnScaling(means, means, fills=True))
     if scaler is None:
         return
     if not _is_scaler(scaler):
@@ -305,26 +308,26 @@ def count_scaling_steps(program: Program) -> int:
     """Return the number of operations at the start of a program (an exported model) that only fill missing numbers, select and
     scale columns. ONNX computes these in float64, and the rest in float32.
     """
-    is_scaling = (step.op in ("impute", "select", "scale") and not step.options.get("float32") for step in program.steps)
+    is_scaling = (step.op in ("impute", "fill", "select", "scale") and not step.options.get("float32") for step in program.steps)
     return sum(takewhile(bool, is_scaling))
 
 
-def find_fields_lost_in_float32(program: Program) -> list[str]:
+def find_fields_lost_in_float32(program: Program, max_rounding: float = 0.01) -> list[str]:
     """Return the names of the row's fields whose values an exported model cannot take as float32, because their mean is so large
-    that rounding exceeds a hundredth of their standard deviation.
+    that rounding exceeds ``max_rounding`` standard deviations.
     """
     n = len(program.columns)
     # For each value of the program: the columns of its numbers, and their location and spread in the units of the rows.
     values = [(np.arange(n), np.zeros(n), np.ones(n))]
     for step in program.steps:
-        if step.op not in ("impute", "select", "scale", "concat") or step.options.get("float32"):
+        if step.op not in ("impute", "fill", "select", "scale", "concat") or step.options.get("float32"):
             break
         columns, location, spread = map(np.concatenate, zip(*(values[i] for i in step.inputs), strict=True))
         if step.op == "select":
             columns, location, spread = (array[step.arrays["columns"]] for array in (columns, location, spread))
-        elif step.op == "scale":  # scalings are composed: an encoder may centre columns, fill them, and shift them back
+        elif step.op == "scale":  # scalings are composed: there may be a scaler before that of the learner
             location, spread = location + spread * step.arrays["location"], spread * step.arrays["spread"]
         values.append((columns, location, spread))
     columns, location, spread = values[-1]
-    lost = columns[(spread > 0.0) & (np.abs(location) > _MAX_LOCATION_PER_SPREAD * spread)].tolist()
+    lost = columns[(spread > 0.0) & (np.abs(location) * _FLOAT32_ROUNDING > max_rounding * spread)].tolist()
     return list(dict.fromkeys(str(program.columns[column].field) for column in lost))

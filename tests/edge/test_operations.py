@@ -132,6 +132,17 @@ def test_invalid_neighbours_are_refused(changes, reason):
         check_step(make_step(**changes), 2)
 
 
+@pytest.mark.parametrize("values", [np.zeros(3), np.zeros((1, 2)), np.zeros(2, int), np.array([0.0, math.nan])], ids=str)
+def test_invalid_values_for_missing_numbers_are_refused(values):
+    step = Step("fill", (0,), {"values": np.array([1.0, 2.0])})
+    assert check_step(step, 2) == 2
+    assert evaluate_step(step, np.array([[math.nan, 5.0]])).tolist() == [[1.0, 5.0]]
+    with pytest.raises(edge.ExportError, match="values of a step 'fill'"):
+        check_step(Step("fill", (0,), {"values": values}), 2)
+    with pytest.raises(edge.ExportError, match="a step 'fill' has missing or invalid arrays"):
+        check_step(Step("fill", (0,)), 2)
+
+
 @pytest.mark.parametrize("name", ["vectors", "feature_weights", "targets", "weights", *OPTIONS])
 def test_neighbours_with_missing_arrays_or_options_are_refused(name):
     step = make_step()

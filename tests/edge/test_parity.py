@@ -70,13 +70,21 @@ def test_every_export_format_predicts_as_the_model(parity, cases, name):
 @needs_compiler
 @pytest.mark.thorough
 def test_the_benchmark_prints_tables_and_writes_a_file(parity, monkeypatch, tmp_path, capsys):
-    out = tmp_path / "parity.json"
-    monkeypatch.setattr(sys, "argv", ["parity.py", "--rows", "60", "--models", "RBP", "HierarchicalSVR", "--out", str(out)])
+    out, rng = tmp_path / "parity.json", np.random.default_rng(0)
+    rows = [f"{a},{'' if a == 7 else b},{'yes' if a * b > 40 else 'no'}" for a, b in rng.integers(0, 20, (120, 2)).tolist()]
+    (tmp_path / "whole.csv").write_text("\n".join(["a,b,y", *rows]))
+    (tmp_path / "whole.json").write_text('{"label": "y", "task": "class"}')
+    arguments = ["--rows", "60", "--models", "RBP", "HierarchicalSVR", "--out", str(out), "--data", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["parity.py", *arguments])
     parity.main()
     printed = capsys.readouterr().out
     assert "RBP, 2 labels" in printed
     assert "HierarchicalSVR: a step 'trees' is not supported in C" in printed
-    assert [model["model"] for model in json.loads(out.read_text())["models"]] == ["RBP", "HierarchicalSVR"]
+    results = json.loads(out.read_text())
+    assert [model["model"] for model in results["models"]] == ["RBP", "HierarchicalSVR"]
+    assert [table["model"] for table in results["tables"]] == ["whole, svm", "whole, bsgd"]
+    for table in results["tables"]:
+        assert all(table["forms"][form]["labels"] == 0 for form in ("numpy", "ONNX", "C, 32 bits", "WebAssembly"))
 
 
 @needs_compiler

@@ -57,6 +57,14 @@ def _write_impute(source: CSource, program: Program, i: int, x: str, out: str) -
     source.body.append(f"@_fill({x}, {program.widths[i + 1]}, {out});")
 
 
+def _write_fill(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Append C code to ``source`` for a ``fill`` step (the operation ``i`` of an exported model): a table of values, and a loop
+    that copies the array ``x`` to ``out`` with missing numbers replaced by them.
+    """
+    values = source.add_table(f"values{i}", program.steps[i].arrays["values"])
+    source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = {x}[j] == {x}[j] ? {x}[j] : {values}[j];"))
+
+
 def _write_scale(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Append C code to ``source`` for a ``scale`` step (the operation ``i`` of an exported model): constant tables, and a call
     that writes (x - location) / spread, clipped to a bound, to the array ``out``. The location is split into two floats, so that
@@ -386,6 +394,7 @@ def _write_neighbours(source: CSource, program: Program, i: int, x: str, out: st
 
 _STEP_WRITERS: Mapping[str, Callable[[CSource, Program, int, str, str], None]] = {
     "impute": _write_impute,
+    "fill": _write_fill,
     "scale": _write_scale,
     "select": _write_select,
     "clip": _write_clip,
