@@ -87,8 +87,9 @@ def assert_same(predictions, expected, rounding=1e-5):
 
 
 @needs_compiler
-@pytest.mark.parametrize(("front", "labels"), first(2, list(itertools.product(FRONTS, (2, 0, 3)))))
-def test_every_format_predicts_as_the_model(front, labels, tmp_path):
+@pytest.mark.parametrize("case", first(2, list(itertools.product(FRONTS, (2, 0, 3)))), ids=str)
+def test_every_format_predicts_as_the_model(case, tmp_path):
+    front, labels = case
     program, model, rows = train(front, labels, SVMClassifier(seed=0) if labels else SVMRegressor(seed=0))
     X = np.array([edge.Predictor(program).encode_row(x) for x in rows])
     predicted = [model.predict_one(x) for x in rows]
