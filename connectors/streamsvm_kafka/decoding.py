@@ -174,6 +174,9 @@ class MessageSource(Source):
         # By partition: the offset of the message within which a checkpoint was written, and the number of its learned rows.
         self._rows_to_skip: dict[int, tuple[int, int]] = {}
 
+    def skip_columns(self, names: Sequence[str]) -> None:
+        self.codec.dropped_fields = frozenset(names)
+
     def describe_place(self, message: TopicMessage) -> str:
         """Return a text with the stream's name, and the partition and offset of a message, for error messages."""
         return f"{self.name}: message at partition {message.partition}, offset {message.offset}"

@@ -49,6 +49,8 @@ from streamsvm.stream.prediction_fields import make_conformal_fields
 from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.schema.schema_inference import infer_schema
 from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sample_pipe, sample_topic
+from streamsvm.stream.tables import TableParser
+from streamsvm.stream.tables.column_kinds import DROP
 from streamsvm.stream.tables.table_schema import TableOptions, TableSchema, format_flags, format_schema
 
 _REPORT_SECONDS = {False: 5.0, True: 1.0}  # between two lines of progress, by whether the command is quiet
@@ -141,7 +143,8 @@ def _sample_source(job: LearnJob, start_position: Position | None) -> SourceSamp
     if job.text_format is None:
         position = start_position if start_position is None or job.label_stream is None else start_position.get("rows")
         options = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
-        return sample_topic(job.source_name, may_wait_for, position, **options)
+        dropped = TableParser(job.table_flags.get("columns", "")).columns_of_kind(DROP)
+        return sample_topic(job.source_name, may_wait_for, position, dropped, **options)
     sample = sample_files(job.source, job.text_format)
     if sample is not None or job.text_format not in ("csv", "jsonl"):
         return sample

@@ -149,6 +149,11 @@ class Source(Closeable):
     passthrough_names: Sequence[str] = ()
     """The columns that were requested by `request_passthrough`."""
 
+    def skip_columns(self, names: Sequence[str]) -> None:
+        """Leave the columns ``names`` out of all rows. A source of JSON messages then ignores objects and arrays with these
+        names. By default, do nothing: the model ignores the columns.
+        """
+
     def prepare_for_join(self) -> None:
         """Prepare this stream to be joined with another one, where one stream has the rows and the other their labels
         (`JoinedSource`). Raise a StreamError if this stream cannot be joined.
@@ -247,6 +252,9 @@ class WrappedSource(Source):
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
         return self._source.request_passthrough(names)
+
+    def skip_columns(self, names: Sequence[str]) -> None:
+        self._source.skip_columns([name for name in names if name != self.weight])
 
     def prepare_for_join(self) -> None:
         self._source.prepare_for_join()

@@ -74,6 +74,7 @@ class ValidatingPipeline:
         self.encoder: TableEncoder | None = None
         if len(steps) == 1 and type(steps[0]) is TableEncoder and steps[0].scaler is None:
             self.encoder = steps[0]
+        self._begins_with_encoder = bool(steps) and isinstance(steps[0], TableEncoder)
         if steps:
             self.prepare_row = self._transform_to_learn if learns else self._transform_row
         elif self.check_row is None or checker is not last:
@@ -83,6 +84,11 @@ class ValidatingPipeline:
             self.prepare_row = None if learns else self._without_unknown_texts
         #: As `check_row`, for a bare learner and a label that is new to it: beyond ``max_classes``, it would ignore the row.
         self.check_new_label: Callable[[Any, Any], None] | None = None if self.check_row else getattr(last, "check_one", None)
+
+    @property
+    def dropped_columns(self) -> list[str]:
+        """Names of the columns that the encoders in this pipeline drop."""
+        return [name for step in self._steps if isinstance(step, TableEncoder) for name in step.dropped_columns]
 
     def _without_unknown_texts(self, x: Any) -> Any:
         """Return the row ``x`` (values by feature name) without the texts in features that the learner does not know. With them,
@@ -95,10 +101,14 @@ class ValidatingPipeline:
 
     def _transform_row(self, x: Any) -> Any:
         """Check that all numbers of the row ``x`` are finite and fit float32, and return it transformed by all transformers of
-        the pipeline. None of them learns the row. Raise a RowError if a number is invalid.
+        the pipeline. None of them learns the row. Raise a RowError if a number is invalid. An encoder comes before the check,
+        because it defines which numbers are missing values.
         """
+        n_encoders = int(self._begins_with_encoder)
+        for step in self._steps[:n_encoders]:
+            x = step.transform_one(x)
         _check_row(x)
-        for step in self._steps:
+        for step in self._steps[n_encoders:]:
             x = step.transform_one(x)
         return x
 
@@ -107,15 +117,13 @@ class ValidatingPipeline:
         NaNs in their result. If river's ``learn_during_predict`` is active, the transformers learn the row, and these numbers
         stay. Raise a RowError if a number of ``x`` is not finite or too large for float32.
         """
-        _check_row(x)
         if compose.Pipeline._LEARN_UNSUPERVISED_DURING_PREDICT:
+            _check_row(x)
             pipeline = self.model
             while isinstance(pipeline, compose.Pipeline):
                 x, pipeline = pipeline._transform_one(x)
             return x
-        for step in self._steps:
-            x = step.transform_one(x)
-        return _with_finite_numbers(x)
+        return _with_finite_numbers(self._transform_row(x))
 
     def find_bad_feature(self, x: Any) -> tuple[Hashable, ...]:
         """Return the name of a feature whose value is not a number and prevents the model from predicting the row ``x``: with 0

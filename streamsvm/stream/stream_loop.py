@@ -118,6 +118,7 @@ class StreamLoop(ResumableRun):
         extension = PredictionExtension(source, sink, passthrough, self._field_names, computed_fields)
         refusals = RefusedRowHandler(on_error, error_limit, error_share)
         super().__init__(source, sink, extension, refusals, checkpoints, checkpoint_every, checkpoint_seconds, on_progress)
+        source.skip_columns(self._pipeline.dropped_columns)
         #: The columns and names of rows, compared with those that the model has learned. If the loop learns, the comparison
         #: begins when it continues from a checkpoint.
         self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
@@ -235,7 +236,7 @@ class StreamLoop(ResumableRun):
         """
         row, self._row_index = chunk.row(i), i
         if type(row) is BadRow:
-            self._refusals.handle_row(self.rows, row[0], row[1], "malformed", row[2])
+            self._refusals.handle_row(self.rows, row.place, row.raw, row.kind, row.reason)
         else:
             x, y = row
             self._last_x = x

@@ -65,7 +65,7 @@ def test_tables_and_rows_without_a_label(as_table):
     expected = [
         Row({"a": 1.0}, WeightedLabel("u", 0.5)),
         Row({"a": 2.0}, "v"),
-        BadRow("chunks, row 3", b"raw", "weight -1.0 is not a finite number of at least 0"),
+        BadRow("chunks, row 3", b"raw", "weight -1.0 is not a finite number of at least 0", "weight"),
         Row({"a": 4.0}, None),
         Row({"a": 5.0}, None),
     ]
@@ -92,7 +92,7 @@ def test_batches_are_as_single_rows(as_table, regression, encoded):
         progress = loop.run()
         results.append((dumps(loop.model), progress.rows, progress.learned, progress.refused, progress.metric, progress.majority))
     assert results[0] == results[1]
-    assert results[0][3] == {"malformed": 8}
+    assert results[0][3] == {"weight": 8}
     assert loop._uses_batches
     with pytest.raises(StreamError, match="row 8: weight -1.0 is not a finite number of at least 0"):
         LearningLoop(WeightedSource(InChunks(rows, as_table), "w"), learner.clone()).run()

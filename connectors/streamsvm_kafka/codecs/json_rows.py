@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from streamsvm.files.messages import short_repr
 from streamsvm.stream.json_objects import STRICT_DECODER, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import flatten_row, get_nested_value, normalize_label
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_fields
+
+_PREFIX_BYTES = 5  # of Confluent's serializers: a zero, and the id of the schema
 
 
 class JSONCodec(MessageCodec):
@@ -20,8 +21,9 @@ class JSONCodec(MessageCodec):
 
     The object has a field for each feature and one for the label. A null is a missing feature. A message whose label field is
     absent or null is an unlabelled row. Other values are numbers, strings or booleans. Fields of an object within the object are
-    named by their path (``payload.after.amount``). An array in a field is an error, as is a message longer than
-    `MAX_MESSAGE_BYTES`.
+    named by their path (``payload.after.amount``), and extended JSON of MongoDB is read as in JSON lines. An array stays a list,
+    which a model refuses unless it drops the field. NaN and Infinity are read as in JSON lines. Confluent's prefix (the id of the
+    schema) is skipped. A message longer than `MAX_MESSAGE_BYTES` is an error.
 
     Parameters
     ----------
@@ -56,25 +58,36 @@ class JSONCodec(MessageCodec):
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
+        text = value[_PREFIX_BYTES:] if value[:1] == b"\0" else value
         try:
-            fields = orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            raise ValueError(f"not JSON: {error}") from None
+            fields = self._parse_object(text)
+        except (ValueError, RecursionError) as error:
+            hint = ""
+            if text is not value:
+                schema = int.from_bytes(value[1:_PREFIX_BYTES])
+                hint = f". It begins like Confluent's messages, with schema {schema}: if it is Avro, put codec=avro into the URL"
+            raise ValueError(f"not JSON: {error}{hint}") from None
         if type(fields) is not dict:
             raise ValueError(f"expected a JSON object whose fields are features, got {type(fields).__name__}")
         kept = [get_nested_value(fields, name) for name in names] if names else []
         # Most messages contain neither of these bytes, so their fields need not be checked.
-        if value.find(b"{", 1) >= 0:
-            fields = flatten_row(fields, self.label)
-        if b"[" in value and list in set(map(type, fields.values())):
-            name = next(name for name, item in fields.items() if type(item) is list)
-            raise ValueError(f"field {short_repr(name)} holds an array; a row has one value a field")
-        if value.count(b":") >= len(fields) + value.count(b"{"):  # a colon in a text, or a duplicate name
-            STRICT_DECODER.decode(value.decode())
+        if text.find(b"{", 1) >= 0 or (self.dropped_fields and b"[" in text):
+            fields = flatten_row(fields, self.label, self.dropped_fields)
+        if text.count(b":") >= len(fields) + text.count(b"{"):  # a colon in a text, or a duplicate name
+            STRICT_DECODER.decode(text.decode())
         y = normalize_label(fields.pop(self.label, None)) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y), kept
+
+    def _parse_object(self, text: bytes) -> Any:
+        """Parse the JSON of a message. As in JSON lines, NaN and Infinity are numbers."""
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            if b"NaN" not in text and b"Infinity" not in text:
+                raise
+        return STRICT_DECODER.decode(text.decode())
 
     def decode_batch(self, data: bytes, starts: np.ndarray, stops: np.ndarray, features: Sequence[Hashable]) -> Table | None:
         """Decode many JSON messages at once to a table, in compiled code; message i is ``data[starts[i]:stops[i]]``. ``features``
@@ -83,6 +96,9 @@ class JSONCodec(MessageCodec):
 
         Rows that must be decoded one by one are unparsed rows of the table. ``features`` is as for `Chunk.table`.
         """
+        if data:
+            has_prefix = np.frombuffer(data, np.uint8)[np.minimum(starts, len(data) - 1)] == 0
+            starts = starts + _PREFIX_BYTES * has_prefix
         return self._objects.parse_table(data, starts, stops, features)
 
     def encode(self, row: Row) -> bytes:

@@ -30,6 +30,8 @@ class MessageCodec:
     """Name of the format, as in a URL."""
     label: str | None = None
     """Name of the label's field or column; None if the messages have no label, or features have no names."""
+    dropped_fields: frozenset[str] = frozenset()
+    """Paths of objects and arrays that are left out of rows, if the format has such fields."""
     has_names: bool = True
     """Whether features have names; otherwise, they are numbered."""
 

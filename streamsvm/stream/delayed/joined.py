@@ -128,6 +128,10 @@ class JoinedSource(Source):
         self._passthrough_names = self._sources[0].request_passthrough(names)
         return self._passthrough_names
 
+    def skip_columns(self, names: Sequence[str]) -> None:
+        """Leave columns of the stream of rows out, but not the key and the event time."""
+        self._sources[0].skip_columns([name for name in names if name not in (self._key, self._time)])
+
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]
         """Names of the columns of the stream of rows; empty as long as they are unknown, which may be until the first row."""
@@ -220,7 +224,7 @@ class JoinedSource(Source):
                 except ValueError as error:
                     place, raw = chunk.place(0), chunk.raw(0)
                     columns = [[None]] * len(self._passthrough_names or ())
-                    return Chunk([BadRow(place, raw, str(error))], chunk.place, chunk.raw, passthrough_columns=columns)
+                    return Chunk([BadRow.from_error(place, raw, error)], chunk.place, chunk.raw, passthrough_columns=columns)
                 buffer = self._buffers[side]
                 if buffer and buffer[0].time > message.time + self._slack:
                     buffer[0] = buffer[0].with_time(max(message.time, self._last_times[side]))

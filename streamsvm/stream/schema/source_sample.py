@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,18 +81,19 @@ def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> 
 
 
 def sample_topic(
-    url: str, wait_on: Callable[[str], bool], position: Position | None = None, **options: Any
+    url: str, wait_on: Callable[[str], bool], position: Position | None = None, dropped: Sequence[str] = (), **options: Any
 ) -> SourceSample | None:
     """Read up to 200 rows of a stream, such as a Kafka topic, for schema inference, starting at ``position`` (None: the default
     start). If no row comes for 2 s, ``wait_on`` is called with the source's name, and returns whether to keep waiting. Returns
     None if the rows are numbers without column names.
 
-    The sample is read by a separate source, opened by `open_source` with ``options``.
+    The sample is read by a separate source, opened by `open_source` with ``options``, without the columns ``dropped``.
     """
     rows: list[Row] = []
     with open_source(url, label_needed=False, **options) as source:
         if not source.has_names:
             return None
+        source.skip_columns(dropped)
         if position is not None:
             source.seek(position)
         position = source.position

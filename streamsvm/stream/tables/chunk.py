@@ -44,6 +44,13 @@ class BadRow(NamedTuple):
     """The bytes of the row; None if the source does not have them."""
     reason: str
     """Why it cannot be parsed."""
+    kind: str = "malformed"
+    """Short name of the reason; refused rows are counted by it."""
+
+    @classmethod
+    def from_error(cls, place: str, raw: bytes | None, error: ValueError) -> BadRow:
+        """Return the bad row for an ``error``; a `RowError` names the kind of its reason."""
+        return cls(place, raw, str(error), getattr(error, "kind", "malformed"))
 
 
 class Message(NamedTuple):
@@ -248,7 +255,7 @@ class Chunk:
             try:
                 row = change.row(row)
             except ValueError as error:
-                row = BadRow(self.place(i), self.raw(i), str(error))
+                row = BadRow.from_error(self.place(i), self.raw(i), error)
         return row
 
     def table(self, features: Sequence[Hashable]) -> Table | None:

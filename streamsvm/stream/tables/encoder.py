@@ -151,6 +151,11 @@ class TableEncoder(base.MiniBatchTransformer):
         return self._parser.columns_of_kind(DATE)
 
     @property
+    def dropped_columns(self) -> list[str]:
+        """Names of the columns that are declared to be ignored."""
+        return self._parser.columns_of_kind(DROP)
+
+    @property
     def learned_columns(self) -> list[Hashable]:
         """Names of the columns that were learned so far, numbers and dates first, then categories."""
         return self._state.columns

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from streamsvm.core.checks import to_plain
+from streamsvm.files.messages import short_repr
 
 
 def parse_number(text: str) -> float:
@@ -49,11 +51,13 @@ def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Itera
     """Replace the nested objects of a row by columns: each value within an object becomes a column that is named by its path,
     such as ``after.a``. The value at the path ``label`` stays nested, and those at the paths ``dropped`` are left out.
 
-    Lists are not flattened, either. Raises ValueError if two values have the same path, or if objects are nested more than 16
-    deep.
+    Lists are not flattened, either. Extended JSON of MongoDB, such as ``{"$numberInt": "5"}``, becomes plain values. Raises
+    ValueError if two values have the same path, or if objects are nested more than 16 deep.
 
     >>> flatten_row({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
     {'op': 'c', 'after.a': 1, 'after.at.x': 2}
+    >>> flatten_row({"n": {"$numberLong": "5"}, "at": {"$date": {"$numberLong": "86400000"}}})
+    {'n': 5, 'at': '1970-01-02T00:00:00+00:00'}
     """
     flat: dict[str, Any] = {}
     dropped_paths = set(dropped)
@@ -62,6 +66,8 @@ def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Itera
         for name, value in values.items():
             path = prefix + name
             if path in dropped_paths and path != label:
+                continue
+            if isinstance(value, Mapping) and (value := parse_extended_json(value)) is None:
                 continue
             if isinstance(value, Mapping) and path != label:
                 if depth == MAX_DEPTH:
@@ -74,6 +80,35 @@ def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Itera
 
     add_values(row, "", 1)
     return flat
+
+
+def parse_extended_json(value: Mapping[str, Any]) -> Any:
+    """Convert a value in extended JSON of MongoDB, canonical or relaxed, to a number, a text, a date in ISO 8601 or None. Other
+    objects are unchanged. Raises ValueError if the content does not fit its type.
+    """
+    if len(value) != 1 or (convert := _EXTENDED_TYPES.get(next(iter(value)))) is None:
+        return value
+    try:
+        return convert(*value.values())
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(f"invalid value in extended JSON: {short_repr(dict(value))}") from None
+
+
+def _format_extended_date(moment: Any) -> str:
+    """Return a date in ISO 8601: the text itself, or milliseconds since 1970 as a number or in extended JSON."""
+    milliseconds = parse_extended_json(moment) if isinstance(moment, Mapping) else moment
+    return moment if isinstance(moment, str) else (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat()
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EXTENDED_TYPES: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("$numberInt", "$numberLong"), int),
+    **dict.fromkeys(("$numberDouble", "$numberDecimal"), float),
+    **dict.fromkeys(("$oid", "$uuid", "$symbol"), str),
+    "$date": _format_extended_date,
+    "$timestamp": lambda time: _format_extended_date(1000 * time["t"]),
+    "$undefined": lambda _: None,
+}
 
 
 def get_nested_value(row: Mapping[str, Any], path: str) -> Any:
