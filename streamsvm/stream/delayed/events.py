@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from streamsvm.core.checks import to_python_scalar
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.rows import RowError
-from streamsvm.stream.tables.dates import to_seconds
+from streamsvm.stream.tables.dates import is_time_of_day, to_seconds
 from streamsvm.stream.tables.values import parse_number
 
 #: Maximum size of a pending row, as packed by ``pack_row``.
@@ -89,7 +89,7 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
     try:
         if isinstance(value, str) and len(value) <= _MAX_TIME_LENGTH:
             time = _parse_time_text(value)
-        elif not isinstance(value, str | bool):  # small integers are seconds, not years
+        elif not isinstance(value, str | bool) and not is_time_of_day(value):  # small integers are seconds, not years
             time = to_seconds(float(value) if isinstance(value, int) else value)
     except (ValueError, TypeError, OverflowError):
         time = math.nan
@@ -108,6 +108,8 @@ def _parse_time_text(text: str) -> float:
     try:
         return to_seconds(parse_number(text))
     except ValueError:
+        if is_time_of_day(text):
+            raise
         return to_seconds(text.strip())
 
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, time
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -339,7 +339,7 @@ def infer_date_formats(values: Sequence[Any]) -> list[str | None]:
     """Return the strptime formats (None: ISO 8601) that fit all of these values, the most likely one first; an empty list if they
     are not dates.
     """
-    if all(isinstance(value, date) for value in values):
+    if all(isinstance(value, date | time) for value in values):
         return [None]
     return find_date_formats(values) if all(isinstance(value, str) for value in values) else []
 

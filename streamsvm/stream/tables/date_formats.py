@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-from streamsvm.stream.tables.dates import NAMED_OFFSET, is_date
+from streamsvm.stream.tables.dates import NAMED_OFFSET, is_date, translate_months
 
 _MONTHS = "January|February|March|April|June|July|August|September|October|November|December"
 _WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _TOKEN = re.compile(
     rf"(?P<A>(?i:{_WEEKDAYS}))|(?P<a>(?i:Mon|Tue|Wed|Thu|Fri|Sat|Sun))|(?P<B>(?i:{_MONTHS}))"
     r"|(?P<b>(?i:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec))"
-    r"|(?P<clock>(?<!\d)\d{1,2}:\d\d(?P<S>:\d\d)?(?P<f>(?<=:\d\d:\d\d)[.,]\d{1,9})?)(?!\d)|(?P<p>(?<![A-Za-z])[AaPp][Mm]\b)"
-    r"|(?P<z>(?<=[\dTC ])[+-]\d\d:?\d\d\b)|(?P<Y>(?<!\d)\d{4}(?!\d))|(?P<n>(?<!\d)\d{1,2}(?!\d))"
+    r"|(?P<clock>(?<!\d)\d{1,2}:\d\d(?P<S>:\d\d)?(?P<f>(?<=:\d\d:\d\d)[.,]\d{1,9})?)(?!\d)"
+    r"|(?P<points>(?:(?<=\d[ T])|(?<=\d, ))\d{1,2}[.h]\d\d(?:\.\d\d)?(?=$| Uhr))|(?P<p>(?<![A-Za-z])[AaPp][Mm]\b)"
+    # "-2017" is a time zone only after a clock, with its seconds or their fractions
+    r"|(?P<z>(?<=\d)(?:[+-]\d\d:|\+\d\d)\d\d\b|(?:(?<=[TC ])|(?<=:\d\d)|(?<=[.,]\d{3})|(?<=[.,]\d{6}))[+-]\d\d:?\d\d\b)"
+    r"|(?P<Y>(?<!\d)\d{4}(?!\d))|(?P<n>(?<!\d)\d{1,2}(?!\d))"
 )
-_SEPARATOR = re.compile(r"(?:[^A-Za-z\d%]|\bUTC\b|\bGMT\b|Z$|(?<=\d)T(?=\d)|\bat\b|\bde\b)*")
+_SEPARATOR = re.compile(r"(?:[^A-Za-z\d%]|\bUTC\b|\bGMT\b|Z$|(?<=\d)T(?=\d)|\bat\b|\bdel?\b|\ba\b|\bUhr\b)*")
 _ZONE = re.compile(r"(?<=[\dMm] )(?!UTC\b|GMT\b)[A-Z]{3,5}\b")
 _SYSTEM_FORMATS = (
     *("%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H.%M.%S.%f", "%Y-%m-%d-%H.%M.%S"),  # cameras, DB2
@@ -34,6 +38,7 @@ _FIELD_ORDERS = {  # by the sequence of fields (n: one or two digits, M: name of
     ("n", "Y"): ("mY",),
     ("M", "Y"): ("MY",),
 }
+_FIELD_ORDERS_BESIDE_CLOCK = {(): ("",), ("M", "n"): ("Md",), ("n", "M"): ("dM",)}  # times of day, and syslog
 
 
 def find_date_formats(texts: Sequence[str]) -> list[str | None]:
@@ -51,7 +56,9 @@ def find_date_formats(texts: Sequence[str]) -> list[str | None]:
         return []
     if all(is_date(text, None) for text in texts):
         return [None]
-    formats = [form for form in _guess_date_formats(texts[0].strip()) if all(is_date(text.strip(), form) for text in texts)]
+    first = texts[0].strip()
+    candidates = itertools.chain(_guess_date_formats(first), _guess_date_formats(translate_months(first)))
+    formats = [form for form in dict.fromkeys(candidates) if all(is_date(text.strip(), form) for text in texts)]
     # May is both a short and a long name: of two formats that differ only in this, the short one is kept.
     return [form for form in formats if "%B" not in form or form.replace("%B", "%b") not in formats]
 
@@ -65,12 +72,12 @@ def _guess_date_formats(text: str) -> Iterable[str]:
         return
     yield from (form for form in _SYSTEM_FORMATS if is_date(text, form))
     parts: list[str] = []  # alternately the text between tokens, and the kind of a token
-    position, has_am_pm = 0, False
+    position, kinds_of_tokens = 0, set()
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup or ""
-        kind = "clock" if kind in ("S", "f") else kind
+        kind = "clock" if kind in ("S", "f", "points") else kind
+        kinds_of_tokens.add(kind)
         parts += [text[position : token.start()], kind if kind != "clock" else _make_clock_format(token)]
-        has_am_pm = has_am_pm or kind == "p"
         position = token.end()
     parts.append(text[position:])
     zone = _ZONE.search(text)
@@ -81,11 +88,14 @@ def _guess_date_formats(text: str) -> Iterable[str]:
     tokens = parts[1::2]
     positions = [i for i, kind in enumerate(tokens) if kind in ("Y", "n", "b", "B")]
     order = tuple("M" if tokens[i] in "bB" else tokens[i] for i in positions)
-    for letters in _FIELD_ORDERS.get(order, ()):
+    orders = _FIELD_ORDERS.get(order, ())
+    if "clock" in kinds_of_tokens and not kinds_of_tokens & {"a", "A"}:
+        orders = orders or _FIELD_ORDERS_BESIDE_CLOCK.get(order, ())
+    for letters in orders:
         kinds = list(tokens)
         for i, letter in zip(positions, letters, strict=True):
             kinds[i] = tokens[i] if letter == "M" else letter
-        forms = [f"%{kind}" if len(kind) == 1 else kind.replace("%H", "%I") if has_am_pm else kind for kind in kinds]
+        forms = [f"%{kind}" if len(kind) == 1 else kind.replace("%H", "%I") if "p" in kinds_of_tokens else kind for kind in kinds]
         form = "".join(separator + form for separator, form in zip(parts[::2], [*forms, ""], strict=True))
         yield form
         if "may" in text.lower():  # both a short and a long name
@@ -111,5 +121,5 @@ def _make_clock_format(token: re.Match[str]) -> str:
     """Return the strptime format of a time of day, such as ``%H:%M:%S``. ``token`` is a match of a regular expression in the text
     of the date.
     """
-    fraction = token["f"]
-    return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
+    hour, *others = re.split(r"\d+", token[0])[1:-1]
+    return f"%H{hour}%M" + "".join(f"{separator}{directive}" for separator, directive in zip(others, ("%S", "%f"), strict=False))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ UNITS = {"s": (1.0, 0.0), "ms": (1e3, 1e11), "us": (1e6, 1e14), "ns": (1e9, 1e17
 LEAST_EPOCH = UNITS["ms"][1]  # smaller floats are seconds
 
 _MAX_DATE_SECONDS = 5e10  # seconds since 1970 that are formatted as dates
-_N_DAY_DIGITS = 8  # as in 20240131
+_N_DAY_DIGITS, _DAY_LENGTH = 8, 10  # as in 20240131, and in 2024-01-31
 _YEAR_RANGE, _DAY_RANGE = (1900, 2100), (19_000_101, 21_001_231)  # whole numbers that are years, and days such as 20240131
 
 
@@ -37,7 +38,8 @@ def to_seconds(value: Any, form: str | None = None) -> float:
 
     ``form`` is a format as in `datetime.datetime.strptime`, or ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. Without one, the unit of
     a number is inferred from its size; a whole number may also be a year (2024) or a day (20240131). A float below 1e11 is in
-    seconds regardless of the format, so that results are not converted again.
+    seconds regardless of the format, so that results are not converted again. A time of day is on the first of January, 1970, or
+    1900 if it has a strptime format.
 
     >>> to_seconds("1970-01-02"), to_seconds("1970-01-01T01:00+01:00"), to_seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
     (86400.0, 0.0, 88200.0)
@@ -45,9 +47,13 @@ def to_seconds(value: Any, form: str | None = None) -> float:
     (1700000000.0, 1700000000.0, 1700000000.0, 0.005)
     >>> to_seconds(2024) == to_seconds(20240101) == to_seconds("2024-01-01")
     True
+    >>> to_seconds("08:30"), to_seconds(time(8, 30))
+    (30600.0, 30600.0)
     """
     if isinstance(value, str):
         value = _parse_time_text(value, form)
+    elif isinstance(value, time):
+        value = datetime.combine(date(1970 if form is None or form in UNITS else _YEAR_OF_STRPTIME, 1, 1), value)
     elif isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, datetime):
@@ -169,11 +175,69 @@ def _parse_date(text: str, form: str | None) -> datetime:
     such as 202401 are not accepted as ISO 8601. Raises ValueError if the text does not fit.
     """
     if form is None:
+        if _CLOCK.fullmatch(text):
+            text = f"1970-01-01T{text}"
+        if text[_DAY_LENGTH : _DAY_LENGTH + 1] in ("+", "-"):  # Python takes the time zone for the time
+            text = f"{text[:_DAY_LENGTH]}T00:00{text[_DAY_LENGTH:]}"
         # Python would parse some numeric times as dates.
         if not text.isascii() or (text.replace(".", "").isdigit() and len(text) != _N_DAY_DIGITS):
             raise ValueError(f"{text!r} is not ISO 8601")
         return datetime.fromisoformat(text)
-    return datetime.strptime(text, form)
+    try:
+        return _parse_with_year(text, form)
+    except ValueError:
+        if "%b" not in form.lower():
+            raise
+    return _parse_with_year(translate_months(text), form.replace("%B", "%b"))
+
+
+def _parse_with_year(text: str, form: str) -> datetime:
+    """Parse the text of a date in the strptime format ``form``. If that has no year, the year is 1900, and the 29th of February
+    becomes the 28th. Raises ValueError if the text does not fit.
+    """
+    if _YEAR_DIRECTIVE.search(form):
+        return datetime.strptime(text, form)
+    try:
+        return datetime.strptime(f"{_YEAR_OF_STRPTIME} {text}", f"%Y {form}")
+    except ValueError:
+        return datetime.strptime(f"2000 {text}", f"%Y {form}") - _CENTURY
+
+
+_YEAR_OF_STRPTIME, _CENTURY = 1900, timedelta(days=36_525)
+_YEAR_DIRECTIVE = re.compile("%[YyGcx]")
+_CLOCK = re.compile(r"\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?", re.ASCII)
+#: The names of the months in English, German, French, Spanish, Italian, Portuguese and Dutch, without accents.
+_MONTH_NAMES = (
+    "january januar janner janvier enero gennaio janeiro januari/february februar feber fevrier febrero febbraio fevereiro/"
+    "march marz maerz mrz mars marzo marco maart mrt/april avril abril aprile/may mai mayo maggio maio mei/"
+    "june juni juin junio giugno junho/july juli juillet julio luglio julho/august aout agosto augustus/"
+    "september septembre septiembre setiembre settembre setembro/october oktober octobre octubre ottobre outubro/"
+    "november novembre noviembre novembro/december dezember decembre diciembre dicembre dezembro"
+)
+_MONTHS = {
+    name[:length]: month.split()[0][:3].title()
+    for month in _MONTH_NAMES.split("/")
+    for name in month.split()
+    for length in range(3, len(name) + 1)
+    if name[:length] != "jui"  # juin and juillet
+}
+_WORD = re.compile(r"(?<=\d)(?:er|st|nd|rd|th)\b|([^\W\d_]+)\.?")
+
+
+def translate_months(text: str) -> str:
+    """Replace the names of months in seven languages, and their abbreviations with or without a point, by ``Jan``, ``Feb`` and so
+    on, as strptime reads them. Accents are removed, and the ending of an ordinal number, as in ``1er``, too.
+
+    >>> translate_months("3. M\u00e4rz 2024"), translate_months("1er f\u00e9vr. 2024"), translate_months("5-ene-2024")
+    ('3. Mar 2024', '1 Feb 2024', '5-Jan-2024')
+    """
+    letters = (letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    return _WORD.sub(lambda match: _MONTHS.get((match[1] or "").lower(), match[0] if match[1] else ""), "".join(letters))
+
+
+def is_time_of_day(value: Any) -> bool:
+    """Return whether a value is a time of day without a date, or its text in ISO 8601."""
+    return isinstance(value, time) or (isinstance(value, str) and _CLOCK.fullmatch(value.strip()) is not None)
 
 
 def is_date(value: Any, form: str | None) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TypedDict
 
@@ -207,7 +207,7 @@ class TableParser:
                 if kind == CATEGORY and value_type in _TEXT_CATEGORY_TYPES:
                     return _decode_category(value, texts, numbers)
                 value = to_plain_value(value)
-                if is_null(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_format_moment(value))):
+                if is_null(value) or (texts and isinstance(value, date | time) and not texts.isdisjoint(_format_moment(value))):
                     return None
             if type(value) is float and value != value:
                 return None
@@ -220,7 +220,8 @@ class TableParser:
                 return None
             try:
                 # A shortcut for the most common format.
-                if date_format is None and type(value) is str and value[4:5] == "-" and value.isascii():
+                is_text = type(value) is str and value.isascii()
+                if date_format is None and is_text and value[4:5] == "-" and value[10:11] not in ("+", "-"):
                     return datetime_to_seconds(datetime.fromisoformat(value))
             except ValueError:
                 pass
@@ -364,9 +365,9 @@ def _decode_category(value: bytes | Decimal, texts: set[str], numbers: set[float
     return None if is_missing else text
 
 
-def _format_moment(moment: date) -> tuple[str, str]:
-    """Return two texts of a date or datetime, to be compared with missing-value markers: with the time, and without it if it is
-    midnight.
+def _format_moment(moment: date | time) -> tuple[str, str]:
+    """Return two texts of a date, datetime or time of day, to be compared with missing-value markers: with the time, and without
+    it if it is midnight.
     """
     return str(moment), str(moment).removesuffix(" 00:00:00")
 

@@ -1,7 +1,7 @@
 """Parsing of dates, and the formats in which they are written."""
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 import pytest
 from hypothesis import assume, given
@@ -86,6 +86,22 @@ def test_the_format_of_written_dates_is_found(day, clock, times):
         (["2024-03-01T10:00:00+01:00[Europe/Berlin]", "2024-07-01T10:00:00Z[UTC]"], None),
         (["2024-03-01 24:00:00"], None),
         (["31.03.2024 24:00"], "%d.%m.%Y %H:%M"),
+        (["25-02-2017", "03-04-2017"], "%d-%m-%Y"),
+        (["10:00 25-02-2017"], "%H:%M %d-%m-%Y"),
+        (["20/May/2015:21:34:02-0500"], "%d/%b/%Y:%H:%M:%S%z"),
+        (["3. M\u00e4rz 2024", "12. Dez. 2023", "1. Mai 2024"], "%d. %b %Y"),
+        (["12 f\u00e9vr. 2024", "1er mars 2024", "3 ao\u00fbt 2024", "4 JUIL. 2024"], "%d %b %Y"),
+        (["5-ene-2024", "7-sept-2024", "8-dic-2024"], "%d-%b-%Y"),
+        (["3 de marzo de 2024", "4 de abril de 2024"], "%d de %b de %Y"),
+        (["March 1st, 2024", "March 22nd, 2024"], "%b %d, %Y"),
+        (["25.02.2017 14.30"], "%d.%m.%Y %H.%M"),
+        (["25.02.2017, 14.30.59"], "%d.%m.%Y, %H.%M.%S"),
+        (["25.02.2017 14.30 Uhr"], "%d.%m.%Y %H.%M Uhr"),
+        (["25/02/2017 14h30"], "%d/%m/%Y %Hh%M"),
+        (["Nov 29 17:42:01", "Nov  9 01:02:03", "Feb 29 00:00:00"], "%b %d %H:%M:%S"),
+        (["08:30", "23:59:59", "24:00"], None),
+        (["8:30", "17:05"], "%H:%M"),
+        (["8:30 PM", "11:05 am"], "%I:%M %p"),
     ],
 )
 def test_date_formats_of_databases_and_cameras_are_found(texts, form):
@@ -100,6 +116,14 @@ def test_date_formats_of_databases_and_cameras_are_found(texts, form):
         ("27-NOV-26 10.00.00.250000000 PM", "%d-%b-%y %I.%M.%S.%f %p", "2026-11-27T22:00:00.25"),
         ("2026-12-31 24:00:00", None, "2027-01-01"),
         ("28.02.2024 24:00", "%d.%m.%Y %H:%M", "2024-02-29"),
+        ("2024-02-17+01:00", None, "2024-02-16T23:00"),
+        ("3. M\u00e4rz 2024", "%d. %B %Y", "2024-03-03"),
+        ("1. J\u00e4nner 2024", "%d. %b %Y", "2024-01-01"),
+        ("30 DEC 2024", "%d %b %Y", "2024-12-30"),
+        ("Nov 29 17:42:01", "%b %d %H:%M:%S", "1900-11-29T17:42:01"),
+        ("Feb 29 17:42:01", "%b %d %H:%M:%S", "1900-02-28T17:42:01"),
+        ("08:30:15", None, "1970-01-01T08:30:15"),
+        ("08:30:15", "%H:%M:%S", "1900-01-01T08:30:15"),
     ],
 )
 def test_dates_of_other_systems_are_parsed(text, form, time):
@@ -111,6 +135,15 @@ def test_invalid_dates_are_refused(text):
     raises(".", parse_datetime, text)
 
 
-@pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 Pst", "5 to 10", "1-2", "", "x"])
+NO_DATES = ["1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 Pst", "5 to 10", "1-2", "", "x"]
+NO_DATES += ["25:30", "12:30:99", "1.5 12.30", "Mon 08:30", "Mai 12", "1 Jui 2024", "5 Marble 2024", "3 Mar", "1st"]
+
+
+@pytest.mark.parametrize("text", NO_DATES)
 def test_texts_that_are_not_dates_have_no_format(text):
     assert find_date_formats([text]) == []
+
+
+def test_a_typed_time_of_day_equals_its_text():
+    for form in (None, "ms", "%H:%M:%S"):
+        assert to_seconds(time(8, 30, 15), form) == to_seconds("08:30:15", None if form == "ms" else form)
