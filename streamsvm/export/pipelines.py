@@ -236,11 +236,12 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
     if inputs.scalings:
         raise ExportError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
     categorical, columns, numeric = _list_categorical_columns(encoder, len(inputs.tables)), [], []
+    quoted: dict[Any, Any] = {feature: column for column, feature in encoder.column_state.quoted.items()}
     for index, column in enumerate(inputs.columns):
         if column.field in categorical:
             columns.append(categorical[column.field]._replace(name=column.name))
         else:
-            columns.append(column)
+            columns.append(column._replace(field=quoted.get(column.field, column.field)))
             numeric.append(index)
     inputs.columns = columns
     state, scaler = encoder.column_state, encoder.learned_scaler
@@ -277,7 +278,7 @@ def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Co
         elif target_encoding is not None and state.has_target_encoding(name, None):
             suffixes = enumerate(target_encoding.suffixes)
             columns |= {f"{name}~{suffix}": Column("", name, table=(table, number)) for number, suffix in suffixes}
-    for feature in state.means:
+    for feature in map(state.get_feature, state.means):
         if feature in columns and columns.pop(feature).table is not None:
             raise ExportError(f"a column has the name of a target encoding, {feature!r:.80}: rename it")
     for name, values in categories.items():

@@ -134,8 +134,20 @@ def test_one_hot_categories_alone_need_no_table():
     assert program.serialise()[0].startswith('{"version":1,"columns":[["a=x","a","x",null],')
 
 
-def test_a_column_with_the_name_of_a_target_encoding_is_refused():
+@pytest.mark.parametrize("options", [{"max_values": 0}, {"max_values": 2}, {"buckets": 3, "max_values": 0}])
+def test_a_column_with_the_name_of_a_derived_feature_is_exported(options):
+    model, xs = TableEncoder("a:category", **options) | BSGDClassifier(budget=10), []
+    for number in range(60):
+        xs.append({"a": number % 3, "a~1": float(number % 7), "a=1": 0.5 - number % 5, "a#1": number % 4})
+        model.learn_one(xs[-1], (number + number // 3) % 2)
+    predictor = Predictor(make_program(model))
+    assert {"a~1", "a=1", "a#1"} <= {column.field for column in predictor.program.columns if column.text is None}
+    assert [predictor.predict_one(x) for x in xs] == [model.predict_one(x) for x in xs]
+
+
+def test_a_column_with_the_name_of_a_target_encoding_is_refused_if_an_older_version_learned_it():
     model = TableEncoder("a:category", max_values=0) | BSGDClassifier(budget=10)
+    model["TableEncoder"].column_state._derived_feature = None  # older versions did not quote names
     for number in range(20):
         model.learn_one({"a": number % 3, "a~1": 1.0}, number % 2)
     refused("a column has the name of a target encoding, 'a~1': rename it", make_program, model, error=edge.ExportError)

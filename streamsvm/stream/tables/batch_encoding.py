@@ -173,7 +173,8 @@ def encode_batch(
     if target_encoding is not None:
         targets = _BatchTargetEncoding(target_encoding, batch, table, is_learned, y, weights)
     n = batch.n
-    names = [*batch.numbers, *batch.indicators, *batch.cycles, *([] if targets is None else targets.names)]
+    numeric_features = map(state.get_feature, batch.numbers)
+    names = [*numeric_features, *batch.indicators, *batch.cycles, *([] if targets is None else targets.names)]
     if len(set(names)) < len(names):  # a column has the name of another column's feature
         n = 0
     X = np.zeros((n, len(names)))
@@ -310,12 +311,12 @@ class _BatchEncoding:
         is_missing = np.isnan(numbers)
         if is_new:
             self.cut_before(~is_missing, self._may_exceed_columns)
-        elif self.is_usable(name):
+        elif self.is_usable(state.get_feature(name)):
             self.numbers[name] = numbers
         else:
             self.cut_before(np.ones(len(numbers), bool) if state.when_missing != "drop" else ~is_missing)
         if state.when_missing == "indicator" and is_missing.any() and not is_new:
-            if self.is_usable(feature := f"{name} is missing"):
+            if self.is_usable(feature := f"{state.get_feature(name)} is missing"):
                 self.indicator_indices.append(np.where(is_missing, self._add_indicator(feature), -1))
             else:
                 self.cut_before(is_missing)
@@ -355,7 +356,7 @@ class _BatchEncoding:
                 is_new[code] = learned is None or state.propose_feature(name, text) is not None
                 keys[code] = column.keys[code] if has_target_encoding else 0
             elif state.when_missing == "indicator" and learned is not None:
-                feature = f"{name} is missing"
+                feature = f"{state.get_feature(name)} is missing"
             if feature and self.is_usable(feature):
                 indices[code] = self._add_indicator(feature)
             elif feature:

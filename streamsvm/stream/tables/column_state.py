@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -24,7 +25,7 @@ from streamsvm.stream.tables.target_encoding import TargetEncoding
 #: Maximum length of a feature name. A longer category has no feature of its own, because names are never forgotten.
 MAX_FEATURE_LENGTH = 1024
 #: The learned attributes of a `ColumnState`, by their names in the saved state of an encoder.
-STORED_NAMES = {"_means": "means", "_categories": "categories", "_statistics": "target_encoding"}
+STORED_NAMES = {"_means": "means", "_categories": "categories", "_statistics": "target_encoding", "_quoted": "quoted"}
 #: Default number of one-hot categories of a column: with hash buckets, target encoding of labels, and of regression targets.
 _MAX_VALUES_WITH_BUCKETS, _MAX_VALUES_OF_CLASSIFIERS, _MAX_VALUES_OF_REGRESSORS = 64, 6, 32
 _INDICATOR_THRESHOLD = 0.5  # a 0-1 feature counts as 1 above this, in a support vector that was merged from several rows
@@ -57,6 +58,13 @@ class ColumnState:
         self.means: dict[Hashable, tuple[int, float]] = {}
         #: For each learned categorical column, the one-hot feature of each category; empty if it does not have one yet.
         self.categories: dict[Hashable, dict[str, str]] = {}
+        #: For each learned column of numbers whose name looks like a derived feature, such as ``city=Oslo`` beside the category
+        #: ``city``: its feature, which is the name in quotes. Models of older versions have no quoted names.
+        self.quoted: dict[Hashable, str] = {}
+        derived = [f"{re.escape(column)}[=~#]" for column in parser.columns_of_kind(CATEGORY)]
+        derived += [f"{re.escape(column)} ({'|'.join(cycles)}) (sin|cos)$" for column in parser.columns_of_kind(DATE) if cycles]
+        derived += [".* is missing$"] if when_missing == "indicator" else []
+        self._derived_feature = re.compile("|".join(['"', *derived]), re.DOTALL) if derived else None
         is_needed = buckets is None and parser.columns_of_kind(CATEGORY)
         #: The target encoding of the categories; None if there are hash buckets instead, or no categorical columns.
         self.target_encoding: TargetEncoding | None = TargetEncoding() if is_needed else None
@@ -71,6 +79,15 @@ class ColumnState:
         """Names of the learned columns, without numeric ones that are missing in more than half of the rows."""
         n_rows = max((count for count, _ in self.means.values()), default=0)
         return [*(name for name, (count, _) in self.means.items() if 2 * count >= n_rows), *self.categories]
+
+    def get_feature(self, column: Hashable) -> Hashable:
+        """Return the feature with the numbers of a column: the name of the column, in double quotes if the encoder could derive a
+        feature with this name from another column.
+        """
+        if column in self.means or column in self.categories or self._derived_feature is None:
+            return self.quoted.get(column, column)
+        is_derived = isinstance(column, str) and self._derived_feature.match(column)
+        return '"{}"'.format(str(column).replace('"', '""')) if is_derived else column
 
     @property
     def max_values(self) -> int:
@@ -109,7 +126,7 @@ class ColumnState:
         if feature or len(values) > self.max_values:
             return None
         name = f"{column}={text}"
-        if len(name) > MAX_FEATURE_LENGTH:
+        if len(name) > MAX_FEATURE_LENGTH or any(name in features.values() for features in self.categories.values()):
             name = ""
         if self.target_encoding is None:
             return name or None if feature is None and len(values) < self.max_values else None
@@ -216,6 +233,8 @@ class ColumnState:
         for name, value in numbers.items():
             column = to_python_scalar(name)
             count, mean = self.means.get(column, (0, 0.0))
+            if not count and (feature := self.get_feature(column)) != column:
+                self.quoted[column] = str(feature)
             self.means[column] = count + 1, mean + (value - mean) / (count + 1)
         for name, text in names.items():
             values = self.categories.setdefault(to_python_scalar(name), {})
@@ -249,14 +268,16 @@ class ColumnState:
         target_encoding = self.target_encoding
         if target_encoding is not None:
             target_encoding = target_encoding.merge_with([state.target_encoding for state in others if state.target_encoding])
-        return {"means": means, "categories": categories, "target_encoding": target_encoding}
+        quoted = {column: feature for state in (self, *others) for column, feature in state.quoted.items()}
+        return {"means": means, "categories": categories, "target_encoding": target_encoding, "quoted": quoted}
 
     def map_features_to_columns(self) -> dict[str, Hashable]:
         """Return a dict from the name of each derived feature, such as ``"city=Paris"`` or ``"age is missing"``, to its column.
         Features with plain numbers are left out, because they are named like their column.
         """
         dates = self.parser.columns_of_kind(DATE)
-        columns: dict[str, Hashable] = {f"{column} is missing": column for column in self.columns}
+        columns: dict[str, Hashable] = {feature: column for column, feature in self.quoted.items()}
+        columns |= {f"{self.get_feature(column)} is missing": column for column in self.columns}
         columns |= {f"{column} {cycle} {part}": column for column in dates for cycle in self.cycles for part in ("sin", "cos")}
         suffixes = () if self.target_encoding is None else self.target_encoding.suffixes
         for column, features in self.categories.items():
@@ -271,8 +292,9 @@ class ColumnState:
         values: dict[Any, Any] = {}
         suffixes = [] if self.target_encoding is None else self.target_encoding.suffixes
         for column in self.means:
-            is_missing = features.get(f"{column} is missing", 0.0) > _INDICATOR_THRESHOLD
-            value = values[column] = None if is_missing else features.get(column)
+            feature = self.get_feature(column)
+            is_missing = features.get(f"{feature} is missing", 0.0) > _INDICATOR_THRESHOLD
+            value = values[column] = None if is_missing else features.get(feature)
             if value is not None and self.parser.get_kind(column) == DATE:
                 values[column] = format_date(60.0 * round(value / 60.0))  # to the minute, the precision of a model in float32
         for column, learned in self.categories.items():

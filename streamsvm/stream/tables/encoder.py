@@ -44,6 +44,9 @@ class TableEncoder(base.MiniBatchTransformer):
     - A **missing** value (None, NaN, empty text, or a marker in ``missing``) of a number is replaced by the running mean, and a
       missing category has no feature. ``when_missing`` has other choices.
 
+    A column of numbers that is called like such a derived feature of another column (``city=Paris``) keeps a feature of its own,
+    whose name is in double quotes.
+
     Learners of this library scale their features, and leave 0-1 features as they are. For other models, set ``scaler``, which
     gets only the numbers. Do not put a scaler behind the encoder: it would scale categories, too.
     ``max_columns``, ``max_values``, 65,536 target-encoded categories and 1,024 characters for the name of a feature limit the
@@ -232,6 +235,8 @@ class TableEncoder(base.MiniBatchTransformer):
         keeps_new = state.target_encoding is not None and self._scaler is None
         for name in (*numbers, *missing):
             features.setdefault(name, numbers.get(name, 0.0) if keeps_new else 0.0)
+        if state.quoted or not features.keys() <= means.keys():
+            features = {state.get_feature(name): value for name, value in features.items()}
         self._add_categories(names, features)
         if self.cycles:
             for name in self.dates:
@@ -241,7 +246,7 @@ class TableEncoder(base.MiniBatchTransformer):
         if self.when_missing == "indicator":
             for name in (*means, *state.categories):
                 if name not in numbers and name not in names:
-                    features[f"{name} is missing"] = 1.0
+                    features[f"{state.get_feature(name)} is missing"] = 1.0
         return features
 
     def _add_categories(self, names: Mapping[Hashable, str], features: dict[Hashable, Any]) -> None:
@@ -331,13 +336,13 @@ class TableEncoder(base.MiniBatchTransformer):
             with add_row_number(n_encoded):
                 self.transform_one(table.row(n_encoded).x)
             return self._transform_singly(table, n)  # such as when a column has the name of another column's feature
-        parser, new_columns = self._parser, {}
+        parser, new_columns, get_feature = self._parser, {}, self._state.get_feature
         for name, values in zip(table.names, table.columns, strict=True):
             if name not in self._state.means and parser.get_kind(name) not in (DROP, CATEGORY):
                 numbers, _ = to_float_prefix(parser.parse_column(name, values))
                 if (numbers == numbers).any():
                     keeps_new = self._state.target_encoding is not None
-                    new_columns[name] = np.where(np.isnan(numbers), 0.0, numbers) if keeps_new else np.zeros(n)
+                    new_columns[get_feature(name)] = np.where(np.isnan(numbers), 0.0, numbers) if keeps_new else np.zeros(n)
         return dict(zip(batch.names, batch.X.T, strict=True)) | new_columns
 
     def _transform_singly(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
@@ -386,13 +391,15 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
+        if not self._state.quoted:  # as in older versions
+            del learned["_quoted"]
         return {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state")} | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = {name: value for name, value in state.items() if not name.startswith("_")}
         self.__init__(**parameters | {"scaler": None})  # type: ignore[misc] # cloning would reset the scaler
         self.scaler, self._scaler = state["scaler"], state["_scaler"]
-        vars(self._state).update({name: state[stored] for stored, name in STORED_NAMES.items()})
+        vars(self._state).update({name: state[stored] for stored, name in STORED_NAMES.items() if stored in state})
 
     @classmethod
     def _unit_test_params(cls) -> Any:
