@@ -107,7 +107,7 @@ def table_model(
     kinds = parse_columns(columns)
     options |= {"columns": kinds} if kinds else {}
     if label in kinds:
-        raise ValueError(f"columns {columns}: {label} is the label, which has no kind")
+        raise ValueError(f"columns {columns}: {label} is the label: leave it out")
     if regression is None and learner is not None:
         regression = isinstance(learner, base.Regressor)
     sample, names = _sample_data(data, label)

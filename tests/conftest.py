@@ -11,7 +11,6 @@ from hypothesis import settings
 
 import checkpoints
 from command_words import Done, main
-from patience import PATIENCE
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.stream import CheckpointFolder
 
@@ -97,11 +96,8 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def call(capfd, monkeypatch):
+def call(capfd):
     """Calls the command line in this process, with `with_a_model`; checks its status, and something that it says as an error."""
-    monkeypatch.setattr(
-        "streamsvm.stream.schema.table_inference._MAX_READ_SECONDS", PATIENCE
-    )  # so that a slow machine sees as many rows
 
     def run(*words, status=0, says=""):
         capfd.readouterr()

@@ -19,7 +19,7 @@ def learn(url, options, folder, predictions, *extra_words):
     """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows.
 
     Where the options have ``labels``, a URL, these are of another stream: ``join`` is then for `JoinedSource`, and ``delayed``
-    for `DelayedLabels`. Predictions have the columns ``keep``. With ``at_once`` the model is one that takes rows together.
+    for `DelayedLabels`. Predictions have the columns ``passthrough``. With ``at_once`` the model is one that takes rows together.
     """
     *on_error, announcements, most = extra_words
     policy = {"on_error": on_error[0]} if on_error else {}

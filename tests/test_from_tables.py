@@ -229,7 +229,7 @@ def test_invalid_arguments_are_refused():
     )
     raises("there is no column 'nope'", table_model, frame, label="y", columns="nope:drop")
     for kind in ("drop", "category", "number"):
-        raises("y is the label, which has no kind", table_model, frame, label="y", columns=f"y:{kind}")
+        raises("y is the label: leave it out", table_model, frame, label="y", columns=f"y:{kind}")
     raises("columns must be a text", table_model, frame, label="y", columns={"city": "drop"})
     raises("learner must be a classifier or regressor of river", table_model, frame, label="y", learner="svm")
     learned = BSGDClassifier(budget=5)

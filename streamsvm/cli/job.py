@@ -237,7 +237,7 @@ class LearnJob(StreamJob):
         if self.weight is not None and self.labels is not None:
             raise UsageError(f"--weight {self.weight}: rows that wait for the labels of --labels have no weights: leave one out")
         if self.weight is not None and self.weight in (self.label, *self.table_flags.get("columns", {})):
-            raise UsageError(f"--weight {self.weight} is no feature: it cannot be the label, and has no kind in --columns")
+            raise UsageError(f"--weight {self.weight} names the weights: it cannot be the label or in --columns")
 
     def _check_scope(self) -> None:
         """Raise a UsageError if flags contradict ``--scope partition``, which learns a model for each partition of a topic."""

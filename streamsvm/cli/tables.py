@@ -69,7 +69,7 @@ def combine_table_options(
     options = dict(flag_options)
     columns: dict[str, str] = options.get("columns", {})
     if not predict and label in columns:
-        raise UsageError(f"--columns {format_columns(columns)}: {label} is the label, which has no kind")
+        raise UsageError(f"--columns {format_columns(columns)}: {label} is the label: leave it out")
     if text_format == "libsvm" and options:
         raise UsageError(f"{format_flags(options)} means nothing for LIBSVM text, which has numbers only")
     valid_names = OPTIONS_BY_FORMAT.get(text_format or "", ())

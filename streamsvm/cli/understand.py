@@ -183,7 +183,11 @@ def run_explain(arguments: argparse.Namespace) -> None:
         n_examples = arguments.examples
         nearest_examples = [examples_one(model, x, n_examples) for x in xs[: arguments.rows]] if n_examples else []
     if arguments.json:
-        facts = {"sizes": ranking.mean_contributions, "losses": ranking.error_increases, "rows": ranking.n_rows}
+        facts = {
+            "mean_contributions": ranking.mean_contributions,
+            "error_increases": ranking.error_increases,
+            "rows": ranking.n_rows,
+        }
         facts["error"] = finite_or_none(ranking.error)
         facts["explained"] = [
             {

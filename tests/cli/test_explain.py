@@ -26,8 +26,8 @@ def test_columns_and_rows_are_explained(state, call):
     assert "city = Paris" in lines[5]
     assert said.count("several together") == 2
     facts = json.loads(call("explain", state, state.parent / "rows.csv", "--json").stdout)
-    assert list(facts["sizes"]) == ["city", "size"]
-    assert facts["losses"]["city"] > 0.1 > abs(facts["losses"]["size"])
+    assert list(facts["mean_contributions"]) == ["city", "size"]
+    assert facts["error_increases"]["city"] > 0.1 > abs(facts["error_increases"]["size"])
     row = facts["explained"][0]
     total = row["typical"] + sum(row["contributions"].values()) + row["remainder"]
     assert total == pytest.approx(row["decision"])

@@ -247,7 +247,7 @@ def test_weights_of_rows(file, tmp_path, call, kind, more):
     assert [row["y_true"] for row in predictions] == [row["y"] for row in rows]
     call(*words, "--checkpoint", state, status=1)
     call(*words, "--weight", "y", status=2, says="it cannot be the label")
-    call(*words, "--columns", "w:drop", "--weight", "w", status=2, says="has no kind in --columns")
+    call(*words, "--columns", "w:drop", "--weight", "w", status=2, says="it cannot be the label or in --columns")
     labels = ["--labels", f"{path}?key=id"]
     call(*words, "--weight", "w", *labels, status=2, says="rows that wait for the labels of --labels have no weights")
 

@@ -17,9 +17,7 @@ LATER = {  # of a long file: what only its middle and its end show
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("problem", LATER)
 def test_the_middle_and_the_end_of_a_long_file(file, call, tmp_path, monkeypatch, kind, problem):
-    monkeypatch.setattr(
-        "streamsvm.stream.schema.table_inference._MAX_READ_SECONDS", 0.0
-    )  # a file is longer than what can be read of it
+    monkeypatch.setattr("streamsvm.stream.schema.table_inference._MAX_CELLS", 0)
     name, value, said = LATER[problem]
     n = 60_000
     rows = [{name: value(i, n), "b": "x, y" if i % 2 else "z", "n": i % 5, "y": i % 2} for i in range(n)]
@@ -37,7 +35,7 @@ def test_the_middle_and_the_end_of_a_long_file(file, call, tmp_path, monkeypatch
 
 def test_sampled_parts_of_long_files_are_rows(file, call, tmp_path, monkeypatch):
     """Lines within a multi-line cell are not sampled as rows; compressed files are sampled only at their beginning."""
-    monkeypatch.setattr("streamsvm.stream.schema.table_inference._MAX_READ_SECONDS", 0.0)
+    monkeypatch.setattr("streamsvm.stream.schema.table_inference._MAX_CELLS", 0)
     lines = [f'{i % 7},"a text\nof,three\nlines",{i % 2}' for i in range(30_000)]
     said = call("learn", file("rows.csv", "a,b,y", *lines), "--label", "y", "--max-rows", 100).stderr
     assert re.search(r"^  a +number +0( to 6)?$", said, re.MULTILINE)
@@ -53,7 +51,7 @@ def test_sampled_parts_of_long_files_are_rows(file, call, tmp_path, monkeypatch)
 
 def test_a_file_that_is_damaged_further_on(call, tmp_path, monkeypatch):
     """It is learned as far as it can be read."""
-    monkeypatch.setattr("streamsvm.stream.schema.table_inference._MAX_READ_SECONDS", 0.0)
+    monkeypatch.setattr("streamsvm.stream.schema.table_inference._MAX_CELLS", 0)
     pyarrow, parquet = pytest.importorskip("pyarrow"), importlib.import_module("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.table({"a": list(range(40_000)), "y": [0, 1] * 20_000}), path, row_group_size=10_000)

@@ -57,7 +57,7 @@ def test_scores_are_those_of_score_and_importance_that_of_explain(state, file, t
     assert sum(rows for _, _, rows in report_facts["calibration"]["bins"]) == 200
     assert "Not scored of" in " ".join(report_facts["notes"])
     why = json.loads(call("explain", state, file("some.csv", "id,city,size,y", *table(200, 1)), "--json").stdout)
-    assert {name for name, _, _ in report_facts["importance"]["columns"]} == why["sizes"].keys() == {"city", "size"}
+    assert {name for name, _, _ in report_facts["importance"]["columns"]} == why["mean_contributions"].keys() == {"city", "size"}
     assert [row["parts"][0][0] for row in report_facts["explained"]["rows"]] == [
         next(iter(row["contributions"])) for row in why["explained"]
     ]

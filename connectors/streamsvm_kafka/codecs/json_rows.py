@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.json_objects import STRICT_DECODER, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import flatten_row, get_nested_value, normalize_label
@@ -40,7 +41,7 @@ class JSONCodec(MessageCodec):
     >>> codec.decode(b"[1, 2]")
     Traceback (most recent call last):
         ...
-    ValueError: expected a JSON object whose fields are features, got list
+    ValueError: expected a JSON object whose fields are features, got [1, 2]
     """
 
     name = "json"
@@ -68,7 +69,7 @@ class JSONCodec(MessageCodec):
                 hint = f". It begins like Confluent's messages, with schema {schema}: if it is Avro, put codec=avro into the URL"
             raise ValueError(f"not JSON: {error}{hint}") from None
         if type(fields) is not dict:
-            raise ValueError(f"expected a JSON object whose fields are features, got {type(fields).__name__}")
+            raise ValueError(f"expected a JSON object whose fields are features, got {short_repr(fields)}")
         kept = [get_nested_value(fields, name) for name in names] if names else []
         # Most messages contain neither of these bytes, so their fields need not be checked.
         if text.find(b"{", 1) >= 0 or (self.dropped_fields and b"[" in text):

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import math
 import re
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +43,7 @@ _MAX_CLASSES = 100  # more distinct whole numbers are numbers to predict
 _THOUSANDS_NOTE = "or with points between thousands"
 _MAX_CATEGORIES = 64  # distinct texts of a column that becomes categorical, if one of them is also a label
 _MAX_CODE_LENGTH = 6  # letters of a code such as a region's
-_MAX_READ_SECONDS = 0.9  # time to read a file from its beginning
+_MAX_CELLS = 1_000_000  # cells to read from the beginning of a file: a fixed number, so that the result does not depend on time
 _CHUNK_ROWS, _ROWS_PER_CHUNK = 1000, 5  # rows read together beyond the sample, and how many of them are examined
 _CHUNKS_PER_PART = 4  # chunks read in the middle, and at the end of a file
 #: Of a chunk, the number of rows to examine that are not in its table; of a column, of chunks whose first text to examine.
@@ -58,8 +57,8 @@ def infer_columns(
     """Infer the kind of each column of a table from a sample of its rows. ``table`` has the options that the user has set,
     ``label`` is the label column. Returns the number of examined rows, and an `InferredColumn` for each column, in table order.
 
-    Rows are read for about a second, in a long seekable file also from its middle and its end. Raises StreamError if the source
-    cannot be read.
+    The first million cells are read, in a long seekable file also rows from its middle and its end. Raises StreamError if the
+    source cannot be read.
     """
     table_options = table.encoder | table.source
     options = {name: table_options[name] for name in _SAMPLE_OPTIONS if name in table_options}
@@ -156,9 +155,9 @@ def _add_note(column: InferredColumn, note: str) -> InferredColumn:
 def _examine_rows(
     source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
-    """Read a source for about a second. Returns a list of some of its rows, each a dict that includes the label, and the possible
-    formats of each column of ambiguous dates. ``excluded`` columns are not checked for dates. ``open_later``, if any, yields
-    sources of later parts of a long file.
+    """Read the first million cells of a source. Returns a list of some of its rows, each a dict that includes the label, and the
+    possible formats of each column of ambiguous dates. ``excluded`` columns are not checked for dates. ``open_later``, if any,
+    yields sources of later parts of a long file.
 
     The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date
     formats are narrowed down by the dates in all chunks.
@@ -178,15 +177,16 @@ def _examine_rows(
 
 
 def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position], Iterator[Source]] | None) -> Iterator[Chunk]:
-    """Yield chunks of a source for about a second, or for longer while ``rows``, the list that the caller fills, is empty. Then
+    """Yield chunks of a source up to a million cells, or more while ``rows``, the list that the caller fills, is empty. Then
     yield some chunks from later parts of the file: ``open_later``, if any, takes the reached position and yields sources of these
     parts.
     """
-    deadline = time.monotonic() + _MAX_READ_SECONDS
-    while not rows or time.monotonic() < deadline:
+    n_cells = 0
+    while not rows or n_cells < _MAX_CELLS:
         if (chunk := source.read(_CHUNK_ROWS)) is None:
             return
         yield chunk
+        n_cells += len(chunk) * max(1, len(rows[0]) if rows else 1)
     with contextlib.suppress(StreamError):  # the error is reported when learning comes to these rows
         for part in open_later(source.position) if open_later is not None else ():
             with part:

@@ -156,7 +156,7 @@ def test_the_first_error_is_raised_and_stops_the_others():
         if item == 1:
             raise ValueError("one")
         assert stop.wait(PATIENCE)
-        raise KeyboardInterrupt  # as `stop_if_asked` does
+        raise KeyboardInterrupt
 
     with Workers(2) as workers, pytest.raises(ValueError, match="one"):
         workers.for_each(do, range(2), stop)
