@@ -320,6 +320,15 @@ class OutOfCoreLinear(PathEstimator):
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             yield folder
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        n = state.get("n_features_in_", 0)
+        arrays = [(name, shape) for name, shape in (("coef_", (n,) if is_regressor(self) else (1, n)), ("intercept_", (1,))) if n]
+        values = [(np.asarray(state.get(name)), shape) for name, shape in arrays]
+        are_valid = all(a.dtype == np.float64 and a.shape == shape and np.isfinite(a).all() for a, shape in values)
+        if not are_valid or (n and is_classifier(self) and np.asarray(state.get("classes_")).shape != (2,)):
+            raise ValueError("the saved model is corrupt: its coefficients, or its labels, have another shape")
+
     def _check_models(self, models: Sequence[Self]) -> None:
         for model in models:
             check_parameters(model)

@@ -267,3 +267,16 @@ def test_large_targets_of_files_and_arrays_agree(tmp_path):
     settings = {"loss": "squared_epsilon_insensitive", "C": 1.0}
     model, array = OutOfCoreLinearSVR(**settings).fit_file(tmp_path / "rows"), OutOfCoreLinearSVR(**settings).fit(X, y)
     np.testing.assert_allclose(model.coef_, array.coef_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["coef_", "intercept_", "classes_"])
+@pytest.mark.parametrize("change", [lambda a: a.ravel()[0], lambda a: a[..., :0], lambda a: a.astype(object), lambda a: None])
+def test_a_saved_model_with_parts_of_another_shape_is_refused(name, change):
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    state = OutOfCoreLinearSVC().fit(X, X[:, 0] > 0).__getstate__()
+    if name == "classes_" and change(state[name]) is not None and np.shape(change(state[name])) == (2,):
+        state[name] = state[name][:1]  # labels may have any type
+    else:
+        state[name] = change(state[name])
+    with pytest.raises(ValueError, match="the saved model is corrupt"):
+        OutOfCoreLinearSVC().__setstate__(state)

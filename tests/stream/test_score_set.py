@@ -246,6 +246,9 @@ def test_forged_states_are_refused(regression):
     forged = [None, {}, {**state, "scores": parts[1:]}, {**state, "scores": None}]
     forged += [{**state, "guesses": {"rows": 1}}] * regression
     forged += [{**state, "scores": [{**parts[0], name: value}, *parts[1:]]} for name in parts[0] for value in (None, -1, "x", [])]
+    if not regression:
+        forged.append(copy.deepcopy(state))
+        del forged[-1]["scores"][0]["metric"].cm.n_samples
     for forged_state in forged:
         raises("the checkpoint's scores are not what was written", make_scores().resume, forged_state, error=CheckpointError)
 

@@ -182,6 +182,12 @@ class RiverScore(Score):
     def __repr__(self) -> str:
         return self._repr
 
+    def resume(self, state: Any) -> None:
+        matrix = getattr(state.get("metric"), "cm", None) if isinstance(state, dict) else None
+        if self._is_matrix_metric and getattr(matrix, "__dict__", {}).keys() != vars(self.metric.cm).keys():
+            raise ValueError("the confusion matrix of a saved score is incomplete")
+        super().resume(state)
+
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         if not self.uses_predicted_labels:
             labels, columns = list(predicted), [column.tolist() for column in predicted.values()]
