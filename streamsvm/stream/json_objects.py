@@ -14,6 +14,7 @@ import numpy as np
 from streamsvm.core.text_rows import read_objects
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.lines import ByteStream
+from streamsvm.stream.object_lines import ObjectLines
 from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import CachedTextParser, Row, Table, UnparsedRows, Values, concatenate_rows
 from streamsvm.stream.tables.column_kinds import DROP
@@ -313,14 +314,14 @@ _LIST_HINT = "; in a list of rows, write each on a line of its own (in pandas: t
 
 
 class JSONLinesSource(TextSource):
-    """Rows of a file with one JSON object on each line.
+    """Rows of a file of JSON objects, usually with one on each line. Objects may also have several lines, or no line ends.
 
     A null is a missing feature. The values of a nested object are columns named by their path, such as
     ``payload.after.amount``. `TextSource` describes the parameters.
     """
 
     def __init__(self, path: str | Path | ByteStream, label: str | None = None, **options: Unpack[TextParserOptions]) -> None:
-        super().__init__(path, label, **options)
+        super().__init__(ObjectLines(path if isinstance(path, ByteStream) else ByteStream(path)), label, **options)
         self._objects = JSONObjects(label, STRICT_DECODER.decode, self._parser if self._uses_parser else None)
 
     def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:

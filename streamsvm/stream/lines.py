@@ -48,6 +48,8 @@ class ByteStream:
 
     name: str
     """Name of the stream in messages."""
+    line_name: str = "line"
+    """Word for a line in messages: "object" if each JSON object is put on a line."""
     is_pipe: bool = False
     """Whether `read` may have to wait for bytes."""
     stopped: bool = False

@@ -218,6 +218,11 @@ class TextSource(TableSource):
         raise NotImplementedError
 
     @property
+    def line_name(self) -> str:
+        """Word for a line in messages, such as "line"."""
+        return self._reader.stream.line_name
+
+    @property
     def position(self) -> Position:
         """The position of the next row in the text, as a dict that can be saved and passed to `seek` later.
 
@@ -330,7 +335,7 @@ class LinesChunk(Chunk):
         return self._source.parse_table(self.lines, known_features)
 
     def place(self, i: int) -> str:
-        return f"{self._source.name}, line {self.get_line_number(i):,}"
+        return f"{self._source.name}, {self._source.line_name} {self.get_line_number(i):,}"
 
     def get_line_number(self, i: int) -> int:
         """Return the number of the first line of row ``i`` in the whole text. For ``i == len(self)``, it is the number of the

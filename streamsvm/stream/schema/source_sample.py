@@ -15,6 +15,7 @@ from streamsvm.stream import Chunk, Row, Source, StreamError, open_source
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.file_names import format_source_name, list_source_files
 from streamsvm.stream.lines import MAX_LINE_BYTES, BytesInMemory, ByteStream
+from streamsvm.stream.object_lines import ObjectLines
 from streamsvm.stream.tables import TableParser
 
 #: Maximum number of rows in a sample, and seconds to wait for the next row after the first one has come.
@@ -67,6 +68,7 @@ def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> 
     Raises StreamError if the pipe cannot be opened or read.
     """
     stream = ByteStream(path)
+    stream = ObjectLines(stream) if text_format == "jsonl" else stream
     try:
         min_lines = 2 if text_format == "csv" else 1
         data = stream.peek(SAMPLE_ROWS + 1, min_lines, MAX_LINE_BYTES, SAMPLE_WAIT_SECONDS, partial(wait_on, stream.name))
@@ -151,7 +153,8 @@ def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start:
     ``start``. ``head`` has the first bytes of a CSV file; its header is put before the lines. ``open_rows`` makes a source of a
     stream of bytes and ``options``.
 
-    Parts with an unpaired quote are skipped: a cell may span lines there, so that it is unclear where rows begin.
+    Parts with an unpaired quote are skipped: a cell may span lines there, so that it is unclear where rows begin. The same holds
+    for JSON whose objects span lines.
     """
     header = head[: head.find(b"\n") + 1]
     read_bytes, size = start["offset"], Path(path).stat().st_size
@@ -163,7 +166,11 @@ def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start:
             data = stream.read() or b""
             read_bytes = offset + len(data)
             lines = header + data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
-            if not (head and any(line.count(b'"') % 2 for line in lines.split(b"\n"))):
+            if head:
+                is_clear = not any(line.count(b'"') % 2 for line in lines.split(b"\n"))
+            else:
+                is_clear = lines.count(b"\n{") >= lines.count(b"\n") - 1
+            if is_clear:
                 yield open_rows(stream=BytesInMemory(path, lines), **options)
 
 
