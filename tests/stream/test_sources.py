@@ -209,4 +209,4 @@ def test_rows_that_are_appended_after_the_end_are_for_the_next_run(tmp_path):
 def test_an_item_that_is_not_a_pair_is_a_bad_row():
     rows_read = list(IterableSource([({"a": 0.0}, 0), None, ({"a": 1.0}, True, 2)], "sensor"))
     assert [type(row) for row in rows_read] == [Row, BadRow, BadRow]
-    assert rows_read[1] == ("sensor, row 2", None, "a row must be a pair (x, y), not None")
+    assert rows_read[1] == BadRow("sensor, row 2", None, "a row must be a pair (x, y), not None")
