@@ -71,7 +71,7 @@ class Labels:
         except KeyError:
             return self._admit_label(y)
         except TypeError:
-            raise ValueError(f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
+            raise ValueError(f"label {y!r} is a {type(y).__name__}: a label must be a bool, a number or a str") from None
 
     def check_label(self, y: Any) -> None:
         """Raise a ValueError if `encode` would refuse the label ``y``: if it is missing, not hashable or too long, or a new label

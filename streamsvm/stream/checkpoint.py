@@ -316,7 +316,8 @@ class CheckpointFolder(Checkpoints):
             self._lock = (self.path / _LOCK_NAME).open("ab")  # locked until it is closed
             is_alone = try_lock(self._lock) and self._is_owned
         except OSError as error:
-            raise CheckpointError(f"{path}: {error.strerror}") from error
+            reason = error.strerror if not self.path.exists() or self.path.is_dir() else "it is a file: checkpoints need a folder"
+            raise CheckpointError(f"{path}: {reason}") from error
         if not is_alone:
             self._lock.close()
             raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")

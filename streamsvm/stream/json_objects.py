@@ -333,7 +333,8 @@ class JSONLinesSource(TextSource):
         try:
             x = STRICT_DECODER.decode(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"not JSON ({error}){hint}: {short_repr(line)}") from None
+            reason = "nested too deeply" if isinstance(error, RecursionError) else error
+            raise ValueError(f"not JSON ({reason}){hint}: {short_repr(line)}") from None
         if not isinstance(x, dict):
             raise ValueError(f"not a JSON object{hint}: {short_repr(line)}")
         return x

@@ -343,7 +343,7 @@ class LabelRules:
             if y in self.known_labels:
                 return False
         except TypeError:
-            raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
+            raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, a number or a str") from None
         y = _to_plain_label(y)
         if y in self.known_labels:
             return False

@@ -193,3 +193,10 @@ def test_the_former_owner_cannot_write_to_a_folder_that_was_taken_over(tmp_path)
         "checkpoint-000000000001.ckpt",
         "checkpoint-000000000003.ckpt",
     ]
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,y\n")
+    for path in (tmp_path / "rows.csv", tmp_path / "rows.csv" / "state"):
+        with pytest.raises(CheckpointError, match="a file: checkpoints need a folder" if path.exists() else "Not a directory"):
+            CheckpointFolder(path)
