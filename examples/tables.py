@@ -307,7 +307,7 @@ seconds, up to 200, and then learns these and all later rows. The schema is stor
 | Which are categories? | `--columns city:category`; one-hot encoded, or [target encoded](names.md) if there are many |
 | Which are dates? | `--columns since:date` (ISO 8601, epochs), `since:date=%d.%m.%Y`; `--cycles day` adds the time of day |
 | Which values are missing? | `--missing NA,-` (an empty cell and a null always are); in one column, `--columns age:number=NA` |
-| How to handle them? | `--when-missing mean` (default), `indicator` (adds a feature `age is missing`), or `drop` (counts as 0) |
+| How to handle them? | `--when-missing mean` (default), `indicator` (adds `age is missing`), or `drop` (0, as in sparse rows) |
 | Which text format? | `--delimiter ';'`, `--encoding latin-1`, `--decimal ,` for 1.209,28 and `--decimal .` for $1,209.28 |
 
 Put a column name with a comma, a colon, a star or a quote into double quotes. In Python, sources take the same arguments. A

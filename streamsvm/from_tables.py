@@ -32,7 +32,7 @@ def table_model(
     columns: str = "",
     missing: str | Iterable[str] = (),
     decimal: str | None = None,
-    when_missing: str = "mean",
+    when_missing: str | None = None,
     cycles: str | Iterable[str] = (),
     delimiter: str | None = None,
     encoding: str | None = None,
@@ -65,7 +65,9 @@ def table_model(
         Missing-value markers, such as ``["NA", "-"]``.
     decimal
         The decimal mark, ``","`` or ``"."``, of numbers that are formatted for people.
-    when_missing, cycles
+    when_missing
+        As in `TableEncoder`. None: ``"drop"`` if rows name only what they have, so that absent numbers are 0; otherwise the mean.
+    cycles
         As in `TableEncoder`.
     delimiter, encoding
         Format of a CSV file.
@@ -92,7 +94,7 @@ def table_model(
     """
     options: dict[str, Any] = {"missing": validate_names("missing", missing), "cycles": validate_names("cycles", cycles)}
     options |= {"decimal": decimal, "delimiter": delimiter}
-    options |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
+    options |= {"encoding": encoding, "when_missing": when_missing}
     options = {name: value for name, value in options.items() if value}
     if not isinstance(columns, str):
         raise ValueError(f"columns must be a text such as 'id:drop,city:category', not {short_repr(columns)}")
@@ -119,7 +121,8 @@ def table_model(
         raise ValueError(f"{sample.name}: there is no column {unknown[0]!r}. It has {format_names(names, 20)}")
     if sample.format == "libsvm":
         raise ValueError(f"{sample.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself")
-    inferred = infer_schema(sample, _UNNAMED_LABEL if label is None else label, options, regression=bool(regression))
+    label_name = _UNNAMED_LABEL if label is None else label
+    inferred = infer_schema(sample, label_name, options, regression=bool(regression), always_encodes=True)
     if not inferred.columns:
         raise ValueError(f"{sample.name} has no row to look at")
     if inferred.problem is not None:

@@ -40,7 +40,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         columns: str = "",
         missing: str | Iterable[str] = (),
         decimal: str | None = None,
-        when_missing: str = "mean",
+        when_missing: str | None = None,
         cycles: str | Iterable[str] = (),
         shuffle: bool = True,
         random_state: Any = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -206,12 +207,14 @@ def infer_schema(
     non_feature_columns: Iterable[str] = (),
     rows_may_fail: bool = False,
     asks_user: bool = False,
+    always_encodes: bool = False,
 ) -> InferredSchema:
     """Infer the kind of each column of a table from a sample of its rows, and options for reading it, such as the delimiter.
     ``options`` are those that the user has set; they are not changed. Raises StreamError if the source cannot be read.
 
     ``non_feature_columns`` are keys, times and weights, which are not learned. If ``rows_may_fail``, a row that cannot be learned
-    is skipped. If ``asks_user``, any inferred option is a problem for the user to decide.
+    is skipped. If ``asks_user``, any inferred option is a problem for the user to decide. ``always_encodes``: the model has a
+    `TableEncoder`, even if no option needs one.
     """
     new_options: dict[str, Any] = {}
     if sample.format == "csv":
@@ -220,7 +223,7 @@ def infer_schema(
     features = table = resolve_table_options(options, sample.format)
     if non_feature_columns:
         features = table._replace(encoder=merge_options(table.encoder, {"columns": dict.fromkeys(non_feature_columns, DROP)}))
-    n_rows, columns = infer_columns(sample, label, features, regression, rows_may_fail)
+    n_rows, columns, is_sparse = infer_columns(sample, label, features, regression, rows_may_fail)
     is_target = any(column.note == TARGET_NOTE for column in columns)
     proposal, problem = None, None
     try:
@@ -236,8 +239,17 @@ def infer_schema(
         problem = SchemaProblem(f"{label} looks like {TARGET_NOTE}", regression=True)
     elif proposal is not None:
         new_options, options = new_options | proposal.options, options | proposal.options
+    is_encoded = always_encodes or resolve_table_options(options, sample.format).encoder
+    if is_encoded and problem is None and "when_missing" not in options:  # without an encoder, absent numbers are 0 anyway
+        inferred = {"when_missing": "drop"} if is_sparse else {}
+        new_options, options = new_options | inferred, options | inferred
+        if is_sparse is None:
+            warnings.warn(f"{sample.name}: {_PERHAPS_SPARSE}", stacklevel=2)
     column_schemas = [ColumnSchema(*column[:4], column.alternative) for column in columns]
     return InferredSchema(apply_kinds(column_schemas, options), n_rows, new_options, options, is_target, problem)
+
+
+_PERHAPS_SPARSE = "many numbers are absent, and count as missing. If they are 0: --when-missing drop (when_missing='drop')"
 
 
 def read_column_names(sample: SourceSample) -> list[str]:

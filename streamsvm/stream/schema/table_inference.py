@@ -28,6 +28,7 @@ from streamsvm.stream.schema.column_inference import (
     split_missing_markers,
 )
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
+from streamsvm.stream.schema.sparse_rows import are_absent_numbers_zero
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind
 from streamsvm.stream.tables.dates import is_date, to_seconds
@@ -53,9 +54,10 @@ _SAMPLE_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # options wit
 
 def infer_columns(
     sample: SourceSample, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
-) -> tuple[int, list[InferredColumn]]:
+) -> tuple[int, list[InferredColumn], bool | None]:
     """Infer the kind of each column of a table from a sample of its rows. ``table`` has the options that the user has set,
-    ``label`` is the label column. Returns the number of examined rows, and an `InferredColumn` for each column, in table order.
+    ``label`` is the label column. Returns the number of examined rows, an `InferredColumn` for each column, in table order, and
+    whether absent numbers are 0 (None: perhaps).
 
     The first million cells are read, in a long seekable file also rows from its middle and its end. Raises StreamError if the
     source cannot be read.
@@ -80,7 +82,11 @@ def infer_columns(
         for i, column in enumerate(columns):
             if column.name in with_thousands:
                 columns[i] = _add_note(column._replace(note=_THOUSANDS_NOTE, alternative={"decimal": ","}), column.note)
-    return len(rows), columns
+    numeric = [column.name for column in columns if column.kind == "number" and column.proposed_kind == NUMBER]
+    is_sparse = are_absent_numbers_zero(rows, numeric)
+    if is_sparse:
+        columns = [column._replace(note=column.note.replace("missing in ", "absent, so 0, in ")) for column in columns]
+    return len(rows), columns, is_sparse
 
 
 def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]]) -> None:

@@ -200,20 +200,20 @@ class ColumnMonitor(Resumable):
             hint = f". Is it {similar[0]!a}? It is written {name!a}" if similar else ""
             messages.append(f"column {name!r} was never learned: it is left out ({n:,} of {self.rows:,} rows){hint}")
         for (kind, column), values in self._unknown.items():
-            known = {value: self._find_similar(kind, column, value) for value in values if value is not None}
-            hints = {value: "" if name is None else f" (like {short_repr(name)})" for value, name in known.items()}
+            similar_names = {value: self._find_similar(kind, column, value) for value in values if value is not None}
+            hints = {value: "" if name is None else f" (like {short_repr(name)})" for value, name in similar_names.items()}
             if values.total() <= min_share * self.rows and not any(hints.values()):
                 continue
             shown = sorted(hints, key=lambda value: not hints[value])[:_MAX_SHOWN_VALUES]
             examples = ", ".join([f"{short_repr(value)}{hints[value]}" for value in shown] + ["..."] * (len(values) > len(shown)))
             start = "labels" if kind == _LABEL else f"column {str(column)!r} has names"
-            end = f". Learned were {format_names(self._labels, 5)}" if kind == _LABEL else ""
-            messages.append(f"{start} that were never learned ({values.total():,} of {self.rows:,} rows): {examples}{end}")
+            learned = f". Learned were {format_names(self._labels, 5)}" if kind == _LABEL else ""
+            messages.append(f"{start} that were never learned ({values.total():,} of {self.rows:,} rows): {examples}{learned}")
         return messages
 
     def _find_similar(self, kind: str, column: Hashable, value: Any) -> Any:
         """Return a learned category of a column, or a learned label, that differs from ``value`` only in its spelling or type;
-        None if there is none.
+        otherwise None.
         """
         if kind == _NAME:
             return None if self._encoder is None else self._encoder.column_state.find_similar_name(column, value)

@@ -168,7 +168,7 @@ class ColumnState:
 
     def find_similar_name(self, column: Hashable, name: str) -> str | None:
         """Return a learned category of a column that differs from ``name`` only in upper and lower case, in blanks or in leading
-        zeros; None if there is no such category.
+        zeros; otherwise None.
         """
         learned, spelling = self.categories.get(column, {}), normalize_spelling(name)
         similar = next((text for text in learned if normalize_spelling(text) == spelling), None)
