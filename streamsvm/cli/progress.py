@@ -122,13 +122,9 @@ def _format_progress(progress: Progress) -> str:
         line += f"  {progress.rows_per_second:,.0f} rows/s"
     if math.isfinite(progress.metric):
         line += f"  {progress.metric_name} {progress.metric:.4f}"
-        if progress.majority is not None:
-            label, share = progress.majority
-            line += f" (always {label!r}: {share:.4f})"
-        elif progress.ended and progress.scores:
-            line += format_baselines(progress.scores[0])
+        line += format_baselines(progress.scores[0].baselines[: None if progress.ended else 1])
     if math.isfinite(progress.windowed):
-        line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
+        line += f"  last {min(progress.window, progress.learned):,} rows {_format_windowed(progress.scores[0])}"
     learner = find_learner(progress.model)
     line += "".join(f"  {getattr(learner, name):,} {text}" for name, text in _LEARNER_COUNTS.items() if hasattr(learner, name))
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
@@ -146,10 +142,16 @@ def _format_progress(progress: Progress) -> str:
     return line
 
 
-def format_baselines(report: ScoreReport) -> str:
-    """Return the scores of a metric's baselines, such as always predicting one label, in brackets; "" if it has none."""
-    baselines = [f"{name}: {value:.4f}" for name, value in report.baselines if math.isfinite(value)]
-    return f" ({', '.join(baselines)})" if baselines else ""
+def format_baselines(baselines: Iterable[tuple[str, float]]) -> str:
+    """Return the names and values of a metric's baselines, such as always predicting one label, in brackets; "" without any."""
+    texts = [f"{name}: {value:.4f}" for name, value in baselines if math.isfinite(value)]
+    return f" ({', '.join(texts)})" if texts else ""
+
+
+def _format_windowed(report: ScoreReport) -> str:
+    """Return a metric's value over the last rows as text, with that of the best baseline unless it is that of all rows."""
+    baselines = () if report.windowed_baselines == report.baselines else report.windowed_baselines[:1]
+    return f"{report.windowed:.4f}{format_baselines(baselines)}"
 
 
 def format_scores(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
@@ -164,23 +166,29 @@ def format_scores(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str
             lines += [f"{report.name}:", *_format_table(report.table)]
         elif math.isfinite(report.value):
             has_last = last_rows and math.isfinite(report.windowed)
-            last = f"  last {last_rows:,} rows {report.windowed:.4f}" if has_last else ""
-            lines.append(f"{report.name} {report.value:.4f}{format_baselines(report)}{last}")
+            last = f"  last {last_rows:,} rows {_format_windowed(report)}" if has_last else ""
+            lines.append(f"{report.name} {report.value:.4f}{format_baselines(report.baselines)}{last}")
         else:
             lines.append(f"{report.name} has no value")
     return lines
 
 
 def format_learning_curve(curve: LearningCurve) -> list[str]:
-    """Return a list with one line of text, the windowed metric at up to 8 points of the run; empty for a short run."""
+    """Return lines of text with the windowed metric at up to 8 points of the run, and with that of the best baseline; empty for a
+    short run.
+    """
     points = [point for point in curve.points if point.rows >= curve.window and math.isfinite(point.windowed)]
     if len(points) < 2 or points[-1].rows < 2 * curve.window:
         return []
     step = -(-len(points) // _MAX_CURVE_POINTS)
     shown = points[(len(points) - 1) % step :: step]
-    values = "  ".join(f"{point.windowed:.4f}" for point in shown)
     first_row, last_row = shown[0].rows, shown[-1].rows
-    return [f"{curve.metric} of {curve.window:,} rows each time, from row {first_row:,} to {last_row:,}: {values}"]
+    text = f"{curve.metric} of {curve.window:,} rows each time, from row {first_row:,} to {last_row:,}:"
+    lines = [f"{text} {'  '.join(f'{point.windowed:.4f}' for point in shown)}"]
+    if all(math.isfinite(point.windowed_baseline) for point in shown):
+        baselines = "  ".join(f"{point.windowed_baseline:.4f}" for point in shown)
+        lines.append(f"{'the best baseline on these rows:':>{len(text)}} {baselines}")
+    return lines
 
 
 def _format_table(table: list[list[Any]]) -> list[str]:
@@ -215,8 +223,8 @@ def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
             fact |= {"value": finite_or_none(report.value), "windowed": finite_or_none(report.windowed)}
         else:
             fact["table"] = report.table
-        if report.baselines:
-            fact["baselines"] = {name: finite_or_none(value) for name, value in report.baselines}
+        for key, baselines in (("baselines", report.baselines), ("windowed_baselines", report.windowed_baselines)):
+            fact |= {key: {name: finite_or_none(value) for name, value in baselines}} if baselines else {}
         facts.append(fact)
     return facts
 

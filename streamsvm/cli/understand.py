@@ -135,8 +135,9 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
 
 def _format_score(report: ScoreReport) -> str:
     """Return the name and value of a metric as text, with its windowed value and its baselines."""
-    last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
-    return f"{report.name} {report.value:.4f}{last}{format_baselines(report)}"
+    last = f", of the last rows {report.windowed:.4f}{format_baselines(report.windowed_baselines)}"
+    last *= math.isfinite(report.windowed)
+    return f"{report.name} {report.value:.4f}{format_baselines(report.baselines)}{last}"
 
 
 def _format_names(names: list[Any]) -> str:

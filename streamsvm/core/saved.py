@@ -34,6 +34,8 @@ class Resumable:
 
     _saved_attributes: ClassVar[tuple[str, ...]]
     """The names of the saved attributes."""
+    _newer_attributes: ClassVar[frozenset[str]] = frozenset()
+    """Saved attributes that keep their value if a checkpoint of an earlier version does not contain them."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -47,10 +49,11 @@ class Resumable:
         ValueError, and changes nothing, if a value is missing or invalid.
         """
         cls = type(self).__name__
-        if not isinstance(state, dict) or state.keys() != {name.lstrip("_") for name in self._saved_attributes}:
+        names = [name for name in self._saved_attributes if name not in self._newer_attributes or name.lstrip("_") in state]
+        if not isinstance(state, dict) or state.keys() != {name.lstrip("_") for name in names}:
             raise ValueError(f"there is no saved {cls}")
         restored = {}
-        for name in self._saved_attributes:
+        for name in names:
             value = state[name.lstrip("_")]
             try:
                 restored[name] = _check_saved(getattr(self, name), value)

@@ -138,7 +138,7 @@ def save_plot(path: str | Path, model: Any, curve: LearningCurve | None = None, 
 
 def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     """Draw a learning curve into matplotlib axes: the metric against the number of rows, over all rows so far and over the latest
-    rows, and as a dashed line the metric of a trivial baseline.
+    rows, and as dashed lines the metric of the best trivial baseline on the same rows.
 
     Parameters
     ----------
@@ -152,6 +152,9 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     axes.plot(rows, windowed, color=COLOR_FOR, alpha=0.8, label=f"last {curve.window:,} rows")
     if np.isfinite(baseline).any():
         axes.plot(rows, baseline, color="grey", linestyle="--", label="guessing")
+    windowed_baseline = np.array([point.windowed_baseline for point in curve.points])
+    if np.isfinite(windowed_baseline).any():
+        axes.plot(rows, windowed_baseline, color=COLOR_FOR, alpha=0.8, linestyle="--", label="guessing these")
     axes.set(xlabel="row", ylabel=to_plot_text(curve.metric), title="Each row is predicted before it is learned")
     axes.xaxis.set_major_formatter(lambda row, _: f"{row:,.0f}")
     axes.grid(alpha=0.3)

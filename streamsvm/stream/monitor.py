@@ -336,10 +336,14 @@ class MetricFamilies:
             for reason in ("age", "count", "bytes"):
                 self.add_counter("expired_rows", text, progress.delayed[f"expired_{reason}"], reason=reason)
         for score in progress.scores:
-            for window, value in (("all", score.value), (str(progress.window), score.windowed)):
+            values = ("all", score.value, score.baselines), (str(progress.window), score.windowed, score.windowed_baselines)
+            for window, value, baselines in values:
                 if math.isfinite(value):
                     text = "The metrics, over all rows and over the last ones"
                     self.add_gauge("metric", text, value, name=score.name, window=window)
+                for baseline, baseline_value in baselines:
+                    text = "The metrics of simple baselines, over the same rows"
+                    self.add_gauge("baseline", text, baseline_value, name=score.name, window=window, baseline=baseline)
 
 
 _DELAYED_GAUGES = (

@@ -121,6 +121,8 @@ class CurvePoint(NamedTuple):
     """Number of refused rows until then; None if it is unknown."""
     drifts: int | None = None
     """Number of drifts until then; None if the run did not watch for drift."""
+    windowed_baseline: float = math.nan
+    """The value of the best baseline on the last ``window`` rows; NaN in a curve of an earlier version."""
 
 
 class LearningCurve:
@@ -153,7 +155,7 @@ class LearningCurve:
     ...     if rows == curve.find_next_row(rows - 1):
     ...         curve.add(rows, 1 - 1 / rows, 1.0)
     >>> curve.every, len(curve.points), curve.points[-1]
-    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0, baseline=nan, refused=None, drifts=None))
+    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0, baseline=nan, refused=None, drifts=None, windowed_baseline=nan))
     """
 
     def __init__(self, metric: str, window: int) -> None:
@@ -177,14 +179,14 @@ class LearningCurve:
         baseline: float = math.nan,
         refused: int | None = None,
         drifts: int | None = None,
+        windowed_baseline: float = math.nan,
     ) -> None:
         """Add a point to this learning curve after ``rows`` rows. ``metric`` is the metric over all rows, ``windowed`` that over
-        the last rows, and ``baseline`` that of the best baseline. ``refused`` and ``drifts`` are the numbers of refused rows and
-        of drifts so far. If the curve is full, delete every second point.
+        the last rows, and ``baseline`` and ``windowed_baseline`` are those of the best baseline. ``refused`` and ``drifts`` are
+        the numbers of refused rows and of drifts so far. If the curve is full, delete every second point.
         """
-        self.points.append(
-            CurvePoint(rows, _round_value(metric), _round_value(windowed), _round_value(baseline), refused, drifts)
-        )
+        metric, windowed, baseline, windowed_baseline = map(_round_value, (metric, windowed, baseline, windowed_baseline))
+        self.points.append(CurvePoint(rows, metric, windowed, baseline, refused, drifts, windowed_baseline))
         if len(self.points) == _MAX_POINTS:
             self.every *= 2
             self.points = [point for point in self.points if point.rows % self.every == 0]
@@ -203,10 +205,11 @@ class LearningCurve:
         try:
             curve = cls(state["metric"], validate_count("window", state["window"]))
             curve.every = validate_count("every", state["every"])
-            for row, metric, windowed, baseline, refused, drifts in state["points"]:
-                metrics = [math.nan if x is None else _round_value(x) for x in (metric, windowed, baseline)]
+            for row, *values in state["points"]:
+                metric, windowed, baseline, refused, drifts, windowed_baseline = values if len(values) > 5 else [*values, None]
+                metrics = [math.nan if x is None else _round_value(x) for x in (metric, windowed, baseline, windowed_baseline)]
                 n_refused, n_drifts = (None if x is None else validate_count("points", x) for x in (refused, drifts))
-                curve.points.append(CurvePoint(row, metrics[0], metrics[1], metrics[2], n_refused, n_drifts))
+                curve.points.append(CurvePoint(row, metrics[0], metrics[1], metrics[2], n_refused, n_drifts, metrics[3]))
             positions = [0, *(point.rows for point in curve.points)]
             is_ascending = all(a < b for a, b in itertools.pairwise(positions))
             if len(positions) > _MAX_POINTS or positions[-1] > rows or not is_ascending:

@@ -438,7 +438,11 @@ class StreamLoop(ResumableRun):
         self._scores.flush_first()
         if (score := self._scores.first).has_rows:
             drifts = None if self.drift is None else self.drift.drifts
-            self.curve.add(rows, score.value, score.windowed_value, self._scores.best_baseline, self._refusals.n_refused, drifts)
+            baseline = self._scores.find_best_baseline(is_windowed=False)
+            is_whole = rows <= score.window
+            windowed_baseline = baseline if is_whole else self._scores.find_best_baseline(is_windowed=True)
+            n_refused = self._refusals.n_refused
+            self.curve.add(rows, score.value, score.windowed_value, baseline, n_refused, drifts, windowed_baseline)
 
     def _knows_label(self, y: Any) -> bool:  # noqa: ARG002
         """Return whether a row with the label ``y`` may be learned together with others in one call, because the label was

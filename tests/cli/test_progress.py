@@ -84,7 +84,8 @@ def test_the_first_line_of_progress_is_not_of_one_row(rows, monkeypatch, call):
 
 
 def progress_of(rows, rows_per_second, seconds, value=0.5, name="Accuracy", **more):
-    report, counts = ScoreReport(name, value, value), {"rows": rows, "learned": rows, "scored": rows}
+    report = ScoreReport(name, value, value, more.pop("baselines", ()), windowed_baselines=more.pop("windowed_baselines", ()))
+    counts = {"rows": rows, "learned": rows, "scored": rows}
     model, rates = BSGDClassifier(), {"rows_per_second": rows_per_second, "seconds": seconds}
     return Progress(**counts, **rates, model=model, scores=(report,), **more)
 
@@ -98,14 +99,18 @@ def test_progress_json_has_no_nan(capsys):
 
 
 def test_paused_stream_is_reported(capsys):
-    progress = progress_of(10, 0.0, 1.0, majority=("no", 0.75))
+    baselines = {
+        "baselines": (("always 'no'", 0.75), ("the previous label", 0.7)),
+        "windowed_baselines": (("always 'no'", 0.25),),
+    }
+    progress = progress_of(10, 0.0, 1.0, **baselines)
     display = ProgressDisplay(Reporter(quiet=False, json=False))
     for seconds in range(4):
         display._last_line_time = -100.0
         display.show_progress(progress if seconds else replace(progress, rows=9))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["9 rows", "10 rows", "waiting for rows"]
-    assert "Accuracy 0.5000 (always 'no': 0.7500)" in lines[0]
+    assert "Accuracy 0.5000 (always 'no': 0.7500)  last 10 rows 0.5000 (always 'no': 0.2500)" in lines[0]
 
 
 def test_rows_per_second_are_since_previous_line(capsys):

@@ -97,7 +97,7 @@ def test_report_without_rows_shows_recorded_scores(state, tmp_path, call):
     assert report_facts["score"]["guesses"][0][0].startswith("always '")
     assert sum(sum(row[1:]) for row in report_facts["confusion"]["table"][1:]) == 499  # the first row is not predicted
     assert [point[0] for point in report_facts["curve"]["points"]] == [point[0] for point in header["curve"]["points"]]
-    assert report_facts["curve"]["points"][-1][4:] == [1, 0]
+    assert report_facts["curve"]["points"][-1][4:6] == [1, 0]
     columns = {row["name"]: row for row in report_facts["columns"]["rows"]}
     assert [columns[name]["kind"] for name in ("id", "city", "size", "y")] == ["dropped", "category", "number", "label"]
     assert columns["size"]["missing"] == pytest.approx(0.1, abs=0.01)

@@ -113,7 +113,7 @@ def test_learning_curve_and_calibration_are_printed(state, file, call):
     (course,) = [line for line in lines if line.startswith("Accuracy of 1,000 rows each time")]
     assert all(0.7 < float(value) < 0.9 for value in course.partition(": ")[2].split())
     place = lines.index("Calibration:")
-    name, expected, right, rows = lines[place + 1 :][-3].rsplit(maxsplit=3)
+    name, expected, right, rows = lines[place + 1 :][-4].rsplit(maxsplit=3)
     assert (name.strip(), rows) == ("all", "3,000")
     assert abs(float(expected) - float(right)) < 0.1
     assert right == lines[1].split()[1]

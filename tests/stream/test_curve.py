@@ -59,8 +59,10 @@ def test_nan_is_none_in_the_file():
         curve.add(rows, value, 0.5)
     state = curve.state
     saved = [[1, None, 0.5], [2, None, 0.5], [3, None, 0.5], [4, 1e300, 0.5], [5, 0.123457, 0.5]]
-    assert state["points"] == [[*point, None, None, None] for point in saved]
+    assert state["points"] == [[*point, None, None, None, None] for point in saved]
     assert json.dumps(LearningCurve.from_state(state, 5).state, allow_nan=False) == json.dumps(state)
+    earlier = {**state, "points": [point[:-1] for point in state["points"]]}  # of a version without windowed baselines
+    assert json.dumps(LearningCurve.from_state(earlier, 5).state, allow_nan=False) == json.dumps(state)
 
 
 @pytest.mark.parametrize(
@@ -97,18 +99,26 @@ def make_loop(folder=None):
     return LearningLoop(IterableSource(data), model, checkpoints=folder, window=100)
 
 
+def about(value):
+    return pytest.approx(value, rel=1e-5)
+
+
 def test_the_loop_adds_the_scores_at_the_points(tmp_path):
     """From the second row on, because the model predicts None before its first row."""
     expected, loop = {}, make_loop()
     while loop.rows < 300:
         progress = loop.run(1)
-        expected[loop.rows] = progress.metric, progress.windowed, (progress.majority or (None, 0.0))[1]
+        (report,) = progress.scores
+        best = [baselines[0][1] for baselines in (report.baselines, report.windowed_baselines) if baselines]
+        expected[loop.rows] = progress.metric, progress.windowed, best
     with CheckpointFolder(tmp_path) as folder:
         make_loop(folder).run()
         assert folder.newest().header["curve"] == loop.curve.state
     assert (loop.curve.metric, loop.curve.window, loop.curve.every) == ("Accuracy", 100, 2)
     assert loop.curve.points == [
-        CurvePoint(rows, *(pytest.approx(value, rel=1e-5) for value in expected[rows]), 0) for rows in range(12, 301, 2)
+        CurvePoint(rows, *map(about, (metric, windowed, best[0])), 0, None, about(best[1]))
+        for rows in range(12, 301, 2)
+        for metric, windowed, best in [expected[rows]]
     ]
 
 

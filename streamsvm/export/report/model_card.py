@@ -59,6 +59,7 @@ def make_model_card(report: Mapping[str, Any], /) -> str:
         curve = report["curve"]
         points = curve["points"][:: max(len(curve["points"]) // 8, 1)]
         head = ["rows", f"{curve['metric']}, all rows", f"last {curve['window']:,} rows", "guessing", "refused", "drifts"]
+        head.append("guessing these last rows")
         parts += _make_table("While it learned", [head, *points], curve["sentence"])
     if "columns" in report:
         columns = report["columns"]

@@ -176,9 +176,11 @@ def _read_score_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> 
         ]
         if not (baselines or number or last_point is None):
             baselines = [("guessing", last_point.baseline)]
-        windowed = math.nan if number or last_point is None else last_point.windowed
+        windowed, last = math.nan, []
+        if last_point is not None and not number:
+            windowed, last = last_point.windowed, [("guessing", last_point.windowed_baseline)]
         table = _read_score_table(checkpoint.state, name, number)
-        reports.append(ScoreReport(name, _read_float(score.get("value")), windowed, tuple(baselines), table))
+        reports.append(ScoreReport(name, _read_float(score.get("value")), windowed, tuple(baselines), table, tuple(last)))
     return tuple(reports)
 
 

@@ -130,7 +130,8 @@ def make_score_parts(reports: Iterable[ScoreReport]) -> dict[str, Any]:
 
 
 _CALIBRATION_SENTENCE = (
-    "How often predictions are right, by their probability. Where that is less often than expected, the model is overconfident."
+    "How often predictions are right, by their probability. A point stands for a tenth of the probabilities: their mean is the "
+    "share of right predictions that is expected there. Where it is smaller, the model is overconfident."
 )
 _TABLE_PARTS = {
     "ConfusionMatrix": (
@@ -161,7 +162,10 @@ def make_curve_part(curve: LearningCurve | None) -> dict[str, Any] | None:
     """
     if curve is None or not curve.points:
         return None
-    points = [[point.rows, *map(to_json_number, point[1:4]), point.refused, point.drifts] for point in curve.points]
+    points = [
+        [point.rows, *map(to_json_number, point[1:4]), point.refused, point.drifts, to_json_number(point.windowed_baseline)]
+        for point in curve.points
+    ]
     sentence = "Each row was predicted before it was learned, so these are scores on unseen rows."
     return {"metric": clean_text(curve.metric), "window": curve.window, "points": points, "sentence": sentence}
 
@@ -231,7 +235,9 @@ def _make_tiles(progress: Sequence[Progress], points: Sequence[Mapping[str, Any]
     if math.isfinite(report.windowed):
         window = progress[0].window
         is_share = report.name == "Accuracy"
-        tiles.append([f"last {window:,} rows", f"{100.0 * report.windowed:.1f} %" if is_share else f"{report.windowed:,.4g}"])
+        guesses = ((f"these rows, {name}", value) for name, value in report.windowed_baselines[:1])
+        for text, value in ((f"last {window:,} rows", report.windowed), *guesses):
+            tiles.append([clean_text(text, 80), f"{100.0 * value:.1f} %" if is_share else f"{value:,.4g}"])
     if current["lag"] is not None:
         tiles.append(["unread rows", f"{current['lag']:,}"])
     tiles.append(["refused", f"{current['refused']:,}"])

@@ -51,7 +51,7 @@ function chart(about, lines, { format = shown, along = few.format, unit = "", ma
   if (format === percent) { low = Math.max(low, 0); high = Math.min(high, 1); }
   const legend = element("div", { class: "legend" });
   const place = element("div"), box = element("div", {}, legend, place);
-  const say = x => legend.replaceChildren(...lines.map(line => {
+  const say = x => legend.replaceChildren(...lines.filter(line => line.name).map(line => {
     const [, y] = missing(x) ? line.points.at(-1) : line.points.findLast(([each]) => each <= x) ?? line.points[0];
     return element("span", {}, element("i", { class: line.dashed ? "dashed" : "", style: `border-color: var(${line.color})` }),
       `${line.name} ${format(y)}`);
@@ -145,6 +145,7 @@ function curve({ curve: { metric, window, points, sentence } }) {
   }) : null;
   const lines = [{ name: "guessing", color: "--guess", points: rows(3), dashed: true },
     { name: `last ${whole.format(window)} rows`, color: "--late", points: rows(2), thin: true },
+    { name: "guessing these", color: "--late", points: rows(6), thin: true, dashed: true },
     { name: "all rows so far", color: "--model", points: rows(1) }];
   return section("wide", `${metric} while it learned`, sentence, chart(`${metric} over the rows`, lines,
     { format: isShare ? percent : shown, unit: "rows", marks, strip, height: strip ? 340 : 310 }));
@@ -185,7 +186,9 @@ function calibration({ calibration: { sentence, bins } }) {
   const most = Math.max(...bins.map(([, , rows]) => rows));
   const dots = bins.map(([expected, observed, rows]) =>
     [expected, observed, rows / most, `expected ${percent(expected)}, observed ${percent(observed)}, ${whole.format(rows)} rows`]);
-  const lines = [{ name: "observed", color: "--model", points: bins }, { name: "expected", color: "--guess", dashed: true, points: [[0, 0], [1, 1]] }];
+  /* The diagonal is drawn without a name: the legend tells what was expected of the bin that it shows. */
+  const lines = [{ name: "observed", color: "--model", points: bins }, { name: "expected", color: "--guess", dashed: true,
+    points: bins.map(([expected]) => [expected, expected]) }, { color: "--guess", dashed: true, points: [[0, 0], [1, 1]] }];
   return section("half", "Can its probabilities be believed?", sentence, chart("Expected and observed shares", lines,
     { format: share => `${Math.round(100 * share)} %`, along: share => `${Math.round(100 * share)} %`, range: [[0, 1], [0, 1]], dots, height: 280 }));
 }

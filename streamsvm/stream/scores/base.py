@@ -24,9 +24,12 @@ class ScoreReport(NamedTuple):
     windowed: float
     """Over the last ``window`` rows."""
     baselines: tuple[tuple[str, float], ...] = ()
-    """Baselines on the same rows: what each predicts, and its value of the metric, such as ``("always 'no'", 0.76)``."""
+    """Baselines on the same rows: what each predicts, and its value of the metric, such as ``("always 'no'", 0.76)``; the best
+    one first."""
     table: list[list[Any]] | None = None
     """Cells of a metric that is a table, such as a confusion matrix; the first row and the first column have names."""
+    windowed_baselines: tuple[tuple[str, float], ...] = ()
+    """Baselines on the last ``window`` rows, the best one first."""
 
     @property
     def saved(self) -> dict[str, Any]:
@@ -99,6 +102,11 @@ class Score(Resumable):
         """The value that this metric has for simple baselines on the same rows: pairs of a text such as ``"always 'no'"``, which
         tells how the baseline predicts, and the value. Empty if the metric has no baselines.
         """
+        return ()
+
+    @property
+    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
+        """Like `baselines`, on the last ``window`` rows only."""
         return ()
 
     @property

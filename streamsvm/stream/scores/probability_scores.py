@@ -125,6 +125,10 @@ class ROCAUC(RankScore):
     def baselines(self) -> tuple[tuple[str, float], ...]:
         return (("rows in any order", 0.5),)
 
+    @property
+    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
+        return self.baselines
+
 
 class AveragePrecision(RankScore):
     """Average precision: the mean precision at the positive rows, which is the area under the precision-recall curve.
@@ -143,6 +147,11 @@ class AveragePrecision(RankScore):
     def baselines(self) -> tuple[tuple[str, float], ...]:
         negatives, positives = self._ranks.counts.sum(axis=1).tolist()
         return (("rows in any order", positives / (positives + negatives)),) if positives else ()
+
+    @property
+    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
+        positive = list(self._last_positive)
+        return (("rows in any order", sum(positive) / len(positive)),) if any(positive) else ()
 
 
 class Thresholds(RankScore):
@@ -169,13 +178,15 @@ class Thresholds(RankScore):
 class LossScore(ProbabilityScore):
     """Base class of metrics that are the mean loss of the rows' probabilities. Without a ``positive`` label, it is multiclass."""
 
-    _saved_attributes = ("_rows", "_last", "_total", "_is_multiclass", "_shares")
+    _saved_attributes = ("_rows", "_last", "_total", "_is_multiclass", "_shares", "_last_shares")
+    _newer_attributes = frozenset({"_last_shares"})
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
         self._total = 0.0
         self._is_multiclass = False  # whether there have been more than two labels
         self._shares = LabelFrequencyBaseline()
+        self._last_shares: deque[float] = deque(maxlen=window)  # losses of this baseline
 
     @staticmethod
     def _compute_losses(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
@@ -206,7 +217,7 @@ class LossScore(ProbabilityScore):
         self._total = float(np.cumsum(np.concatenate(([self._total], losses)))[-1])
         self._rows += len(ys)
         self._last.extend(losses.tolist())
-        self._shares.add_many(ys, self._compute_losses)
+        self._last_shares.extend(self._shares.add_many(ys, self._compute_losses))
 
     @property
     def _loss_unit(self) -> float:
@@ -225,6 +236,13 @@ class LossScore(ProbabilityScore):
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
         return (("the labels' shares so far", self._loss_unit * self._shares.loss / self._rows),) if self._rows else ()
+
+    @property
+    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
+        losses = list(self._last_shares)
+        if not losses or len(losses) != len(self._last):  # a run of an earlier version had not kept them
+            return ()
+        return (("the labels' shares so far", self._loss_unit * math.fsum(losses) / len(losses)),)
 
 
 #: Smaller probabilities are replaced by this in log loss, as in scikit-learn.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import chain, islice
@@ -36,13 +37,13 @@ class LabelFrequencyBaseline(Resumable):
         self._rows, self._squares = 0, 0.0  # sum of squared counts
         self.loss: float = 0.0
 
-    def add_many(self, ys: Sequence[Any], compute_losses: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+    def add_many(self, ys: Sequence[Any], compute_losses: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> list[float]:
         """Update this baseline with the labels ``ys``: it predicts each row by the frequencies of all earlier labels.
         ``compute_losses`` computes the losses that are added: it takes the probabilities of the true labels and the sums of all
-        squared probabilities, each float64 [rows].
+        squared probabilities, each float64 [rows]. Returns them.
         """
         if not len(ys):
-            return
+            return []
         counts, n_labels = self._counts, len(self._counts)
         for y in ys if not counts.keys() >= set(ys) else ():
             if y not in counts:
@@ -66,6 +67,7 @@ class LabelFrequencyBaseline(Resumable):
         self._rows, self._squares = self._rows + len(ys), float(squares[-1])
         # Counter.update would add the counts.
         dict.update(counts, zip(tuple(counts), (earlier_counts + new_counts).tolist(), strict=True))
+        return losses.tolist()
 
 
 #: Regression metrics with baselines.
@@ -106,6 +108,24 @@ class TargetBaselines(Resumable):
         self._spread += error * (y - self._mean)
         self._last = y
 
+    @classmethod
+    def of_rows(cls, y: np.ndarray) -> TargetBaselines:
+        """Return the baselines of rows with the targets ``y``, float64 [rows]. It is faster than updating new ones row by row.
+
+        >>> TargetBaselines.of_rows(np.array([1.0, 3.0, 5.0])).compute_values(metrics.MAE())
+        (('the mean so far', 2.5), ('the last target', 2.0))
+        """
+        baselines, n = cls(), len(y)
+        with np.errstate(over="ignore", invalid="ignore"):
+            errors = np.empty((2, max(n - 1, 0)))
+            np.subtract(y[1:], (y.cumsum() / np.arange(1, n + 1))[:-1], out=errors[0])
+            np.subtract(y[1:], y[:-1], out=errors[1])
+            centred = y - y.sum() / max(n, 1)
+            baselines._rows, baselines._spread = n, float(centred @ centred)
+            baselines._absolute = [float(np.abs(error).sum()) for error in errors]
+            baselines._squared = [float(error @ error) for error in errors]
+        return baselines
+
     def compute_values(self, metric: Any) -> tuple[tuple[str, float], ...]:
         """Return how well both baselines predict, as pairs of a name and a value. The value is measured by a river metric of the
         same type as ``metric``. Empty unless that is MAE, MSE, RMSE or R2, and unless there are at least two rows.
@@ -121,6 +141,7 @@ class TargetBaselines(Resumable):
         return tuple(values)
 
 
+_FIRST = operator.itemgetter(0)
 _HINTS = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
 
 
@@ -136,7 +157,8 @@ class RiverScore(Score):
     Raises ValueError if the metric is not for ``regression`` or not for classification, whichever is needed, or is not a number.
     """
 
-    _saved_attributes = ("metric", "windowed", "_rows_to_reset")
+    _saved_attributes = ("metric", "windowed", "_rows_to_reset", "_successions")
+    _newer_attributes = frozenset({"_successions"})
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, regression: bool = False) -> None:
         if isinstance(metric, type):
@@ -162,6 +184,7 @@ class RiverScore(Score):
         self._is_matrix_metric: bool = (
             not regression and kind.update in count_methods and type(getattr(metric, "cm", None)) is metrics.ConfusionMatrix
         )
+        self._is_accuracy: bool = type(metric) is metrics.Accuracy
         try:
             metric.get()
             windowed = (
@@ -177,6 +200,8 @@ class RiverScore(Score):
         self._parameters = parameters
         self._rows_to_reset = window if regression else 0  # rows until the windowed metric is recomputed
         self._regression = regression
+        # The predictions of the baseline "the previous label".
+        self._successions: Counter[tuple[Any, Any]] = Counter()
         self.uses_predicted_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
 
     def __repr__(self) -> str:
@@ -206,7 +231,9 @@ class RiverScore(Score):
         if self._is_matrix_metric:
             pairs = Counter(zip(ys, predicted, strict=True))
             count_pairs(self.metric.cm, pairs, 1)
-            self.windowed.update_many(ys, predicted, pairs)
+            self.windowed.update_many(ys, predicted, pairs, self._successions)
+            if len(self._successions) > _MAX_SUCCESSIONS:  # the label before says little, and memory is bounded
+                self._successions.clear()
             return
         for y, prediction in zip(ys, predicted, strict=True):
             self.metric.update(y, prediction)
@@ -247,19 +274,46 @@ class RiverScore(Score):
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
-        """The value of this metric for a baseline that always predicts the positive label, or without one the most frequent
-        label: a pair of a text, such as ``"always 'no'"``, and the value. Empty unless the metric can be computed from a
-        confusion matrix.
+        """The value of this metric for two baselines: one always predicts the positive label, or without one the most frequent
+        label, the other the label of the row before. Pairs of a text, such as ``"always 'no'"``, and the value. Empty unless the
+        metric can be computed from a confusion matrix.
         """
-        if not (self._is_matrix_metric and self.metric.cm.total_weight):
+        return self._compare_baselines(self.metric.cm, self._successions) if self._is_matrix_metric else ()
+
+    @property
+    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
+        if type(self.metric) in BASELINE_METRICS:
+            rows = list(self.windowed.window)  # ((target, prediction), {})
+            ys = np.fromiter(map(_FIRST, map(_FIRST, rows)), np.float64, len(rows))
+            return TargetBaselines.of_rows(ys).compute_values(self.metric)
+        return self._compare_baselines(self.windowed.cm, self.windowed.successions) if self._is_matrix_metric else ()
+
+    def _compare_baselines(self, matrix: Any, successions: Counter[tuple[Any, Any]]) -> tuple[tuple[str, float], ...]:
+        """Return the names and values of the baselines for the rows of a confusion matrix. ``successions`` are those
+        of these rows except the first (`count_successions`). If rows are missing, this baseline is left out.
+        """
+        n_rows = matrix.total_weight
+        if not n_rows:
             return ()
-        label = True if self.is_binary else _find_majority_label(self.metric.cm)[0]
-        baseline = type(self.metric)(**self._parameters)
-        rows = list(self.metric.cm.sum_row.items())
-        count_pairs(baseline.cm, {(y, label): int(count) for y, count in rows if count}, 1)
+        label, n_right = (True, 0.0) if self.is_binary else _find_majority_label(matrix)
         predicted = self._positive if self.is_binary else label
-        name = "the positive label" if self.is_binary and predicted is None else repr(predicted)
-        return ((f"always {name}", _get_value(baseline)),)
+        name = f"always {'the positive label' if self.is_binary and predicted is None else repr(predicted)}"
+        has_successions = n_rows > 1 and sum(successions.values()) == n_rows - 1
+        if self._is_accuracy:  # which is needed often
+            constant, previous = n_right / n_rows, successions[True, True] / max(n_rows - 1, 1)
+        else:
+            constant = self._evaluate({(y, label): int(count) for y, count in list(matrix.sum_row.items()) if count})
+            previous = self._evaluate(successions) if has_successions else math.nan
+        return (name, constant), *([("the previous label", previous)] if has_successions else [])
+
+    def _evaluate(self, pairs: Mapping[tuple[Any, Any], int]) -> float:
+        """Return the value of this metric for rows whose number is in ``pairs``, by true and predicted label."""
+        metric = type(self.metric)(**self._parameters)
+        count_pairs(metric.cm, pairs, 1)
+        return _get_value(metric)
+
+
+_MAX_SUCCESSIONS = 10_000  # pairs of labels
 
 
 def _find_majority_label(matrix: Any) -> tuple[Any, float]:
@@ -297,6 +351,9 @@ class CountedWindow(Resumable):
 
     def __init__(self, metric: Any, size: int) -> None:
         self._metric, self._size = metric, size
+        self._is_accuracy = type(metric) is metrics.Accuracy
+        self.successions: Counter[tuple[Any, Any]] = Counter()
+        """The rows in the window, except the first, as counted by `count_successions`."""
         self._ys: deque[Any] = deque(maxlen=size)
         self._predicted: deque[Any] = deque(maxlen=size)
 
@@ -306,14 +363,32 @@ class CountedWindow(Resumable):
     def __len__(self) -> int:
         return len(self._ys)
 
-    def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> None:
+    @property
+    def cm(self) -> Any:
+        """The confusion matrix of the rows in the window."""
+        return self._metric.cm
+
+    def update_many(
+        self,
+        ys: Sequence[Any],
+        predicted: Sequence[Any],
+        pairs: Mapping[tuple[Any, Any], int],
+        successions: Counter[tuple[Any, Any]] | None = None,
+    ) -> None:
         """Add rows, with their true labels ``ys`` and their predicted labels, to the window of the last rows, and remove the
-        oldest rows from it. ``pairs`` has the number of added rows with each pair of true and predicted label.
+        oldest rows from it. ``pairs`` has the number of added rows with each pair of true and predicted label. The rows are also
+        added to ``successions``, those of all rows (`count_successions`).
         """
         count_pairs(self._metric.cm, pairs, 1)
         n_evicted = max(len(self._ys) + len(ys) - self._size, 0)
         oldest = zip(chain(self._ys, ys), chain(self._predicted, predicted), strict=True)
         count_pairs(self._metric.cm, Counter(islice(oldest, n_evicted)), -1)
+        counters = [self.successions] if successions is None else [self.successions, successions]
+        added = [self._ys[-1], *ys] if self._ys else ys
+        count_successions(counters, added[1:], added, 1, self._is_accuracy)
+        if n_evicted:
+            evicted = list(islice(chain(self._ys, ys), n_evicted + 1))
+            count_successions([self.successions], evicted[1:], evicted, -1, self._is_accuracy)
         self._ys.extend(ys)
         self._predicted.extend(predicted)
 
@@ -345,3 +420,28 @@ def count_pairs(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) ->
         matrix.sum_col[predicted] += weight
         if y == predicted:
             matrix._total_true_positives += weight
+
+
+def count_successions(
+    counters: Sequence[Counter[tuple[Any, Any]]], ys: Sequence[Any], previous: Sequence[Any], sign: int, is_accuracy: bool
+) -> None:
+    """Add the rows with the labels ``ys`` to each counter, by their label and that of the row before, in ``previous``, or
+    subtract them if ``sign`` is -1. For accuracy, which is needed often, the pair is (True, True) for equal labels, and
+    (False, True) for others.
+
+    >>> successions = Counter()
+    >>> count_successions([successions], ["b", "b"], ["a", "b"], 1, is_accuracy=False)
+    >>> successions
+    Counter({('b', 'a'): 1, ('b', 'b'): 1})
+    """
+    if is_accuracy:
+        n_equal = sum(map(operator.eq, ys, previous))
+        for successions in counters:
+            successions[True, True] += sign * n_equal
+            successions[False, True] += sign * (len(ys) - n_equal)
+        return
+    for pair, count in Counter(zip(ys, previous, strict=False)).items():
+        for successions in counters:
+            successions[pair] += sign * count
+            if not successions[pair]:
+                del successions[pair]

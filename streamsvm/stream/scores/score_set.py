@@ -263,24 +263,38 @@ class ScoreSet:
         reports = []
         for score in self.scores:
             values = (score.value, score.windowed_value) if score.has_rows else (math.nan, math.nan)
-            baselines = self._compute_baselines(score) if score.has_rows else ()
-            reports.append(ScoreReport(score.name, *values, baselines, score.table))
+            baselines, windowed = (
+                (self._rank_baselines(score, is_windowed) if score.has_rows else ()) for is_windowed in (False, True)
+            )
+            reports.append(ScoreReport(score.name, *values, baselines, score.table, windowed))
         return tuple(reports)
 
-    @property
-    def best_baseline(self) -> float:
-        """The value of the first metric for its best baseline, such as always predicting the most frequent label; NaN if it has
-        no baseline. It is faster than `make_reports`.
+    def find_best_baseline(self, is_windowed: bool) -> float:
+        """Return the value of the first metric for its best baseline, such as always predicting the most frequent label, over all
+        rows or over the last ``window`` rows; NaN without a baseline. It is faster than `make_reports`.
         """
-        if (majority := self.first.majority) is not None:
-            return majority[1]
-        choose_best = max if getattr(self.first.metric, "bigger_is_better", False) else min
-        baselines = self._compute_baselines(self.first)
-        return choose_best((value for _, value in baselines if math.isfinite(value)), default=math.nan)
+        choose_best = max if _is_bigger_better(self.first) else min
+        values = [value for _, value in self._compute_baselines(self.first, is_windowed) if math.isfinite(value)]
+        return choose_best(values, default=math.nan)
 
-    def _compute_baselines(self, score: Score) -> tuple[tuple[str, float], ...]:
-        """Return the baselines of the metric ``score``, as pairs of a name and the value of the metric for this baseline."""
+    def _rank_baselines(self, score: Score, is_windowed: bool) -> tuple[tuple[str, float], ...]:
+        """Return the baselines of the metric ``score`` over all rows or over the last ones, as pairs of a name and the value of
+        the metric for this baseline, the best one first. Undefined values are left out.
+        """
+        sign = -1.0 if _is_bigger_better(score) else 1.0
+        baselines = [pair for pair in self._compute_baselines(score, is_windowed) if math.isfinite(pair[1])]
+        return tuple(sorted(baselines, key=lambda pair: sign * pair[1]))
+
+    def _compute_baselines(self, score: Score, is_windowed: bool) -> tuple[tuple[str, float], ...]:
+        """Return the baselines of the metric ``score`` over all rows or over the last ones, as pairs of a name and a value."""
+        if is_windowed:
+            return score.windowed_baselines
         return score.baselines if self._baselines is None else self._baselines.compute_values(score.metric)
+
+
+def _is_bigger_better(score: Score) -> bool:
+    """Return whether a bigger value of a metric of river is better; for other metrics, whose baselines are single, False."""
+    return bool(getattr(score.metric, "bigger_is_better", False))
 
 
 def _add_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> None:
