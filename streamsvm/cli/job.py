@@ -30,6 +30,7 @@ from streamsvm.core.checks import OnDrift
 from streamsvm.files.messages import format_names
 from streamsvm.stream import DelayedLabels, StreamError
 from streamsvm.stream.file_names import detect_format, format_source_name
+from streamsvm.stream.refusals import describe_on_error_problem
 from streamsvm.stream.schema.schema_inference import guess_label_column, read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
@@ -99,7 +100,8 @@ class StreamJob:
     @cached_property
     def text_format(self) -> str | None:
         """The format of the source's files, such as "csv"; None for a URL."""
-        return detect_format(self.source, self.format)
+        is_of_labels = self.labels is not None and "://" in str(self.source)
+        return detect_format(self.source, None if is_of_labels else self.format)
 
     @cached_property
     def source_name(self) -> str:
@@ -148,6 +150,8 @@ class StreamJob:
             quiet=self.quiet,
             overwrite=self.overwrite,
         )
+        if problem := describe_on_error_problem(self.on_error):
+            raise UsageError(f"--on-error {problem}")
         if len(set(self.passthrough)) < len(self.passthrough):
             raise UsageError(f"--passthrough {','.join(self.passthrough)} names a column twice")
         if self.passthrough and self.to is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from streamsvm.cli import UsageError
 from streamsvm.stream.file_names import list_source_files
+from streamsvm.stream.lines import digest_tail
 
 _CHECKED_BYTES = 4096  # at both ends of a file
 _READ_ONLY_SUFFIXES = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats that sinks do not support
@@ -113,6 +114,20 @@ def _check_may_overwrite(option: str, path: Path, own_pattern: re.Pattern[bytes]
     """Raise a UsageError, which begins with the flag ``option``, if ``path`` exists and streamsvm did not write it."""
     if not may_overwrite(path, own_pattern):
         raise UsageError(f"{option} {path} exists, and streamsvm did not write it: name another file, or give --overwrite")
+
+
+def check_differs_from_learner(sinks: Mapping[str, str], header: Mapping[str, Any]) -> None:
+    """Raise a UsageError if one of ``sinks``, the outputs of a command by flag, is a file to which the learner of a checkpoint
+    has written predictions or refused rows, and which it will continue. ``header`` is that of the checkpoint.
+    """
+    positions = header.get("sink"), dict(header.get("refused") or {}).get("dead_letters")
+    names = {position.get("name"): position for position in positions if isinstance(position, Mapping) and position.get("offset")}
+    for flag, sink in sinks.items():
+        if (position := names.get(Path(sink).name)) is not None and Path(sink).is_file():
+            with Path(sink).open("rb") as file:
+                is_same = digest_tail(file, position["offset"]) == position.get("tail_digest")
+            if is_same:
+                raise UsageError(f"{flag} {sink} is where the learner of this model writes, too: name another file")
 
 
 def _is_standard_input(path: str) -> bool:

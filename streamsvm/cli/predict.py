@@ -14,6 +14,7 @@ from river import base
 from streamsvm.cli import CommandError
 from streamsvm.cli.arguments import Reporter, select_job_flags
 from streamsvm.cli.job import PredictJob
+from streamsvm.cli.outputs import check_differs_from_learner
 from streamsvm.cli.parsing import apply_decision, check_predicts, make_extra_fields
 from streamsvm.cli.progress import format_scores, scores_to_json
 from streamsvm.cli.streams import drop_unlearned_columns, open_streams, serve_metrics, stop_on_signals
@@ -41,6 +42,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         if saved is None:  # interrupted while waiting
             return True
         check_predicts(saved.model, job.model)
+        check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, saved.header)
         followed = models if job.follow else None
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
         default_label = None if job.text_format == "libsvm" else read_saved_label(saved)

@@ -206,7 +206,7 @@ def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     try:
         text, arrays = make_program(model).serialise()
         strings = {PROGRAM_KEY: text}
-    except ExportError as error:
+    except (ArithmeticError, TypeError, ValueError) as error:  # ExportError, or an invalid number in one of river's transformers
         strings, arrays = {NO_PROGRAM_KEY: str(error)}, {}
     try:
         write_file(path, serialize_parts({"model": model}, {"kind": "model"}, trusted, strings, arrays))

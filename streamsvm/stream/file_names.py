@@ -41,7 +41,9 @@ def list_source_files(spec: str | Sequence[str]) -> list[str]:
     if path.is_dir():
         candidates = [file for file in sorted(path.iterdir()) if file.name[0] not in "._" and _is_filled(file)]
         if not (files := [str(file) for file in candidates if _get_suffix(file.name) in _FORMAT_BY_SUFFIX]):
-            raise StreamError(f"{spec} is a folder without a file of rows. Name the files by a pattern: '{path}/*.txt'")
+            raise StreamError(
+                f"{spec} is a folder without a file of rows. Give a pattern and format: '{path}/*.txt' --format csv"
+            )
         return files
     if not _WILDCARDS & {*spec} or path.exists():
         return []
@@ -67,7 +69,7 @@ def detect_format(spec: str | Sequence[str], format: str | None = None) -> str |
     """Return the format of a file, of several files, or of standard input (``"csv"``, ``"jsonl"``, ``"libsvm"``, ``"parquet"``,
     ``"arrow"``): ``format`` if it is given, else by the file suffix. None if ``spec`` is a URL.
 
-    Raises a StreamError if the format is unknown, or if files have several formats.
+    Raises a StreamError if the format is unknown, if it is given for a URL, or if files have several formats.
 
     >>> detect_format("rows.csv.gz"), detect_format("-", "libsvm"), detect_format("kafka://host:9092/topic")
     ('csv', 'libsvm', None)
@@ -81,6 +83,8 @@ def detect_format(spec: str | Sequence[str], format: str | None = None) -> str |
     if not isinstance(spec, str):
         raise StreamError("the list of files is empty")
     if "://" in spec:
+        if format is not None:
+            raise StreamError(f"{spec}: --format {format} is of files, and the URL of a topic names a codec: leave it out")
         return None
     if format is None:
         format = _FORMAT_BY_SUFFIX.get(_get_suffix(spec))  # noqa: A001
@@ -90,8 +94,8 @@ def detect_format(spec: str | Sequence[str], format: str | None = None) -> str |
         if suffix in _SPREADSHEETS:
             raise StreamError(f"{spec}: spreadsheets are not read. Save it as CSV")
         raise StreamError(
-            f"{spec}: what is its format? A name may end in {', '.join(_FORMAT_BY_SUFFIX)}; otherwise name the format: "
-            f"{', '.join(_FORMATS)}. A topic of Kafka is kafka://HOST:PORT/TOPIC"
+            f"{spec}: what is its format? A name may end in {', '.join(_FORMAT_BY_SUFFIX)}; for another name, give --format csv, "
+            f"{', '.join(_FORMATS[1:-1])} or {_FORMATS[-1]} (format=...). A topic of Kafka is kafka://HOST:PORT/TOPIC"
         )
     return format
 

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from streamsvm.files.messages import missing_package_error
 from streamsvm.stream.endpoints import StreamError
@@ -250,6 +250,17 @@ _END_BYTES = 2**16
 def hex_digest(data: bytes) -> str:
     """Return the SHA-256 digest of bytes in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
+
+
+def digest_tail(file: BinaryIO, offset: int) -> str:
+    """Return a SHA-256 digest (hexadecimal) of the last 4,096 bytes (`FINGERPRINT_BYTES`) before ``offset`` in an open file, and
+    stay at the current position.
+    """
+    start, position = max(offset - FINGERPRINT_BYTES, 0), file.tell()
+    file.seek(start)
+    tail = file.read(offset - start)
+    file.seek(position)
+    return hex_digest(tail)
 
 
 def digest_file_ends(path: str | Path, size: int, prefix: str) -> str:

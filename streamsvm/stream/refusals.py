@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import math
 from collections import Counter
 from datetime import UTC, datetime
@@ -19,6 +20,20 @@ _MAX_REASON_CHARS = 1000
 _WINDOW_ROWS = 1000  # a refused row has 1 / e of its weight in the share of refused rows after this many further rows
 _MIN_REFUSED_ROWS = 100  # the share of refused rows is not limited before
 _SKIP_ADVICE = "To skip such rows: --on-error skip; to save them too: --on-error PATH; in Python: LearningLoop(on_error=...)"
+
+
+def describe_on_error_problem(on_error: object) -> str:
+    """Return why a value of ``on_error`` is invalid, for a message after its name; "" if it is valid. A word other than ``stop``
+    and ``skip`` is probably a typing error, and not the name of a file.
+
+    >>> describe_on_error_problem("skp")
+    "must be stop, skip, or a file with a folder or an ending (./skp, skp.jsonl), not 'skp'. Is it skip?"
+    """
+    if not isinstance(on_error, str) or on_error in ("stop", "skip", "-") or "." in on_error or Path(on_error).name != on_error:
+        return ""
+    similar = difflib.get_close_matches(on_error.lower(), ("skip", "stop"), 1)
+    hint = f". Is it {similar[0]}?" if similar else ""
+    return f"must be stop, skip, or a file with a folder or an ending (./{on_error}, {on_error}.jsonl), not {on_error!r}{hint}"
 
 
 class RefusedRowHandler(Resumable):
@@ -43,6 +58,8 @@ class RefusedRowHandler(Resumable):
             raise ValueError(f"the limit of refused rows must be at least 0, not {limit}")
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"the share of refused rows must be from 0 to 1, not {share}")
+        if problem := describe_on_error_problem(on_error):
+            raise ValueError(f"on_error {problem}")
         self._stops_at_first = on_error == "stop"
         self._limit, self._share = limit, share
         self._sink_spec = "" if not isinstance(on_error, str | Path) or on_error in ("stop", "skip") else str(on_error)

@@ -18,7 +18,7 @@ from streamsvm.files.locks import try_lock
 from streamsvm.files.messages import short_repr
 from streamsvm.files.model_file import sync_folder
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
-from streamsvm.stream.lines import FINGERPRINT_BYTES, hex_digest
+from streamsvm.stream.lines import digest_tail
 from streamsvm.stream.tables.chunk import MessageColumns
 
 
@@ -134,13 +134,7 @@ class FileSink(Sink):
         """Return a digest of the last 4,096 bytes before ``offset`` in this file, to recognise it later; None for a pipe or
         device.
         """
-        if not self._is_regular:
-            return None
-        start, current = max(offset - FINGERPRINT_BYTES, 0), self._file.tell()
-        self._file.seek(start)
-        tail = self._file.read(offset - start)
-        self._file.seek(current)
-        return hex_digest(tail)
+        return digest_tail(self._file, offset) if self._is_regular else None
 
     def seek(self, position: Position) -> None:
         """Truncate this file to ``position`` (a result of `flush`), so that a resumed run does not write lines twice. Raise a

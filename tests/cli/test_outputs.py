@@ -5,7 +5,8 @@ import os
 import pytest
 
 from lists import first
-from streamsvm import load, save
+from streamsvm import BSGDClassifier, load, save
+from streamsvm.stream import IterableSource, LearningLoop
 
 LEARN = ["learn", "--label", "y", "--learner", "bsgd", "--quiet"]
 
@@ -103,3 +104,52 @@ def test_sink_refuses_read_only_formats(rows, tmp_path, call):
         status=2,
         says="are written as CSV or JSON lines: name a .csv or .jsonl file",
     )
+
+
+@pytest.mark.parametrize("flag", ["--to", "--on-error"])
+@pytest.mark.parametrize("name", ["out.csv", "dead.jsonl"])
+def test_predict_does_not_write_into_the_files_of_the_learner(file, tmp_path, call, flag, name):
+    rows = file("rows.csv", "a,y", *["1,0", "x,1", "2,1"] * 20)
+    more = ["--to", tmp_path / "out.csv", "--on-error", tmp_path / "dead.jsonl", "--checkpoint", tmp_path / "state"]
+    call(*LEARN, rows, *more)
+    written = (tmp_path / name).read_bytes()
+    words = ["predict", rows, "--model", tmp_path / "state", "--quiet", *["--to", "-"] * (flag != "--to"), "--overwrite"]
+    words = [word for word in words if flag == "--to" or word != "--quiet"]
+    call(*words, flag, tmp_path / name, status=2, says=f"{flag} {tmp_path / name} is where the learner of this model writes, too")
+    assert (tmp_path / name).read_bytes() == written
+    (tmp_path / "other").mkdir()
+    for _ in range(2):  # a file with this name elsewhere
+        call("predict", rows, "--model", tmp_path / "state", "--to", tmp_path / "other" / name, "--on-error", "skip")
+    file("rows.csv", "a,y", *["1,0", "x,1", "2,1"] * 40)
+    call(*LEARN, rows, *more)  # it continues
+
+
+@pytest.mark.parametrize("word", ["skp", "Stop", "dead"])
+def test_a_misspelt_word_is_not_the_file_of_refused_rows(rows, tmp_path, call, monkeypatch, word):
+    monkeypatch.chdir(tmp_path)
+    hint = {"skp": ". Is it skip?", "Stop": ". Is it stop?"}.get(word, "\n")
+    says = f"--on-error must be stop, skip, or a file with a folder or an ending (./{word}, {word}.jsonl), not {word!r}{hint}"
+    call(*LEARN, rows, "--on-error", word, status=2, says=says)
+    assert not (tmp_path / word).exists()
+    with pytest.raises(ValueError, match="on_error must be stop, skip, or a file"):
+        LearningLoop(IterableSource([]), BSGDClassifier(), on_error=word)
+    call(*LEARN, rows, "--on-error", f"./{word}")
+
+
+def test_advice_on_the_format_of_files_works(tmp_path, call, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for i in range(2):
+        (tmp_path / "data" / f"rows{i}.txt").write_text("a,y\n" + "1,0\n2,1\n" * 20)
+    said = call(*LEARN, "data", status=1).stderr
+    assert "'data/*.txt' --format csv" in said
+    assert "80" not in said
+    assert "give --format csv" in call(*LEARN, "data/*.txt", status=1).stderr
+    assert '"rows": 80' in call(*LEARN, "data/*.txt", "--format", "csv").stdout
+
+
+@pytest.mark.parametrize("command", ["learn", "predict"])
+def test_a_topic_has_no_file_format(command, model, call):
+    words = ["kafka://127.0.0.1:1/rows", "--label", "y", "--format", "jsonl"]
+    words += ["--model", model, "--to", "-"] if command == "predict" else []
+    call(command, *words, status=1, says="--format jsonl is of files, and the URL of a topic names a codec: leave it out")

@@ -1,10 +1,12 @@
 """Export formats predict as their programs. Invalid arguments, paths and files are refused."""
 
 import json
+import math
 
 import numpy as np
 import onnxruntime
 import pytest
+from river import preprocessing
 from safetensors.numpy import load_file
 
 import streamsvm
@@ -12,7 +14,7 @@ from c_compilers import FLAGS, needs_compiler
 from c_model import CModel
 from edge_models import MEMORIES, WHOLE_NUMBERS, bsgd, learned, matrix, memory, of_whole_numbers, program
 from refused import refused
-from streamsvm import BSGDClassifier, edge
+from streamsvm import BSGDClassifier, edge, load, save
 from streamsvm.edge.program import Program
 from streamsvm.export.convert import make_program
 from streamsvm.export.formats import FORMATS, export, list_files
@@ -158,3 +160,19 @@ def test_features_that_lose_precision_in_float32_are_named(tmp_path, learner_sca
     [path] = export(model, "onnx", tmp_path)  # rows are float64 here: no warning
     label, *_ = onnxruntime.InferenceSession(path).run(None, {"X": [[x["north"], x["v"]] for x in rows]})
     assert label.tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [preprocessing.StandardScaler, preprocessing.MinMaxScaler, preprocessing.MaxAbsScaler])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e308, -1e-30])
+def test_invalid_numbers_in_transformers_do_not_prevent_saving(tmp_path, kind, value):
+    """A negative variance, which rounding may leave, has no square root, so the program cannot be made."""
+    scaler = kind()
+    model = scaler | BSGDClassifier(budget=10)
+    for i in range(5):
+        model.learn_one({"a": float(i), "b": 1.0}, i % 2)
+    scaler.learn_one({"a": value, "b": -value})
+    if kind is preprocessing.StandardScaler:
+        scaler.vars["a"] = value
+    save(model, tmp_path / "model.safetensors")
+    loaded = next(iter(load(tmp_path / "model.safetensors").steps.values()))
+    assert repr(vars(loaded)) == repr(vars(scaler))

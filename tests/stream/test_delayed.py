@@ -73,7 +73,7 @@ def test_the_model_equals_that_of_a_replay_in_memory(negative):
     assert min(counts[fate] for fate in FATES if fate not in ("refused", "expired_count", "early", "pending")) > 0
 
 
-@pytest.mark.filterwarnings("ignore:.*none have the same key")
+@pytest.mark.filterwarnings("ignore:.*none were joined so far")
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"), st.integers(0, 4), st.booleans()), max_size=40),
@@ -209,7 +209,7 @@ def test_invalid_event_times_are_refused(value):
         ("labels", {"id": "k", "t": 1.0, "y": [1]}, "label [1] is invalid"),
         ("labels", {"id": "k", "t": 1.0, "y": 2**63}, "number below 2**63"),
         ("rows", {"id": "k", "t": 1.0, "y": True}, "the row contains its label"),
-        ("rows", {"id": "k", "t": 1.0, "a": [1.0]}, "numbers and texts only"),
+        ("rows", {"id": "k", "t": 1.0, "a": [1.0]}, "only numbers and texts"),
         ("rows", {"id": "k", "t": 1.0, "a": "x" * 2**21}, "one that waits may"),
     ],
 )
@@ -276,7 +276,7 @@ def test_the_merged_order_equals_that_of_a_naive_implementation(messages, cut):
 def test_one_warning_for_many_rows_that_expire_at_once():
     rows = [row(i, float(i)) for i in range(100)] + [row("next day", 90_000.0), row("and", 90_001.0)]
     rows += [row(1000 + i, 90_002.0 + i) for i in range(100)] + [row("a day later", 180_500.0), row("and so on", 180_500.0)]
-    with pytest.warns(UserWarning, match="expired at once|same key") as warned:
+    with pytest.warns(UserWarning, match="expired at once|joined so far") as warned:
         learn(rows, [label("nobody", 180_600.0)], dummy.NoChangeClassifier(), DelayedLabels(max_age=1800.0))
     messages = [str(warning.message) for warning in warned]
     (message,) = (text for text in messages if "expired at once" in text)
@@ -371,12 +371,17 @@ def test_parameters_are_checked(parameters, message):
 
 
 def test_streams_that_cannot_be_joined_cause_warnings_or_errors():
-    with pytest.warns(UserWarning, match="of 2 rows and 1 labels, none have the same key. Is the key right"):
+    states = r"2 rows wait for their label, 1 labels wait for their row. Is the key right\? 'a' waits in the first row, 'c' in"
+    with pytest.warns(UserWarning, match=f"of 2 rows and 1 labels, none were joined so far: {states} the first label"):
         learn([row("a", 0.0), row("b", 1.0)], [label("c", 1.0)])
+    with pytest.warns(UserWarning, match="none were joined so far: 1 rows have expired, 1 labels came after that$"):
+        learn([row("a", 0.0)], [label("a", 9.0)], delayed=DelayedLabels(max_age=5.0))
+    with pytest.warns(UserWarning, match="none were joined so far: 1 rows wait for their label, 1 labels have expired$"):
+        learn([row("b", 99.0)], [label("a", 1.0)], delayed=DelayedLabels(max_age=5.0))
     raises("have no rows", learn, [], [], error=StreamError)
     alone = DelayedLearningLoop(iterable([row("a", 0.0)]), make_model(), delayed=DelayedLabels(), on_error="skip")
     raises("make a JoinedSource", alone.run, error=StreamError)
-    raises("time=NAME", JoinedSource, iterable([]), iterable([]), key="id", error=StreamError)  # rows without times
+    raises("name its column", JoinedSource, iterable([]), iterable([]), key="id", error=StreamError)  # rows without times
 
 
 def test_chunks_of_joined_streams_have_places_and_passthrough_columns():

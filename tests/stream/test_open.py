@@ -14,7 +14,8 @@ from streamsvm.stream import StreamError, open_sink, open_source
     [
         ("{folder}/none.csv", {}, "No such file"),
         ("{folder}", {"format": "csv"}, "a folder without a file of rows"),
-        ("-", {}, "name the format: csv, jsonl, libsvm"),
+        ("-", {}, r"for another name, give --format csv, jsonl, libsvm, parquet or arrow \(format=...\)"),
+        ("kafka://localhost:9092/rows", {"format": "jsonl"}, "--format jsonl is of files, and the URL of a topic names a codec"),
         ("-", {"format": "parquet"}, "standard input"),
         ("amqp://host/queue", {}, "no installed package knows amqp"),
         ("rows.csv.zip", {}, "end in .zip are not read. Unpack it"),

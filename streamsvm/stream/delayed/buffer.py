@@ -147,6 +147,11 @@ class DelayedLabels(Resumable):
         """Number of entries in this buffer: rows that wait for their label, and labels that wait for their row."""
         return len(self._rows) + len(self._early)
 
+    @property
+    def example_keys(self) -> tuple[str | None, str | None]:
+        """The keys of the oldest row and of the oldest label that wait for each other; None without any."""
+        return next(iter(self._rows), None), next(iter(self._early), None)
+
     def has_key(self, key: str) -> bool:
         """Return whether this key is already used: by a row that is waiting for its label, or by one that was joined or expired
         before. A new row with the key is a duplicate.

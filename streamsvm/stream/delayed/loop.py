@@ -205,14 +205,17 @@ class DelayedLearningLoop(LearningLoop):
         return True
 
     def _check_end(self) -> None:
-        """Check the finished run: raise StreamError if both streams were empty, and warn if no row and label had the same key."""
+        """Check the finished run: raise StreamError if both streams were empty, and warn if no row was joined yet."""
         self._warn_of_changed_columns(MIN_ROWS_COMPARED)
         if not self.rows:
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
         counts = self.delayed.counts
         if counts["features"] and counts["labels"] and not counts["joined"]:
             rows, labels = f"{counts['features']:,} rows", f"{counts['labels']:,} labels"
-            warn(f"{self.source.name}: of {rows} and {labels}, none have the same key. Is the key right?")
+            states = ", ".join(f"{counts[name]:,} {state}" for name, state in _UNJOINED_STATES.items() if counts[name])
+            hint = ". Is the key right? {!r} waits in the first row, {!r} in the first label".format(*self.delayed.example_keys)
+            hint = hint if counts["pending"] and counts["early"] else ""
+            warn(f"{self.source.name}: of {rows} and {labels}, none were joined so far: {states}{hint}")
 
     def _resume_delayed(self, folder: Path | str, facts: Any, parts: Mapping[str, Any]) -> None:
         if facts is None:
@@ -230,4 +233,12 @@ class DelayedLearningLoop(LearningLoop):
 
 #: If one message expires at least this many rows and labels, and half of all that are waiting, a clock is probably wrong.
 _MIN_EXPIRED_TO_WARN = 20
+#: What has become of rows and labels that were not joined, by the name of their number.
+_UNJOINED_STATES = {
+    "pending": "rows wait for their label",
+    "early": "labels wait for their row",
+    "expired_rows": "rows have expired",
+    "late_labels": "labels came after that",
+    "expired_labels": "labels have expired",
+}
 _EXPIRY_REASONS = {"age": "too long", "count": "too many rows are waiting", "bytes": "the waiting rows take too many bytes"}
