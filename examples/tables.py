@@ -75,9 +75,10 @@ def adult() -> None:
 
 @table(
     "Dates: bicycle rentals by the hour",
-    "A date is converted to seconds. `--cycles day` adds the time of day, which determines the demand here.",
+    "A date is converted to seconds. If the times of day vary, the phase in the day and the week is added, as with `--cycles "
+    "day,week`; the time of day determines the demand here. `--cycles none` leaves it out.",
     "learn bikes.csv --label busy",
-    "learn bikes.csv --label busy --cycles day,week",
+    "learn bikes.csv --label busy --cycles none",
 )
 def bikes() -> None:
     draw, start = random.Random(2), datetime(2024, 3, 1)
@@ -237,7 +238,7 @@ def run_command(command: str) -> str:
 CELLS = (
     *("12", " 12.50 ", "1e3", ".5", "-0", "007", "2020_01", "0x1F", "1,200", "$1,209.28", "12%", "1.209,28", "0.512"),
     *("(1,209.28)", "12-", "EUR 12", "12 kg"),
-    *("123456789012345678901", "inf", "nan", "", "NA", "-999", "true", "\u0663", "2024-01-31", "20240131"),
+    *("123456789012345678901", "inf", "nan", "", "NA", "-999", "true", "\u0663", "2024-01-31", "20240131", "08:30"),
     *("2024-01-31T10:00Z", "01/02/2024", "1706659200", "1706659200000"),
 )
 
@@ -294,8 +295,8 @@ HEAD = """\
 # Learn from tables
 
 This page shows how to learn from tables with categories, dates and missing values. `streamsvm learn` infers the schema from the
-first 200 rows of a file, and from a sample of all rows that it can read within a second (in longer files, also from the middle
-and the end). It prints the kind of each column, and starts to learn. One line shows the flags for the same schema; other flags
+first 200 rows of a file, and from a sample of its first million cells (in longer files, also from the middle and the end). It
+prints the kind of each column, and starts to learn. One line shows the flags for the same schema; other flags
 override it. It stops where two readings are equally plausible and the rows do not decide between them (`01/02/2024`), and with
 `--ask` wherever a flag could be given. A label with fractions, or with more than 100 different numbers, is a regression target,
 as with `--regression`. For a pipe or a topic, it waits for the first row, infers the schema from the rows that arrive within two
@@ -305,7 +306,8 @@ seconds, up to 200, and then learns these and all later rows. The schema is stor
 |---|---|
 | Which columns are learned? | `--columns id:drop,ts:drop`, or `'a:number,b:number,*:drop'`, which drops all others |
 | Which are categories? | `--columns city:category`; one-hot encoded, or [target encoded](names.md) if there are many |
-| Which are dates? | `--columns since:date` (ISO 8601, epochs), `since:date=%d.%m.%Y`; `--cycles day` adds the time of day |
+| Which are dates? | `--columns since:date` (ISO 8601, epochs, times of day), `since:date=%d.%m.%Y` |
+| Which cycles do dates have? | `--cycles day,week` (the default, if times of day vary), `--cycles since:year`, `--cycles none` |
 | Which values are missing? | `--missing NA,-` (an empty cell and a null always are); in one column, `--columns age:number=NA` |
 | How to handle them? | `--when-missing mean` (default), `indicator` (adds `age is missing`), or `drop` (0, as in sparse rows) |
 | Which text format? | `--delimiter ';'`, `--encoding latin-1`, `--decimal ,` for 1.209,28 and `--decimal .` for $1,209.28 |
@@ -351,6 +353,12 @@ A category is the same in every format. Surrounding blanks are ignored; `1.0` eq
 whether they are text, numbers or booleans; typed decimals and bytes are converted to text. `007`, `01` and `1.10` are not
 changed, like any other text. Two cases differ: a CSV file without `--columns` loses leading zeros of numbers (`007` is 7), and
 JSON labels may be texts or numbers (`"1"` is a text, `1` a number).
+
+The names of months in a date may be English, German, French, Spanish, Italian, Portuguese or Dutch, also abbreviated: `%b` and
+`%B` read `März`, `févr.` and `ene`. A time of day without a date is a number of seconds, and a date without a year (`Nov 29
+17:42:01`) is in 1900. If date and time are in two columns, the time is a column of its own, with the cycle of a day. `predict`,
+`score`, `explain` and `report` say how far dates lie beyond those that the model has learned. Exported programs take dates in
+seconds since 1970, and compute the phases; in C, whose rows are float32, to about a minute.
 
 Below are ten tables, and the output of the command line for each. `python examples/tables.py` writes this page, and a test
 compares it with a new run.

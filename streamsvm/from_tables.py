@@ -11,6 +11,7 @@ import numpy as np
 from river import base
 
 from streamsvm.core.frames import to_columns
+from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_names, short_repr
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream import BadRow, Row, Source, StreamError, Table, WeightedLabel
@@ -33,7 +34,7 @@ def table_model(
     missing: str | Iterable[str] = (),
     decimal: str | None = None,
     when_missing: str | None = None,
-    cycles: str | Iterable[str] = (),
+    cycles: str | Iterable[str] | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> TableModel:
@@ -68,7 +69,7 @@ def table_model(
     when_missing
         As in `TableEncoder`. None: ``"drop"`` if rows name only what they have, so that absent numbers are 0; otherwise the mean.
     cycles
-        As in `TableEncoder`.
+        As in `TableEncoder`. None: day and week for dates whose times of day vary.
     delimiter, encoding
         Format of a CSV file.
 
@@ -92,10 +93,10 @@ def table_model(
     >>> model.schema
     TableSchema(label='warm', columns='id:drop,city:category')
     """
-    options: dict[str, Any] = {"missing": validate_names("missing", missing), "cycles": validate_names("cycles", cycles)}
-    options |= {"decimal": decimal, "delimiter": delimiter}
+    options: dict[str, Any] = {"missing": validate_names("missing", missing), "decimal": decimal, "delimiter": delimiter}
     options |= {"encoding": encoding, "when_missing": when_missing}
     options = {name: value for name, value in options.items() if value}
+    options |= {} if cycles is None else {"cycles": validate_names("cycles", cycles)}
     if not isinstance(columns, str):
         raise ValueError(f"columns must be a text such as 'id:drop,city:category', not {short_repr(columns)}")
     if learner is not None and not isinstance(learner, base.Classifier | base.Regressor):
@@ -163,6 +164,8 @@ def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]
         column_names, columns, frame = to_columns(data)
         if invalid := [name for name in column_names if not isinstance(name, str)]:
             raise ValueError(f"a column is called {invalid[0]!r}: names of columns must be str")
+        if str(getattr(getattr(data, "index", None), "dtype", "")).startswith(("datetime64", "period")):
+            warn("the index of the frame has dates, which are not learned: data.reset_index() makes a column of them")
         table = Table(tuple(column_names), columns)
         sample = sample_rows("the frame", len(frame), lambda i: _split_label(table.row(i).x, label))
         return sample, list(map(str, column_names))

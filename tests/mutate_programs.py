@@ -38,7 +38,7 @@ EXTREMES = [
     *([0], [0, 0], [0] * 100, list(range(50)), {"kind": "margin"}, "program.0", "program.1"),
 ]
 STEPS = [
-    *("impute", "fill", "scale", "select", "clip", "hinges", "kernel", "fourier"),
+    *("impute", "fill", "cycles", "scale", "select", "clip", "hinges", "kernel", "fourier"),
     *("neighbours", "trees", "forest", "log", "linear", "concat", "votes", "pair_scores", "experts"),
 ]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, 1.7e308, math.nan, math.inf, -math.inf, 5e-324]

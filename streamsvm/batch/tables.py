@@ -41,7 +41,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         missing: str | Iterable[str] = (),
         decimal: str | None = None,
         when_missing: str | None = None,
-        cycles: str | Iterable[str] = (),
+        cycles: str | Iterable[str] | None = None,
         shuffle: bool = True,
         random_state: Any = None,
     ) -> None:

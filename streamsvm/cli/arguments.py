@@ -102,7 +102,10 @@ def add_table_flags(group: Any) -> None:
         "end ignored"
     )
     group.add_argument("--columns", action="append", metavar="NAME:KIND,...", help=text)
-    text = "also add the time of day, day of the week or day of the year of each date, as sine and cosine"
+    text = (
+        "also add the time of day, day of the week or day of the year of each date, or of one column (at:day), as sine and "
+        "cosine; none leaves them out. By default, dates with times of day get day,week"
+    )
     group.add_argument("--cycles", metavar="day,week,year", help=text)
     text = "values that mean missing, as an empty cell does (write --missing=-,NA if a dash comes first)"
     group.add_argument("--missing", metavar="NA,-", help=text)

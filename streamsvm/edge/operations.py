@@ -15,6 +15,7 @@ import numpy as np
 from streamsvm.edge import ensembles
 from streamsvm.edge.step import MAX_CLASSES, ExportError, Step, check_vectors, dequantise_vectors, read_array, read_option
 
+_MAX_PERIOD = 2.0**31  # seconds
 MAX_KERNEL_VALUE = 1e30  # values of the polynomial kernel are clipped to this
 #: Smaller kernel values of the Gaussian kernel are 0 in every format, as in the learners: the smallest normal float32.
 MIN_KERNEL_VALUE = 2.0**-126
@@ -52,6 +53,17 @@ def _check_fill(step: Step, width: int) -> int:
     columns. Returns ``width``, the number of output columns. Raises ExportError if the array is invalid.
     """
     read_array(step, "values", (width,))
+    return width
+
+
+def _check_cycles(step: Step, width: int) -> int:
+    """Check a ``cycles`` step of an exported model, which computes the phase of times: ``periods`` in seconds, 0 or from 1 to
+    2^31, and ``offsets`` of the phase, up to a turn, for each of ``width`` columns. Returns ``width``. Raises ExportError if an
+    array is invalid.
+    """
+    periods, offsets = read_array(step, "periods", (width,)), read_array(step, "offsets", (width,))
+    if not ((np.abs(offsets) <= 1.0) & ((periods == 0.0) | ((periods >= 1.0) & (periods <= _MAX_PERIOD)))).all():
+        raise ExportError("periods or offsets of a step 'cycles' are out of their range")
     return width
 
 
@@ -199,6 +211,15 @@ def _impute_missing(step: Step, x: np.ndarray) -> np.ndarray:
     return filled.astype(np.float32).astype(np.float64) if step.options["float32"] else filled
 
 
+def _compute_cycles(step: Step, x: np.ndarray) -> np.ndarray:
+    """Replace the times in the columns of x [n, width] by the sine of their phase plus an offset, as a ``cycles`` step of an
+    exported model does. Columns with a period of 0 stay unchanged, and missing times stay NaN.
+    """
+    periods = step.arrays["periods"]
+    turns = np.fmod(x, np.where(periods > 0.0, periods, 1.0)) / np.where(periods > 0.0, periods, 1.0) + step.arrays["offsets"]
+    return np.where(periods > 0.0, np.sin(2.0 * np.pi * turns), x)
+
+
 def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
     """Standardise the columns of x [n, width] as a ``scale`` step of an exported model: (x - location) / spread, clipped to +-
     ``bound`` if it has one. These parameters are part of ``step``. Columns with a spread of 0 become 0, and NaN stays NaN.
@@ -335,6 +356,7 @@ class _Operation(NamedTuple):
 _OPERATIONS: Mapping[str, _Operation] = {
     "impute": _Operation(_check_impute, _impute_missing),
     "fill": _Operation(_check_fill, lambda step, x: np.where(np.isnan(x), step.arrays["values"], x)),
+    "cycles": _Operation(_check_cycles, _compute_cycles),
     "scale": _Operation(_check_scale, _scale_columns),
     "select": _Operation(_check_select, lambda step, x: x[:, step.arrays["columns"]]),
     "clip": _Operation(_check_clip, lambda step, x: np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])),

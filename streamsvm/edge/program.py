@@ -9,6 +9,7 @@ operation    value
 ===========  ========================================================================================================
 impute       missing numbers become 0; if ``float32``, the others are rounded to float32
 fill         missing numbers become those of ``values``, one for each column
+cycles       where ``periods`` are above 0, the sine of the phase of x, in turns, plus ``offsets`` (.25: the cosine); x elsewhere
 scale        (x - location) / spread, clipped to +- bound; 0 where spread is 0; missing numbers stay missing
 select       the numbers at ``columns``
 clip         x clipped to +- bound

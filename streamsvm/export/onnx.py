@@ -88,7 +88,9 @@ def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto
     """
     if inputs not in get_args(OnnxInputs):
         raise ExportError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
-    graph = Graph(inputs == "double" or (inputs == "auto" and bool(find_fields_lost_in_float32(program, _MAX_ROUNDING))))
+    has_cycles = any(step.op == "cycles" for step in program.steps)  # float32 has a date to a minute
+    needs_double = has_cycles or bool(find_fields_lost_in_float32(program, _MAX_ROUNDING))
+    graph = Graph(inputs == "double" or (inputs == "auto" and needs_double))
     is_finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
     values = [graph.op("Where", is_finite, "X", np.nan)]
     n_scaling_steps = count_scaling_steps(program)
@@ -158,6 +160,17 @@ def _add_scale(graph: Graph, step: Step, x: str) -> str:
         return scaled
     bounded = graph.clip(scaled, step.options["bound"])
     return graph.op("Where", graph.op("IsNaN", x), x, bounded)  # runtimes differ in whether Clip keeps NaN
+
+
+def _add_cycles(graph: Graph, step: Step, x: str) -> str:
+    """Append ONNX nodes to the graph that replace times by the sine of their phase, with the periods and offsets of ``step`` (an
+    operation of an exported model). ``x`` is the name of the input; returns the name of the result.
+    """
+    periods = step.arrays["periods"]
+    divisors = np.where(periods > 0.0, periods, 1.0)
+    turns = graph.op("Add", graph.op("Div", graph.op("Mod", x, divisors, fmod=1), divisors), step.arrays["offsets"])
+    is_time = graph.op("Greater", periods, 0.0)
+    return graph.op("Where", is_time, graph.op("Sin", graph.op("Mul", turns, 2.0 * np.pi)), x)
 
 
 def _add_hinges(graph: Graph, step: Step, x: str) -> str:
@@ -404,6 +417,7 @@ def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray)
 
 _STEP_FUNCTIONS: Mapping[str, Callable[[Graph, Step, str], str]] = {
     "impute": _add_impute,
+    "cycles": _add_cycles,
     "fill": lambda graph, step, x: graph.op("Where", graph.op("IsNaN", x), step.arrays["values"], x),
     "scale": _add_scale,
     "select": lambda graph, step, x: graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1),

@@ -17,9 +17,11 @@ from streamsvm.edge.program import CategoryTable, Column, ExportError, Program
 from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.column_state import ColumnState
+from streamsvm.stream.tables.dates import CYCLES
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.target_encoding import TargetEncoding
 
+_SCALING_STEPS = frozenset({"impute", "fill", "cycles", "select", "scale"})
 _FLOAT32_ROUNDING = 2.0**-24  # relative to the rounded number
 
 
@@ -44,6 +46,8 @@ class PipelineInputs:
     columns: list[Column]
     scalings: list[ColumnScaling] = field(default_factory=list)
     tables: list[CategoryTable] = field(default_factory=list)
+    phases: dict[int, tuple[Any, float, float]] = field(default_factory=dict)
+    """Features that are the phase of a date, by index: name of the date, period in seconds, and offset in turns."""
 
 
 def fold_transformers(names: Sequence[Any], transformers: Sequence[Any]) -> PipelineInputs:
@@ -108,6 +112,23 @@ def _fold_transformer(inputs: PipelineInputs, transformer: Any) -> None:
             f"a {cls.__name__} before the model cannot be exported: scalers (Standard, MinMax, MaxAbs, Robust, Bounded), "
             "Select, OneHotEncoder and TableEncoder can"
         )
+
+
+def start_program(inputs: PipelineInputs, n_hash_columns: int) -> tuple[Program, int]:
+    """Return a program (an exported model) with the columns of ``inputs``, and the index of the value that has its features.
+    Dates are columns; the steps that compute their phase are added. ``n_hash_columns`` is a parameter of `Program`.
+    """
+    dates = {name: Column(name, name) for name, _, _ in inputs.phases.values()}
+    others = [column for index, column in enumerate(inputs.columns) if index not in inputs.phases and column.field not in dates]
+    program = Program([*others, *dates.values()], n_hash_columns, inputs.tables)
+    if not inputs.phases:
+        return program, 0
+    positions = {column: position for position, column in enumerate(program.columns)}
+    phases = [inputs.phases.get(index, (column.field, 0.0, 0.0)) for index, column in enumerate(inputs.columns)]
+    sources = [dates.get(phase[0], column) for phase, column in zip(phases, inputs.columns, strict=True)]
+    value = program.add("select", 0, columns=np.array([positions[column] for column in sources]))
+    _, periods, offsets = zip(*phases, strict=True)
+    return program, program.add("cycles", value, periods=np.array(periods), offsets=np.array(offsets))
 
 
 def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]) -> int:
@@ -229,16 +250,23 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
     in place: its encodings of categories, means for missing numbers, and scaler. Raises ExportError if one of its options is not
     supported.
     """
-    if encoder.cycles:
-        raise ExportError("a TableEncoder with cycles is not exported: devices take dates as numbers (seconds since 1970)")
     if encoder.when_missing == "indicator":
         raise ExportError("a TableEncoder with when_missing='indicator' is not exported: 'mean' and 'drop' are")
     if inputs.scalings:
         raise ExportError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
     categorical, columns, numeric = _list_categorical_columns(encoder, len(inputs.tables)), [], []
     quoted: dict[Any, Any] = {feature: column for column, feature in encoder.column_state.quoted.items()}
+    phases = {
+        f"{name} {cycle} {part}": (name, CYCLES[cycle], offset)
+        for name, cycles in encoder.column_state.cycles.items()
+        for cycle in cycles
+        for part, offset in (("sin", 0.0), ("cos", 0.25))
+    }
     for index, column in enumerate(inputs.columns):
-        if column.field in categorical:
+        if column.field in phases:
+            columns.append(column)
+            inputs.phases[index] = phases[column.field]
+        elif column.field in categorical:
             columns.append(categorical[column.field]._replace(name=column.name))
         else:
             columns.append(column._replace(field=quoted.get(column.field, column.field)))
@@ -309,7 +337,7 @@ def count_scaling_steps(program: Program) -> int:
     """Return the number of operations at the start of a program (an exported model) that only fill missing numbers, select and
     scale columns. ONNX computes these in float64, and the rest in float32.
     """
-    is_scaling = (step.op in ("impute", "fill", "select", "scale") and not step.options.get("float32") for step in program.steps)
+    is_scaling = (step.op in _SCALING_STEPS and not step.options.get("float32") for step in program.steps)
     return sum(takewhile(bool, is_scaling))
 
 
@@ -321,11 +349,13 @@ def find_fields_lost_in_float32(program: Program, max_rounding: float = 0.01) ->
     # For each value of the program: the columns of its numbers, and their location and spread in the units of the rows.
     values = [(np.arange(n), np.zeros(n), np.ones(n))]
     for step in program.steps:
-        if step.op not in ("impute", "fill", "select", "scale", "concat") or step.options.get("float32"):
+        if step.op not in {*_SCALING_STEPS, "concat"} or step.options.get("float32"):
             break
         columns, location, spread = map(np.concatenate, zip(*(values[i] for i in step.inputs), strict=True))
         if step.op == "select":
             columns, location, spread = (array[step.arrays["columns"]] for array in (columns, location, spread))
+        elif step.op == "cycles":  # a phase is as exact as its date, which a column of its own has
+            spread = np.where(step.arrays["periods"] > 0.0, 0.0, spread)
         elif step.op == "scale":  # scalings are composed: there may be a scaler before that of the learner
             location, spread = location + spread * step.arrays["location"], spread * step.arrays["spread"]
         values.append((columns, location, spread))

@@ -94,7 +94,7 @@ def test_later_rows_decide_between_day_and_month(file, call):
     times = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(24 * 40)]
     lines = [f"{time:%m/%d/%Y %H:%M},{i % 7},{i % 2}" for i, time in enumerate(times)]
     said = call("learn", file("rows.csv", "at,n,y", *lines), "--label", "y", "--ask", status=1).stderr
-    assert said.endswith("Try: --columns 'at:date=%m/%d/%Y %H:%M'\n")
+    assert said.endswith("Try: --columns 'at:date=%m/%d/%Y %H:%M' --cycles day,week\n")
     said = call("learn", file("rows.csv", "at,n,y", *lines[:240]), "--label", "y", "--ask", status=1).stderr
     assert "at (looks like a date, or in the format %m/%d/%Y %H:%M: these rows fit both)" in said
     assert "at:date=%d/%m/%Y %H:%M" in said
@@ -114,7 +114,10 @@ def test_objects_within_rows(file, call):
 
 def test_a_time_in_milliseconds_is_a_date(file, call):
     path = file("rows.csv", "at,n,y", *(f"{1000 * (1_709_251_200 + 3600 * i)},{i % 7},{i % 2}" for i in range(60)))
-    assert "read with --columns at:date=ms (" in call("learn", path, "--label", "y", says="a time since 1970, in ms").stderr
+    assert (
+        "read with --columns at:date=ms --cycles day,week ("
+        in call("learn", path, "--label", "y", says="a time since 1970, in ms").stderr
+    )
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

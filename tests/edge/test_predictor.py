@@ -171,7 +171,6 @@ def test_hashed_feature_names(tmp_path):
         (CSMOClassifier, "has not learned yet"),
         (lambda: learned(linear_model.LogisticRegression(), 5, 2), "a LogisticRegression cannot be exported"),
         (lambda: learned(preprocessing.Normalizer() | bsgd(), 5, 2), "a Normalizer before the model cannot be exported"),
-        (lambda: learned(compose.Pipeline(TableEncoder("t:date", cycles="day"), bsgd()), 5, 2), "with cycles"),
         (lambda: learned(compose.Pipeline(TableEncoder(when_missing="indicator"), bsgd()), 5, 2), "when_missing='indicator'"),
         (
             lambda: learned(batch_adapter(CSMOClassifier()), 300, 2),

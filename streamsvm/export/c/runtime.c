@@ -100,6 +100,21 @@ static void model_circle(float x, float *cosine, float *sine)
         + u * (-2.50521084e-08f + u * (1.60590438e-10f + u * (-7.64716373e-13f + u * 2.81145725e-15f))))))));
 }
 
+/* section: cycles */
+/* The sine of the phase of a time in a period, plus an offset in turns; x where the period is 0. The remainder is exact until 2106. */
+static void model_cycles(const float *x, const MODEL_TABLE float *periods, const MODEL_TABLE float *offsets, int n, float *out)
+{
+    int j;
+    for (j = 0; j < n; j++) {
+        float time = x[j] < 0.0f ? -x[j] : x[j], turns, cosine;
+        uint32_t whole = time < 4294967040.0f ? (uint32_t)time : 0;
+        out[j] = x[j];
+        if (!(periods[j] > 0.0f) || x[j] != x[j]) continue;
+        turns = ((float)(whole % (uint32_t)periods[j]) + (time - (float)whole)) / periods[j];
+        model_circle(6.28318531f * ((x[j] < 0.0f ? -turns : turns) + offsets[j]), &cosine, out + j);
+    }
+}
+
 /* section: fill */
 /* Missing numbers become 0. Beyond 1e18, squares and products would be infinite, and their differences NaN. */
 static void model_fill(const float *x, int n, float *out)

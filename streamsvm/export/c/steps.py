@@ -83,6 +83,15 @@ def _write_scale(source: CSource, program: Program, i: int, x: str, out: str) ->
     source.body.append(f"@_scale({x}, {', '.join(tables)}, {format_float(bound)}, {n}, {out});")
 
 
+def _write_cycles(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Append C code to ``source`` for a ``cycles`` step (the operation ``i`` of an exported model): tables of the periods and
+    offsets, and a call that writes the array ``x`` to ``out`` with times replaced by the sine of their phase.
+    """
+    source.used |= {"circle", "cycles"}
+    periods, offsets = (source.add_table(f"{name}{i}", program.steps[i].arrays[name]) for name in ("periods", "offsets"))
+    source.body.append(f"@_cycles({x}, {periods}, {offsets}, {program.widths[i + 1]}, {out});")
+
+
 def _write_select(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Append C code to ``source`` for a ``select`` step (the operation ``i`` of an exported model): a table of column indices,
     and a loop that copies these columns of the array ``x`` to ``out``.
@@ -394,6 +403,7 @@ def _write_neighbours(source: CSource, program: Program, i: int, x: str, out: st
 
 _STEP_WRITERS: Mapping[str, Callable[[CSource, Program, int, str, str], None]] = {
     "impute": _write_impute,
+    "cycles": _write_cycles,
     "fill": _write_fill,
     "scale": _write_scale,
     "select": _write_select,

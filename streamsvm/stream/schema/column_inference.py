@@ -50,6 +50,8 @@ class InferredColumn(NamedTuple):
     """Options for the other interpretation that the note mentions."""
     is_ambiguous: bool = False
     """Whether the sample fits two interpretations that give different values."""
+    cycles: tuple[str, ...] = ()
+    """The cycles that suit a column of dates."""
 
     @property
     def proposed_kind(self) -> str:

@@ -14,6 +14,7 @@ from streamsvm.files.messages import shorten
 from streamsvm.stream.csv_dialect import detect_csv_options
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.schema.column_inference import InferredColumn, is_number, make_kind_option
+from streamsvm.stream.schema.cycles import format_cycles
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.schema.table_inference import TARGET_NOTE, infer_columns
 from streamsvm.stream.tables.chunk import Row
@@ -231,14 +232,21 @@ def infer_schema(
         proposal = propose_options(columns, table, rows_may_fail, find_unlearnable)
     except NoFeatureColumnsError as error:
         problem = SchemaProblem(str(error))
+    kinds = (proposal.options if proposal is not None else options).get("columns", {})
+    dates = {column.name: column.cycles for column in columns if ColumnKind.parse(kinds.get(column.name, NUMBER)).kind == DATE}
+    inferred_cycles = format_cycles(dates) if "cycles" not in options else []
+    cycles = {"cycles": inferred_cycles} if inferred_cycles else {}
     if columns and all(column.kind in ("label", "target") for column in columns):
         problem = SchemaProblem(f"there is no column but {label}: nothing to learn from")
     if proposal is not None and (asks_user or any(column.is_ambiguous for column in proposal.columns)):
-        problem = proposal.problem
+        problem = proposal.problem._replace(options=dict(proposal.problem.options) | (cycles if asks_user else {}))
     elif asks_user and is_target:
         problem = SchemaProblem(f"{label} looks like {TARGET_NOTE}", regression=True)
-    elif proposal is not None:
-        new_options, options = new_options | proposal.options, options | proposal.options
+    elif asks_user and cycles:
+        problem = SchemaProblem("dates have times of day, and need an answer", cycles)
+    else:
+        proposed_options = cycles if proposal is None else proposal.options | cycles
+        new_options, options = new_options | proposed_options, options | proposed_options
     is_encoded = always_encodes or resolve_table_options(options, sample.format).encoder
     if is_encoded and problem is None and "when_missing" not in options:  # without an encoder, absent numbers are 0 anyway
         inferred = {"when_missing": "drop"} if is_sparse else {}

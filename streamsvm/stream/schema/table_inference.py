@@ -27,6 +27,7 @@ from streamsvm.stream.schema.column_inference import (
     may_group_thousands,
     split_missing_markers,
 )
+from streamsvm.stream.schema.cycles import infer_cycles
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.schema.sparse_rows import are_absent_numbers_zero
 from streamsvm.stream.tables.chunk import Chunk, Row
@@ -283,6 +284,10 @@ def _infer_all(
         else:
             formats = (date_formats or {}).get(name)
             columns.append(infer_column(name, values, bool(encoder_options), rows_may_fail, formats))
+        column = columns[-1]
+        kinds = column.suggested_options.get("columns", {}) | column.required_options.get("columns", {}) | parser.columns
+        if (date_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE:
+            columns[-1] = column._replace(cycles=infer_cycles(values, date_kind.format))
         columns[-1] = _note_sentinels(columns[-1], values, encoder_options)
         label_markers = [text for text in columns[-1].required_options.get("missing", ()) if text.lower() in labels]
         if label_markers and name != label and columns[-1].kind != "number":  # as markers, they would make labels missing, too

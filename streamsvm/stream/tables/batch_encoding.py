@@ -195,6 +195,11 @@ def encode_batch(
 
     def update_encoder() -> None:
         state.means.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
+        for name in batch.numbers:
+            if state.parser.get_kind(name) == DATE:
+                dates = batch.numbers[name][:n][mask]
+                first, last = np.fmin.reduce(dates, initial=np.inf), np.fmax.reduce(dates, initial=-np.inf)
+                state.extend_date_range(name, float(first), float(last))
         if targets is not None:
             targets.learn_rows(n)
 
@@ -320,8 +325,8 @@ class _BatchEncoding:
                 self.indicator_indices.append(np.where(is_missing, self._add_indicator(feature), -1))
             else:
                 self.cut_before(is_missing)
-        if state.parser.get_kind(name) == DATE and not is_missing.all():
-            for cycle in state.cycles:
+        if not is_missing.all():
+            for cycle in state.cycles.get(name, ()):
                 pairs = [(0.0, 0.0) if value != value else encode_cycle(value, cycle) for value in numbers[: self.n].tolist()]
                 for part, values in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
                     if self.is_usable(feature := f"{name} {cycle} {part}"):

@@ -16,7 +16,8 @@ from streamsvm.stream.tables.chunk import Table, Values, is_null
 _MAX_NEW_COLUMNS = 100  # unknown columns that are counted
 _MAX_SHOWN_COLUMNS, _MAX_SHOWN_VALUES = 10, 3  # in one message
 _MAX_EXAMPLES, _MAX_EXAMPLE_CHARS = 10, 100  # unknown values that are counted separately, of each column; and their length
-_LABEL, _NAME = "label", "name"  # kinds of unknown values
+_LABEL, _NAME, _DATE = "label", "name", "date"  # kinds of unknown values
+_ROWS, _DAYS, _MIN_DAYS = "rows", "days", 2.0  # what is counted of dates; smaller distances are shown in hours
 
 
 class ColumnMonitor(Resumable):
@@ -153,6 +154,10 @@ class ColumnMonitor(Resumable):
             self._values[name] += n
             if self._encoder is not None:
                 self._count_unknown(_NAME, name, self._encoder.column_state.find_unknown_names(name, values))
+                n_beyond, distance = self._encoder.column_state.measure_dates_beyond(name, values)
+                if n_beyond:
+                    self._unknown_values[_DATE, name, _ROWS] += n_beyond
+                    self._unknown_values[_DATE, name, _DAYS] = max(self._unknown_values[_DATE, name, _DAYS], distance / 86_400.0)
         elif name in self._ignored or (self._encoder is not None and self._encoder.drops(name)):
             return
         elif name in self._values or len(self._values) < len(self._learned) + _MAX_NEW_COLUMNS:
@@ -200,6 +205,13 @@ class ColumnMonitor(Resumable):
             hint = f". Is it {similar[0]!a}? It is written {name!a}" if similar else ""
             messages.append(f"column {name!r} was never learned: it is left out ({n:,} of {self.rows:,} rows){hint}")
         for (kind, column), values in self._unknown.items():
+            if kind == _DATE:
+                # A frame may continue that of before, and be learned next: then its first dates are not beyond.
+                if (n := values[_ROWS]) >= (self._values[column] if min_share else 1):
+                    distance = f"{values[_DAYS]:,.0f} days" if values[_DAYS] >= _MIN_DAYS else f"{24.0 * values[_DAYS]:.1f} hours"
+                    message = f"column {str(column)!r} is up to {distance} beyond the dates that were learned"
+                    messages.append(f"{message} ({n:,} of {self.rows:,} rows): the model has to extrapolate")
+                continue
             similar_names = {value: self._find_similar(kind, column, value) for value in values if value is not None}
             hints = {value: "" if name is None else f" (like {short_repr(name)})" for value, name in similar_names.items()}
             if values.total() <= min_share * self.rows and not any(hints.values()):

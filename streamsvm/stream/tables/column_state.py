@@ -25,11 +25,13 @@ from streamsvm.stream.tables.target_encoding import TargetEncoding
 #: Maximum length of a feature name. A longer category has no feature of its own, because names are never forgotten.
 MAX_FEATURE_LENGTH = 1024
 #: The learned attributes of a `ColumnState`, by their names in the saved state of an encoder.
-STORED_NAMES = {"_means": "means", "_categories": "categories", "_statistics": "target_encoding", "_quoted": "quoted"}
+STORED_NAMES = {"_means": "means", "_categories": "categories", "_statistics": "target_encoding"}
+STORED_NAMES |= {"_quoted": "quoted", "_date_ranges": "date_ranges"}
 #: Default number of one-hot categories of a column: with hash buckets, target encoding of labels, and of regression targets.
 _MAX_VALUES_WITH_BUCKETS, _MAX_VALUES_OF_CLASSIFIERS, _MAX_VALUES_OF_REGRESSORS = 64, 6, 32
 _INDICATOR_THRESHOLD = 0.5  # a 0-1 feature counts as 1 above this, in a support vector that was merged from several rows
 _MAX_CODE_LENGTH = 8  # digits of a code for which other numbers of leading zeros are tried
+_MIN_SHARE_BEYOND = 0.25  # of the range of learned dates: nearer dates are usual in a stream, and cost no accuracy
 _MIN_ROWS_OF_NUMBERS = 20  # after this many numbers, an error does not propose another kind for the column
 
 
@@ -50,19 +52,26 @@ class ColumnState:
     ) -> None:
         self.parser: TableParser = parser
         self.when_missing: str = when_missing
-        self.cycles: list[str] = cycles
+        self._dates = parser.columns_of_kind(DATE)
+        cycle_names = [text.rpartition(":")[::2] for text in cycles]
+        #: The cycles of each column of dates that has any.
+        self.cycles: dict[Hashable, list[str]] = {
+            name: names for name in self._dates if (names := [cycle for column, cycle in cycle_names if column in ("", name)])
+        }
         self.buckets: int | None = buckets
         self.max_columns: int = max_columns
         self._max_values = max_values
         #: Number of values and running mean of each learned numeric or date column.
         self.means: dict[Hashable, tuple[int, float]] = {}
+        #: First and last date of each learned column of dates, in seconds since 1970. Models of older versions have no ranges.
+        self.date_ranges: dict[Hashable, tuple[float, float]] = {}
         #: For each learned categorical column, the one-hot feature of each category; empty if it does not have one yet.
         self.categories: dict[Hashable, dict[str, str]] = {}
         #: For each learned column of numbers whose name looks like a derived feature, such as ``city=Oslo`` beside the category
         #: ``city``: its feature, which is the name in quotes. Models of older versions have no quoted names.
         self.quoted: dict[Hashable, str] = {}
         derived = [f"{re.escape(column)}[=~#]" for column in parser.columns_of_kind(CATEGORY)]
-        derived += [f"{re.escape(column)} ({'|'.join(cycles)}) (sin|cos)$" for column in parser.columns_of_kind(DATE) if cycles]
+        derived += [f"{re.escape(str(column))} ({'|'.join(names)}) (sin|cos)$" for column, names in self.cycles.items()]
         derived += [".* is missing$"] if when_missing == "indicator" else []
         self._derived_feature = re.compile("|".join(['"', *derived]), re.DOTALL) if derived else None
         is_needed = buckets is None and parser.columns_of_kind(CATEGORY)
@@ -236,10 +245,31 @@ class ColumnState:
             if not count and (feature := self.get_feature(column)) != column:
                 self.quoted[column] = str(feature)
             self.means[column] = count + 1, mean + (value - mean) / (count + 1)
+        for column in self._dates:
+            if column in numbers:
+                self.extend_date_range(column, numbers[column], numbers[column])
         for name, text in names.items():
             values = self.categories.setdefault(to_python_scalar(name), {})
             if (feature := self.propose_feature(name, text)) is not None:
                 values[text] = feature
+
+    def extend_date_range(self, column: Hashable, first: float, last: float) -> None:
+        """Extend the range of learned dates of a column to those from ``first`` to ``last``. An empty range changes nothing."""
+        if first <= last:
+            old_first, old_last = self.date_ranges.get(column, (first, last))
+            self.date_ranges[column] = min(old_first, first), max(old_last, last)
+
+    def measure_dates_beyond(self, column: Hashable, values: Values) -> tuple[int, float]:
+        """Return how many of these dates lie outside the range of the column's learned dates, by more than a quarter of it, and
+        the largest distance from the range in seconds.
+        """
+        first, last = self.date_ranges.get(column, (0.0, 0.0))
+        if first == last:  # no dates, or no effect on predictions
+            return 0, 0.0
+        dates = np.array([date for date in self.parser.parse_column(column, values) if isinstance(date, float)], np.float64)
+        distances = np.maximum(first - dates, dates - last)
+        distances = distances[distances > _MIN_SHARE_BEYOND * (last - first)]
+        return len(distances), float(distances.max(initial=0.0))
 
     def merge_attributes(self, others: Sequence[ColumnState]) -> dict[str, Any]:
         """Merge the means, the one-hot categories and the target encoding of this state and of ``others``, as if all their rows
@@ -269,16 +299,21 @@ class ColumnState:
         if target_encoding is not None:
             target_encoding = target_encoding.merge_with([state.target_encoding for state in others if state.target_encoding])
         quoted = {column: feature for state in (self, *others) for column, feature in state.quoted.items()}
-        return {"means": means, "categories": categories, "target_encoding": target_encoding, "quoted": quoted}
+        ranges: dict[Hashable, tuple[float, float]] = {}
+        for column, (first, last) in (item for state in (self, *others) for item in state.date_ranges.items()):
+            old_first, old_last = ranges.get(column, (first, last))
+            ranges[column] = min(old_first, first), max(old_last, last)
+        learned: dict[str, Any] = {"means": means, "categories": categories, "target_encoding": target_encoding}
+        return learned | {"quoted": quoted, "date_ranges": ranges}
 
     def map_features_to_columns(self) -> dict[str, Hashable]:
         """Return a dict from the name of each derived feature, such as ``"city=Paris"`` or ``"age is missing"``, to its column.
         Features with plain numbers are left out, because they are named like their column.
         """
-        dates = self.parser.columns_of_kind(DATE)
         columns: dict[str, Hashable] = {feature: column for column, feature in self.quoted.items()}
         columns |= {f"{self.get_feature(column)} is missing": column for column in self.columns}
-        columns |= {f"{column} {cycle} {part}": column for column in dates for cycle in self.cycles for part in ("sin", "cos")}
+        for column, cycles in self.cycles.items():
+            columns |= {f"{column} {cycle} {part}": column for cycle in cycles for part in ("sin", "cos")}
         suffixes = () if self.target_encoding is None else self.target_encoding.suffixes
         for column, features in self.categories.items():
             columns |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}

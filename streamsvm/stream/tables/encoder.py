@@ -61,7 +61,8 @@ class TableEncoder(base.MiniBatchTransformer):
         adds a feature such as ``age is missing``, which is 1, and ``"drop"`` omits the feature in that row, so that it counts as
         0.
     cycles
-        Cycles for the phase of dates: ``"day"``, ``"week"``, ``"year"``, one or several. Each adds two features, sine and cosine.
+        Cycles for the phase of dates: ``"day"``, ``"week"``, ``"year"``, one or several; or with the name of a column, as in
+        ``"at:day"``. Each adds two features, sine and cosine.
     scaler
         Transformer for numbers and dates: ``"standard"`` for river's StandardScaler, or another transformer of river. None: no
         scaling.
@@ -121,8 +122,10 @@ class TableEncoder(base.MiniBatchTransformer):
         self.max_columns: int = max_columns
         if when_missing not in get_args(WhenMissing):
             raise ValueError(f"when_missing must be one of {', '.join(get_args(WhenMissing))}, not {short_repr(when_missing)}")
-        if unknown := [cycle for cycle in self.cycles if cycle not in CYCLES]:
-            raise ValueError(f"cycles must be of {', '.join(CYCLES)}, not {short_repr(unknown[0])}")
+        for column, _, cycle in (text.rpartition(":") for text in self.cycles):
+            if cycle not in CYCLES or column not in ("", *self.dates):
+                problem = f"not {short_repr(cycle)}" if cycle not in CYCLES else f"and {short_repr(column)} is no column of dates"
+                raise ValueError(f"cycles must be of {', '.join(CYCLES)}, {problem}")
         for name, least in (("max_values", 0), ("buckets", 1), ("max_columns", 1)):
             value = getattr(self, name)
             if (value is not None or name == "max_columns") and (type(value) is not int or value < least):
@@ -186,7 +189,7 @@ class TableEncoder(base.MiniBatchTransformer):
         is the learner's default, enough for numbers and dates; ``n_columns`` is the number of columns of the table (0: unknown).
         """
         features_per_column = self._state.max_values + (MAX_LABELS if self.buckets is None else self.buckets)
-        n_derived = len(self.categories) * features_per_column + 2 * len(self.dates) * len(self.cycles)
+        n_derived = len(self.categories) * features_per_column + 2 * sum(map(len, self._state.cycles.values()))
         return max(default, n_columns) * (2 if self.when_missing == "indicator" else 1) + n_derived
 
     @property
@@ -238,11 +241,9 @@ class TableEncoder(base.MiniBatchTransformer):
         if state.quoted or not features.keys() <= means.keys():
             features = {state.get_feature(name): value for name, value in features.items()}
         self._add_categories(names, features)
-        if self.cycles:
-            for name in self.dates:
-                if name in numbers:
-                    for cycle in self.cycles:
-                        features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = encode_cycle(numbers[name], cycle)
+        for name, cycles in state.cycles.items():
+            for cycle in cycles if name in numbers else ():
+                features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = encode_cycle(numbers[name], cycle)
         if self.when_missing == "indicator":
             for name in (*means, *state.categories):
                 if name not in numbers and name not in names:
@@ -391,8 +392,9 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
-        if not self._state.quoted:  # as in older versions
-            del learned["_quoted"]
+        for stored in ("_quoted", "_date_ranges"):
+            if not learned[stored]:  # as in older versions
+                del learned[stored]
         return {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state")} | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:

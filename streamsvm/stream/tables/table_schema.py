@@ -13,6 +13,7 @@ from streamsvm.stream.tables.table_parser import TableParser
 
 PARSER_OPTIONS = ("columns", "missing", "decimal")
 TEXT_OPTIONS = ("delimiter", "encoding")
+NO_CYCLES = "none"  # the flag's value for an empty list
 #: Options that apply to each file format. Topics have none: the codec of the messages defines fields and encoding.
 OPTIONS_BY_FORMAT: dict[str, tuple[str, ...]] = {
     "csv": (*PARSER_OPTIONS, *TEXT_OPTIONS),
@@ -41,7 +42,7 @@ def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -
     columns = TableParser(**{name: value for name, value in options.items() if name in PARSER_OPTIONS}).columns
     if OTHER_COLUMNS in columns and set(columns.values()) == {DROP}:
         raise ValueError(f"columns {format_columns(columns)}: all columns are dropped, and nothing is left to learn from")
-    encoder = {name: value for name, value in options.items() if name not in TEXT_OPTIONS}
+    encoder = {name: value for name, value in options.items() if name not in TEXT_OPTIONS and value != []}
     has_only_numbers = set(columns.values()) == {NUMBER} and encoder.keys() == {"columns"}
     if text_format == "csv" and has_only_numbers:  # the default for CSV
         encoder = {}
@@ -58,7 +59,7 @@ def format_flags(options: Mapping[str, Any]) -> str:
     """
     parts = []
     for name, value in _format_kinds(options).items():
-        text = join_names(value) if isinstance(value, list) else str(value)
+        text = (join_names(value) or NO_CYCLES) if isinstance(value, list) else str(value)
         separator = "=" if text.startswith("-") else " "
         parts.append(f"--{name.replace('_', '-')}{separator}{shlex.quote(text)}")
     return " ".join(parts)
