@@ -23,7 +23,8 @@ from streamsvm.export.formats import FORMATS, export, list_files
 from streamsvm.export.quantise import quantise_program
 from streamsvm.files.messages import shorten
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
-from streamsvm.stream.rows import find_learner
+from streamsvm.stream.rows import find_learner, split_pipeline
+from streamsvm.stream.tables import TableEncoder
 
 _OPTION_NAMES = sorted(frozenset().union(*FORMATS.values()))
 _MAX_SHOWN_COLUMNS = 20
@@ -49,11 +50,14 @@ def run_export(arguments: argparse.Namespace) -> None:
         raise UsageError("--sample: only a model of fewer bits or bytes predicts differently: add --bits or --max-bytes")
     if arguments.sample == "-":
         raise UsageError("--sample - is standard input: give a file")
-    if arguments.out.exists() and not arguments.out.is_dir():
+    with as_command_error(f"{arguments.path} was not exported: ", ExportError):
+        paths = list_files(arguments.form, arguments.out, arguments.name or "model")
+    if paths[0].parent != arguments.out and arguments.name is not None:
+        raise UsageError(f"--name {arguments.name}: --out {arguments.out} names the file already: leave out one of them")
+    if paths[0].parent == arguments.out and arguments.out.exists() and not arguments.out.is_dir():
         raise UsageError(f"--out {arguments.out} is a file: name a folder there, and the files with --name")
     decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive)
     wrap_decision = decision.make_wrapper(None, regression=False, learns=False)
-    paths = list_files(arguments.form, arguments.out, arguments.name)
     inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
     check_output_files(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = load_newest(arguments.path, arguments.trusted)
@@ -75,7 +79,7 @@ def run_export(arguments: argparse.Namespace) -> None:
         if is_quantised:
             print(escape_unprintable(_describe_bits(written)))
         with interruptible():
-            paths = export(written, arguments.form, arguments.out, arguments.name, **options)
+            paths = export(written, arguments.form, paths[0].parent, paths[0].stem, **options)
     is_float32 = arguments.form == "c" or arguments.inputs == "float"
     if sample is not None:
         _compare_predictions(program, written, sample, f"of {arguments.sample}", is_float32)
@@ -100,10 +104,14 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     the inputs of ``program``, the exported model, float64 [rows, columns]. Raise a CommandError if there are no usable rows.
     """
     predictor, rows = Predictor(program), []
+    first = split_pipeline(checkpoint.model)[0][:1]
+    state = first[0].column_state if first and isinstance(first[0], TableEncoder) else None
     with as_command_error("--sample ", CommandError):
         for number, row in enumerate(iter_first_rows(place, checkpoint, _MAX_SAMPLE_ROWS), 1):
             with as_command_error(f"{place}, row {number:,}: ", ValueError):
-                rows.append(predictor.encode_row(row.x))
+                # Messages of a topic have marks, dates and formatted numbers, which the model's encoder parses.
+                numbers, names = (row.x, {}) if state is None else state.split_row(row.x, learns=False)
+                rows.append(predictor.encode_row({**numbers, **names}))
     if not rows:
         raise CommandError(f"--sample {place} has no rows to compare on")
     if np.isnan(rows).all():

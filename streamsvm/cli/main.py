@@ -346,7 +346,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     export = commands.add_parser(
         "export",
         help="write a model as C, ONNX, JSON or a file for numpy, which predicts without streamsvm",
-        usage="%(prog)s PLACE --to FORM [--out DIR] [--name NAME] [flags]",
+        usage="%(prog)s PLACE --to FORM [--out PATH] [--name NAME] [flags]",
     )
     add_model_argument(export)
     text = (
@@ -354,9 +354,10 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "NAME.json"
     )
     export.add_argument("--to", dest="form", choices=["c", "onnx", "numpy", "json"], required=True, help=text)
-    export.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the folder to write to (default: this one)")
-    text = "the name of the files, and of the C functions (default: %(default)s)"
-    export.add_argument("--name", default="model", metavar="NAME", help=text)
+    text = "the folder to write to (default: this one), or the file, such as model.json"
+    export.add_argument("--out", type=Path, default=Path(), metavar="PATH", help=text)
+    text = "the name of the files in a folder, and of the C functions (default: model)"
+    export.add_argument("--name", metavar="NAME", help=text)
     add_overwrite_flag(export)
     add_decision_flags(export, learns=False)
     export.add_argument("--positive", metavar="LABEL", help="the label of --threshold")

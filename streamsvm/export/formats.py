@@ -26,6 +26,7 @@ FORMATS: Mapping[str, frozenset[str]] = {
     "numpy": frozenset(),
     "json": frozenset(),
 }
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {"c": ("h", "c"), "onnx": ("onnx",), "numpy": ("safetensors",), "json": ("json",)}
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -45,9 +46,9 @@ def export(
         The format. ``"c"``: NAME.h and NAME.c, C99 without any library. ``"onnx"``: NAME.onnx. ``"numpy"``:
         NAME.safetensors, which `streamsvm.edge.load` reads. ``"json"``: NAME.json, the program as text.
     out
-        Path of the folder. It is created if it does not exist.
+        Path of the folder, which is created if it does not exist, or of the file, such as ``"spam.json"``.
     name
-        Name of the files, and of the functions in C.
+        Name of the files, and of the functions in C, if ``out`` is a folder.
     max_bytes
         Maximum bytes of the tables in C. If they have more, `streamsvm.export.reduce.reduce_program` makes the model smaller, and
         the file says what that cost. None sets no limit.
@@ -88,9 +89,9 @@ def export(
     if unknown := options.keys() - FORMATS[to]:
         supported = f"it has {', '.join(sorted(FORMATS[to]))}" if FORMATS[to] else "it has no options"
         raise ExportError(f"{min(unknown)} is not an option of the format {to}: {supported}")
-    if not _FILE_NAME.fullmatch(name):
-        raise ExportError(f"invalid file name {name!r:.100}: use letters, digits, _, - and .")
-    program, folder = model if isinstance(model, Program) else make_program(model), Path(out)
+    files = list_files(to, out, name)
+    folder, name = files[0].parent, files[0].stem
+    program = model if isinstance(model, Program) else make_program(model)
     if to == "c" or options.get("inputs") == "float":
         _warn_of_float32(program, to)
     if max_bytes is not None:
@@ -99,7 +100,6 @@ def export(
         program = reduce_program(program, max_bytes, X, bits=options.get("bits") or 32).program
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = list_files(to, folder, name)
         if to == "c":
             from streamsvm.export.c import write_c  # noqa: PLC0415 - needed for this form only
 
@@ -114,15 +114,25 @@ def export(
     except OSError as error:
         raise ExportError(f"{error.filename or folder}: {error.strerror}") from error
     except ModelFileError as error:
-        raise ExportError(f"{list_files(to, folder, name)[0]} was not written: {error}") from error
+        raise ExportError(f"{files[0]} was not written: {error}") from error
 
 
 def list_files(to: str, out: str | Path, name: str) -> list[Path]:
-    """Return the paths of the files that `export` writes into the folder ``out`` for the format ``to`` (``"c"``, ``"onnx"``,
-    ``"numpy"`` or ``"json"``) and the file name ``name`` without suffix.
+    """Return the paths of the files that `export` writes for the format ``to`` (``"c"``, ``"onnx"``, ``"numpy"`` or ``"json"``):
+    into the folder ``out``, under the file name ``name`` without suffix. If ``out`` has a suffix of the format and is not a
+    folder, it is the file itself, and ``name`` is ignored.
+
+    Raises ExportError if ``out`` has the suffix of another format and is not a folder, or the name is invalid.
     """
-    suffixes = {"c": ("h", "c"), "numpy": ("safetensors",)}.get(to, (to,))
-    return [Path(out) / f"{name}.{suffix}" for suffix in suffixes]
+    path = Path(out)
+    suffixes, suffix = _SUFFIXES[to], path.suffix[1:].lower()
+    if not path.is_dir() and (form := next((form for form, known in _SUFFIXES.items() if suffix in known), None)):
+        if form != to:
+            raise ExportError(f"{path} would be a file of the format {form}, not {to}: name a folder, or PATH.{suffixes[-1]}")
+        path, name = path.parent, path.stem
+    if not _FILE_NAME.fullmatch(name):
+        raise ExportError(f"invalid file name {name!r:.100}: use letters, digits, _, - and .")
+    return [path / f"{name}.{suffix}" for suffix in suffixes]
 
 
 def _warn_of_float32(program: Program, to: str) -> None:

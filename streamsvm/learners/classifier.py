@@ -240,7 +240,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             pass
         labels = Labels(self.max_classes)
         fixed_weights = {} if self._class_weights is None else self._class_weights.fixed_weights or {}
-        labels.restore_labels(self.labels)
+        labels.restore_labels(self._labels.seen)
         rows = []
         for i, y in enumerate(batch.y):
             try:
@@ -376,8 +376,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @property
     def labels(self) -> list[Any]:
-        """The labels that this classifier has seen so far, in order of arrival."""
-        return self._labels.seen
+        """The labels that this classifier has seen so far, in the order of its probabilities and decision values, also in
+        exported models: of two labels, the positive one comes last.
+        """
+        return self._labels.in_output_order
 
     @property
     def positive_label(self) -> Any:
@@ -427,9 +429,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return 1.0 if len(labels) > 2 or self._labels.targets[labels[1]] > 0.0 else -1.0
 
     def __getstate__(self) -> dict[str, Any]:
-        label_counts = {} if self._class_weights is None else {"label_counts": self._class_weights.list_counts(self.labels)}
+        label_counts = {} if self._class_weights is None else {"label_counts": self._class_weights.list_counts(self._labels.seen)}
         ignored = {"ignored": self._ignored} if self._ignored else {}
-        return {**super().__getstate__(), "labels": self.labels, **label_counts, **ignored}
+        return {**super().__getstate__(), "labels": self._labels.seen, **label_counts, **ignored}
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
         """Restore the labels of this model from the dict ``state`` of a saved model, and return the number of decision values
@@ -442,4 +444,4 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         super().__setstate__(state)
         self._ignored = state.get("ignored", 0)
         if self._class_weights is not None:
-            self._class_weights.restore_counts(self.labels, state["label_counts"])
+            self._class_weights.restore_counts(self._labels.seen, state["label_counts"])

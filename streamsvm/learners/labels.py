@@ -50,6 +50,11 @@ class Labels:
         return list(self.targets)
 
     @property
+    def in_output_order(self) -> list[Any]:
+        """The labels that this encoder has seen so far, by their targets: of two labels, the negative one comes first."""
+        return sorted(self.targets, key=self.targets.__getitem__)
+
+    @property
     def n_seen(self) -> int:
         """The number of labels that this encoder has seen so far."""
         return len(self.targets)

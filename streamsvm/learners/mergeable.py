@@ -252,8 +252,10 @@ def _merge_counts(merged: Any, models: Sequence[Any]) -> None:
     if hasattr(merged, "_labels"):
         merged._ignored = sum(model._ignored for model in models)
     if getattr(merged, "class_weight", None) is not None:
-        counts = [model._class_weights.list_counts(merged.labels) for model in models]
-        merged._class_weights.restore_counts(merged.labels, [sum(label_counts) for label_counts in zip(*counts, strict=True)])
+        counts = [model._class_weights.list_counts(merged._labels.seen) for model in models]
+        merged._class_weights.restore_counts(
+            merged._labels.seen, [sum(label_counts) for label_counts in zip(*counts, strict=True)]
+        )
 
 
 def _copy_merged_state(model: Any, merged: Any) -> None:
@@ -264,9 +266,9 @@ def _copy_merged_state(model: Any, merged: Any) -> None:
     model._features.restore_order(merged._features.order)
     model._use_store(merged._store)
     if hasattr(model, "_labels"):
-        model._labels.restore_labels(merged.labels)
+        model._labels.restore_labels(merged._labels.seen)
         model._ignored = merged._ignored
         if model._class_weights is not None:
-            model._class_weights.restore_counts(merged.labels, merged._class_weights.list_counts(merged.labels))
+            model._class_weights.restore_counts(merged._labels.seen, merged._class_weights.list_counts(merged._labels.seen))
     if hasattr(model, "_first_targets"):
         model._first_targets = None

@@ -9,6 +9,7 @@ from river import datasets, preprocessing
 
 import streamsvm
 from streamsvm import BSGDClassifier, SVMClassifier, edge
+from streamsvm.export.formats import export
 
 NATURAL = "takes numbers in the natural order of their names, for the model knows no order of a table"
 
@@ -29,6 +30,47 @@ def test_a_model_is_exported(saved, tmp_path, call, form):
     assert done.stderr == ""
     order = f"{NATURAL}: 1, 2\n" if form == "onnx" else ""
     assert done.stdout == f"{order}{path}: {path.stat().st_size:,} bytes\n"
+
+
+@pytest.mark.parametrize("form", ["c", "onnx", "numpy", "json"])
+def test_out_may_be_the_file(saved, tmp_path, call, form):
+    suffixes = {"c": ["c", "h"], "numpy": ["safetensors"]}.get(form, [form])
+    for suffix in suffixes:
+        folder = tmp_path / suffix
+        call("export", saved, "--to", form, "--out", folder / f"p.{suffix}")
+        assert sorted(path.name for path in folder.iterdir()) == [f"p.{known}" for known in suffixes]
+        [*_, path] = export(streamsvm.load(saved), form, folder / f"P.{suffix}")
+        assert (path.parent, path.stem) == (folder, "P")
+        call("export", saved, "--to", form, "--out", folder / f"p.{suffix}")  # again: streamsvm wrote it
+        (folder / f"p.{suffix}").write_text("mine" * 99)
+        call("export", saved, "--to", form, "--out", folder / f"p.{suffix}", status=2, says="streamsvm did not write it")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (
+            ["--to", "onnx", "--out", "p.json"],
+            1,
+            "p.json would be a file of the format json, not onnx: name a folder, or PATH.onnx",
+        ),
+        (["--to", "c", "--out", "p.safetensors"], 1, "would be a file of the format numpy, not c: name a folder, or PATH.c"),
+        (["--to", "json", "--out", "p.json", "--name", "q"], 2, "--name q: --out p.json names the file already: leave out one"),
+        (["--to", "c", "--out", "1p.c"], 1, "1p"),
+    ],
+)
+def test_files_of_other_formats_or_two_names_are_refused(saved, tmp_path, call, monkeypatch, words, status, reason):
+    monkeypatch.chdir(tmp_path)
+    call("export", saved, *words, status=status, says=reason)
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+@pytest.mark.parametrize("name", ["v1.2", "p.json"])
+def test_folders_may_have_a_dot_in_their_names(saved, tmp_path, call, name):
+    if name == "p.json":
+        (tmp_path / name).mkdir()
+    call("export", saved, "--to", "json", "--out", tmp_path / name)
+    assert [path.name for path in (tmp_path / name).iterdir()] == ["model.json"]
 
 
 def test_an_onnx_file_of_double_rows(saved, tmp_path, call):

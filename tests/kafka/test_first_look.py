@@ -72,6 +72,21 @@ def test_a_topic_of_a_table_needs_no_flag(topic, call, tmp_path):
     assert load(tmp_path / "other").predict_proba_one(x) == model.predict_proba_one(x)
 
 
+def test_a_model_is_exported_and_compared_on_messages_with_marks(topic, call, tmp_path):
+    """Marks of missing values, dates and formatted numbers are parsed in a sample as when they are learned."""
+    rows = [Row({**row.x, "n": "NA" if i % 9 == 0 else f"{row.x['n']:,}.50"}, row.y) for i, row in enumerate(ROWS)]
+    topic(rows)
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text("".join(json.dumps(row.x | {"y": row.y}) + "\n" for row in rows))
+    words = ["--columns", "id:drop,city:category,since:date=%d.%m.%Y", "--missing", "NA", "--decimal", ".", "--label", "y"]
+    learn = ["learn", topic.url, *words, "--learner", "bsgd,budget=20", "--stop-at-end", "--checkpoint", tmp_path / "state"]
+    call(*learn, "--quiet")
+    export = ["export", tmp_path / "state", "--to", "numpy", "--out", tmp_path / "out", "--max-bytes", "600", "--sample"]
+    for place in (topic.url, str(lines)):
+        assert " of 300 rows (" in call(*export, place).stdout
+    call(*export, topic.url, *["--name", "again"])
+
+
 def test_an_empty_topic_that_ends_has_nothing_to_look_at(topic, call):
     topic([])
     call("learn", topic.url, "--label", "y", "--stop-at-end", status=1, says="has no rows: there is nothing to learn")

@@ -240,21 +240,21 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """
         targets = self._window.targets
         if len(targets) and self._counts[targets[0]] == len(targets):
-            return f"the window has only one class, {self.labels[int(targets[0])]!r}"
+            return f"the window has only one class, {self._labels.seen[int(targets[0])]!r}"
         return super()._find_obstacle()
 
     def _make_job(self) -> FitJob:
         """Return a `FitJob`, which contains all data of one fit: a clone of the model, copies of the rows of the window (the last
         rows of the stream), the labels, and the number of folds for calibrating probabilities.
         """
-        return super()._make_job()._replace(labels=list(self.labels), calibration_folds=int(self.calibration_folds))
+        return super()._make_job()._replace(labels=self._labels.seen, calibration_folds=int(self.calibration_folds))
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     @property
     def labels(self) -> list[Any]:
-        """The labels that this classifier has seen so far, as a list in the order of their first appearance in the stream."""
-        return self._labels.seen
+        """The labels that this classifier has seen so far, as a list in the order of `classes`."""
+        return [label for label in self.classes if label in self._labels.targets]
 
     @property
     def classes(self) -> list[Any]:
@@ -265,7 +265,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         if self._fit is None:
             return self._labels.class_labels or list(self._labels.make_probabilities(0.5))
         fitted = set(self._fit.classes)
-        return [*self._fit.classes, *(label for label in self.labels if label not in fitted)]
+        return [*self._fit.classes, *(label for label in self._labels.seen if label not in fitted)]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[Any, float]:
         """Predict the probability of each label seen so far for the row ``x``, a dictionary of feature values. Returns a
@@ -343,14 +343,14 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """Return the relative frequency of each label among the last rows of the stream (the window), float64 [labels], in the
         order of `classes`. One is added to each count (Laplace smoothing), so that no frequency is 0.
         """
-        counts = {label: self._counts[number] for number, label in enumerate(self.labels)}
+        counts = {label: self._counts[number] for number, label in enumerate(self._labels.seen)}
         rows = np.array([counts.get(label, 0) + 1.0 for label in self.classes])
         return rows / rows.sum()
 
     # Saved adapters ---------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "labels": self.labels}
+        return {**super().__getstate__(), "labels": self._labels.seen}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -7,8 +7,8 @@ part of it with the expert's stores, and the expert's index.
 
 - ``predict`` writes the expert's predictions of the current row into ``inputs``, its inputs to the stacks.
 - ``update`` learns the current row, given its target, its class index, and its weight.
-- ``rescale`` handles an event: `NEW_FEATURES`, `NEW_SCALE`, `NEW_DAMPING` or `REVIEW_DUE`. It returns 1 if it has changed the
-  damping of features, and 0 otherwise.
+- ``rescale`` handles an event: `NEW_FEATURES`, `NEW_SCALE`, `NEW_DAMPING`, `REVIEW_DUE` or `CHECK_REPEATS`. It returns 1 if it
+  has changed the damping of features, or the row repeats the stored ones (for `CHECK_REPEATS`), and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from streamsvm.core.steps.rule import LEARN_SIGNATURE, LEARNED, OUTPUT_SIGNATURE
 from streamsvm.core.steps.step import rows_differ
 
 #: Events: the model has new features; a new scale of rows is in use; the scale or the damping of features has changed for kernel
-#: machines; it is time to review the damping of features.
-NEW_FEATURES, NEW_SCALE, NEW_DAMPING, REVIEW_DUE = map(np.int64, range(4))
+#: machines; it is time to review the damping of features; a row is learned that may repeat the last ones.
+NEW_FEATURES, NEW_SCALE, NEW_DAMPING, REVIEW_DUE, CHECK_REPEATS = map(np.int64, range(5))
 
 #: Rows between two events `REVIEW_DUE`.
 ROWS_BETWEEN_REVIEWS = 16
@@ -104,7 +104,7 @@ def predict_experts(block: np.ndarray) -> None:
 def _rescale_experts(block: np.ndarray, event: int) -> bool:
     """Call the ``rescale`` functions of all members of the ensemble with the constant ``event``: new features, rows standardised
     differently, changed damping, or a review of damping. Damping consists of factors that weaken irrelevant features. Returns
-    True if a member has changed it.
+    True if a member has changed it, or has found the row equal to its stored rows (`CHECK_REPEATS`).
     """
     v, n_changes = ensemble_views(block), 0
     for e in range(v.header[0]["experts"]):
@@ -124,7 +124,10 @@ def _update_scale(block: np.ndarray) -> None:
     if s["features"] != used:
         s["features"], v.cache[0]["valid"] = used, 0
         _rescale_experts(block, NEW_FEATURES)
-    rescale.update_moments(v.moments, v.first, v.unscaled[0], used, rescale.MOMENT_CLIP)
+    # A sensor that stands still tells nothing of the scale of rows, which would shrink to nothing.
+    v.cache[0]["repeats"] = _rescale_experts(block, CHECK_REPEATS)
+    if v.cache[0]["repeats"] == 0:
+        rescale.update_moments(v.moments, v.first, v.unscaled[0], used, rescale.MOMENT_CLIP)
     if rescale.update_scale(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale_experts(block, NEW_SCALE)
         for j in range(used):

@@ -44,7 +44,7 @@ from streamsvm.core.memory.forest import (
     forest_views,
 )
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
-from streamsvm.core.steps.ensemble import NEW_SCALE
+from streamsvm.core.steps.ensemble import CHECK_REPEATS, NEW_SCALE
 from streamsvm.core.steps.forest_growth import LEAF_THRESHOLD, compute_threshold, compute_vote, draw_below, grow_tree, is_skipped
 from streamsvm.core.steps.rule import get_rule_state
 from streamsvm.core.steps.stack import average_votes, clip_prediction, find_best_input
@@ -346,14 +346,17 @@ def _update_means(store: np.ndarray, kind: int, target: float) -> None:
 
 #: An anchor moves if the feature's mean is further away, in standard deviations: float32 resolves a deviation in 512 steps there.
 MAX_ANCHOR_DISTANCE = 2.0**15
+_MIN_REPEATS = 64  # equal rows that are a stretch in which nothing changes
 
 
 @compiled
 def rescale_forest(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
     """Keep the rows stored in a forest precise in float32: if a feature's mean has moved far from its anchor (the value that is
-    subtracted before storing), move the anchor to the current row's value. This happens if ``event`` is `NEW_SCALE`; other
-    events are ignored. Always returns 0.
+    subtracted before storing), move the anchor to the current row's value. This happens if ``event`` is `NEW_SCALE`. If it is
+    `CHECK_REPEATS`, return whether the current row equals the last stored ones. Returns 0 for all other events.
     """
+    if event == CHECK_REPEATS:
+        return _repeats_rows(block, store)
     if event != NEW_SCALE:
         return 0
     v, s = ensemble_views(block), forest_views(store)
@@ -363,6 +366,25 @@ def rescale_forest(block: np.ndarray, store: np.ndarray, expert: int, event: int
         if distance > MAX_ANCHOR_DISTANCE * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.unscaled[0, j]) < distance:
             _move_anchor(store, j + h["extra_columns"], v.unscaled[0, j])
     return 0
+
+
+@compiled
+def _repeats_rows(block: np.ndarray, store: np.ndarray) -> int:
+    """Return 1 if the current row of the ensemble in ``block`` equals the last `_MIN_REPEATS` rows that its forest has stored in
+    ``store``, and 0 otherwise, or if the forest does not store all features.
+    """
+    s = forest_views(store)
+    h = s.header[0]
+    n_extra, capacity, used = h["extra_columns"], h["capacity"], h["used"]
+    if h["n_learned"] < _MIN_REPEATS or capacity < _MIN_REPEATS or used > h["row_width"] - n_extra:
+        return 0
+    _fill_row(block, store)
+    for i in range(1, _MIN_REPEATS + 1):
+        position = (h["n_learned"] - i) % capacity
+        for j in range(n_extra, n_extra + used):
+            if s.rows[position, j] != s.row[j]:
+                return 0
+    return 1
 
 
 @compiled

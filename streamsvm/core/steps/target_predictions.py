@@ -32,6 +32,9 @@ RIDGES, LOSS_RATE = (3.0, 30.0), 0.1
 INITIAL_WEIGHT_SUM = 1.0
 
 _MOMENT_WINDOW = 10_000.0  # of the running mean and variance, in rows
+#: The moments of targets do not learn the target of a repeated row if it is within the first number of standard deviations from
+#: the mean, and within the second one from the last target.
+_MAX_REPEATED_TARGET, _MAX_STEP_OF_REPEATS = 3.0, 0.02
 
 
 @compiled
@@ -75,6 +78,15 @@ def compute_deviation(moments: np.ndarray) -> float:
     return math.sqrt(moments[2] / moments[0]) if moments[0] > 0.0 else 0.0
 
 
+@compiled(inline=True)
+def _scale_target(moments: np.ndarray, target: float) -> float:
+    """Return ``target`` in standard deviations from the mean, clipped, from the running ``moments`` of targets; 0 if they were
+    all equal.
+    """
+    deviation = compute_deviation(moments)
+    return min(max((target - moments[1]) / deviation, -TARGET_CLIP), TARGET_CLIP) if deviation > 0.0 else 0.0
+
+
 @compiled
 def predict_row(block: np.ndarray) -> int:
     """Predict the target of the current row of the ensemble in ``block`` (its memory): compute the predictions of all members,
@@ -93,9 +105,11 @@ def learn_row(block: np.ndarray, target: float, weight: float) -> int:
     """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     moments = v.target_moments[0]
-    learn_stream_value(moments, v.target_first[0], target, TARGET_CLIP, _MOMENT_WINDOW, True)
-    deviation = compute_deviation(moments)
-    scaled = min(max((target - moments[1]) / deviation, -TARGET_CLIP), TARGET_CLIP) if deviation > 0.0 else 0.0
+    scaled = _scale_target(moments, target)
+    is_usual = abs(scaled) <= _MAX_REPEATED_TARGET and abs(scaled - s["last_target"]) <= _MAX_STEP_OF_REPEATS
+    if v.cache[0]["repeats"] == 0 or not is_usual:
+        learn_stream_value(moments, v.target_first[0], target, TARGET_CLIP, _MOMENT_WINDOW, True)
+        scaled = _scale_target(moments, target)
     stack.update_errors(block, scaled, weight)
     s["choice"] = stack.choose_combination(block, scaled, weight)
     for i in range(N_STACKS):

@@ -97,7 +97,7 @@ def test_class_weights_require_labels_of_one_type():
     model = batch_adapter(CSMOClassifier(class_weight={1: 3.0, 0: 1.0}), refit_every=None)
     with pytest.raises(ValueError, match="class_weight can be a dictionary only if labels have one type"):
         fitted(model, [({"a": 1.0}, "x"), ({"a": 2.0}, ("y",))])
-    raises("float without fractions", fitted, model.clone(), [({"a": 1.0}, 0.5), ({"a": 2.0}, 1.0)])
+    raises("whole float", fitted, model.clone(), [({"a": 1.0}, 0.5), ({"a": 2.0}, 1.0)])
 
 
 def test_three_classes():
