@@ -15,7 +15,7 @@ from streamsvm.files.messages import shorten
 from streamsvm.stream.schema.codes import ID_NAME, are_codes
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
-from streamsvm.stream.tables.dates import UNITS, guess_epoch_unit, is_date, parse_datetime
+from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.values import parse_number
 
@@ -127,7 +127,7 @@ def infer_column(
         return InferredColumn(name, "number", _format_range(numbers), f"not a number in {_format_row_count(len(non_numbers))}")
     if not numbers and rest and (formats := date_formats or infer_date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, formats[1:]))}: these rows fit both" if len(formats) > 1 else ""
-        note = f"looks like a date{either}{_describe_time_zones(texts, formats[0])}{beside}"
+        note = f"looks like {_describe_dates(rest, formats[0])}{either}{_describe_time_zones(texts, formats[0])}{beside}"
         options = make_kind_option(name, format_date_kind(formats[0])) | missing
         return InferredColumn(name, "date", format_most_common(values, 1), note, options, is_ambiguous=len(formats) > 1)
     if not numbers and rest and (zones := find_zone_names(texts)):
@@ -152,6 +152,14 @@ def format_date_kind(date_format: str | None) -> str:
     format, which means ISO 8601.
     """
     return DATE if date_format is None else f"{DATE}={date_format}"
+
+
+def _describe_dates(values: Sequence[Any], date_format: str | None) -> str:
+    """Return what dates in a format are, for the user: ``a date``, ``a date without a year``, or ``a time of day``."""
+    if all(map(is_time_of_day, values)) if date_format is None else not re.search("%[ABabcdjmxYy]", date_format):
+        return "a time of day"
+    has_year = date_format is None or date_format in UNITS or YEAR_DIRECTIVE.search(date_format)
+    return "a date" if has_year else "a date without a year"
 
 
 def _describe_time_zones(texts: Sequence[str], date_format: str | None) -> str:

@@ -67,7 +67,7 @@ def _guess_date_formats(text: str) -> Iterable[str]:
     """Yield the strptime formats that may fit the text of a date, most likely first. Nothing is yielded if the text is not a
     date.
     """
-    text = NAMED_OFFSET.sub(r"\1", text)
+    text = re.sub(" +", " ", NAMED_OFFSET.sub(r"\1", text))
     if len(text) > _MAX_DATE_LENGTH:
         return
     yield from (form for form in _SYSTEM_FORMATS if is_date(text, form))

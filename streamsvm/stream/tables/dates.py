@@ -195,7 +195,7 @@ def _parse_with_year(text: str, form: str) -> datetime:
     """Parse the text of a date in the strptime format ``form``. If that has no year, the year is 1900, and the 29th of February
     becomes the 28th. Raises ValueError if the text does not fit.
     """
-    if _YEAR_DIRECTIVE.search(form):
+    if YEAR_DIRECTIVE.search(form):
         return datetime.strptime(text, form)
     try:
         return datetime.strptime(f"{_YEAR_OF_STRPTIME} {text}", f"%Y {form}")
@@ -204,7 +204,8 @@ def _parse_with_year(text: str, form: str) -> datetime:
 
 
 _YEAR_OF_STRPTIME, _CENTURY = 1900, timedelta(days=36_525)
-_YEAR_DIRECTIVE = re.compile("%[YyGcx]")
+#: The directives of strptime for years.
+YEAR_DIRECTIVE = re.compile("%[YyGcx]")
 _CLOCK = re.compile(r"\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?", re.ASCII)
 #: The names of the months in English, German, French, Spanish, Italian, Portuguese and Dutch, without accents.
 _MONTH_NAMES = (

@@ -1,0 +1,60 @@
+"""Dates in the notations of people and systems are read as dates through all doors."""
+
+import datetime as dt
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from streamsvm import BSGDClassifier, load, table_model
+
+GERMAN = ["Januar", "Feb.", "M\u00e4rz", "Apr.", "Mai", "Juni", "Juli", "Aug.", "Sept.", "Okt.", "Nov.", "Dezember"]
+FRENCH = ["janv.", "f\u00e9vr.", "mars", "avr.", "mai", "juin", "juil.", "ao\u00fbt", "sept.", "oct.", "nov.", "d\u00e9c."]
+SPANISH = ["ene", "feb", "mar", "abr", "may", "jun", "jul", "ago", "sept", "oct", "nov", "dic"]
+NOTATIONS = {  # functions that write a date, and the kind that is inferred
+    "German months": (lambda t: f"{t.day}. {GERMAN[t.month - 1]} {t.year}", "date=%d. %b %Y"),
+    "French months": (lambda t: f"{t.day}{'er' * (t.day == 1)} {FRENCH[t.month - 1]} {t.year}", "date=%d %b %Y"),
+    "Spanish months": (lambda t: f"{t.day}-{SPANISH[t.month - 1]}-{t.year}", "date=%d-%b-%Y"),
+    "a year like a time zone": (lambda t: f"{t:%d-%m-%Y}", "date=%d-%m-%Y"),
+    "points in the time": (lambda t: f"{t:%d.%m.%Y %H.%M}", "date=%d.%m.%Y %H.%M"),
+    "syslog": (lambda t: f"{t:%b} {t.day:2d} {t:%H:%M:%S}", "date=%b %d %H:%M:%S"),
+    "a time of day": (lambda t: f"{t:%H:%M}", "date"),
+    "a time of day with seconds": (lambda t: f"{t:%H:%M:%S}", "date"),
+    "hours of one digit": (lambda t: f"{t.hour}:{t:%M}", "date=%H:%M"),
+    "a clock of twelve hours": (lambda t: f"{t.hour % 12 or 12}:{t:%M} {'AM' if t.hour < 12 else 'PM'}", "date=%I:%M %p"),
+}
+DOORS = ["csv", "jsonl", "parquet", "pandas", "polars", "dicts"]
+
+
+def write(table, door, folder):
+    path = folder / f"rows.{door}"
+    if door == "csv":
+        table.to_csv(path, index=False, sep=";")
+    elif door == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    elif door == "parquet":
+        table.to_parquet(path)
+    return {"pandas": table, "polars": pl.from_pandas(table), "dicts": table.to_dict("records")}.get(door, path)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("notation", NOTATIONS)
+def test_written_dates_are_dates_through_all_doors(tmp_path, call, notation, door):
+    write_date, kind = NOTATIONS[notation]
+    times = [dt.datetime(2024, 1, 1, 1, 5) + dt.timedelta(hours=31 * i) for i in range(250)]
+    table = pd.DataFrame({"at": list(map(write_date, times)), "v": [i % 7 for i in range(250)], "y": ["a", "b"] * 125})
+    data = write(table, door, tmp_path)
+    model = table_model(data, "y", learner=BSGDClassifier(budget=20))
+    assert model.schema.options["columns"] == {"at": kind}
+    model.learn_many(table)
+    seconds = [model["TableEncoder"].transform_one({"at": text})["at"] for text in table["at"]]
+    has_day, has_year = "b" in kind or "m" in kind, "Y" in kind
+    has_clock = "H" in kind or "I" in kind or not has_day
+    for time, read in zip(times, seconds, strict=True):
+        expected = time if has_clock else time.replace(hour=0, minute=0)
+        assert read % 86_400.0 == expected.hour * 3600.0 + expected.minute * 60.0
+        assert not has_year or read == (expected - dt.datetime(1970, 1, 1)).total_seconds()
+    if door in ("csv", "jsonl", "parquet"):
+        call("learn", data, "--label", "y", "--learner", "bsgd,budget=20", "--checkpoint", tmp_path / "state")
+        assert load(tmp_path / "state")["TableEncoder"].columns == {"at": kind}
+        assert "missing" not in call("score", data, "--model", tmp_path / "state").stderr
