@@ -22,6 +22,7 @@ from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.column_kinds import DROP, OTHER_COLUMNS, parse_columns
 from streamsvm.stream.tables.table_parser import validate_names
 from streamsvm.stream.tables.table_schema import TableSchema, format_arguments
+from streamsvm.stream.tables.values import flatten_row
 
 
 def table_model(
@@ -176,7 +177,7 @@ def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]
     first_items = items[:SAMPLE_ROWS]
     are_pairs = isinstance(data, Source) or all(isinstance(item, tuple) and len(item) == 2 for item in first_items)
     if not items or all(isinstance(item, Mapping) for item in first_items):
-        names = list(dict.fromkeys(str(key) for x in first_items for key in x))
+        names = list(dict.fromkeys(str(key) for item in first_items for key in _split_label(item, None).x))
         return sample_rows(name, len(items), lambda i: _split_label(items[i], label)), names
     if not are_pairs or isinstance(data, np.ndarray):
         raise ValueError(f"data is not a table: a frame, a path, a source or an iterable of dicts, not of {short_repr(items[0])}")
@@ -190,6 +191,8 @@ def _split_label(x: Mapping[Any, Any], label: str | None) -> Row:
     """Return a row with the features and the label of a dict that has both: the value of ``label`` becomes the label, or None if
     it is missing.
     """
+    if any(isinstance(value, Mapping) for value in x.values()):
+        x = flatten_row(x, label)
     return Row({name: value for name, value in x.items() if name != label}, x.get(label))
 
 

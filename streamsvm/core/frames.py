@@ -32,7 +32,7 @@ def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
         values, names = X, cast("list[Hashable]", list(range(X.shape[1])))
     else:
         try:
-            frame = dataframe.into_frame(X)
+            frame = _read_frame(X)
         except TypeError:
             raise ValueError(f"X must be an eager frame or a 2-D array (numpy, scipy.sparse), not {type(X).__name__}") from None
         not_numeric = {name: dtype for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)}
@@ -51,6 +51,30 @@ def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
         return np.require(values, dtype, ["C", "W"]), names, frame
 
 
+def _read_frame(X: Any) -> Any:
+    """Return a data frame of any library as a narwhals frame. A column of structs or dicts is replaced by a column for each of
+    their fields, named by its path, as objects within JSON are. Raises ValueError if another column has that name.
+    """
+    frame: Any = dataframe.into_frame(X)
+    for column in [name for name, dtype in frame.schema.items() if dtype in (nw.Struct, nw.Object)]:
+        fields = _split_fields(column, frame[column].to_list())
+        if repeated := fields.keys() & set(frame.columns) - {column}:
+            raise ValueError(f"two columns have the name {min(repeated)!r}: one is within {column!r}")
+        series = [nw.new_series(name, values, backend=frame.implementation) for name, values in fields.items()]
+        frame = frame.with_columns(*series).drop([column] * (column not in fields)) if fields.keys() != {column} else frame
+    return frame
+
+
+def _split_fields(path: str, values: list[Any]) -> dict[str, list[Any]]:
+    """Return the values of each field within the dicts among ``values``, by path; values that are no dicts stay at ``path``."""
+    names = dict.fromkeys(name for value in values if isinstance(value, dict) for name in value)
+    rest = [None if isinstance(value, dict) else value for value in values]
+    fields = {path: rest} if not names or any(value is not None and value == value for value in rest) else {}
+    for name in names:
+        fields |= _split_fields(f"{path}.{name}", [value.get(name) if isinstance(value, dict) else None for value in values])
+    return fields
+
+
 def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], Any]:
     """Split a data frame of any library into columns: return (column names, column values, the frame as a narwhals frame).
     Columns of numbers and booleans are numpy arrays with NaN for missing values, all others are lists.
@@ -58,7 +82,7 @@ def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], An
     Raises ValueError if X is not a frame.
     """
     try:
-        frame = dataframe.into_frame(X)
+        frame = _read_frame(X)
     except TypeError:
         raise ValueError(f"X must be an eager frame, whose columns have names, not {type(X).__name__}") from None
     columns: list[np.ndarray | list[Any]] = []

@@ -21,6 +21,7 @@ from streamsvm.stream.tables.dates import format_date
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import format_arguments, format_flags
 from streamsvm.stream.tables.target_encoding import TargetEncoding
+from streamsvm.stream.tables.values import flatten_row
 
 #: Maximum length of a feature name. A longer category has no feature of its own, because names are never forgotten.
 MAX_FEATURE_LENGTH = 1024
@@ -216,6 +217,8 @@ class ColumnState:
                 names[name] = self.resolve_name(name, value)
                 continue
             if type(value) is not float:
+                if type(value) is dict:
+                    return self.split_row(flatten_row(x), learns)
                 if not (learns or name in self.means or parser.get_kind(name) == DATE) and isinstance(value, str | bytes):
                     continue
                 value = self._to_number(name, value)
