@@ -12,7 +12,7 @@ from river import base
 
 from streamsvm.core.frames import to_columns
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import format_names, short_repr
+from streamsvm.files.messages import format_names, short_repr, suggest_name
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream import BadRow, Row, Source, StreamError, Table, WeightedLabel
 from streamsvm.stream.file_names import detect_format, format_source_name
@@ -117,10 +117,11 @@ def table_model(
     sample, names = _sample_data(data, label)
     if names and label not in names:
         problem = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
-        advice = f"Perhaps label={guess_label_column(names)!r}"
-        raise ValueError(f"{sample.name}: {problem} It has {format_names(names, 20)}. {advice}")
+        advice = (label and suggest_name(label, names)) or f". Perhaps label={guess_label_column(names)!r}"
+        raise ValueError(f"{sample.name}: {problem} It has {format_names(names, 20)}{advice}")
     if unknown := [name for name in kinds if names and name not in (*names, OTHER_COLUMNS)]:
-        raise ValueError(f"{sample.name}: there is no column {unknown[0]!r}. It has {format_names(names, 20)}")
+        columns_text = f"{format_names(names, 20)}{suggest_name(unknown[0], names)}"
+        raise ValueError(f"{sample.name}: there is no column {unknown[0]!r}. It has {columns_text}")
     if sample.format == "libsvm":
         raise ValueError(f"{sample.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself")
     label_name = _UNNAMED_LABEL if label is None else label

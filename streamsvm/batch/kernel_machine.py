@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 from sklearn.base import RegressorMixin, is_classifier, is_outlier_detector, is_regressor
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.kernel_sums import MIN_CHUNK_ROWS, KernelSums
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
-from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets, is_finite_array
+from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets, is_finite_array, validate_rows
 from streamsvm.core.threads import Workers, limit_blas_threads, resolve_n_jobs
 from streamsvm.learners.budgeted import BudgetedEstimator
 
@@ -150,8 +150,8 @@ class KernelMachine(SklearnEstimator):
             self.__dict__.pop("feature_names_in_", None)
             return X, y
         if is_outlier_detector(self):
-            return validate_data(self, X, **options), None
-        return validate_data(self, X, y, y_numeric=is_regressor(self), **options)
+            return validate_rows(self, X, **options), None
+        return validate_rows(self, X, y, y_numeric=is_regressor(self), **options)
 
     def _make_kernel(self, X: Any, weights: np.ndarray) -> Kernel:
         """Return the kernel with its numeric parameters. ``gamma="scale"`` depends on the variance of the rows X, where rows

@@ -17,9 +17,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 import streamsvm
 from streamsvm.core.checks import check_number
 from streamsvm.core.compiling.common import expect_component
-from streamsvm.files.messages import short_repr
+from streamsvm.files.messages import short_repr, shorten
 
 _SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # outside, products of gradients overflow or underflow float32
+
+
+def validate_rows(estimator: Any, *rows: Any, **options: Any) -> Any:
+    """Call scikit-learn's ``validate_data``; an error about names, dates or gaps of a data frame points to `TableClassifier`."""
+    try:
+        return validate_data(estimator, *rows, **options)
+    except (TypeError, ValueError) as error:
+        if hasattr(rows[0], "columns") and any(text in str(error) for text in ("convert", "promote", "NaN")):
+            remedy = "For a frame with names, dates or gaps: streamsvm.batch.tables.TableClassifier, or TableRegressor"
+            raise ValueError(f"{type(estimator).__name__} takes numbers only ({shorten(str(error), 80)}). {remedy}") from None
+        raise
 
 
 class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
@@ -63,7 +74,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if is_finite_array(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
             return X
-        return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
+        return validate_rows(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
 
     def _compute_decisions(self, X: Any) -> np.ndarray:
         """Return the decision values, float64 [n, ...], of rows X that `_check_rows` has validated. Subclasses implement this."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import functools
 import io
 import operator
@@ -95,6 +96,17 @@ def format_names(names: Iterable[Any], max_names: int) -> str:
     """Return the repr of the first ``max_names`` names, separated by commas, for a message; ``...`` stands for further ones."""
     names = list(map(repr, names))
     return ", ".join(names[:max_names]) + (", ..." if len(names) > max_names else "")
+
+
+def suggest_name(name: Any, names: Iterable[Any]) -> str:
+    """Return the end of an error message that suggests one of ``names`` for a misspelt ``name``; empty if none is similar.
+
+    >>> suggest_name("pirce", ["id", "Price"])
+    ". Perhaps 'Price'"
+    """
+    candidates = {str(candidate).casefold(): candidate for candidate in names if candidate != name}
+    similar = difflib.get_close_matches(str(name).casefold(), candidates, 1)
+    return f". Perhaps {candidates[similar[0]]!r}" if similar else ""
 
 
 def quote_name(text: str) -> str:

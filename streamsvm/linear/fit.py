@@ -14,10 +14,10 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from streamsvm.core.checks import check_number, check_parameters, parameter, to_python_scalar
-from streamsvm.core.sklearn_base import PathEstimator, draw_seed
+from streamsvm.core.sklearn_base import PathEstimator, draw_seed, validate_rows
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import try_lock
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
@@ -176,7 +176,7 @@ class OutOfCoreLinear(PathEstimator):
             self._check_models(models)
             columns = list(X.columns) if hasattr(X, "columns") else None
             checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
-            X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **checks)
+            X, y = validate_rows(self, X, y, y_numeric=is_regressor(self), **checks)
             weights = None
             if sample_weight is not None:
                 weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

@@ -12,7 +12,7 @@ from river import base
 
 from streamsvm.core.checks import check_number
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import format_names
+from streamsvm.files.messages import format_names, suggest_name
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.batches import Batch, next_batch, supports_batches
 from streamsvm.stream.checkpoint import Checkpoints
@@ -464,10 +464,13 @@ class StreamLoop(ResumableRun):
         if self.refused:
             counts = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
             raise StreamError(f"{text} was {done}: {self.unlabelled:,} had no label, and refused were {counts}")
-        raise StreamError(
-            f"{text} had a label: nothing was {done}. Is its name right? The last row had "
-            f"{format_names(self._last_x, 10) or 'no features'}"
-        )
+        raise StreamError(f"{text} had a label: nothing was {done}. {self._label_advice}")
+
+    @property
+    def _label_advice(self) -> str:
+        """Advice for the user if no row has a label: the features of the last row, and a name that is similar to the label's."""
+        label, names = self.source.position.get("label"), format_names(self._last_x, 10) or "no features"
+        return f"Is its name right? The last row had {names}{suggest_name(label, self._last_x) if label else ''}"
 
     def _warn_after_chunk(self) -> None:
         self._warn_of_changed_columns()
@@ -481,6 +484,7 @@ class StreamLoop(ResumableRun):
         self._has_compared_columns = True
         if (changes := self.columns.change_summary) and (self._learns or self.columns.gone_columns):
             when = "since the checkpoint" if self._learns else "that the model has learned"
+            self.columns.has_reported_missing = True
             warn(f"{self.source.name}: of the columns {when}, {changes}. This is said once")
 
     def _warn_of_missing_labels(self) -> None:
@@ -489,7 +493,5 @@ class StreamLoop(ResumableRun):
         if self._has_warned_of_labels or has_labels or self.unlabelled < SETTLED_ROWS:
             return
         self._has_warned_of_labels, done = True, "learned" if self._learns else "scored"
-        warn(
-            f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is {done}. Is its name right? "
-            f"The last row had {format_names(self._last_x, 10) or 'no features'}"
-        )
+        rows = f"none of the first {self.rows:,} rows has a label"
+        warn(f"{self.source.name}: {rows}, so nothing is {done}. {self._label_advice}")

@@ -12,7 +12,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, explain_one, load, save, table_model
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, HierarchicalSVC
 from streamsvm.batch.tables import TableClassifier, TableRegressor
+from streamsvm.linear import OutOfCoreLinearSVC
 
 pytestmark = pytest.mark.once  # these are many rows
 
@@ -108,3 +110,16 @@ def test_invalid_frames_are_refused(table):
     raises("no column 'age'", model.predict, frame[["city"]])
     with pytest.warns(UserWarning, match="column 'more' was never learned: it is left out"):
         assert model.predict(frame.assign(more=1)).shape == (400,)
+
+
+@pytest.mark.parametrize("kind", [CSMOClassifier, CSMOOneClass, HierarchicalSVC, OutOfCoreLinearSVC])
+@pytest.mark.parametrize("column", [["a", "b"] * 10, [pd.Timestamp("2024-01-02")] * 20, [1.0, None] * 10])
+def test_machines_of_numbers_point_to_estimators_of_tables(kind, column):
+    frame = pd.DataFrame({"x": np.arange(20.0), "city": column})
+    raises(rf"{kind.__name__} takes numbers only \(.*\. For a frame with names.*TableClassifier", kind().fit, frame, [0, 1] * 10)
+    model = kind().fit(frame.assign(city=True), [0, 1] * 10)
+    raises("TableClassifier", model.predict, frame)
+    array = np.array([["a", "b"]] * 20)
+    with pytest.raises(ValueError, match="could not convert") as caught:
+        kind().fit(array, [0, 1] * 10)
+    assert "TableClassifier" not in str(caught.value)

@@ -163,3 +163,37 @@ def test_sources_of_python_rows_report_labels(state):
     loop = PredictionLoop(IterableSource(rows), model, metric="Accuracy")
     loop.run()
     assert "labels that were never learned (30 of 30 rows): 'yes'. Learned were" in loop.columns.messages[-1]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".arrow"])
+def test_a_misspelt_label_is_corrected(suffix, state, call, tmp_path):
+    path = write_file(make_frame(30, 0).rename(columns={"y": "Price"}), tmp_path / f"rows{suffix}")
+    for words in (["learn", path, "--learner", "bsgd,budget=5"], ["score", path, "--model", state]):
+        assert call(*words, "--label", "pirce", status=1).stderr.endswith("Perhaps 'Price'\n")
+    if suffix == ".jsonl":
+        first_look = call("learn", path, "--label", "pirce", "--learner", "bsgd,budget=5", status=1).stderr
+        assert "no row has it. Perhaps 'Price'\n" in first_look
+    for data in (str(path), make_frame(30, 0).rename(columns={"y": "Price"})):
+        with pytest.raises(ValueError, match=r"there is no column 'pirce' for the label.*\. Perhaps 'Price'"):
+            table_model(data, "pirce")
+        with pytest.raises(ValueError, match=r"there is no column 'Zip'.*\. Perhaps 'zip'"):
+            table_model(data, "Price", columns="Zip:drop")
+        with pytest.raises(ValueError, match=r"there is no column 'nothing like it' for the label.*\. Perhaps label='Price'"):
+            table_model(data, "nothing like it")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_column_that_is_gone_is_reported_once(state, call, tmp_path):
+    path = write_file(make_frame(150, 0).rename(columns={"a": "A"}), tmp_path / "rows.csv")
+    for command in ("score", "predict", "report"):
+        lines = call(*build_words(command, path, state, tmp_path)).stderr.splitlines()
+        assert sum("'a' is gone" in line or "'a' was learned, and no row has it" in line for line in lines) == 1
+        assert sum("Is it 'a'? It is written 'A'" in line for line in lines) == 1
+
+
+def test_many_unknown_columns_are_one_line():
+    monitor = ColumnMonitor(["a"])
+    for i in range(50):
+        monitor.add_row({"a": 1.0, f"new {i}": 1.0})
+    assert len(monitor.messages) == 1
+    assert monitor.messages[0].startswith("50 columns were never learned: they are left out ('new 0', 'new 1', ")

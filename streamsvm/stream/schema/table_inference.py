@@ -13,7 +13,7 @@ from datetime import date
 from functools import partial
 from typing import Any
 
-from streamsvm.files.messages import short_repr, shorten
+from streamsvm.files.messages import short_repr, shorten, suggest_name
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.schema.column_inference import (
     MIN_ROWS_TO_JUDGE,
@@ -273,6 +273,7 @@ def _infer_all(
                 options, note = {}, _UNIT_LABEL_NOTE
             else:
                 note = TARGET_NOTE if not regression and (options or _are_targets(values)) else ""
+            note = note if values else f"no row has it{suggest_name(name, [column for row in rows for column in row])}"
             columns.append(InferredColumn(name, "target" if regression else "label", format_most_common(values), note, options))
         elif (kind := parser.get_kind(name)) == DROP:
             columns.append(InferredColumn(name, "dropped", ""))

@@ -71,6 +71,8 @@ class ColumnMonitor(Resumable):
         self.compare_with(learned, encoder, labels)
         self._ignored = frozenset(ignored)
         self.rows: int = 0
+        #: Whether a warning has named the learned columns that are missing, so that the messages leave them out.
+        self.has_reported_missing: bool = False
         self._complete = 0  # rows with exactly the learned columns, which are not counted in `_values`
         self._values: Counter[Hashable] = Counter()  # rows with a value, by column
         # Rows with a value that was not learned, by kind, column and value. None stands for values beyond `_MAX_EXAMPLES`.
@@ -190,7 +192,7 @@ class ColumnMonitor(Resumable):
         """
         counts: Any = self.counts
         messages = []
-        if missing := counts["missing_columns"]:
+        if (missing := counts["missing_columns"]) and not self.has_reported_missing:
             were, object_, they_count = ("were", "them", "they count") if len(missing) > 1 else ("was", "it", "it counts")
             messages.append(
                 f"column{'s' * (len(missing) > 1)} {format_names(missing, 10)} {were} learned, and no row has {object_}: "

@@ -15,6 +15,7 @@ from river import base, compose
 from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.core.warning import warn
+from streamsvm.files.messages import suggest_name
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, is_null, process_rows
 from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.tables.dates import format_date
@@ -234,7 +235,8 @@ class TableModel(compose.Pipeline):
             return [None] * len(X)
         columns = dict(zip(*to_columns(X)[:2], strict=True))
         if self.label not in columns:
-            raise ValueError(f"X has no column {self.label!r}, which is the label: give y, or a frame with it")
+            hint = suggest_name(self.label, columns)
+            raise ValueError(f"X has no column {self.label!r}, which is the label: give y, or a frame with it{hint}")
         return self.parse_labels(to_list(columns[self.label]))
 
     def parse_labels(self, labels: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from streamsvm.files.messages import short_repr
+from streamsvm.files.messages import short_repr, suggest_name
 from streamsvm.stream.tables.chunk import Table, Values, is_null, to_float_prefix
 from streamsvm.stream.tables.column_kinds import (
     CATEGORY,
@@ -159,7 +159,7 @@ class TableParser:
         if not unknown:
             return ""
         missing = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
-        return f"there is no column {missing}. It has: {', '.join(columns)}"
+        return f"there is no column {missing}. It has: {', '.join(columns)}{suggest_name(unknown[0], columns)}"
 
     def parse_row(
         self, cells: Iterable[tuple[Hashable, Any]], to_number: Callable[[str], float] = parse_number
