@@ -23,8 +23,8 @@ from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Source, StreamError
 from streamsvm.stream.file_names import detect_format
+from streamsvm.stream.libsvm_source import parse_libsvm_line
 from streamsvm.stream.rows import parse_label
-from streamsvm.stream.sources import parse_libsvm_line
 from streamsvm.stream.tables.chunk import BadRow, Chunk, to_float_prefix
 
 _MIN_ROWS_PER_LIMIT = 16  # a row may take at most the memory limit divided by this

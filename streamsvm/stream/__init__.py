@@ -10,6 +10,7 @@ from streamsvm.stream.delayed import ArrivedLabel, DelayedLabels, DelayedLearnin
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import DeadLetter, Position, Prediction, Sink, Source, StreamError
 from streamsvm.stream.json_objects import JSONLinesSource
+from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import CheckpointMerger, merge_models
 from streamsvm.stream.open import open_sink, open_source
@@ -17,7 +18,7 @@ from streamsvm.stream.prediction import FollowedFolder, PredictionLoop
 from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import IterableSource, LIBSVMSource
+from streamsvm.stream.sources import IterableSource
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, Table, WeightedLabel
 from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.weights import WeightedSource

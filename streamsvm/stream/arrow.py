@@ -42,6 +42,8 @@ class ArrowSource(TableSource):
         ``"parquet"`` or ``"arrow"``. None goes by the file's suffix (``.parquet``, else Arrow).
     label_needed
         Whether a file without a column of the label is an error. If not, its rows have no label.
+    columns_needed
+        Whether a file that lacks one of ``columns`` is an error. If not, its rows miss it.
     **parser_options
         How columns are read: ``columns``, ``missing`` and ``decimal``, as in
         `streamsvm.stream.tables.TableParser`.
@@ -74,6 +76,7 @@ class ArrowSource(TableSource):
         *,
         kind: str | None = None,
         label_needed: bool = True,
+        columns_needed: bool = True,
         **parser_options: Unpack[ParserOptions],
     ) -> None:
         super().__init__(label, parser_options)
@@ -106,7 +109,7 @@ class ArrowSource(TableSource):
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         columns = [column for field in schema for column in _iter_leaf_columns(_Column((field.name,)), field.type)]
         names, structs = [column.name for column in columns], {name for column in columns for name in column.path[:-1]}
-        if problem := self._parser.find_column_problem(names, label if label_needed else None, structs):
+        if problem := self._parser.find_column_problem(names, label if label_needed else None, structs, columns_needed):
             self._exit_stack.close()
             raise StreamError(f"{path}: {problem}")
         self._all_columns = columns

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.csv_columns import CSVColumnReader, parse_cell
+from streamsvm.stream.csv_dialect import are_rows, complete_names, have_column_of_numbers, read_separator
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MAX_ROW_LINES, SILENCE_SECONDS, LinesChunk, TextSource, describe_decoding_error
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row
-from streamsvm.stream.tables.column_kinds import DATE
 from streamsvm.stream.tables.table_parser import TextParserOptions
 from streamsvm.stream.tables.values import parse_number
 
@@ -42,6 +42,8 @@ class CSVSource(TextSource):
         Character between two cells, such as ``";"``.
     label_needed
         Whether a file without the column ``label`` is an error. If not, its rows have no label.
+    columns_needed
+        Whether a file that lacks one of ``columns`` is an error. If not, its rows miss it.
     **parser_options
         How columns and the text are read, as in `TextSource`.
 
@@ -74,26 +76,31 @@ class CSVSource(TextSource):
         *,
         delimiter: str = ",",
         label_needed: bool = True,
+        columns_needed: bool = True,
         **parser_options: Unpack[TextParserOptions],
     ) -> None:
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise StreamError(f"{path}: delimiter must be one character, such as ';', and not {delimiter!r}")
         super().__init__(path, label, **parser_options)
-        self._delimiter, self._label_needed = delimiter, label_needed
+        self._delimiter, self._label_needed, self._columns_needed = delimiter, label_needed, columns_needed
         if delimiter != ",":
             self._options["delimiter"] = delimiter
 
-    _names: list[str]
+    _names: Sequence[str] = ()
     _label_index: int  # position of the label among the columns; -1 without a label
     _features: list[str]
     _longest_name = b""
-    _previous_chunk: LinesChunk | None = None
     _has_warned = False
     _has_multiline_rows = False  # whether a row with several lines was read
     _column_reader: CSVColumnReader
+    _unquoted_lines: frozenset[bytes] = frozenset()  # lines of the current chunk whose quotes are part of the text
 
     def _read_header(self) -> None:
         lines = self._next_lines(1)
+        if lines and (delimiter := read_separator(lines[0])):
+            self._delimiter = delimiter
+            self._consume_lines(lines, 1)
+            lines = self._next_lines(1)
         if not lines and not self._reader.stream.stopped:
             raise StreamError(f"{self.name} is empty: its first line must name the columns")
         if lines and len(lines[0]) > MAX_LINE_BYTES:
@@ -108,10 +115,16 @@ class CSVSource(TextSource):
                 text = r"lines end with a carriage return alone. Convert it: tr '\r' '\n' < old.csv > new.csv"
                 raise self._header_error(text) from None
             raise self._header_error(str(error)) from None
-        self._names = [name.strip() for name in names]
-        if any("\0" in name for name in self._names):
+        if any("\0" in name for name in names):
             raise self._header_error(r"it has NUL bytes. Remove them: tr -d '\0' < old.csv > new.csv")
-        problem = self._parser.find_column_problem(self._names, self._label if self._label_needed else None)
+        row = b"".join(self._reader.peek_lines(1, len(header))[:1]).decode(self._encoding, errors="replace") if n else ""
+        cells: list[str] = []
+        with contextlib.suppress(ValueError):
+            cells = self.split_cells(row)
+        names = [name.strip() for name in names]
+        self._names = complete_names(names, header.decode(self._encoding), cells, row, self._delimiter)
+        label = self._label if self._label_needed else None
+        problem = self._parser.find_column_problem(self._names, label, columns_needed=self._columns_needed)
         if problem and n:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             hint = "" if mark is None else f". Is {mark!r} the delimiter?"
@@ -129,7 +142,7 @@ class CSVSource(TextSource):
             self._consume_lines([header], n)
 
     def _header_error(self, message: str) -> StreamError:
-        return StreamError(f"{self.name}, line 1: {message}")
+        return StreamError(f"{self.name}, line {self._line + 1}: {message}")
 
     def _read_first_row(self, lines: list[bytes]) -> tuple[bytes, int, list[str]]:
         """Parse the row that begins with the first of ``lines``, and read further lines if a quoted cell contains newlines.
@@ -150,13 +163,42 @@ class CSVSource(TextSource):
                     yield line.decode(self._encoding, errors="replace")
                 available = self._reader.peek_lines(MAX_ROW_LINES, size, SILENCE_SECONDS if self._rows else None)
 
+        cells: list[str] | None = None
+        problem = ""
         try:
-            cells: list[str] = next(self._make_csv_reader(decode_lines()), [])
+            cells = next(self._make_csv_reader(decode_lines()), [])
         except csv.Error as error:
             if self._reader.stream.stopped:
                 return b"", 0, []
-            raise ValueError(str(error)) from None
+            problem = str(error)
+        if n > 1 and self._quotes_are_text(self._reader.peek_lines(min(n, MAX_ROW_LINES)), self._line + 1, cells):
+            return lines[0], 1, []
+        if cells is None:
+            raise ValueError(problem)
         return self._reader.peek(size), n, cells
+
+    def _quotes_are_text(self, lines: Sequence[bytes], first_line: int, cells: Sequence[str] | None) -> bool:
+        """Return whether each of ``lines`` is a row, although a quote joins them to one row with these ``cells``, or to an
+        unreadable one (None). Warn once of lines that are or may be rows. ``first_line`` is the number of the first one.
+        """
+        n, is_tab = len(self._names), self._delimiter == "\t"
+        if (cells is None and not is_tab) or (
+            self._has_warned and lines[0].count(self._delimiter.encode(self._encoding)) + 1 != n
+        ):
+            return False
+        texts = [line.decode(self._encoding, errors="replace").rstrip("\r\n") for line in lines]
+        rows = [text.split(self._delimiter) for text in texts]
+        may_be_text = are_rows(rows, n, compares_kinds=not is_tab)
+        is_text = may_be_text and (is_tab or (len(rows) > 2 and n > 2))
+        message = "a quote joins lines that are rows: it is taken as part of the text" if is_text else ""
+        if cells is not None and not is_text:
+            candidates = [rows] if may_be_text else [[[cell.lstrip() for cell in row], cells] for row in rows[1:-1]]
+            if any(are_rows(candidate, n, compares_kinds=True) and have_column_of_numbers(candidate) for candidate in candidates):
+                message = "a cell in quotes has a line that looks like a row. If it is one, a quote before it is not closed"
+        if message and not self._has_warned:
+            self._has_warned = True
+            warn(f"{self.name}, lines {first_line:,} to {first_line + len(lines) - 1:,}: {message}")
+        return is_text
 
     def _make_csv_reader(self, texts: Iterable[str]) -> Any:
         """Return a `csv.reader` over ``texts`` (decoded lines) with the delimiter of this source."""
@@ -179,15 +221,13 @@ class CSVSource(TextSource):
                 return self._make_bad_chunk(BadRow(place, lines[0], bad.reason)), lines[:1], 1
             self._has_multiline_rows = True
         n = chunk.get_line_number(len(chunk)) - chunk.get_line_number(0) if self._has_multiline_rows else len(chunk)
-        if n > len(chunk) and not self._has_warned:
-            self._warn_of_unclosed_quote(chunk)
-        self._previous_chunk = chunk
         return chunk, chunk.lines, n
 
     def _read_valid_rows(self, lines: list[bytes]) -> LinesChunk:
         """Parse ``lines`` into a chunk (rows read together). A row has several lines if a quoted cell contains newlines; the
         chunk ends before such a row if it is unreadable, or if ``lines`` end within it.
         """
+        self._unquoted_lines = frozenset()
         chunk = self._make_lines_chunk(self._join_lines(lines) if self._has_multiline_rows else lines)
         if not self._has_multiline_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):
             self._has_multiline_rows = True
@@ -223,11 +263,18 @@ class CSVSource(TextSource):
         """
         texts = (lines[i].decode(self._encoding, errors="replace") for i in range(first, min(first + MAX_ROW_LINES, len(lines))))
         reader = self._make_csv_reader(texts)
+        cells: list[str] | None = None
+        is_open = False
         try:
-            cells: list[str] = next(reader, [])
-        except csv.Error:
-            return int(self.is_complete_row(lines[first]))
+            cells = next(reader, [])
+        except csv.Error as error:
+            is_open = "unexpected end" in str(error) and reader.line_num < MAX_ROW_LINES
         n: int = reader.line_num
+        if n > 1 and not is_open and self._quotes_are_text(lines[first : first + n], self._line + 1 + first, cells):
+            self._unquoted_lines |= {lines[first]}
+            return 1
+        if cells is None:
+            return int(self.is_complete_row(lines[first]))
         fits = len(cells) == len(self._names) and sum(map(len, lines[first : first + n])) <= MAX_LINE_BYTES
         return n if n == 1 or (fits and not self._is_header(cells)) else 0
 
@@ -235,42 +282,17 @@ class CSVSource(TextSource):
         """Return a chunk (rows read together) that contains only ``row``, an unreadable row."""
         return Chunk([row], lambda _: row.place, lambda _: row.raw, passthrough_columns=[[None]] * len(self.passthrough_names))
 
-    def _warn_of_unclosed_quote(self, chunk: LinesChunk) -> None:
-        """Warn once if a quoted cell with newlines in ``chunk`` contains a line that looks like a row: a quote before it is
-        probably not closed.
-        """
-        for i, row in enumerate(chunk.lines):
-            candidates = []  # cells of the inner lines that have as many cells as a row
-            for line in row.removesuffix(b"\n").split(b"\n")[1:-1] if _has_several_lines(row) else ():
-                with contextlib.suppress(ValueError):
-                    cells = self.split_cells(line.decode(self._encoding, errors="replace"))
-                    if len(cells) == len(self._names):
-                        candidates.append(cells)
-            numeric = self._find_numeric_columns(chunk, i) if candidates else []
-            if numeric and any(all(isinstance(parse_cell(cells[at]), float) for at in numeric) for cells in candidates):
-                self._has_warned = True
-                warnings.warn(
-                    f"{self.name}, lines {chunk.get_line_number(i):,} to {chunk.get_line_number(i + 1) - 1:,}: a cell in quotes "
-                    "has a line that looks like a row. If it is one, a quote before it is not closed",
-                    stacklevel=2,
-                )
-                return
-
-    def _find_numeric_columns(self, chunk: LinesChunk, i: int) -> list[int]:
-        """Return the indices of the columns that have a number in the last readable row before row ``i`` of ``chunk``."""
-        previous = self._previous_chunk
-        earlier = () if previous is None else map(previous.read_row, reversed(range(len(previous))))
-        rows = itertools.chain(map(chunk.read_row, reversed(range(i))), earlier)
-        x: dict[Any, Any] = next((row.x for row in rows if isinstance(row, Row)), {})
-        return [
-            self._names.index(name)
-            for name, value in x.items()
-            if isinstance(value, float) and self._parser.get_kind(name) != DATE  # dates were text
-        ]
-
     def _is_header(self, cells: Sequence[str]) -> bool:
-        """Return whether the cells of a row repeat the header, the names of all columns."""
-        return cells[0].strip() == self._names[0] and [cell.strip() for cell in cells] == self._names
+        """Return whether the cells of a row repeat the header, the names of all columns. Raise a StreamError if they have another
+        order, as those of an appended file.
+        """
+        if (first := cells[0].strip().removeprefix("\ufeff")) not in self._names:
+            return False
+        names = [first, *(cell.strip() for cell in cells[1:])]
+        if names != self._names and len(names) > 1 and sorted(names) == sorted(self._names):
+            text = f"a line names the columns in another order, {short_repr(','.join(names))}"
+            raise StreamError(f"{self.name}: {text}. Split the file before this line, and give both parts")
+        return names == self._names
 
     def _describe_problem(self, cells: Sequence[str]) -> str:
         """Return the message for a row that is refused because ``cells`` repeat the header, or because their number is not that
@@ -309,7 +331,7 @@ class CSVSource(TextSource):
         """Return whether ``line`` is a complete row (valid or not). It is not if it is blank, or if a quoted cell continues on
         the next line.
         """
-        if b'"' not in line:
+        if b'"' not in line or line in self._unquoted_lines:
             return self._has_row(line)
         try:
             self.split_cells(line.decode(self._encoding, errors="replace"))
@@ -340,15 +362,25 @@ class CSVSource(TextSource):
             raise ValueError(str(error)) from None
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
-        cells = self.split_cells(line)
+        cells = self._split_row(line)
         return (
             [cells[self._names.index(name)] or None for name in self.passthrough_names]
             if len(cells) == len(self._names) and not self._is_header(cells)
             else [None] * len(self.passthrough_names)
         )
 
+    def _split_row(self, line: str) -> list[str]:
+        """Split a complete row into its cells. If it seems to continue on the next line, its quotes are part of the text."""
+        try:
+            return self.split_cells(line)
+        except ValueError as error:
+            cells = line.removesuffix("\n").removesuffix("\r").split(self._delimiter)
+            if "unexpected end" not in str(error) or len(cells) != len(self._names):
+                raise
+            return cells
+
     def _parse_line(self, line: str) -> Row:
-        cells = self.split_cells(line)
+        cells = self._split_row(line)
         if len(cells) != len(self._names) or self._is_header(cells):
             raise ValueError(self._describe_problem(cells))
         return self._make_row(cells, "_" not in line and line.isascii())

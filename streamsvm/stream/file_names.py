@@ -2,55 +2,112 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
+from typing import Any
+from urllib.parse import unquote
 
 from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.lines import ByteStream
 
 _WILDCARDS = frozenset("*?[")
 _FORMAT_BY_SUFFIX = (
-    {".csv": "csv"}
+    dict.fromkeys((".csv", ".tsv", ".tab"), "csv")
     | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
     | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
     | {".parquet": "parquet"}
     | dict.fromkeys((".arrow", ".feather"), "arrow")
 )
+#: Names in the folder of a table whose files also hold rows of earlier versions.
+_TABLE_LOGS = {"_delta_log": "a Delta", ".hoodie": "a Hudi", "metadata/version-hint.text": "an Iceberg"}
+_PARTITION = re.compile(r"[A-Za-z_][^=/]*=")
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".7z", ".rar", ".xz")
 _SPREADSHEETS = (".xls", ".xlsx", ".ods")
 _FORMATS = ("csv", "jsonl", "libsvm", "parquet", "arrow")
 
 
-def list_source_files(spec: str | Sequence[str]) -> list[str]:
-    """Return the paths of the files of a source, sorted by name. ``spec`` is a folder, a pattern such as ``data/*.csv``, or a
-    list of files, folders and patterns.
+def list_source_files(spec: str | Sequence[str], sort_key: Callable[[str], Any] | None = None) -> list[str]:
+    """Return the paths of the files of a source. ``spec`` is a folder, a pattern such as ``data/*.csv``, or a list of files,
+    folders and patterns. The files of a folder or a pattern are in natural order (``month-2`` before ``month-10``), or in the
+    order of ``sort_key``.
 
-    In a folder, these are the files with a known suffix whose names do not begin with ``.`` or ``_``. Empty files and duplicates
-    are left out. The result is empty for a plain path, ``-`` or a URL. Raises a StreamError if a folder or pattern has no files.
+    In a folder, these are the files with a known suffix whose names do not begin with ``.`` or ``_``, also in subfolders such as
+    ``region=north``. Empty files and duplicates are left out. The result is empty for a plain path, ``-`` or a URL. Raises a
+    StreamError if a folder or pattern has no files, or files that repeat rows of others.
     """
     if not isinstance(spec, str):
-        files = _remove_duplicates(path for name in spec for path in list_source_files(name) or [name])
+        files = _remove_duplicates(path for name in spec for path in list_source_files(name, sort_key) or [name])
         if missing := [path for path in files if not Path(path).is_file()]:
             raise StreamError(f"{missing[0]} is not a file: several sources are files, folders or patterns")
+        _check_compressed_copies(files)
         return files
     if "://" in spec or spec == "-":
         return []
     path = Path(spec)
     if path.is_dir():
-        candidates = [file for file in sorted(path.iterdir()) if file.name[0] not in "._" and _is_filled(file)]
-        if not (files := [str(file) for file in candidates if _get_suffix(file.name) in _FORMAT_BY_SUFFIX]):
+        candidates = [file for file in _iter_folder(path) if file.name[0] not in "._" and _is_filled(file)]
+        if not (files := [str(file) for file in candidates if get_suffix(file.name) in _FORMAT_BY_SUFFIX]):
             raise StreamError(
                 f"{spec} is a folder without a file of rows. Give a pattern and format: '{path}/*.txt' --format csv"
             )
-        return files
-    if not _WILDCARDS & {*spec} or path.exists():
+    elif not _WILDCARDS & {*spec} or path.exists():
         return []
-    matches = sorted(glob.glob(spec, recursive=True))  # noqa: PTH207 - as a shell
-    if not (files := _remove_duplicates(file for file in matches if _is_filled(Path(file)))):
-        raise StreamError(f"{spec}: no file matches this pattern")
+    else:
+        matches = sorted(glob.glob(spec, recursive=True))  # noqa: PTH207 - as a shell
+        if not (files := _remove_duplicates(file for file in matches if _is_filled(Path(file)))):
+            raise StreamError(f"{spec}: no file matches this pattern")
+    for folder in {parent for file in files for parent in Path(file).parents}:
+        if kind := next((kind for name, kind in _TABLE_LOGS.items() if (folder / name).exists()), ""):
+            raise StreamError(
+                f"{folder} is {kind} table, and its files have rows that were deleted or replaced. Export its current version, "
+                "or list the files of that version"
+            )
+    files = sorted(files, key=sort_key or natural_key)
+    _check_compressed_copies(files)
     return files
+
+
+def natural_key(path: str) -> tuple[list[Any], str]:
+    """Return a sort key that compares the numbers in a path by their value.
+
+    >>> sorted(["month-10.csv", "month-2.csv", "month-1.csv"], key=natural_key)
+    ['month-1.csv', 'month-2.csv', 'month-10.csv']
+    """
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split("([0-9]+)", path))], path
+
+
+def read_partition(path: str) -> dict[str, str]:
+    """Return the columns whose values are in the names of a file's folders, as text by column name. A missing value is empty.
+
+    >>> read_partition("t/year=2024/region=Nord%2FOst/part-0.parquet")
+    {'year': '2024', 'region': 'Nord/Ost'}
+    """
+    pairs = [unquote(part).partition("=") for part in PurePath(path).parent.parts if _PARTITION.match(part)]
+    return {name: "" if value == "__HIVE_DEFAULT_PARTITION__" else value for name, _, value in pairs}
+
+
+def _iter_folder(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder, and in its subfolders whose names hold the value of a column, such as ``region=north``."""
+    for path in folder.iterdir():
+        yield from _iter_folder(path) if _PARTITION.match(path.name) and path.is_dir() else [path]
+
+
+def _check_compressed_copies(paths: Sequence[str]) -> None:
+    """Raise a StreamError if one of the files is a compressed copy of another, such as ``x.csv.gz`` beside ``x.csv``."""
+    paths_by_name: dict[str, str] = {}
+    for path in paths:
+        name = str(PurePath(path).with_suffix("")) if PurePath(path).suffix.lower() in _COMPRESSED else str(PurePath(path))
+        if (other := paths_by_name.setdefault(name, path)) != path:
+            with contextlib.closing(ByteStream(path)) as first, contextlib.closing(ByteStream(other)) as second:
+                start, other_start = first.read() or b"", second.read() or b""
+            n = min(len(start), len(other_start))
+            if n and start[:n] == other_start[:n]:
+                raise StreamError(f"{other} and {path} have the same rows: remove one, or name the other files by a pattern")
 
 
 def _remove_duplicates(paths: Iterable[str]) -> list[str]:
@@ -87,9 +144,9 @@ def detect_format(spec: str | Sequence[str], format: str | None = None) -> str |
             raise StreamError(f"{spec}: --format {format} is of files, and the URL of a topic names a codec: leave it out")
         return None
     if format is None:
-        format = _FORMAT_BY_SUFFIX.get(_get_suffix(spec))  # noqa: A001
+        format = _FORMAT_BY_SUFFIX.get(get_suffix(spec))  # noqa: A001
     if format not in _FORMATS:
-        if (suffix := _get_suffix(spec)) in _ARCHIVES:
+        if (suffix := get_suffix(spec)) in _ARCHIVES:
             raise StreamError(f"{spec}: files that end in {suffix} are not read. Unpack it, and name what was in it")
         if suffix in _SPREADSHEETS:
             raise StreamError(f"{spec}: spreadsheets are not read. Save it as CSV")
@@ -110,6 +167,7 @@ def format_source_name(spec: str | Sequence[str]) -> str:
     return spec if isinstance(spec, str) else f"{spec[0]} and {len(spec) - 1} more"
 
 
-def _get_suffix(name: str) -> str:
+def get_suffix(name: str) -> str:
+    """Return the suffix of a file name in lower case, such as ``.csv``, without that of its compression."""
     path = PurePath(name.lower())
     return PurePath(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix

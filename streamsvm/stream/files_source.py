@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from streamsvm.core.checks import validate_count
+from streamsvm.core.warning import warn
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.lines import digest_file_ends
-from streamsvm.stream.tables.chunk import Chunk
+from streamsvm.stream.tables.chunk import Chunk, Row, Table
 
 
 class FilesSource(Source):
-    """The rows of several files of one format, one file after the other. ``open_file`` opens the source of each path.
+    """The rows of several files of one format, one file after the other. ``open_file`` opens the source of a path; its second
+    argument tells whether the file must have all columns that were declared.
 
-    All files must have the same columns, in any order. The column ``label`` may be missing if ``open_file`` allows that. The
-    position is the one within the current file, with the number of finished files and a digest of their sizes and of their first
-    and last 64 KiB. A run resumes only if these have not changed; further files may have been added. Raises a StreamError if the
-    first file cannot be opened; while you iterate, also if another file cannot be opened, or has other columns.
+    All files must have most columns in common, in any order; a warning names each of the others once. The column ``label`` may be
+    missing if ``open_file`` allows that. ``read_partition`` returns the values that the names of a file's folders give to its
+    rows. The position is the one within the current file, with the number of finished files and a digest of their sizes and of
+    their first and last 64 KiB. A run resumes only if these have not changed; further files may have been added. If the position
+    does not fit the order of ``paths``, the files are read in the order ``earlier_paths``, in which it was saved. Raises a
+    StreamError if the first file cannot be opened; while you iterate, also if another file cannot be opened, or has other
+    columns.
     """
 
-    def __init__(self, name: str, paths: Sequence[str], open_file: Callable[[str], Source], label: str | None = None) -> None:
-        self._paths, self._open_file, self._label = list(paths), open_file, label
+    def __init__(
+        self,
+        name: str,
+        paths: Sequence[str],
+        open_file: Callable[[str, bool], Source],
+        label: str | None,
+        read_partition: Callable[[str], Mapping[Hashable, Any]] = lambda _: {},
+        earlier_paths: Sequence[str] = (),
+    ) -> None:
+        self._open_file, self._label, self._earlier_paths = open_file, label, list(earlier_paths)
+        self._read_partition, self._has_partitions = read_partition, any(map(read_partition, paths))
         self.name: str = name
+        self._stopped = False
+        self._start(list(paths))
+        self.has_names: bool = self._source.has_names
+
+    def _start(self, paths: list[str]) -> None:
+        """Open the first of the files ``paths``, to read them in this order."""
+        self._paths = paths
         self._n_done = 0  # number of finished files
         self._digest = ""  # of the finished files
-        self._stopped = False
-        self._columns: set[str] | None = None  # the columns that all files must have, without the label
-        self._source = open_file(paths[0])
-        self.has_names: bool = self._source.has_names
+        self._columns: set[str] | None = None  # the columns of the first file, without the label
+        self._differing: set[str] = set()  # columns that only some files have
+        self._source = self._open_file(paths[0], False)
+        self._partition = self._read_partition(paths[0])
 
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]
-        return self._source.columns
+        columns = self._source.columns
+        return [*columns, *(str(name) for name in self._partition if name not in columns)] if columns else columns
 
     def read(self, max_rows: int) -> Chunk | None:
         while True:
@@ -40,7 +64,7 @@ class FilesSource(Source):
             chunk = self._source.read(max_rows)
             if chunk is not None:
                 self._check_columns()
-                return chunk
+                return _add_columns(chunk, self._partition) if self._partition and chunk else chunk
             if self._stopped or self._n_done + 1 == len(self._paths):
                 return None
             self._check_columns()
@@ -50,36 +74,67 @@ class FilesSource(Source):
 
     def _open_next(self) -> None:
         self._source.close()
-        self._source = self._open_file(self._paths[self._n_done])
+        self._source = self._open_file(self._paths[self._n_done], False)
+        self._partition = self._read_partition(self._paths[self._n_done])
         if self._stopped:
             self._source.stop()
         if self.passthrough_names:
             self._source.request_passthrough(self.passthrough_names)
 
     def _check_columns(self) -> None:
-        columns = {*self._source.columns} - {self._label}
+        """Warn of the columns that the current file lacks, or has beside those of the first file. Raise a StreamError if they
+        have few columns in common, or if both the first and the last file lack a column that was declared.
+        """
+        columns, first_path, path = {*self._source.columns} - {self._label}, self._paths[0], self._paths[self._n_done]
+        if not columns:
+            return
         if self._columns is None:
             self._columns = columns
-        elif columns != self._columns and self._source.columns:
-            name = min(columns ^ self._columns)
-            files = self._paths[self._n_done], self._paths[0]
-            has_it, lacks_it = files if name in columns else files[::-1]
+            try:
+                self._check_declared_columns(first_path)
+            except StreamError:
+                self._check_declared_columns(self._paths[-1])
+        differing, earlier_columns = columns ^ self._columns, self._columns | self._differing
+        if len(columns ^ earlier_columns) > len(columns & earlier_columns):
+            name = min(differing)
+            has_it, lacks_it = (path, first_path) if name in columns else (first_path, path)
             raise StreamError(
                 f"{has_it} has a column {name!r}, and {lacks_it} does not: files of one source must have the same columns"
             )
+        if added := differing - self._differing:
+            self._differing |= added
+            texts = [f"column {name!r} is {'new' if name in columns else 'missing'}" for name in sorted(added)]
+            warn(f"{path}: {', '.join(texts[:5])}{', ...' * (len(texts) > 5)} (compared with {first_path})")
+
+    def _check_declared_columns(self, path: str) -> None:
+        with self._open_file(path, True) as source:
+            source.read(1)
 
     @property
     def position(self) -> Position:
         """The position of the next row in this source of several files, as a dict: the position within the current file, the
         number of files that were read completely, and a digest of these files.
         """
-        return {**self._source.position, "files_done": self._n_done, "files_digest": self._digest}
+        partitions = {"partitions": True} if self._has_partitions else {}
+        return {**self._source.position, **partitions, "files_done": self._n_done, "files_digest": self._digest}
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``, the saved `position` of an earlier source of the same files. Raise a StreamError if one of
         the files that were read completely before it is missing or has changed.
         """
+        try:
+            self._seek(position)
+        except StreamError:
+            if self._earlier_paths in ([], self._paths):
+                raise
+            self._source.close()
+            self._start(self._earlier_paths)
+            self._seek(position)
+
+    def _seek(self, position: Position) -> None:
         file_position = dict(position)
+        if not file_position.pop("partitions", False):  # saved by a version that did not read the names of folders
+            self._read_partition, self._has_partitions, self._partition = (lambda _: {}), False, {}
         try:
             n_done, digest = validate_count("files_done", file_position.pop("files_done")), file_position.pop("files_digest")
         except (KeyError, ValueError):
@@ -126,3 +181,13 @@ def _file_size(path: str) -> int:
         return Path(path).stat().st_size
     except OSError as error:
         raise StreamError(f"{path}: {error.strerror or error}") from error
+
+
+def _add_columns(chunk: Chunk, values: Mapping[Hashable, Any]) -> Chunk:
+    """Return a copy of a chunk (rows read together) whose rows all have these ``values``, by column, beside their own."""
+
+    def change_table(table: Table) -> Table:
+        added = {name: [value] * len(table) for name, value in values.items() if name not in table.names}
+        return replace(table, names=(*table.names, *added), columns=[*table.columns, *added.values()])
+
+    return chunk.with_change(lambda row: Row({**values, **row.x}, row.y), change_table)

@@ -9,6 +9,7 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import select
 import stat
 import sys
@@ -289,6 +290,20 @@ def normalize_encoding(name: str) -> str:
     if newline != b"\n":
         raise StreamError(f"text in {name} cannot be read line by line. Convert it: iconv -f {name} -t utf-8 rows.csv")
     return canonical
+
+
+_LETTERS = "[À-ÖØ-öø-þŒœŠšŽž]"  # without ÿ, which is byte FF
+_WINDOWS_TEXT = re.compile(rf"(?:[\0-\x7f]|(?<=[A-Za-z]){_LETTERS}|{_LETTERS}(?=[A-Za-z])|(?<=[\w ])[\xa0-¿€\u2013-\u2026])*")
+
+
+def decode_windows(line: bytes) -> str | None:
+    r"""Decode a line that is not UTF-8 as text of Windows in Western Europe (cp1252). Return None if it is not plausible text.
+
+    >>> decode_windows("Köln".encode("cp1252")), decode_windows(b"\xff,1")
+    ('Köln', None)
+    """
+    text = line.decode("cp1252", errors="replace")
+    return text if _WINDOWS_TEXT.fullmatch(text) else None
 
 
 class LineReader:

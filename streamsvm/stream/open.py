@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from os import PathLike, fspath
 from typing import Any, Unpack
 
+from streamsvm.core.warning import warn
 from streamsvm.files.messages import MissingPackageError
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
-from streamsvm.stream.file_names import detect_format, format_source_name, list_source_files
+from streamsvm.stream.file_names import (
+    detect_format,
+    format_source_name,
+    get_suffix,
+    list_source_files,
+    natural_key,
+    read_partition,
+)
 from streamsvm.stream.files_source import FilesSource
 from streamsvm.stream.json_objects import JSONLinesSource
+from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import LIBSVMSource, TextSource
+from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, parse_columns
-from streamsvm.stream.tables.table_parser import TextParserOptions
+from streamsvm.stream.tables.table_parser import TableParser, TextParserOptions
 from streamsvm.stream.tables.table_schema import OPTIONS_BY_FORMAT, PARSER_OPTIONS
 from streamsvm.stream.weights import WeightedSource
 
@@ -105,7 +114,9 @@ def open_source(
         arguments |= {} if group is None else {"group": group}
         source = _find_plugin("streamsvm.sources", name).load()(name, **arguments)
     elif files:
-        source = FilesSource(name, files, lambda path: _open_file(path, kind, label, file_options), label)
+        source = _open_files(name, files, kind, label, file_options, list_source_files(location, str))
+        if files == [*location] and files == sorted(files) != sorted(files, key=natural_key):
+            warn(f"{name}: the files are not in the order of the numbers in their names. Quote the pattern, or sort the list")
     else:
         source = _open_file(name if stream is None else stream, kind, label, file_options)
     if weight is None:
@@ -118,11 +129,32 @@ def open_source(
 
 
 def _open_file(path: str | ByteStream, kind: str, label: str | None, options: Mapping[str, Any]) -> Source:
+    if kind == "csv" and "delimiter" not in options and get_suffix(str(path)) in (".tsv", ".tab"):
+        options = {**options, "delimiter": "\t"}
     if kind not in KINDS:
         return _TEXT_SOURCES[kind](path, label, **options)
     if str(path) == "-":
         raise StreamError(f"{kind} cannot be read from standard input: give a file")
     return ArrowSource(str(path), label, kind=kind, **options)
+
+
+def _open_files(
+    name: str, paths: list[str], kind: str, label: str | None, options: Mapping[str, Any], earlier_paths: list[str]
+) -> FilesSource:
+    """Open several files as one source. Columns whose values are in the names of folders, such as ``region=north``, have kinds
+    among the ``options``, too. ``earlier_paths`` are the files in the order of earlier versions.
+    """
+    parser = TableParser(**{option: value for option, value in options.items() if option in PARSER_OPTIONS})
+
+    def open_file(path: str, columns_needed: bool) -> Source:
+        kinds = {column: text for column, text in parser.columns.items() if column not in read_partition(path)}
+        more: dict[str, Any] = {"columns_needed": columns_needed} if "label_needed" in options else {}
+        return _open_file(path, kind, label, {**options, **more, **({"columns": kinds} if parser.columns else {})})
+
+    def read_values(path: str) -> dict[Hashable, Any]:
+        return {} if kind == "libsvm" else parser.parse_row(read_partition(path).items())
+
+    return FilesSource(name, paths, open_file, label, read_values, earlier_paths)
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:

@@ -1,4 +1,4 @@
-"""The base classes of sources of tables and of text, and the sources of LIBSVM text and of iterables."""
+"""The base classes of sources of tables and of text, and the source of iterables."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
-
 from streamsvm.core.checks import validate_count
-from streamsvm.core.text_rows import read_pairs
+from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
-from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream, LineReader, hex_digest, normalize_encoding
-from streamsvm.stream.rows import parse_libsvm_label
-from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, Table, UnparsedRows, concatenate_rows
+from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream, LineReader, decode_windows, hex_digest, normalize_encoding
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, Table
 from streamsvm.stream.tables.table_parser import ParserOptions, TableParser, TextParserOptions
-from streamsvm.stream.tables.values import parse_number
 
 #: A pipe that sends nothing for this long is silent: the loop may then write a checkpoint.
 SILENCE_SECONDS = 0.2
@@ -92,6 +88,8 @@ class TextSource(TableSource):
     ValueError
         A parameter of ``parser_options`` is invalid.
     """
+
+    _has_other_encoding = False  # whether a line was not in the encoding
 
     def __init__(
         self, path: str | Path | ByteStream, label: str | None = None, **parser_options: Unpack[TextParserOptions]
@@ -187,12 +185,26 @@ class TextSource(TableSource):
         if len(line) > MAX_LINE_BYTES:
             return BadRow(place, line, f"the line is longer than {MAX_LINE_BYTES:,} bytes")
         try:
-            return self._parse_line(line.decode(self._encoding))
+            return self._parse_line(self._decode_line(line, place))
         except UnicodeDecodeError as error:
             reason = describe_decoding_error(self._encoding, error)
         except ValueError as error:
             reason = str(error)
         return BadRow(place, line, reason)
+
+    def _decode_line(self, line: bytes, place: str = "") -> str:
+        """Return a line as text. A line of another encoding in a UTF-8 text, such as one of an appended file, is decoded as
+        cp1252, with one warning that names its ``place``. Raise a UnicodeDecodeError if it is no such text.
+        """
+        try:
+            return line.decode(self._encoding)
+        except UnicodeDecodeError:
+            if self._encoding != "utf-8" or (text := decode_windows(line)) is None:
+                raise
+        if place and not self._has_other_encoding:
+            self._has_other_encoding = True
+            warn(f"{place}: not UTF-8, so this line is read as cp1252 (Windows), and others that are not UTF-8, too")
+        return text
 
     def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         """Parse lines into a table with one column per feature; None if many of them must be parsed one by one.
@@ -205,7 +217,7 @@ class TextSource(TableSource):
         is unreadable.
         """
         try:
-            return self._parse_passthrough(line.decode(self._encoding))
+            return self._parse_passthrough(self._decode_line(line))
         except ValueError:
             return [None] * len(self.passthrough_names)
 
@@ -356,92 +368,6 @@ class LinesChunk(Chunk):
             return []
         rows = [self._source.read_passthrough(line) for line in self.lines[start:stop]]
         return [list(column) for column in zip(*rows, strict=True)]
-
-
-class LIBSVMSource(TextSource):
-    """Rows of LIBSVM text, ``label index:value ...``, one on each line.
-
-    Features are named by their index. The label is the first item of a line and has no name, so ``label`` is ignored.
-    `TextSource` describes the parameters.
-    """
-
-    def __init__(self, path: str | Path | ByteStream, label: str | None = None) -> None:  # noqa: ARG002
-        super().__init__(path)
-
-    has_names = False
-
-    def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Raise a StreamError if ``names`` is not empty, because LIBSVM text has no named columns to copy into predictions.
-        Return an empty list.
-        """
-        if names := list(names):
-            raise StreamError(f"{self.name}: column {names[0]!r} cannot be passed through: LIBSVM text has no names")
-        return super().request_passthrough(names)
-
-    def _has_row(self, line: bytes) -> bool:
-        if b"!" <= line[:1] <= b"~" and line[:1] != b"#":
-            return True
-        with contextlib.suppress(UnicodeDecodeError):
-            return bool(line.decode().partition("#")[0].strip())
-        return True
-
-    def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:
-        """Parse LIBSVM lines into a table with one column per feature of ``known_features``. Rows with other features are left
-        unparsed, for the caller to parse one by one. Return None if there are many such rows, or if no features are known.
-        """
-        names: list[Any] = [name for name in known_features if type(name) is int and 0 <= name < _LARGEST_INDEX]
-        if not names:
-            return None
-        n, (data, begins, ends) = len(lines), concatenate_rows(lines)
-        columns = np.full(max(names) + 1, -1)
-        columns[names] = np.arange(len(names))
-        X, labels, unparsed = np.empty((n, len(names))), np.zeros((n, 2), np.int64), UnparsedRows(n)
-        i, rows = 0, np.frombuffer(data, np.uint8)
-        while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
-            X[i], labels[i] = np.nan, 0
-            if unparsed.add_and_check_limit(i):
-                return None
-            i += 1
-        texts = [data[start:stop] for start, stop in labels.tolist()]
-        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.parse_texts(texts, unparsed), None, unparsed.rows)
-
-    def _parse_line(self, line: str) -> Row:
-        if (row := parse_libsvm_line(line)) is None:
-            raise ValueError("no row")
-        return row
-
-
-def parse_libsvm_line(line: str) -> Row | None:
-    """Parse a line ``label index:value ...`` of LIBSVM text into a row with the features by index; None if it is blank. Raise a
-    ValueError with the reason if it is unreadable.
-    """
-    label, *cells = line.partition("#")[0].split() or [""]
-    if not label and not cells:
-        return None
-    x: dict[Hashable, Any] = {}
-    strict = "_" in line or not line.isascii()  # float() accepts some numbers with these
-    for cell in cells:
-        index, _, value = cell.partition(":")
-        try:
-            if strict:
-                parse_number(index)
-            x[int(index)] = parse_number(value) if strict else float(value)
-        except ValueError:
-            raise ValueError(f"{short_repr(cell)} is not index:value") from None
-    if len(x) < len(cells):
-        raise ValueError("an index comes twice")
-    if ":" in label:
-        raise ValueError(f"the line must begin with a label, not {short_repr(label)}")
-    return Row(x, parse_libsvm_label(label))
-
-
-def _parse_label(text: bytes) -> Any:
-    (label,) = text.decode().split()
-    return parse_libsvm_label(label)
-
-
-_LARGEST_INDEX = 1 << 24
-_LIBSVM_LABELS = CachedTextParser(_parse_label)
 
 
 class IterableSource(Source):

@@ -44,7 +44,7 @@ def csv_texts(draw):
     return draw(st.sampled_from(["\n", "\r\n"])).join([mark.join(names), *lines, ""]), names, mark
 
 
-@pytest.mark.filterwarnings("ignore:.*looks like a row")
+@pytest.mark.filterwarnings("ignore:.*looks like a row", "ignore:.*is taken as part of the text")
 @given(st.data(), csv_texts(), st.sampled_from(["utf-8", "utf-8", "latin-1", "cp1252", "ascii", "shift_jis"]))
 def test_columns_of_csv_have_the_values_of_rows(tmp_path_factory, data, text, encoding):
     text, names, mark = text

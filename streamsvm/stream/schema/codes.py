@@ -1,4 +1,4 @@
-"""Tells integers that are codes of categories (zip codes, store numbers) from quantities, by a sample of a column's values."""
+"""Tells integers that are codes of categories (zip codes), or number the rows, from quantities, by a sample of their values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 #: Column names that mean an id, even if the values in a few rows do not look like one.
 ID_NAME = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]I[dD]$")
+#: Column names that pandas and other writers of tables give to row numbers, and names that people give to them.
+_WRITERS_INDEX_NAME = re.compile(r"|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
+_INDEX_NAME = re.compile(r"index|level_\d+|row_?(num(ber)?|names?)|rownames?", re.IGNORECASE)
 #: Column names of codes, whose values may be consecutive; and of quantities of a group, which repeat in its rows like its code.
 _CODE_NAME = re.compile(r"code\d?$|(^|[_\W])(zip|plz|fips)$", re.IGNORECASE)
 _QUANTITY_NAME = re.compile(
@@ -56,6 +59,22 @@ def are_codes(name: str, numbers: Sequence[float]) -> bool:
         del counts[extreme]
     is_varied = len(counts) >= _MIN_INNER_NUMBERS and sum(counts.values()) >= _MIN_VARIED_SHARE * len(numbers)
     return is_varied and _have_digits_of_codes(counts) and _are_repeated(counts)
+
+
+def are_row_numbers(name: str, numbers: Sequence[float]) -> bool:
+    """Return whether the integers of a column number the rows, in any order: the index that pandas and others write with a table.
+    It may have gaps, and restart if tables were put together.
+
+    >>> are_row_numbers("Unnamed: 0", [3, 0, 7, 4]), are_row_numbers("", [2, 1, 2, 2, 1]), are_row_numbers("size", [3, 0, 7, 4])
+    (True, False, False)
+    """
+    if min(numbers) < 0:
+        return False
+    n_distinct = len(set(numbers))
+    if _INDEX_NAME.fullmatch(name):
+        return n_distinct == len(numbers)
+    n_steps = sum(b - a == 1 for a, b in itertools.pairwise(numbers))
+    return bool(_WRITERS_INDEX_NAME.fullmatch(name)) and 2 * max(n_distinct, n_steps) > len(numbers)
 
 
 def _are_clustered(numbers: Sequence[float]) -> bool:

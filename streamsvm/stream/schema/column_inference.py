@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.files.messages import shorten
-from streamsvm.stream.schema.codes import ID_NAME, are_codes
+from streamsvm.stream.schema.codes import ID_NAME, are_codes, are_row_numbers
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
 from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
@@ -292,6 +292,8 @@ def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mappin
     are_whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     n_distinct = len(set(numbers))
     as_id = "looks like an id", make_kind_option(name, DROP), None
+    if are_whole and are_row_numbers(name, numbers):
+        return "looks like an index", make_kind_option(name, DROP), None
     if len(numbers) < MIN_ROWS_TO_JUDGE:
         return as_id if are_whole and ID_NAME.search(name) else ("", {}, None)
     if n_distinct == 1:

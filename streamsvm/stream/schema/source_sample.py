@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.stream import Chunk, Row, Source, StreamError, open_source
+from streamsvm.stream.csv_dialect import read_separator
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.file_names import format_source_name, list_source_files
 from streamsvm.stream.lines import MAX_LINE_BYTES, BytesInMemory, ByteStream
@@ -156,7 +157,7 @@ def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start:
     Parts with an unpaired quote are skipped: a cell may span lines there, so that it is unclear where rows begin. The same holds
     for JSON whose objects span lines.
     """
-    header = head[: head.find(b"\n") + 1]
+    header = head[: head.find(b"\n", head.find(b"\n") + 1 if read_separator(head) else 0) + 1]
     read_bytes, size = start["offset"], Path(path).stat().st_size
     with contextlib.closing(ByteStream(path)) as stream:
         for offset in (size // 2, size - _TAIL_BYTES) if stream.can_skip_to(size) else ():

@@ -143,9 +143,11 @@ class TableParser:
         """
         return self._kinds.get(name, self._other).format
 
-    def find_column_problem(self, columns: Sequence[str], label: str | None, within: Collection[str] = ()) -> str:
-        """Check that a table with these columns has the ``label`` and all columns that are declared in this parser, and that no
-        name is repeated. Returns a text that describes the first problem; empty without a problem.
+    def find_column_problem(
+        self, columns: Sequence[str], label: str | None, within: Collection[str] = (), columns_needed: bool = True
+    ) -> str:
+        """Check that a table with these columns has the ``label`` and, if ``columns_needed``, all columns that are declared in
+        this parser, and that no name is repeated. Returns a text that describes the first problem; empty without a problem.
 
         ``within`` are the names of objects that contain nested columns; these can be declared as dropped, too.
         """
@@ -153,7 +155,7 @@ class TableParser:
             return f"two columns have one name, {short_repr(next(name for name in columns if columns.count(name) > 1))}"
         unknown = [
             name
-            for name in [*([] if label is None else [label]), *map(str, self._kinds)]
+            for name in [*([] if label is None else [label]), *(map(str, self._kinds) if columns_needed else ())]
             if name not in columns and not (name in within and self.get_kind(name) == DROP)
         ]
         if not unknown:
