@@ -114,14 +114,11 @@ def test_baselines_of_classification_metrics():
     assert dict(baselines["Accuracy"]) == pytest.approx({f"always {label!r}": majority, "the previous label": same})
     assert baselines["Accuracy"][0][1] == max(majority, same)  # the best one first
     assert progress.majority == (label, pytest.approx(majority))
-    f1 = sk.f1_score(labels[1:], labels[:-1], pos_label="spam")
-    assert dict(baselines["F1"]) == pytest.approx({"always 'spam'": 2.0 * share / (1.0 + share), "the previous label": f1})
+    assert baselines["F1"] == (("always 'spam'", pytest.approx(2.0 * share / (1.0 + share))),)
     assert baselines["ROCAUC"] == (("rows in any order", 0.5),)
     assert baselines["AveragePrecision"] == (("rows in any order", pytest.approx(share)),)
     assert baselines["BrierScore"][0][1] == pytest.approx(share * (1.0 - share), abs=5e-3)
-    f1 = sk.f1_score(labels[1:], labels[:-1], average="macro")
-    macro_f1 = {f"always {label!r}": majority / (1.0 + majority), "the previous label": f1}
-    assert dict(baselines["MacroF1"]) == pytest.approx(macro_f1)
+    assert baselines["MacroF1"] == ((f"always {label!r}", pytest.approx(majority / (1.0 + majority))),)
     assert run("F1").scores[0].baselines[0][0] == "always the positive label"
     assert run(metrics.ROCAUC()).scores[0].baselines == ()
 

@@ -157,8 +157,8 @@ class RiverScore(Score):
     Raises ValueError if the metric is not for ``regression`` or not for classification, whichever is needed, or is not a number.
     """
 
-    _saved_attributes = ("metric", "windowed", "_rows_to_reset", "_successions")
-    _newer_attributes = frozenset({"_successions"})
+    _saved_attributes = ("metric", "windowed", "_rows_to_reset", "_repeats")
+    _newer_attributes = frozenset({"_repeats"})
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, regression: bool = False) -> None:
         if isinstance(metric, type):
@@ -184,7 +184,6 @@ class RiverScore(Score):
         self._is_matrix_metric: bool = (
             not regression and kind.update in count_methods and type(getattr(metric, "cm", None)) is metrics.ConfusionMatrix
         )
-        self._is_accuracy: bool = type(metric) is metrics.Accuracy
         try:
             metric.get()
             windowed = (
@@ -200,8 +199,7 @@ class RiverScore(Score):
         self._parameters = parameters
         self._rows_to_reset = window if regression else 0  # rows until the windowed metric is recomputed
         self._regression = regression
-        # The predictions of the baseline "the previous label".
-        self._successions: Counter[tuple[Any, Any]] = Counter()
+        self._repeats: np.ndarray = np.zeros(2, np.int64)  # as of `count_repeats`
         self.uses_predicted_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
 
     def __repr__(self) -> str:
@@ -231,9 +229,7 @@ class RiverScore(Score):
         if self._is_matrix_metric:
             pairs = Counter(zip(ys, predicted, strict=True))
             count_pairs(self.metric.cm, pairs, 1)
-            self.windowed.update_many(ys, predicted, pairs, self._successions)
-            if len(self._successions) > _MAX_SUCCESSIONS:  # the label before says little, and memory is bounded
-                self._successions.clear()
+            self._repeats += self.windowed.update_many(ys, predicted, pairs)
             return
         for y, prediction in zip(ys, predicted, strict=True):
             self.metric.update(y, prediction)
@@ -274,11 +270,11 @@ class RiverScore(Score):
 
     @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
-        """The value of this metric for two baselines: one always predicts the positive label, or without one the most frequent
-        label, the other the label of the row before. Pairs of a text, such as ``"always 'no'"``, and the value. Empty unless the
-        metric can be computed from a confusion matrix.
+        """The value of this metric for a baseline that always predicts the positive label, or without one the most frequent
+        label: a pair of a text, such as ``"always 'no'"``, and the value. For accuracy, another baseline predicts the label of
+        the row before. Empty unless the metric can be computed from a confusion matrix.
         """
-        return self._compare_baselines(self.metric.cm, self._successions) if self._is_matrix_metric else ()
+        return self._compare_baselines(self.metric.cm, self._repeats) if self._is_matrix_metric else ()
 
     @property
     def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
@@ -286,11 +282,11 @@ class RiverScore(Score):
             rows = list(self.windowed.window)  # ((target, prediction), {})
             ys = np.fromiter(map(_FIRST, map(_FIRST, rows)), np.float64, len(rows))
             return TargetBaselines.of_rows(ys).compute_values(self.metric)
-        return self._compare_baselines(self.windowed.cm, self.windowed.successions) if self._is_matrix_metric else ()
+        return self._compare_baselines(self.windowed.cm, self.windowed.repeats) if self._is_matrix_metric else ()
 
-    def _compare_baselines(self, matrix: Any, successions: Counter[tuple[Any, Any]]) -> tuple[tuple[str, float], ...]:
-        """Return the names and values of the baselines for the rows of a confusion matrix. ``successions`` are those
-        of these rows except the first (`count_successions`). If rows are missing, this baseline is left out.
+    def _compare_baselines(self, matrix: Any, repeats: np.ndarray) -> tuple[tuple[str, float], ...]:
+        """Return the names and values of the baselines for the rows of a confusion matrix, and their `count_repeats`. If some
+        rows are not counted there, as in a checkpoint of an earlier version, the label of the row before is no baseline.
         """
         n_rows = matrix.total_weight
         if not n_rows:
@@ -298,22 +294,13 @@ class RiverScore(Score):
         label, n_right = (True, 0.0) if self.is_binary else _find_majority_label(matrix)
         predicted = self._positive if self.is_binary else label
         name = f"always {'the positive label' if self.is_binary and predicted is None else repr(predicted)}"
-        has_successions = n_rows > 1 and sum(successions.values()) == n_rows - 1
-        if self._is_accuracy:  # which is needed often
-            constant, previous = n_right / n_rows, successions[True, True] / max(n_rows - 1, 1)
-        else:
-            constant = self._evaluate({(y, label): int(count) for y, count in list(matrix.sum_row.items()) if count})
-            previous = self._evaluate(successions) if has_successions else math.nan
-        return (name, constant), *([("the previous label", previous)] if has_successions else [])
-
-    def _evaluate(self, pairs: Mapping[tuple[Any, Any], int]) -> float:
-        """Return the value of this metric for rows whose number is in ``pairs``, by true and predicted label."""
-        metric = type(self.metric)(**self._parameters)
-        count_pairs(metric.cm, pairs, 1)
-        return _get_value(metric)
-
-
-_MAX_SUCCESSIONS = 10_000  # pairs of labels
+        if isinstance(self.metric, metrics.Accuracy):  # which is needed often
+            n_repeats, n_followers = repeats.tolist()
+            has_previous = n_followers == n_rows - 1 > 0
+            return (name, n_right / n_rows), *([("the previous label", n_repeats / n_followers)] if has_previous else [])
+        baseline = type(self.metric)(**self._parameters)
+        count_pairs(baseline.cm, {(y, label): int(count) for y, count in list(matrix.sum_row.items()) if count}, 1)
+        return ((name, _get_value(baseline)),)
 
 
 def _find_majority_label(matrix: Any) -> tuple[Any, float]:
@@ -351,9 +338,8 @@ class CountedWindow(Resumable):
 
     def __init__(self, metric: Any, size: int) -> None:
         self._metric, self._size = metric, size
-        self._is_accuracy = type(metric) is metrics.Accuracy
-        self.successions: Counter[tuple[Any, Any]] = Counter()
-        """The rows in the window, except the first, as counted by `count_successions`."""
+        self.repeats: np.ndarray = np.zeros(2, np.int64)
+        """`count_repeats` of the labels in the window."""
         self._ys: deque[Any] = deque(maxlen=size)
         self._predicted: deque[Any] = deque(maxlen=size)
 
@@ -368,29 +354,20 @@ class CountedWindow(Resumable):
         """The confusion matrix of the rows in the window."""
         return self._metric.cm
 
-    def update_many(
-        self,
-        ys: Sequence[Any],
-        predicted: Sequence[Any],
-        pairs: Mapping[tuple[Any, Any], int],
-        successions: Counter[tuple[Any, Any]] | None = None,
-    ) -> None:
+    def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> np.ndarray:
         """Add rows, with their true labels ``ys`` and their predicted labels, to the window of the last rows, and remove the
-        oldest rows from it. ``pairs`` has the number of added rows with each pair of true and predicted label. The rows are also
-        added to ``successions``, those of all rows (`count_successions`).
+        oldest rows from it. ``pairs`` has the number of added rows with each pair of true and predicted label. Returns
+        `count_repeats` of the added rows.
         """
         count_pairs(self._metric.cm, pairs, 1)
         n_evicted = max(len(self._ys) + len(ys) - self._size, 0)
         oldest = zip(chain(self._ys, ys), chain(self._predicted, predicted), strict=True)
         count_pairs(self._metric.cm, Counter(islice(oldest, n_evicted)), -1)
-        counters = [self.successions] if successions is None else [self.successions, successions]
-        added = [self._ys[-1], *ys] if self._ys else ys
-        count_successions(counters, added[1:], added, 1, self._is_accuracy)
-        if n_evicted:
-            evicted = list(islice(chain(self._ys, ys), n_evicted + 1))
-            count_successions([self.successions], evicted[1:], evicted, -1, self._is_accuracy)
+        repeats = count_repeats([self._ys[-1], *ys] if self._ys else ys)
+        self.repeats += repeats - count_repeats(list(islice(chain(self._ys, ys), n_evicted + 1)))
         self._ys.extend(ys)
         self._predicted.extend(predicted)
+        return repeats
 
     def get(self) -> float:
         """Return the value of the metric over the rows in the window."""
@@ -422,26 +399,10 @@ def count_pairs(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) ->
             matrix._total_true_positives += weight
 
 
-def count_successions(
-    counters: Sequence[Counter[tuple[Any, Any]]], ys: Sequence[Any], previous: Sequence[Any], sign: int, is_accuracy: bool
-) -> None:
-    """Add the rows with the labels ``ys`` to each counter, by their label and that of the row before, in ``previous``, or
-    subtract them if ``sign`` is -1. For accuracy, which is needed often, the pair is (True, True) for equal labels, and
-    (False, True) for others.
+def count_repeats(labels: Sequence[Any]) -> np.ndarray:
+    """Return in how many rows the label equals that of the row before, and the number of rows with a row before, int64 [2].
 
-    >>> successions = Counter()
-    >>> count_successions([successions], ["b", "b"], ["a", "b"], 1, is_accuracy=False)
-    >>> successions
-    Counter({('b', 'a'): 1, ('b', 'b'): 1})
+    >>> count_repeats(["a", "b", "b"])
+    array([1, 2])
     """
-    if is_accuracy:
-        n_equal = sum(map(operator.eq, ys, previous))
-        for successions in counters:
-            successions[True, True] += sign * n_equal
-            successions[False, True] += sign * (len(ys) - n_equal)
-        return
-    for pair, count in Counter(zip(ys, previous, strict=False)).items():
-        for successions in counters:
-            successions[pair] += sign * count
-            if not successions[pair]:
-                del successions[pair]
+    return np.array([sum(map(operator.eq, labels[1:], labels)), max(len(labels) - 1, 0)])

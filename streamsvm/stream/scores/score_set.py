@@ -263,9 +263,7 @@ class ScoreSet:
         reports = []
         for score in self.scores:
             values = (score.value, score.windowed_value) if score.has_rows else (math.nan, math.nan)
-            baselines, windowed = (
-                (self._rank_baselines(score, is_windowed) if score.has_rows else ()) for is_windowed in (False, True)
-            )
+            baselines, windowed = (self._rank_baselines(score, is_windowed) for is_windowed in (False, True))
             reports.append(ScoreReport(score.name, *values, baselines, score.table, windowed))
         return tuple(reports)
 
@@ -273,28 +271,20 @@ class ScoreSet:
         """Return the value of the first metric for its best baseline, such as always predicting the most frequent label, over all
         rows or over the last ``window`` rows; NaN without a baseline. It is faster than `make_reports`.
         """
-        choose_best = max if _is_bigger_better(self.first) else min
-        values = [value for _, value in self._compute_baselines(self.first, is_windowed) if math.isfinite(value)]
-        return choose_best(values, default=math.nan)
+        ranking = self._rank_baselines(self.first, is_windowed)
+        return ranking[0][1] if ranking else math.nan
 
     def _rank_baselines(self, score: Score, is_windowed: bool) -> tuple[tuple[str, float], ...]:
         """Return the baselines of the metric ``score`` over all rows or over the last ones, as pairs of a name and the value of
         the metric for this baseline, the best one first. Undefined values are left out.
         """
-        sign = -1.0 if _is_bigger_better(score) else 1.0
-        baselines = [pair for pair in self._compute_baselines(score, is_windowed) if math.isfinite(pair[1])]
-        return tuple(sorted(baselines, key=lambda pair: sign * pair[1]))
-
-    def _compute_baselines(self, score: Score, is_windowed: bool) -> tuple[tuple[str, float], ...]:
-        """Return the baselines of the metric ``score`` over all rows or over the last ones, as pairs of a name and a value."""
         if is_windowed:
-            return score.windowed_baselines
-        return score.baselines if self._baselines is None else self._baselines.compute_values(score.metric)
-
-
-def _is_bigger_better(score: Score) -> bool:
-    """Return whether a bigger value of a metric of river is better; for other metrics, whose baselines are single, False."""
-    return bool(getattr(score.metric, "bigger_is_better", False))
+            baselines = score.windowed_baselines
+        else:
+            baselines = score.baselines if self._baselines is None else self._baselines.compute_values(score.metric)
+        is_bigger_better = getattr(score.metric, "bigger_is_better", False)  # metrics without it have a single baseline
+        finite = [pair for pair in baselines if math.isfinite(pair[1])]
+        return tuple(sorted(finite, key=lambda pair: pair[1], reverse=is_bigger_better))
 
 
 def _add_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> None:
