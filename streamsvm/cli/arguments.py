@@ -180,12 +180,19 @@ def add_model_argument(command: Any, name: str = "path", **options: Any) -> None
 
 
 def add_label_flags(command: Any) -> None:
-    """Add two flags to the argparse parser ``command`` that tell where the labels of rows are: ``--label`` names a column, and
-    ``--labels`` a separate stream of labels.
+    """Add flags to the argparse parser ``command`` that tell where the labels of rows are (``--label`` names a column, and
+    ``--labels`` a separate stream of labels), and the format of the rows.
     """
     text = "the column or key that holds the label (default: the one that was learned)"
     command.add_argument("--label", metavar="NAME", help=text)
     command.add_argument("--labels", metavar="STREAM?key=NAME", help="labels that are not in the rows, as of learn")
+    add_format_flag(command)
+
+
+def add_format_flag(group: Any) -> None:
+    """Add the flag ``--format``, which names the format of the rows, to an argparse ``group``."""
+    formats = ["csv", "jsonl", "libsvm", "parquet", "arrow"]
+    group.add_argument("--format", choices=formats, help="the format of the rows, if the name of their source does not show it")
 
 
 def add_overwrite_flag(group: Any) -> None:
@@ -221,8 +228,7 @@ def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_requ
         "have partition and offset, and in a topic the key, time and headers of the row's message"
     )
     streams.add_argument("--passthrough", type=parse_names, default=[], metavar="id,ts", help=text)
-    formats = ["csv", "jsonl", "libsvm", "parquet", "arrow"]
-    streams.add_argument("--format", choices=formats, help="the format of SOURCE, if its name does not show it")
+    add_format_flag(streams)
     text = (
         "where to begin in a topic: earliest (the default), latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OFFSET. A "
         "run that continues from a checkpoint uses it only if the topic no longer has the rows that come next"

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import as_command_error
+from streamsvm.cli.job import StreamJob
 from streamsvm.cli.outputs import check_output_files
 from streamsvm.cli.parsing import DecisionFlags, apply_decision
 from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest
@@ -107,7 +108,7 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     first = split_pipeline(checkpoint.model)[0][:1]
     state = first[0].column_state if first and isinstance(first[0], TableEncoder) else None
     with as_command_error("--sample ", CommandError):
-        for number, row in enumerate(iter_first_rows(place, checkpoint, _MAX_SAMPLE_ROWS), 1):
+        for number, row in enumerate(iter_first_rows(StreamJob(source=place), checkpoint, _MAX_SAMPLE_ROWS), 1):
             with as_command_error(f"{place}, row {number:,}: ", ValueError):
                 # Messages of a topic have marks, dates and formatted numbers, which the model's encoder parses.
                 numbers, names = (row.x, {}) if state is None else state.split_row(row.x, learns=False)

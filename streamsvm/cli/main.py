@@ -312,11 +312,14 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add_trusted_flag(scoring, "the model")
 
     explain = commands.add_parser(
-        "explain", help="show which columns matter to a model, and why it decides as it does", usage="%(prog)s PLACE ROWS [flags]"
+        "explain",
+        help="show which columns matter to a model, and why it decides as it does",
+        usage="%(prog)s ROWS --model PLACE [flags]",
     )
-    add_model_argument(explain)
-    text = "a table of rows, read as predict reads it; the first 1,000 are used, with their labels if they have any"
-    explain.add_argument("source", metavar="ROWS", help=text)
+    text = "rows, read as predict reads them; the first 1,000 are used, with their labels if they have any"
+    explain.add_argument("source", nargs="+", action=StoreOneOrMany, metavar="ROWS", help=text)
+    add_model_argument(explain, "--model", dest="path")
+    add_label_flags(explain)
     text = "explain the decisions of the first N of them (default: %(default)s)"
     explain.add_argument("--rows", type=parse_count, default=3, metavar="N", help=text)
     text = "show N rows of each label that the model knows and that are nearest to each of them, or support vectors"

@@ -37,7 +37,7 @@ def run_score(arguments: argparse.Namespace) -> bool:
     """
     checkpoint = load_newest(arguments.path, arguments.trusted)
     check_predicts(checkpoint.model, arguments.path)
-    job = make_labelled_job(arguments.source, arguments.label, arguments.labels)
+    job = make_labelled_job(arguments.source, arguments)
     decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive)
     wrap_decision = decision.make_wrapper(job.text_format, regression=False, learns=False)
     model = apply_decision(checkpoint.model, wrap_decision, decision.flag, arguments.abstain)
@@ -74,13 +74,13 @@ def run_score(arguments: argparse.Namespace) -> bool:
     return progress.interrupted
 
 
-def make_labelled_job(source: str | list[str], label: str | None, labels: str | None) -> StreamJob:
-    """Return the description of a source of labelled rows, for the commands ``score`` and ``report``, from the values of their
-    arguments (``label`` names a column, ``labels`` a separate stream). Raise a UsageError if a value is invalid.
+def make_labelled_job(source: str | list[str], arguments: argparse.Namespace) -> StreamJob:
+    """Return the description of a source of labelled rows, for the commands ``score``, ``explain`` and ``report``, with the flags
+    of `add_label_flags` in their ``arguments``. Raise a UsageError if a value is invalid.
     """
-    job = StreamJob(source=source, label=label, labels=labels)
-    if labels is not None and "expired=dead-letter" in labels:
-        raise UsageError(f"--labels {labels}: this command writes no dead letters: leave expired=dead-letter out")
+    job = StreamJob(source=source, format=arguments.format, label=arguments.label, labels=arguments.labels)
+    if job.labels is not None and "expired=dead-letter" in job.labels:
+        raise UsageError(f"--labels {job.labels}: this command writes no dead letters: leave expired=dead-letter out")
     _ = job.text_format, job.label_stream  # raise an error if they are invalid
     return job
 

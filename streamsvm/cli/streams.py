@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import queue
 import signal
@@ -32,6 +31,7 @@ from streamsvm.stream import (
     open_source,
 )
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_has_model, read_newest
+from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.file_names import detect_format
 from streamsvm.stream.open import open_checkpoints, open_models
@@ -267,21 +267,41 @@ def _hint_at_table(place: Path) -> str:
     return f". By its name, it is a table ({table_format}): give the path of a model here" if table_format else ""
 
 
-def iter_first_rows(place: str, checkpoint: Checkpoint, max_rows: int) -> Iterator[Row]:
-    """Yield the first ``max_rows`` rows of the table ``place``, read with the columns that the checkpoint's model has learned.
+def read_first_rows(job: StreamJob, checkpoint: Checkpoint, max_rows: int) -> list[Row | BadRow]:
+    """Read the first ``max_rows`` rows of a job's source with the columns that the checkpoint's model has learned. Labels of
+    ``--labels`` are joined with their rows by key.
+    """
+    rows: list[Any] = []
+    labels: dict[str, Any] = {}
+    unlabelled_keys: set[str] = set()
+    with open_source_for_model(job, checkpoint) as source:
+        for row in source:
+            y = None if isinstance(row, BadRow) else row.y
+            if isinstance(y, ArrivedLabel):
+                labels.setdefault(y.key, y.y)
+                unlabelled_keys.discard(y.key)
+            elif len(rows) < max_rows:
+                rows.append(row)
+                unlabelled_keys |= {y.key} - labels.keys() if isinstance(y, PendingLabel) else set()
+            if len(rows) == max_rows and not unlabelled_keys:
+                break
+    return [row._replace(y=labels.get(row.y.key)) if isinstance(getattr(row, "y", None), PendingLabel) else row for row in rows]
+
+
+def iter_first_rows(job: StreamJob, checkpoint: Checkpoint, max_rows: int) -> Iterator[Row]:
+    """Yield the rows of `read_first_rows`. Raise a CommandError at a row that cannot be read.
 
     At the end, warnings about columns that the checkpoint's model does not know are printed.
     """
     model: Any = checkpoint.model
     encoder = ValidatingPipeline(model, learns=False).encoder
     columns = ColumnMonitor(get_learned_columns(model), encoder, labels=get_learned_labels(model))
-    with open_source_for_model(StreamJob(source=place), checkpoint) as source:
-        for row in itertools.islice(source, max_rows):
-            if isinstance(row, BadRow):
-                raise CommandError(f"{row.place}: {row.reason}")
-            columns.add_row(row.x)
-            columns.add_labels([row.y])
-            yield row
+    for row in read_first_rows(job, checkpoint, max_rows):
+        if isinstance(row, BadRow):
+            raise CommandError(f"{row.place}: {row.reason}")
+        columns.add_row(row.x)
+        columns.add_labels([row.y])
+        yield row
     print_unfamiliar_columns(columns)
 
 

@@ -17,12 +17,12 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, escape_unprintable
-from streamsvm.cli.arguments import as_command_error, as_usage_error
+from streamsvm.cli.arguments import as_command_error, as_usage_error, parse_path_or_url
 from streamsvm.cli.outputs import check_output_files
 from streamsvm.cli.parsing import find_positive_label
 from streamsvm.cli.progress import format_baselines
 from streamsvm.cli.score import check_any_scored, choose_metrics, count_unscored_rows, make_labelled_job, scoring_loop
-from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest, open_source_for_model
+from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest, read_first_rows
 from streamsvm.cli.tables import read_saved_label
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.explaining import Examples
@@ -164,18 +164,24 @@ def _collect_facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def run_explain(arguments: argparse.Namespace) -> None:
     """Run ``streamsvm explain``: print how important each column is to a saved model, and explain the predictions of the first
-    rows.
+    rows. Without ``--model``, the first of two places is that of the model.
 
-    Raises CommandError if there are no rows, or the model cannot explain them.
+    Raises UsageError if the model is not named, and CommandError if there are no rows, or the model cannot explain them.
     """
-    checkpoint = load_newest(arguments.path, arguments.trusted)
+    source, place = arguments.source, arguments.path
+    if place is None and (isinstance(source, str) or len(source) != 2):
+        raise UsageError("which model explains them? streamsvm explain ROWS --model PLACE")
+    if place is None:
+        place, source = parse_path_or_url(source[0]), source[1]
+    checkpoint = load_newest(place, arguments.trusted)
+    job = make_labelled_job(source, arguments)
     model: Any = checkpoint.model
-    rows = list(iter_first_rows(arguments.source, checkpoint, _MAX_ROWS))
+    rows = list(iter_first_rows(job, checkpoint, _MAX_ROWS))
     if not rows:
-        raise CommandError(f"{arguments.source} has no rows to explain")
+        raise CommandError(f"{job.source_name} has no rows to explain")
     xs, ys = [row.x for row in rows], [row.y for row in rows]
     labelled_rows = [i for i, y in enumerate(ys) if y is not None]
-    with as_command_error(f"{arguments.path} cannot explain {arguments.source}: ", ValueError):
+    with as_command_error(f"{place} cannot explain {job.source_name}: ", ValueError):
         if labelled_rows:
             ranking = importance(model, [xs[i] for i in labelled_rows], [ys[i] for i in labelled_rows])
         else:
@@ -244,6 +250,8 @@ def run_report(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--to {path}: name an .html file for a page, or an .md file for a model card")
     if arguments.labels is not None and not arguments.source:
         raise UsageError(f"--labels {arguments.labels} is about ROWS: name them, too")
+    if "-" in arguments.source:
+        raise UsageError("ROWS -: a report reads the rows twice, and standard input has them once: save them in a file")
     rows = {f"ROWS {name}": Path(name) for name in arguments.source}
     check_output_files("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
     checkpoint = load_newest(arguments.path, arguments.trusted)
@@ -257,10 +265,9 @@ def run_report(arguments: argparse.Namespace) -> None:
 def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> ReportRows:
     """Return the first 1,000 rows of ``report``'s source, and the scores of the checkpoint's model on all labelled rows."""
     source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
-    job = make_labelled_job(source, arguments.label, arguments.labels)
+    job = make_labelled_job(source, arguments)
     name = job.source if isinstance(job.source, str) else f"{len(job.source)} files"
-    with open_source_for_model(job, checkpoint) as source:
-        first_rows = [row for row in itertools.islice(source, _MAX_ROWS) if not isinstance(row, BadRow)]
+    first_rows = [row for row in read_first_rows(job, checkpoint, _MAX_ROWS) if not isinstance(row, BadRow)]
     if not first_rows:
         raise CommandError(f"{name} has no rows")
     xs, ys = [row.x for row in first_rows], [row.y for row in first_rows]

@@ -18,24 +18,26 @@ def state(file, tmp_path, call):
 
 
 def test_columns_and_rows_are_explained(state, call):
-    said = call("explain", state, state.parent / "rows.csv", "--rows", 2).stdout
+    rows = state.parent / "rows.csv"
+    said = call("explain", rows, "--model", state, "--rows", 2).stdout
+    assert said == call("explain", state, rows, "--rows", 2).stdout  # the earlier order
     lines = said.splitlines()
     assert lines[0].startswith("column  moves the decision by  error when shuffled (now 0")
     assert [line.split()[0] for line in lines[1:3]] == ["city", "size"]
     assert lines[4].startswith("row 1: 'no': decision ")
     assert "city = Paris" in lines[5]
     assert said.count("several together") == 2
-    facts = json.loads(call("explain", state, state.parent / "rows.csv", "--json").stdout)
+    facts = json.loads(call("explain", rows, "--model", state, "--json").stdout)
     assert list(facts["mean_contributions"]) == ["city", "size"]
     assert facts["error_increases"]["city"] > 0.1 > abs(facts["error_increases"]["size"])
     row = facts["explained"][0]
     total = row["typical"] + sum(row["contributions"].values()) + row["remainder"]
     assert total == pytest.approx(row["decision"])
     assert "examples" not in row
-    said = call("explain", state, state.parent / "rows.csv", "--rows", 2, "--examples", 1).stdout
+    said = call("explain", rows, "--model", state, "--rows", 2, "--examples", 1).stdout
     assert said.count("the nearest examples:\n'no': 1 of ") == 2
     assert said.count(" support vectors\n  distance ") == 4
-    facts = json.loads(call("explain", state, state.parent / "rows.csv", "--examples", 2, "--json").stdout)
+    facts = json.loads(call("explain", rows, "--model", state, "--examples", 2, "--json").stdout)
     assert [example["label"] for example in facts["explained"][0]["examples"]] == ["no", "no", "yes", "yes"]
     assert row["prediction"] == load(state).predict_one({"city": "Paris", "size": 0})
 
@@ -50,9 +52,46 @@ def test_explains_rows_without_labels_and_refuses_other_models(state, file, call
     call("explain", state, file("bad.csv", "city,size", "Oslo,big"), status=1, says="big")
     call("explain", state, tmp_path / "none.csv", status=1, says="none.csv")
     call("explain", without, state, status=1, says="By its name, it is a table (csv): give the path of a model here")
-    call("explain", without, "--model", state, status=2, says="usage: streamsvm explain PLACE ROWS [flags]")
+    for words in ([without], [without, without, state]):
+        call("explain", *words, status=2, says="which model explains them? streamsvm explain ROWS --model PLACE")
     numbers = file("targets.csv", "a,y", *(f"{i % 10},{i % 10 * 1000}" for i in range(100)))
     call("learn", numbers, "--label", "y", "--regression", "--learner", "bsgd", "--checkpoint", tmp_path / "other", "--quiet")
     said = call("explain", tmp_path / "other", numbers, "--rows", "1").stdout.splitlines()
     [line] = [line for line in said if line.startswith("row 1: ")]
     assert abs(float(line.split()[2].strip(":")) - load(tmp_path / "other").predict_one({"a": 0.0})) < 1.0
+
+
+def test_rows_from_standard_input_several_files_and_labels_from_a_file(state, file, call, monkeypatch):
+    rows = state.parent / "rows.csv"
+    expected = call("explain", rows, "--model", state).stdout
+    for label in ([], ["--label", "y"]):
+        with rows.open() as stream:
+            monkeypatch.setattr("sys.stdin", stream)
+            assert call("explain", "-", "--format", "csv", "--model", state, *label).stdout == expected
+    head, *lines = rows.read_text().splitlines()
+    parts = file("part1.csv", head, *lines[:100]), file("part2.csv", head, *lines[100:])
+    assert call("explain", *parts, "--model", state).stdout == expected
+    cells = [line.split(",") for line in lines]
+    features = file("features.csv", "id,at,city,size", *(f"{row[0]},{i * 10},{row[1]},{row[2]}" for i, row in enumerate(cells)))
+    labels = file("labels.csv", "id,at,y", *(f"{row[0]},{i * 10 + 15 * (-1) ** i},{row[3]}" for i, row in enumerate(cells)))
+    flags = "--labels", f"{labels}?key=id&time=at"
+    assert call("explain", features, "--model", state, *flags).stdout == expected
+
+
+def test_a_report_measures_importance_with_labels_from_a_file(state, file, call, tmp_path):
+    """The labels of the other stream are those of its rows, and not rows of their own."""
+    _, *lines = (state.parent / "rows.csv").read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    features = file("features.csv", "id,at,city,size", *(f"{row[0]},{i * 10},{row[1]},{row[2]}" for i, row in enumerate(cells)))
+    labels = file("labels.csv", "id,at,y", *(f"{row[0]},{i * 10 + 5},{row[3]}" for i, row in enumerate(cells)))
+    for name, words in (("a.md", [state.parent / "rows.csv"]), ("b.md", [features, "--labels", f"{labels}?key=id&time=at"])):
+        call("report", state, *words, "--to", tmp_path / name)
+    pages = [(tmp_path / name).read_text().partition("## What matters to it")[2] for name in ("a.md", "b.md")]
+    parts = [page.partition("## While it learned")[0].replace("features.csv", "rows.csv") for page in pages]
+    assert parts[0] == parts[1]
+    assert "of the rows, grows if" in parts[0]
+    assert "300 rows" in parts[0]
+
+
+def test_a_report_does_not_read_standard_input(state, tmp_path, call):
+    call("report", state, "-", "--format", "csv", "--to", tmp_path / "a.md", status=2, says="save them in a file")

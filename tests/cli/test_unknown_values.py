@@ -41,7 +41,7 @@ def build_words(command, path, state, tmp_path):
     return {
         "score": ["score", path, "--model", state],
         "predict": ["predict", path, "--model", state, "--to", tmp_path / f"{path.name}.out.jsonl"],
-        "explain": ["explain", state, path],
+        "explain": ["explain", path, "--model", state],
         "report": ["report", state, path, "--to", tmp_path / f"{path.name}.html"],
     }[command]
 
