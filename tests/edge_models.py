@@ -122,6 +122,14 @@ def of_table(classes):
     return model, [x for x, _ in pairs[:100]]
 
 
+def of_dates(classes):
+    """Return a pipeline of a TableEncoder with cycles and a learner, which has learned dates that float32 holds exactly."""
+    model = TableEncoder("at:date", cycles=["day", "week"]) | BSGDClassifier(budget=30, seed=0)
+    for i, (x, y) in enumerate(rows(400, classes)):
+        model.learn_one({**x, "at": 1.7e9 // 128.0 * 128.0 + 12_800.0 * i}, y)
+    return model
+
+
 def of_names(classes, n=600, seed=0, **parameters):
     """Return a pipeline of a TableEncoder with target encoding and a learner, and rows: learned ones, and new ones.
 
@@ -206,7 +214,7 @@ def makers():
         "costs of an ensemble": (SVMClassifier, 3),
     }.items():
         functions[name] = lambda kind=kind, classes=classes: costly(kind, classes)
-    return functions | {"scaled targets": scaled_targets, "tuned threshold": tuned}
+    return functions | {"scaled targets": scaled_targets, "tuned threshold": tuned, "dates of 2": lambda: of_dates(2)}
 
 
 MAKERS = makers()

@@ -34,6 +34,7 @@ MODELS = [
     "table of 3",
     "names of 3",
     "tuned threshold",
+    "dates of 2",
     "memory of 3",
     "CSMOClassifier 0 of 2",
     "CSMOClassifier 1 of 2",
