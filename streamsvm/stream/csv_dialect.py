@@ -108,6 +108,8 @@ def complete_names(names: Sequence[str], header: str, cells: Sequence[str], line
             names.append("")
         elif delimiter in "\t " or (header.startswith('"') and line.startswith('"')):
             names.insert(0, "")
+    elif len(cells) == len(names) - 1 and not names[-1]:  # only the header ends with a delimiter
+        names.pop()
     return [name or f"Unnamed: {i}" for i, name in enumerate(names)] if names.count("") > 1 else names
 
 

@@ -14,6 +14,7 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.csv_columns import CSVColumnReader, parse_cell
 from streamsvm.stream.csv_dialect import are_rows, complete_names, have_column_of_numbers, read_separator
 from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.file_names import get_suffix
 from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MAX_ROW_LINES, SILENCE_SECONDS, LinesChunk, TextSource, describe_decoding_error
@@ -39,7 +40,7 @@ class CSVSource(TextSource):
     label
         Name of the column of labels or targets. None if the rows have none.
     delimiter
-        Character between two cells, such as ``";"``.
+        Character between two cells, such as ``";"``. None: a tab if the path ends with ``.tsv`` or ``.tab``, else a comma.
     label_needed
         Whether a file without the column ``label`` is an error. If not, its rows have no label.
     columns_needed
@@ -74,11 +75,12 @@ class CSVSource(TextSource):
         path: str | Path | ByteStream,
         label: str | None = None,
         *,
-        delimiter: str = ",",
+        delimiter: str | None = None,
         label_needed: bool = True,
         columns_needed: bool = True,
         **parser_options: Unpack[TextParserOptions],
     ) -> None:
+        delimiter = delimiter or ("\t" if get_suffix(str(path)) in (".tsv", ".tab") else ",")
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise StreamError(f"{path}: delimiter must be one character, such as ';', and not {delimiter!r}")
         super().__init__(path, label, **parser_options)

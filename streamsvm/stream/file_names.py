@@ -25,6 +25,7 @@ _FORMAT_BY_SUFFIX = (
 #: Names in the folder of a table whose files also hold rows of earlier versions.
 _TABLE_LOGS = {"_delta_log": "a Delta", ".hoodie": "a Hudi", "metadata/version-hint.text": "an Iceberg"}
 _PARTITION = re.compile(r"[A-Za-z_][^=/]*=")
+_COPY_MARK = re.compile(r"(?: ?\([0-9]+\)| - Copy| copy)?(\.[^./]+)(?:\.(?:gz|bz2|zst))?$", re.IGNORECASE)
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".7z", ".rar", ".xz")
 _SPREADSHEETS = (".xls", ".xlsx", ".ods")
@@ -44,7 +45,7 @@ def list_source_files(spec: str | Sequence[str], sort_key: Callable[[str], Any] 
         files = _remove_duplicates(path for name in spec for path in list_source_files(name, sort_key) or [name])
         if missing := [path for path in files if not Path(path).is_file()]:
             raise StreamError(f"{missing[0]} is not a file: several sources are files, folders or patterns")
-        _check_compressed_copies(files)
+        _check_copies(files)
         return files
     if "://" in spec or spec == "-":
         return []
@@ -68,7 +69,7 @@ def list_source_files(spec: str | Sequence[str], sort_key: Callable[[str], Any] 
                 "or list the files of that version"
             )
     files = sorted(files, key=sort_key or natural_key)
-    _check_compressed_copies(files)
+    _check_copies(files)
     return files
 
 
@@ -97,12 +98,11 @@ def _iter_folder(folder: Path) -> Iterator[Path]:
         yield from _iter_folder(path) if _PARTITION.match(path.name) and path.is_dir() else [path]
 
 
-def _check_compressed_copies(paths: Sequence[str]) -> None:
-    """Raise a StreamError if one of the files is a compressed copy of another, such as ``x.csv.gz`` beside ``x.csv``."""
+def _check_copies(paths: Sequence[str]) -> None:
+    """Raise a StreamError if one of the files is a copy of another, such as ``x.csv.gz`` or ``x (1).csv`` beside ``x.csv``."""
     paths_by_name: dict[str, str] = {}
     for path in paths:
-        name = str(PurePath(path).with_suffix("")) if PurePath(path).suffix.lower() in _COMPRESSED else str(PurePath(path))
-        if (other := paths_by_name.setdefault(name, path)) != path:
+        if (other := paths_by_name.setdefault(_COPY_MARK.sub(r"\1", path), path)) != path:
             with contextlib.closing(ByteStream(path)) as first, contextlib.closing(ByteStream(other)) as second:
                 start, other_start = first.read() or b"", second.read() or b""
             n = min(len(start), len(other_start))

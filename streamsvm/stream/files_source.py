@@ -133,6 +133,8 @@ class FilesSource(Source):
 
     def _seek(self, position: Position) -> None:
         file_position = dict(position)
+        if len(self._paths) == 1:  # perhaps saved when a single file was not read as several
+            file_position = {"files_done": 0, "files_digest": ""} | file_position
         if not file_position.pop("partitions", False):  # saved by a version that did not read the names of folders
             self._read_partition, self._has_partitions, self._partition = (lambda _: {}), False, {}
         try:

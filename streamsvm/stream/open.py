@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Unpack
 
 from streamsvm.core.warning import warn
@@ -14,14 +15,7 @@ from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
-from streamsvm.stream.file_names import (
-    detect_format,
-    format_source_name,
-    get_suffix,
-    list_source_files,
-    natural_key,
-    read_partition,
-)
+from streamsvm.stream.file_names import detect_format, format_source_name, list_source_files, natural_key, read_partition
 from streamsvm.stream.files_source import FilesSource
 from streamsvm.stream.json_objects import JSONLinesSource
 from streamsvm.stream.libsvm_source import LIBSVMSource
@@ -113,9 +107,10 @@ def open_source(
         arguments = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
         arguments |= {} if group is None else {"group": group}
         source = _find_plugin("streamsvm.sources", name).load()(name, **arguments)
-    elif files:
-        source = _open_files(name, files, kind, label, file_options, list_source_files(location, str))
-        if files == [*location] and files == sorted(files) != sorted(files, key=natural_key):
+    elif files or (stream is None and read_partition(name) and Path(name).is_file()):
+        files = files or [name]
+        source = _open_files(name, files, kind, label, file_options, list_source_files(location, str) or files)
+        if files == location and files == sorted(files) != sorted(files, key=natural_key):
             warn(f"{name}: the files are not in the order of the numbers in their names. Quote the pattern, or sort the list")
     else:
         source = _open_file(name if stream is None else stream, kind, label, file_options)
@@ -129,8 +124,6 @@ def open_source(
 
 
 def _open_file(path: str | ByteStream, kind: str, label: str | None, options: Mapping[str, Any]) -> Source:
-    if kind == "csv" and "delimiter" not in options and get_suffix(str(path)) in (".tsv", ".tab"):
-        options = {**options, "delimiter": "\t"}
     if kind not in KINDS:
         return _TEXT_SOURCES[kind](path, label, **options)
     if str(path) == "-":

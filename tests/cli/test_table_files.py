@@ -14,9 +14,11 @@ import pytest
 import zstandard
 
 import streamsvm
+from chunks import check_chunks, write_rows
+from reading import read
 from refused import raises
 from streamsvm import load
-from streamsvm.stream import BadRow, CSVSource, Row, StreamError, open_source
+from streamsvm.stream import ArrowSource, BadRow, CSVSource, JSONLinesSource, Row, StreamError, open_source
 from streamsvm.stream.file_names import natural_key
 from streamsvm.stream.files_source import FilesSource
 
@@ -109,6 +111,7 @@ KINDS = {
         FRAME,
         "no value in these rows",
     ),
+    "a delimiter at the end of the header": ("rows.csv", lambda path: path.write_text(text().replace("\n", ",\n", 1)), FRAME, ""),
     "delimiter of Excel": ("rows.csv", lambda path: path.write_text("sep=;\r\n" + text(sep=";")), FRAME, "--delimiter ';'"),
     "marked delimiter of Excel": ("rows.csv", lambda path: path.write_text('\ufeff"sep=\t"\n' + text(sep="\t")), FRAME, ""),
     "a table of R": ("rows.csv", lambda path: path.write_text(of_r(",")), FRAME, "looks like an index"),
@@ -220,6 +223,21 @@ def test_an_older_run_resumes_its_order_and_columns(tmp_path):
             assert [row.x["x"] for row in [*rows, *second][::20]] == list(range(1, 13))
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_one_file_of_a_folder_of_columns(tmp_path, suffix):
+    """A single file has the column, too, unless an earlier version has begun the run."""
+    in_folders(suffix)(tmp_path / "t")
+    path = tmp_path / "t" / "city=Rome" / f"part-0.{suffix}"
+    rows, positions = read(path, columns="city:category")
+    assert {row.x["city"] for row in rows} == {"Rome"}
+    assert read(path, positions[5], columns="city:category")[0] == rows[5:]
+    source = ArrowSource if suffix == "parquet" else CSVSource if suffix == "csv" else JSONLinesSource
+    with source(path, "y") as older:
+        assert [row.y for _, row in zip(range(5), older, strict=False)] == [row.y for row in rows[:5]]
+        rest = read(path, older.position)[0]
+    assert [row.x for row in rest] == [{"a": row.x["a"]} for row in rows[5:]]
+
+
 def test_files_with_other_columns_are_reported_once(tmp_path, call):
     folder = tmp_path / "t"
     folder.mkdir()
@@ -259,6 +277,49 @@ def test_a_compressed_copy_is_refused(tmp_path, suffix):
     (tmp_path / f"x.csv{suffix}").write_bytes(compress(text(FRAME[::-1]).encode()))  # other rows
     with open_source(str(tmp_path), label="y") as source:
         assert len(list(source)) == 2 * N
+
+
+@pytest.mark.parametrize("name", ["x (1).csv", "x(2).csv", "x - Copy.csv", "x copy.csv"])
+def test_a_copy_is_refused(tmp_path, name):
+    (tmp_path / "x.csv").write_text(text())
+    (tmp_path / name).write_text(text())
+    raises("have the same rows: remove one", open_source, str(tmp_path), label="y", error=StreamError)
+    (tmp_path / name).write_text(text(FRAME[::-1]))  # other rows
+    with open_source(str(tmp_path), label="y") as source:
+        assert len(list(source)) == 2 * N
+
+
+@pytest.mark.filterwarnings("ignore:.*is taken as part of the text", "ignore:.*read as cp1252")
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_resume_after_any_row(kind, tmp_path):
+    name, write, frame, _ = KINDS[kind]
+    write(tmp_path / name)
+    options = {"delimiter": {"a table of R with blanks": " "}.get(kind)}
+    rows, positions = read(tmp_path / name, **options)
+    assert len(rows) == len(frame)
+    for done in range(0, len(frame) + 1, 23):
+        assert read(tmp_path / name, positions[done], **options)[0] == rows[done:]
+    if name.startswith("rows.csv"):
+        check_chunks(lambda: CSVSource(tmp_path / name, "y", **options), 30)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl"])
+def test_a_declared_column_may_be_in_later_files_alone(tmp_path, suffix):
+    for i, names in enumerate((["a", "y"], ["a", "city", "y"])):
+        write_rows(tmp_path / f"part-{i}.{suffix}", FRAME[names].to_dict("records"))
+    with warnings.catch_warnings(record=True) as said, open_source(str(tmp_path), label="y", columns="city:category") as source:
+        warnings.simplefilter("always")
+        rows = list(source)
+    assert [row.x.get("city") for row in rows] == [None] * N + list(FRAME.city)
+    assert [("column 'city' is new" in str(warning.message)) for warning in said] == [True] * (suffix != "jsonl")
+
+
+@pytest.mark.parametrize("as_data", [lambda frame: frame, lambda frame: frame.to_dict("records")], ids=["frame", "dicts"])
+def test_an_index_in_memory_is_dropped(as_data):
+    frame = SHUFFLED.rename_axis("index").reset_index()
+    frame["Unnamed: 0.1"] = frame["index"] + 1
+    schema = streamsvm.table_model(as_data(frame), "y").schema
+    assert [column.name for column in schema.columns if column.kind == "dropped"] == ["index", "Unnamed: 0.1"]
 
 
 def test_a_list_in_the_order_of_a_shell(tmp_path):
