@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from streamsvm.cli.parsing import DecisionFlags, apply_decision
 from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import ExportError, Program
+from streamsvm.export.c.text import count_category_bytes
 from streamsvm.export.c.writer import measure_needs
 from streamsvm.export.convert import describe_order, make_program
 from streamsvm.export.formats import FORMATS, export, list_files
@@ -29,9 +31,6 @@ from streamsvm.stream.tables import TableEncoder
 
 _OPTION_NAMES = sorted(frozenset().union(*FORMATS.values()))
 _MAX_SHOWN_COLUMNS = 20
-_SIZE_ADVICE = (
-    "leave out vectors with --max-bytes 16000 --bits 8, or learn a small model: streamsvm learn ... --learner bsgd,budget=60"
-)
 _MAX_SAMPLE_ROWS = 10_000
 
 
@@ -94,10 +93,24 @@ def run_export(arguments: argparse.Namespace) -> None:
     if needs is not None:
         print(needs)
     if needs is not None and not needs.fits_16_bits:
-        print(f"too large for a processor whose int has 16 bits, such as an AVR: {_SIZE_ADVICE}")
+        print(f"too large for a processor whose int has 16 bits, such as an AVR: {_advise_smaller_model(program, 8)}")
     elif written is program and isinstance(find_learner(checkpoint.model), SVMClassifier | SVMRegressor):
         nbytes = program.nbytes if needs is None else needs.table_bytes
-        print(f"an ensemble of {nbytes:,} bytes of numbers: where that is too much, {_SIZE_ADVICE}")
+        advice = _advise_smaller_model(program, 8 if needs else 32)
+        print(f"an ensemble of {nbytes:,} bytes of numbers: where that is too much, {advice}")
+
+
+def _advise_smaller_model(program: Program, bits: int) -> str:
+    """Return advice with the flags that make an exported model smaller: 16,000 bytes of tables or, if too many of them cannot be
+    left out, as vectors and trees can, twice these. 8 ``bits`` are possible in C, where the tables of small processors have at
+    most 64 KB.
+    """
+    flexible = {number for number, step in enumerate(program.steps, 1) if step.op in ("kernel", "neighbours", "forest")}
+    fixed = [step for number, step in enumerate(program.steps, 1) if not flexible & {number, *step.inputs}]
+    n_fixed = sum(array.nbytes for step in fixed for array in step.arrays.values()) + count_category_bytes(program)
+    max_bytes = min(max(16_000, math.ceil(2 * n_fixed / 1000) * 1000), 60_000 if bits == 8 else 2**62)
+    flags = f"--max-bytes {max_bytes}" + " --bits 8" * (bits == 8)
+    return f"leave out vectors with {flags}, or learn a small model: streamsvm learn ... --learner bsgd,budget=60"
 
 
 def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:

@@ -3,13 +3,16 @@
 import json
 import re
 
+import numpy as np
 import onnxruntime
 import pytest
 from river import datasets, preprocessing
 
 import streamsvm
+from lists import first
 from streamsvm import BSGDClassifier, SVMClassifier, edge
 from streamsvm.export.formats import export
+from streamsvm.stream.tables import TableEncoder
 
 NATURAL = "takes numbers in the natural order of their names, for the model knows no order of a table"
 
@@ -85,7 +88,7 @@ def test_a_model_is_made_smaller(saved, tmp_path, call):
     said = done.stdout.splitlines()[0]
     assert " of 10 vectors, " in said
     assert f"Made smaller: {said}." in (tmp_path / "model.h").read_text()
-    call("export", saved, "--to", "c", "--max-bytes", "20", status=1, says="more than max_bytes=20: allow as many")
+    call("export", saved, "--to", "c", "--max-bytes", "20", status=1, says="more than max_bytes=20: allow ")
 
 
 def test_fewer_bits_are_compared_with_the_model(saved, file, tmp_path, call):
@@ -153,6 +156,27 @@ def test_the_default_model_names_the_way_to_a_small_one(tmp_path, call):
     streamsvm.save(model, tmp_path / "saved")
     said = call("export", tmp_path / "saved", "--to", "numpy", "--out", tmp_path).stdout.splitlines()[-1]
     assert re.match(r"an ensemble of [\d,]+ bytes of numbers: .*--max-bytes.*--learner bsgd,budget=60", said)
+
+
+@pytest.mark.parametrize("case", first(2, [("onnx", 2), ("c", 2), ("numpy", 2), ("json", 2), ("onnx", 12), ("c", 12)]), ids=str)
+def test_the_advice_on_size_works_when_it_is_typed(tmp_path, call, case):
+    """As many labels, or target encodings, need more than 16,000 bytes, that much is advised."""
+    form, n_labels = case
+    rng, model = np.random.default_rng(0), TableEncoder("k:category", max_values=1) | SVMClassifier(seed=0)
+    for number in range(100 if n_labels == 2 else 600):
+        label = number % n_labels
+        x = {f"f{i}": float(rng.normal(label % (i + 2))) for i in range(8)} | {"k": f"k{rng.integers(900)}"}
+        model.learn_one(x, f"l{label}")
+    streamsvm.save(model, tmp_path / "saved")
+    words = ["export", tmp_path / "saved", "--to", form, "--out", tmp_path / "out"]
+    advice = call(*words).stdout.splitlines()[-1]
+    flags = re.search(r"--max-bytes (\d+)(?: --bits 8)?", advice)
+    assert ("--bits" in flags[0]) == (form == "c")
+    said = call(*words, *flags[0].split()).stdout
+    assert re.search(r"[\d,]+ of [\d,]+ vectors, [\d,]+ bytes of tables", said)
+    assert flags[0] not in said
+    reason = call(*words, "--max-bytes", "500", status=1).last
+    call(*words, "--max-bytes", re.search(r"allow (\d+)$", reason)[1])
 
 
 def test_export_keeps_and_prints_column_order(file, tmp_path, call):
