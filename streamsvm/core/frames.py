@@ -32,10 +32,15 @@ def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
         values, names = X, cast("list[Hashable]", list(range(X.shape[1])))
     else:
         try:
-            frame = _read_frame(X)
+            frame = dataframe.into_frame(X)
         except TypeError:
             raise ValueError(f"X must be an eager frame or a 2-D array (numpy, scipy.sparse), not {type(X).__name__}") from None
         not_numeric = {name: dtype for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)}
+        if any(dtype in (nw.Struct, nw.Object) for dtype in not_numeric.values()):
+            columns = {str(name): list(values) for name, values in zip(*to_columns(X)[:2], strict=True)}
+            if list(columns) != frame.columns:
+                series = [nw.new_series(name, values, backend=frame.implementation) for name, values in columns.items()]
+                return to_matrix(frame.with_columns(*series).select(list(columns)), dtype)
         if not_numeric:
             sparse = find_sparse_columns(X)
             for name, column_dtype in not_numeric.items():
@@ -51,21 +56,7 @@ def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
         return np.require(values, dtype, ["C", "W"]), names, frame
 
 
-def _read_frame(X: Any) -> Any:
-    """Return a data frame of any library as a narwhals frame. A column of structs or dicts is replaced by a column for each of
-    their fields, named by its path, as objects within JSON are. Raises ValueError if another column has that name.
-    """
-    frame: Any = dataframe.into_frame(X)
-    for column in [name for name, dtype in frame.schema.items() if dtype in (nw.Struct, nw.Object)]:
-        fields = _split_fields(column, frame[column].to_list())
-        if repeated := fields.keys() & set(frame.columns) - {column}:
-            raise ValueError(f"two columns have the name {min(repeated)!r}: one is within {column!r}")
-        series = [nw.new_series(name, values, backend=frame.implementation) for name, values in fields.items()]
-        frame = frame.with_columns(*series).drop([column] * (column not in fields)) if fields.keys() != {column} else frame
-    return frame
-
-
-def _split_fields(path: str, values: list[Any]) -> dict[str, list[Any]]:
+def _split_fields(path: str, values: list[Any]) -> dict[Any, list[Any]]:
     """Return the values of each field within the dicts among ``values``, by path; values that are no dicts stay at ``path``."""
     names = dict.fromkeys(name for value in values if isinstance(value, dict) for name in value)
     rest = [None if isinstance(value, dict) else value for value in values]
@@ -77,22 +68,29 @@ def _split_fields(path: str, values: list[Any]) -> dict[str, list[Any]]:
 
 def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], Any]:
     """Split a data frame of any library into columns: return (column names, column values, the frame as a narwhals frame).
-    Columns of numbers and booleans are numpy arrays with NaN for missing values, all others are lists.
+    Columns of numbers and booleans are numpy arrays with NaN for missing values, all others are lists. A column of structs or
+    dicts becomes a column for each of their fields, named by its path, as objects within JSON do.
 
     Raises ValueError if X is not a frame.
     """
     try:
-        frame = _read_frame(X)
+        frame = dataframe.into_frame(X)
     except TypeError:
         raise ValueError(f"X must be an eager frame, whose columns have names, not {type(X).__name__}") from None
-    columns: list[np.ndarray | list[Any]] = []
+    columns: dict[Hashable, np.ndarray | list[Any]] = {}
+    fields: dict[Any, Any]
     for series in frame.iter_columns():
         dtype = series.dtype
         if dtype.is_float() or ((dtype.is_integer() or dtype == nw.Boolean) and not series.null_count()):
-            columns.append(series.to_numpy())
+            fields = {series.name: series.to_numpy()}
         else:
-            columns.append(series.to_list())
-    return list(frame.columns), columns, frame
+            values = series.to_list()
+            first = next((value for value in values if value is not None and type(value) is not float), None)
+            fields = _split_fields(series.name, values) if isinstance(first, dict) else {series.name: values}
+        if repeated := fields.keys() & columns.keys():
+            raise ValueError(f"two columns have the path {min(repeated)!r}")
+        columns |= fields
+    return list(columns), list(columns.values()), frame
 
 
 def to_list(values: Any) -> list[Any]:

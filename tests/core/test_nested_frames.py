@@ -28,8 +28,8 @@ def make_rows(n=200):
 @pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
 def test_fields_are_columns_named_by_their_path(make):
     frame = make([{"k": 1, "dev": {"a": 1.5, "in": {"b": 2}}, "z": 3}, {"k": 2, "dev": None, "z": 4}])
-    names, columns, read = to_columns(frame)
-    assert sorted(names) == ["dev.a", "dev.in.b", "k", "z"] == sorted(read.columns)
+    names, columns, _ = to_columns(frame)
+    assert names == ["k", "dev.a", "dev.in.b", "z"]
     values = dict(zip(names, columns, strict=True))
     assert np.asarray(values["dev.a"], float)[0] == 1.5
     assert np.isnan(np.asarray(values["dev.in.b"], float)[1])
@@ -76,7 +76,7 @@ def test_estimators_of_scikit_learn_take_structs():
 
 
 def test_ambiguous_fields_are_refused_and_lists_cannot_be_learned():
-    with pytest.raises(ValueError, match="two columns have the name 'dev.a': one is within 'dev'"):
+    with pytest.raises(ValueError, match=r"two columns have the path 'dev\.a'"):
         to_columns(pd.DataFrame({"dev": [{"a": 1}], "dev.a": [2]}))
     mixed = pd.DataFrame({"dev": [{"a": 1}, 7.0, None], "c": [1.0, 2.0, 3.0]})
     assert set(to_columns(mixed)[0]) == {"dev", "dev.a", "c"}  # as in JSON

@@ -168,8 +168,11 @@ class ColumnState:
         if learned is None or (self.target_encoding is None and self.is_full(column)):
             return {}
         cells = values.tolist() if isinstance(values, np.ndarray) else values
-        texts = Counter(map(self.parser.get_value_parser(column), cells))
-        counts = {self.resolve_name(column, text): n for text, n in texts.items() if text is not None}
+        parse_value, counts = self.parser.get_value_parser(column), Counter[str]()
+        is_text = set(map(type, cells)) <= {str, type(None)}  # values of other types may be equal, and have different texts
+        for cell, n in Counter(cells).items() if is_text else ((cell, 1) for cell in cells):
+            if (text := parse_value(cell)) is not None:
+                counts[self.resolve_name(column, text)] += n
         unknown = {name: n for name, n in counts.items() if name not in learned}
         if self.target_encoding is None or not unknown:
             return unknown

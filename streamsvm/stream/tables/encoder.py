@@ -320,11 +320,15 @@ class TableEncoder(base.MiniBatchTransformer):
         index of the row.
         """
         names, columns, frame = to_columns(X)
-        table, n = Table(tuple(names), columns), len(frame)
+        return self.transform_table(Table(tuple(names), columns), frame)
+
+    def transform_table(self, table: Table, frame: Any) -> Any:
+        """Return the features of the rows of a frame, as `transform_many` does. ``table`` has its columns."""
+        n = len(frame)
         features = self._transform_table(table, n) if self._scaler is None else self._transform_singly(table, n)
         if n and not features:  # some kinds of frames cannot have rows without a column
             one_hot = (filter(None, values.values()) for values in self._state.categories.values())
-            candidates = itertools.chain(self._state.means, *one_hot, names)
+            candidates = itertools.chain(self._state.means, *one_hot, table.names)
             features = dict.fromkeys(itertools.islice(candidates, 1), np.zeros(n))
         return to_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, frame)
 

@@ -134,7 +134,8 @@ class TableModel(compose.Pipeline):
         table, predictions = Table(tuple(names), columns), []
         warn_of_unknown_values(self, table, labels)
         if hasattr(self._last_step, "predict_many"):
-            return super().predict_many(X)
+            encoder, *others, last = self.steps.values()
+            return super().predict_many(X) if others else last.predict_many(encoder.transform_table(table, frame))
         for i in range(len(frame)):
             with add_row_number(i):
                 predictions.append(self.predict_one(table.row(i).x))
