@@ -310,6 +310,7 @@ seconds, up to 200, and then learns these and all later rows. The schema is stor
 | Which cycles do dates have? | `--cycles day,week` (the default, if times of day vary), `--cycles since:year`, `--cycles none` |
 | Which values are missing? | `--missing NA,-` (an empty cell and a null always are); in one column, `--columns age:number=NA` |
 | How to handle them? | `--when-missing mean` (default), `indicator` (adds `age is missing`), or `drop` (0, as in sparse rows) |
+| Which numbers have units, limits or another notation? | `--columns 'a:quantity=kg,b:quantity=<0.5,c:duration'` (below) |
 | Which text format? | `--delimiter ';'`, `--encoding latin-1`, `--decimal ,` for 1.209,28 and `--decimal .` for $1,209.28 |
 
 Put a column name with a comma, a colon, a star or a quote into double quotes. In Python, sources take the same arguments. A
@@ -353,6 +354,20 @@ A category is the same in every format. Surrounding blanks are ignored; `1.0` eq
 whether they are text, numbers or booleans; typed decimals and bytes are converted to text. `007`, `01` and `1.10` are not
 changed, like any other text. Two cases differ: a CSV file without `--columns` loses leading zeros of numbers (`007` is 7), and
 JSON labels may be texts or numbers (`"1"` is a text, `1` a number).
+
+Numbers in other notations have a kind of their own, which is inferred from the first rows; `number` refuses them:
+
+| kind | cells |
+|---|---|
+| `quantity` | hexadecimal `0x1F`, Fortran's `1.5D+03`, `1.2K`, `3M`, and limits: `<0.01`, `>20`, `20+`, `less than 5` |
+| `quantity=<5` | as above; a limit is a number that lies 5 beyond it: `>20` is 25, and `<1` is -4 |
+| `quantity=kg` | `71.5 kg`, `80kg` and `80`; `500 g` is refused. Several units or flags: `quantity=*\\|e\\|kg` |
+| `quantity=,` or `quantity=.` | with this decimal mark, and currencies: `1.209,28 €` |
+| `duration` | `26:00:00`, `2 days 03:00`, `PT1H30M`, `1h 30m`, in seconds; `2:30` are minutes and seconds |
+
+They combine: `quantity=,|<5|kg`. A target of a regression may have these kinds, too (`--columns price:quantity=.`), or
+missing-value markers (`price:number=unknown`). Errors of a spreadsheet (`#N/A`, `#DIV/0!`) are missing, and no-break spaces
+around a number are ignored. Exported programs take numbers.
 
 The names of months in a date may be English, German, French, Spanish, Italian, Portuguese or Dutch, also abbreviated: `%b` and
 `%B` read `März`, `févr.` and `ene`. A time of day without a date is a number of seconds, and a date without a year (`Nov 29

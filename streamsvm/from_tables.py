@@ -19,7 +19,7 @@ from streamsvm.stream.file_names import detect_format, format_source_name
 from streamsvm.stream.schema.schema_inference import guess_label_column, infer_schema, read_column_names
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample, sample_files, sample_rows, sample_topic
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.column_kinds import DROP, OTHER_COLUMNS, parse_columns
+from streamsvm.stream.tables.column_kinds import DROP, OTHER_COLUMNS, find_label_problem, parse_columns
 from streamsvm.stream.tables.table_parser import validate_names
 from streamsvm.stream.tables.table_schema import TableSchema, format_arguments
 from streamsvm.stream.tables.values import flatten_row
@@ -110,8 +110,8 @@ def table_model(
         return _make_model(data.with_options(columns=columns, **options), learner)
     kinds = parse_columns(columns)
     options |= {"columns": kinds} if kinds else {}
-    if label in kinds:
-        raise ValueError(f"columns {columns}: {label} is the label: leave it out")
+    if problem := find_label_problem(kinds, label):
+        raise ValueError(problem)
     if regression is None and learner is not None:
         regression = isinstance(learner, base.Regressor)
     sample, names = _sample_data(data, label)

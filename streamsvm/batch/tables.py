@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.files.messages import short_repr
@@ -126,8 +126,10 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_labels(self, y: Any, n: int) -> list[Any]:
         """Return the labels or targets y as a list. Raise a ValueError if there are not exactly ``n``, or one is missing (None or
-        NaN).
+        NaN). A column [n, 1] is flattened with a DataConversionWarning, as in scikit-learn.
         """
+        if len(np.shape(y)) > 1:
+            y = column_or_1d(np.asarray(y), warn=True)
         labels = to_list(y) if np.ndim(y) == 1 or hasattr(y, "dtype") else list(y)
         if len(labels) != n:
             raise ValueError(f"X has {n:,} rows, and y {len(labels):,} labels")

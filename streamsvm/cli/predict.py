@@ -17,7 +17,7 @@ from streamsvm.cli.job import PredictJob
 from streamsvm.cli.outputs import check_differs_from_learner
 from streamsvm.cli.parsing import apply_decision, check_predicts, make_extra_fields
 from streamsvm.cli.progress import format_scores, scores_to_json
-from streamsvm.cli.streams import drop_unlearned_columns, open_streams, serve_metrics, stop_on_signals
+from streamsvm.cli.streams import adapt_source, open_streams, serve_metrics, stop_on_signals
 from streamsvm.cli.tables import combine_table_options, read_saved_label
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, FollowedFolder, PredictionLoop, Progress
@@ -54,7 +54,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         last_step = split_pipeline(model)[1]
         metrics = ["MAE"] if isinstance(last_step, base.Regressor) else ["Accuracy", *["LogLoss"] * has_probabilities(last_step)]
         loop = PredictionLoop(
-            drop_unlearned_columns(source, saved),
+            adapt_source(source, saved),
             model,
             sink,
             follow=None if followed is None else _DecisionFollower(followed, job),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,29 +36,31 @@ from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.file_names import detect_format
 from streamsvm.stream.open import open_checkpoints, open_models
-from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, get_learned_labels
+from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, get_learned_labels, split_pipeline
 from streamsvm.stream.schema.source_sample import SourceSample
 from streamsvm.stream.tables import TableParser
 from streamsvm.stream.tables.chunk import BadRow, Row, drop_columns
 from streamsvm.stream.tables.chunk import Table as Columns
 from streamsvm.stream.tables.column_kinds import CATEGORY, DROP, NUMBER, OTHER_COLUMNS
 from streamsvm.stream.tables.column_monitor import ColumnMonitor
-from streamsvm.stream.tables.table_schema import TableOptions
+from streamsvm.stream.tables.table_schema import TableOptions, make_label_options
+from streamsvm.stream.tables.values import parse_number
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
 _SECONDS_TO_STOP = 1.0
 
 
-def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
-    """Wrap a source so that labels, and numbers in the column ``weight``, that equal one of the texts ``missing``, such as "NA",
-    are treated as missing. Return the new source.
+def parse_labels(source: Source, options: Mapping[str, Any], label: str | None, weight: str | None = None) -> Source:
+    """Wrap a source that has no parser, so that its labels are parsed by the ``options`` of a table: texts such as "NA" that mean
+    missing, also in the column ``weight``, and the kind of the column ``label``. Return the new source.
     """
-    parse_label = TableParser(missing=missing).parse_label
+    parser = TableParser(**make_label_options(options, label))
+    parse_label, parse_weight = parser.parse_label, TableParser(missing=parser.missing).parse_label
 
     def change_row(row: Row) -> Row:
         x, y = row
-        if weight in x and parse_label(x[weight]) is None:
+        if weight in x and parse_weight(x[weight]) is None:
             x = {name: value for name, value in x.items() if name != weight}
         return Row(x, parse_label(y))
 
@@ -66,22 +69,39 @@ def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | Non
         for i, values in enumerate(columns):
             if table.names[i] == weight:
                 if isinstance(values, np.ndarray):
-                    columns[i] = np.array(list(map(parse_label, values.tolist())), np.float64)
+                    columns[i] = np.array(list(map(parse_weight, values.tolist())), np.float64)
                 else:
-                    columns[i] = list(map(parse_label, values))
+                    columns[i] = list(map(parse_weight, values))
         return replace(table, columns=columns, y=None if table.y is None else list(map(parse_label, table.y)))
 
-    return WrappedSource(source, lambda chunk: chunk.with_change(change_row, change_table)) if missing else source
+    return WrappedSource(source, lambda chunk: chunk.with_change(change_row, change_table)) if parser.options else source
 
 
-def drop_unlearned_columns(source: Source, saved: Checkpoint) -> Source:
-    """Wrap a source to leave out those columns that were not features when the model of ``saved`` was learned: the join key, the
-    event time and the sample weight. Return the new source.
+def adapt_source(source: Source, saved: Checkpoint) -> Source:
+    """Wrap a source for the model of ``saved``: columns that were not features when it was learned (the join key, the event time
+    and the sample weight) are left out, and numbers in text, such as ``"1.5"`` in JSON, are numbers if the model has no
+    transformers. Return the new source.
     """
     position = saved.header.get("position")
     keys = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
     names = [name for name in (*keys, saved.header.get("weight")) if isinstance(name, str)]
-    return WrappedSource(source, lambda chunk: drop_columns(chunk, names)) if names else source
+    source = WrappedSource(source, lambda chunk: drop_columns(chunk, names)) if names else source
+    if not source.has_names or split_pipeline(saved.model)[0]:
+        return source
+
+    def parse_text(value: Any) -> Any:
+        with contextlib.suppress(ValueError):
+            return number if isinstance(value, str) and math.isfinite(number := parse_number(value)) else value
+        return value
+
+    def change_row(row: Row) -> Row:
+        return Row({name: parse_text(value) for name, value in row.x.items()}, row.y)
+
+    def change_table(table: Columns) -> Columns:
+        columns = [list(map(parse_text, values)) if isinstance(values, list) else values for values in table.columns]
+        return replace(table, columns=columns)
+
+    return WrappedSource(source, lambda chunk: chunk.with_change(change_row, change_table))
 
 
 @contextlib.contextmanager
@@ -137,7 +157,7 @@ def _open_job_source(
     options |= table.source | {"weight": None if job.text_format is None else weight}
     source = stack.enter_context(_open_after_sample(job.source, sample, **options))
     if job.text_format is None:
-        source = drop_missing_marks(source, table.encoder.get("missing", ()), weight)
+        source = parse_labels(source, table.encoder, options["label"], weight)
         source = source if weight is None else WeightedSource(source, weight)
     return source
 
@@ -183,7 +203,7 @@ def _open_joined_source(
         arguments = {name: None if is_file and name in ("start", "group") else value for name, value in options.items()}
         arguments |= {"format": text_format} | more | stream_options
         source = stack.enter_context(_open_after_sample(place, None if sources else sample, **arguments))
-        sources.append(drop_missing_marks(source, table.encoder.get("missing", ()) if sources else ()))
+        sources.append(parse_labels(source, {"missing": table.encoder.get("missing", ())} if sources else {}, None))
     return JoinedSource(*sources, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)
 
 
@@ -321,7 +341,7 @@ def open_source_for_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]
     table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
     default_label = None if job.text_format == "libsvm" else read_saved_label(saved)
     with open_streams(job, table, default_label) as (source, _, _):
-        yield source if job.label_stream is not None else drop_unlearned_columns(source, saved)
+        yield source if job.label_stream is not None else adapt_source(source, saved)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.arguments import as_usage_error, parse_names
 from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, format_columns, parse_columns
+from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, find_label_problem, parse_columns
 from streamsvm.stream.tables.table_schema import (
     NO_CYCLES,
     OPTIONS_BY_FORMAT,
@@ -71,8 +71,8 @@ def combine_table_options(
     """
     options = dict(flag_options)
     columns: dict[str, str] = options.get("columns", {})
-    if not predict and label in columns:
-        raise UsageError(f"--columns {format_columns(columns)}: {label} is the label: leave it out")
+    if not predict and (problem := find_label_problem(columns, label)):
+        raise UsageError(f"--{problem}")
     if text_format == "libsvm" and options:
         raise UsageError(f"{format_flags(options)} means nothing for LIBSVM text, which has numbers only")
     valid_names = OPTIONS_BY_FORMAT.get(text_format or "", ())

@@ -351,7 +351,7 @@ class CSVSource(TextSource):
     def parse_label_cell(self, text: str) -> Any:
         """Parse the text of a label's cell to a bool, number or text, as this source's options say; None if it is missing."""
         y = self._parser.parse_label(text) if self._uses_parser else text
-        return None if y is None else parse_label(y)
+        return parse_label(y) if isinstance(y, str) else y
 
     def split_cells(self, line: str) -> list[str]:
         """Split a CSV line into its cells; raise a ValueError if its quotes are malformed."""

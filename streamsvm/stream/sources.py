@@ -29,7 +29,7 @@ class TableSource(Source):
 
     def __init__(self, label: str | None, parser_options: ParserOptions) -> None:
         self._label = label
-        self._parser = TableParser(**parser_options)
+        self._parser = TableParser(**parser_options, label=label)
         self._options = self._parser.options  # those that differ from the defaults
 
     @property

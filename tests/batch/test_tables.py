@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.inspection import permutation_importance
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
@@ -123,3 +123,15 @@ def test_machines_of_numbers_point_to_estimators_of_tables(kind, column):
     with pytest.raises(ValueError, match="could not convert") as caught:
         kind().fit(array, [0, 1] * 10)
     assert "TableClassifier" not in str(caught.value)
+
+
+@pytest.mark.parametrize("convert", [lambda y: y[:, None], lambda y: pd.DataFrame({"y": y}), lambda y: y[:, None].tolist()])
+def test_a_column_of_labels_is_flattened(table, convert):
+    frame, warm = table
+    y, learner = warm.astype(int), BSGDClassifier(budget=10, seed=0)
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        model = TableClassifier(learner, random_state=0).fit(frame, convert(y))
+    assert (model.predict(frame) == TableClassifier(learner, random_state=0).fit(frame, y).predict(frame)).all()
+    raises("y should be a 1d array", TableClassifier(learner).fit, frame, np.column_stack([y, y]))
+    stream = table_model(frame.assign(y=y), label="y", learner=learner)
+    raises(r"not of shape \(400, 1\): give one column", stream.learn_many, frame, convert(y))

@@ -57,7 +57,10 @@ OF_LEARN = [
     (["--format", "libsvm", "--columns", "1:drop"], "--columns 1:drop means nothing for LIBSVM text"),
     (["--format", "parquet", "--delimiter", ";"], "--delimiter ';' means nothing for parquet"),
     (["--when-missing", "median"], "invalid choice"),
-    (["--columns", "a"], "a cannot be read: it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number"),
+    (
+        ["--columns", "a"],
+        "a cannot be read: it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT, number, quantity",
+    ),
     (["--threshold", "0.2"], "--positive LABEL"),
     (["--threshold", "f11", "--positive", "a"], "--threshold f11: there is no such metric for classifiers"),
     (["--costs", "a=1,a=2"], "--costs a=1,a=2: a is given twice"),

@@ -40,7 +40,12 @@ LEAKS = "a,b,c,y", *(f"{i % 7},{i % 7}.0,{i % 3 % 2},{i % 3 % 2}" for i in range
         (["a,b,y", *(f"{i % 7},x,{i % 2}" for i in range(300))], [], 0, ["one value so far", "read with --columns b:category ("]),
         (EITHER, [], 1, ["these rows fit both", "Try: --columns at:date=%d/%m/%Y"]),
         (LEAKS, [], 0, ["0 to 1  equal to the label: is it known when a row is predicted?", "0 to 6  equal to 'a'"]),
-        (["a,y", *(f'{i},"${i},000.50"' for i in range(60))], [], 0, ["numbers with a unit stay names: take it off"]),
+        (
+            ["a,y", *(f'{i},"${i},000.50"' for i in range(60))],
+            [],
+            0,
+            ["read with --regression --columns y:quantity=. "],
+        ),
         (["y", *"01" * 30], [], 1, ["there is no column but y: nothing to learn from"]),
         (["id,y", *(f"{i},{i % 2}" for i in range(60))], [], 0, ["60 rows"]),
     ],

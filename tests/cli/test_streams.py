@@ -140,7 +140,7 @@ def test_marks_of_missing_values_in_tables(kind):
     table = Table(("a", "w"), [np.arange(4.0), weights if kind is None else np.array(weights, kind)], ["NA", -999, "b", "c"])
     source = IterableSource([])
     source.read = lambda _: Chunk(table, str)
-    chunk = streams.drop_missing_marks(source, ["NA", "-999"], "w").read(4)
+    chunk = streams.parse_labels(source, {"missing": ["NA", "-999"]}, "y", "w").read(4)
     expected = [Row({"a": 0.0}), Row({"a": 1.0, "w": 2.0}), Row({"a": 2.0, "w": 3.0}, "b"), Row({"a": 3.0}, "c")]
     assert [chunk.row(i) for i in range(4)] == expected
     assert [chunk.table(()).row(i) for i in range(4)] == expected

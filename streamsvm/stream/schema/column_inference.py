@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from streamsvm.files.messages import shorten
 from streamsvm.stream.schema.codes import ID_NAME, are_codes, are_row_numbers
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
+from streamsvm.stream.schema.notation import infer_number_kinds, split_suffix
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
 from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
-from streamsvm.stream.tables.table_parser import TableParser
+from streamsvm.stream.tables.quantities import normalize_number, parse_duration
 from streamsvm.stream.tables.values import parse_number
 
 #: Minimum number of rows to call a column a constant or an id.
@@ -25,10 +26,11 @@ _MAX_VALUE_LENGTH = 20  # characters of a value in a message
 _MAJORITY_RATIO = 10  # a kind of values is the rule if it is this many times as frequent as the exceptions
 _MAX_UNUSUAL_MARKERS = 3  # texts among numbers or dates that may mean "missing", beside the usual ones
 _MAX_MARKER_LENGTH = 40  # characters
-_USUAL_MARKERS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"}
+EXCEL_ERRORS = {"#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!", "#spill!", "#calc!", "#getting_data"}
+_USUAL_MARKERS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"} | EXCEL_ERRORS
 _SMALL, _THOUSANDS = re.compile(r"[-+]?\d{1,3}"), re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _POINTED = re.compile(r"\d[.,]\d")
-_PARSERS = {mark: TableParser(decimal=mark) for mark in (".", ",")}
+_MARKS = (".", ",")
 _EPOCH_RANGE = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970: the years 2001 to 2033
 
 
@@ -60,6 +62,11 @@ class InferredColumn(NamedTuple):
         """
         kind: str = self.required_options.get("columns", {}).get(self.name, NUMBER)
         return kind.partition("=")[0]
+
+
+def add_note(column: InferredColumn, note: str) -> InferredColumn:
+    """Return an inferred column with ``note`` put before its present note for the user."""
+    return column._replace(note="; ".join(filter(None, (note, column.note))))
 
 
 def infer_column(
@@ -119,6 +126,12 @@ def infer_column(
     are_mostly_numbers = rows_may_fail and len(numbers) >= _MAJORITY_RATIO * len(non_numbers)
     if rest and all(is_number(value) for value in rest) and not are_mostly_numbers:
         return InferredColumn(name, "number", examples, "numbers as text" + beside, missing or as_number)
+    are_notations = set(map(type, rest)) == {str} and not all(map(is_number, texts))
+    if are_notations and (kinds := infer_number_kinds(name, numbers, list(map(str.strip, rest)))):
+        note = "durations, in seconds" if kinds == [DURATION] else "numbers with limits, units or flags"
+        note += "".join(f", or of the kind {kind}: these rows fit both" for kind in kinds[1:]) + beside
+        options = make_kind_option(name, kinds[0]) | missing
+        return InferredColumn(name, "number", examples, note, options, is_ambiguous=len(kinds) > 1)
     if numbers and len(texts) <= _MAX_UNUSUAL_MARKERS and all(map(_fits_into_flag, texts)):
         markers = Counter(str(value).strip() for value in non_numbers)
         note = f"{_format_counts(markers)} {'is not a number' if len(markers) == 1 else 'are not numbers'}"
@@ -134,7 +147,7 @@ def infer_column(
         note = f"times with the zone names {' and '.join(zones)}, whose offsets are unknown: write them, such as +01:00{beside}"
         return InferredColumn(name, "text", examples, note, make_kind_option(name, DROP) | missing, is_ambiguous=True)
     n_distinct = len({str(value) for value in values})
-    note = _describe_units(texts)
+    note = _describe_currencies(texts)
     if n_distinct == len(values) >= MIN_ROWS_TO_JUDGE:
         note = note or ("numbers written in a way that is not read" if _resemble_numbers(rest) else "looks like an id")
         return InferredColumn(name, "text", examples, note, make_kind_option(name, DROP))
@@ -187,7 +200,8 @@ def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[A
     unreadable: set[str] = set()
     unusual = [text for text in texts if text not in markers]
     for text in [] if find_date_formats(unusual) else unusual:  # if all are dates, which is a quick check, none is a marker
-        if any(_parse_formatted(mark, text) is not None for mark in _PARSERS) or find_date_formats([text]):
+        is_quantity = split_suffix(text) is not None or _call_or_none(parse_duration, text) is not None
+        if is_quantity or any(_parse_formatted(mark, text) is not None for mark in _MARKS) or find_date_formats([text]):
             n_readable += texts[text]
         else:
             unreadable.add(text)
@@ -209,7 +223,7 @@ def _parse_formatted(decimal_mark: str, text: str) -> float | None:
     """Parse a number that is written for people, such as ``"$1,234.50"``. ``decimal_mark`` is a point or a comma. Returns None if
     the text is not a number.
     """
-    value: float | None = _call_or_none(parse_number, _call_or_none(_PARSERS[decimal_mark].normalize_number, text))
+    value: float | None = _call_or_none(parse_number, _call_or_none(normalize_number, text, decimal_mark))
     return value
 
 
@@ -221,15 +235,12 @@ def _resemble_numbers(values: Sequence[Any]) -> bool:
     return all(2 * sum(map(str.isdigit, text)) >= len(text) for text in texts) and any(map(_POINTED.search, texts))
 
 
-def _describe_units(texts: Sequence[str]) -> str:
-    """Return a remark for the user if the texts are amounts in several currencies, or numbers with the same unit (``"5 kg"``).
-    The unit is not parsed. Empty otherwise.
-    """
-    if any(all(_parse_formatted(mark, text) is not None for text in texts) for mark in _PARSERS):
+def _describe_currencies(texts: Sequence[str]) -> str:
+    """Return a remark for the user if the texts are amounts in several currencies. Empty otherwise."""
+    if any(all(_parse_formatted(mark, text) is not None for text in texts) for mark in _MARKS):
         currencies = find_currencies(texts)
         return f"numbers in several units: {shorten(', '.join(currencies), _MAX_VALUE_LENGTH)}" if len(currencies) > 1 else ""
-    unit = find_common_unit(texts)
-    return f"numbers with the unit {unit!r}, which is not read" if unit else ""
+    return ""
 
 
 def _format_counts(markers: Mapping[str, int]) -> str:
@@ -258,7 +269,7 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
     if not texts or len(find_currencies(texts)) > 1 or all(is_number(text) for text in texts):
         return []
     values_by_mark: dict[str, list[float | None]] = {}
-    for mark in _PARSERS:
+    for mark in _MARKS:
         fits_numbers = mark == "." or all(map(_may_be_thousands, numbers))
         values = [_parse_formatted(mark, text) for text in texts]
         if fits_numbers and None not in values and values not in values_by_mark.values():
@@ -369,10 +380,10 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _call_or_none(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return ``function(value)``, or None if it raises an error for this value."""
+def _call_or_none(function: Callable[..., Any], *values: Any) -> Any:
+    """Return ``function(*values)``, or None if it raises an error for these values."""
     try:
-        return function(value)
+        return function(*values)
     except (TypeError, ValueError, OverflowError):
         return None
 
@@ -401,7 +412,6 @@ def format_most_common(values: Sequence[Any], limit: int = 3) -> str:
 
 _CURRENCY_CODES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
 _CURRENCY_OR_PERCENT = re.compile(r"%|[$€£¥₹]|[^\W\d_]{2,}")
-_UNIT_AFTER = re.compile(r"[-+\u2212]?[\d.,'\u2019\u00a0\u2009\u202f ]*\d\s?((?:[^\W\d_]|[°%‰\u2032\u2033])[^\d\s,;:]{0,7})")
 
 
 def find_currencies(texts: Iterable[str]) -> list[str]:
@@ -413,20 +423,3 @@ def find_currencies(texts: Iterable[str]) -> list[str]:
     """
     units = (unit for text in texts for unit in _CURRENCY_OR_PERCENT.findall(text))
     return list(dict.fromkeys(_CURRENCY_CODES.get(unit, unit) for unit in units))
-
-
-def find_common_unit(texts: Iterable[str]) -> str | None:
-    """Return the unit that follows the number in every text, such as ``kg`` for ``"5 kg"``; None if a text is not a number with a
-    unit, or if the units differ.
-
-    >>> find_common_unit(["71.2 kg", "80kg"]), find_common_unit(["5,3 km/h", "1.200 km/h"])
-    ('kg', 'km/h')
-    >>> find_common_unit(["5 g", "5 kg"]), find_common_unit(["5 kg", "heavy"])
-    (None, None)
-    """
-    units: set[str | None] = set()
-    for text in texts:
-        units.add(match[1] if (match := _UNIT_AFTER.fullmatch(text)) else None)
-        if len(units) > 1:
-            return None
-    return units.pop() if units else None

@@ -15,8 +15,9 @@ from streamsvm.stream.csv_dialect import detect_csv_options
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.schema.column_inference import InferredColumn, is_number, make_kind_option
 from streamsvm.stream.schema.cycles import format_cycles
+from streamsvm.stream.schema.labels import TARGET_NOTE
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
-from streamsvm.stream.schema.table_inference import TARGET_NOTE, infer_columns
+from streamsvm.stream.schema.table_inference import infer_columns
 from streamsvm.stream.tables.chunk import Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind, merge_options
 from streamsvm.stream.tables.table_parser import TableParser

@@ -125,7 +125,7 @@ class _MemorySource(Source):
     def __init__(self, name: str, n_rows: int, get_row: Callable[[int], Row], label: str | None, **parser_options: Any) -> None:
         self.name: str = name
         self._n_rows, self._get_row, self._label = n_rows, get_row, label
-        self._parser = TableParser(**parser_options)
+        self._parser = TableParser(**parser_options, label=label)
         self._next = 0
 
     def read(self, max_rows: int) -> Chunk | None:

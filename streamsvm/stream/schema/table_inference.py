@@ -1,4 +1,4 @@
-"""Infers the kinds of all columns of a table from a sample of its rows, and warns of an unusual header or labels."""
+"""Infers the kinds of all columns of a table from a sample of its rows, and warns of an unusual header."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from datetime import date
 from functools import partial
 from typing import Any
 
-from streamsvm.files.messages import short_repr, shorten, suggest_name
+from streamsvm.files.messages import shorten, suggest_name
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.schema.column_inference import (
     MIN_ROWS_TO_JUDGE,
     InferredColumn,
+    add_note,
     find_invalid_dates,
     format_most_common,
     infer_column,
@@ -28,6 +29,7 @@ from streamsvm.stream.schema.column_inference import (
     split_missing_markers,
 )
 from streamsvm.stream.schema.cycles import infer_cycles
+from streamsvm.stream.schema.labels import TARGET_NOTE, infer_label, warn_of_falling_times, warn_of_labels
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.schema.sparse_rows import are_absent_numbers_zero
 from streamsvm.stream.tables.chunk import Chunk, Row
@@ -36,12 +38,8 @@ from streamsvm.stream.tables.dates import is_date, to_seconds
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import TableOptions
 
-#: Note on a label column whose values look like numbers to predict, if no regression was requested.
-TARGET_NOTE = "a number to predict"
 #: Maximum number of characters of a column name in a note.
 MAX_NAME_LENGTH = 40
-_UNIT_LABEL_NOTE = "numbers with a unit stay names: take it off to predict them"
-_MAX_CLASSES = 100  # more distinct whole numbers are numbers to predict
 _THOUSANDS_NOTE = "or with points between thousands"
 _MAX_CATEGORIES = 64  # distinct texts of a column that becomes categorical, if one of them is also a label
 _MAX_CODE_LENGTH = 6  # letters of a code such as a region's
@@ -68,21 +66,24 @@ def infer_columns(
     kinds = {name: ColumnKind.parse(kind) for name, kind in table.encoder.get("columns", {}).items() if name != OTHER_COLUMNS}
     dropped = [name for name, kind in kinds.items() if kind.kind == DROP]
     marked = {name: f"{NUMBER}={'|'.join(kind.markers)}" for name, kind in kinds.items() if kind.markers is not None}
+    marked |= {name: table.encoder["columns"][name] for name, kind in kinds.items() if kind.kind == NUMBER and kind.format}
     options["columns"] = dict.fromkeys(dropped, DROP) | marked  # dropping an object drops all values within it
     with sample.open_rows(label=label, **options) as source:
         open_later = partial(sample.open_later_parts, label=label, **options) if sample.open_later_parts else None
         date_columns = {name for name, kind in kinds.items() if kind.kind == DATE}
-        rows, date_formats = _examine_rows(source, label, {label, *date_columns}, open_later)
+        rows, date_formats, labels = _examine_rows(source, label, {label, *date_columns}, open_later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
     columns = _infer_all(rows, names, label, table, regression, rows_may_fail, date_formats)
     if sample.format == "csv":
         _warn_of_header(sample.name, columns, rows)
-    _warn_of_spellings(sample.name, label, rows)
+    if not regression and all(column.note != TARGET_NOTE for column in columns):
+        warn_of_labels(sample.name, label, labels, is_file=sample.format is not None)
+    warn_of_falling_times(sample.name, columns, rows)
     if sample.format == "csv" and "decimal" not in options:
         with_thousands = _find_thousands_columns(sample, label, options, rows, columns)
         for i, column in enumerate(columns):
             if column.name in with_thousands:
-                columns[i] = _add_note(column._replace(note=_THOUSANDS_NOTE, alternative={"decimal": ","}), column.note)
+                columns[i] = add_note(column._replace(note=_THOUSANDS_NOTE, alternative={"decimal": ","}), column.note)
     numeric = [column.name for column in columns if column.kind == "number" and column.proposed_kind == NUMBER]
     is_sparse = are_absent_numbers_zero(rows, numeric)
     if is_sparse:
@@ -117,19 +118,6 @@ def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
     return name in texts or any(all(is_date(text, form) for text in texts) for form in infer_date_formats([name]))
 
 
-def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any, Any]]) -> None:
-    """Warn if two labels in ``rows`` differ only in upper and lower case, such as ``Yes`` and ``yes``. ``name`` is the source in
-    the message, ``label`` the label column.
-    """
-    texts = dict.fromkeys(y for row in rows if isinstance(y := row.get(label), str))
-    first_spellings: dict[str, str] = {}
-    for text in texts:
-        if (first := first_spellings.setdefault(text.casefold(), text)) != text:
-            spellings = f"{short_repr(first)} and {short_repr(text)}"
-            warnings.warn(f"{name}: {spellings} are two labels. If they mean one, write them alike", stacklevel=2)
-            return
-
-
 def _find_thousands_columns(
     sample: SourceSample,
     label: str | None,
@@ -154,25 +142,23 @@ def _find_thousands_columns(
     return {name for name in candidates if may_group_thousands([str(row[name]) for row in text_rows if name in row])}
 
 
-def _add_note(column: InferredColumn, note: str) -> InferredColumn:
-    """Return an inferred column with ``note`` put before its present note for the user."""
-    return column._replace(note="; ".join(filter(None, (note, column.note))))
-
-
 def _examine_rows(
     source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
-) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
-    """Read the first million cells of a source. Returns a list of some of its rows, each a dict that includes the label, and the
-    possible formats of each column of ambiguous dates. ``excluded`` columns are not checked for dates. ``open_later``, if any,
-    yields sources of later parts of a long file.
+) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]], list[Any]]:
+    """Read the first million cells of a source. Returns a list of some of its rows, each a dict that includes the label, the
+    possible formats of each column of ambiguous dates, and the labels of all rows that were read. ``excluded`` columns are not
+    checked for dates. ``open_later``, if any, yields sources of later parts of a long file.
 
-    The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date
-    formats are narrowed down by the dates in all chunks.
+    The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date formats are narrowed
+    down by the dates in all chunks.
     """
     rows: list[Mapping[Any, Any]] = []
+    labels: list[Any] = []
     date_formats: dict[Any, list[str | None]] | None = None
     n_text_chunks: Counter[Hashable] = Counter()  # number of chunks with texts, by column
     for chunk in _read_chunks(source, rows, open_later):
+        table = chunk.table(())
+        labels += (row.y for row in map(chunk.row, range(len(chunk))) if isinstance(row, Row)) if table is None else table.y or ()
         is_beginning = len(rows) < SAMPLE_ROWS
         indices = range(min(len(chunk), SAMPLE_ROWS - len(rows))) if is_beginning else _choose_rows(chunk, n_text_chunks)
         readable_rows = [row for row in map(chunk.row, indices) if isinstance(row, Row)]
@@ -180,7 +166,7 @@ def _examine_rows(
         if len(rows) >= SAMPLE_ROWS or date_formats is not None:
             date_formats = _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats
             _narrow_formats(date_formats, chunk)
-    return rows, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats
+    return rows, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats, labels
 
 
 def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position], Iterator[Source]] | None) -> Iterator[Chunk]:
@@ -268,13 +254,9 @@ def _infer_all(
         values = [value for row in rows if (value := row.get(name)) is not None and not (encoder_options and value != value)]
         values = list(map(to_plain_value, values))
         if name == label:
-            options = _infer_label_decimal(values) if "decimal" not in encoder_options else {}
-            if options and not all(is_number(TableParser(**options).parse_label(str(y))) for y in values):
-                options, note = {}, _UNIT_LABEL_NOTE
-            else:
-                note = TARGET_NOTE if not regression and (options or _are_targets(values)) else ""
-            note = note if values else f"no row has it{suggest_name(name, [column for row in rows for column in row])}"
-            columns.append(InferredColumn(name, "target" if regression else "label", format_most_common(values), note, options))
+            column = infer_label(name, values, regression)
+            note = column.note if values else f"no row has it{suggest_name(name, [column for row in rows for column in row])}"
+            columns.append(column._replace(note=note))
         elif (kind := parser.get_kind(name)) == DROP:
             columns.append(InferredColumn(name, "dropped", ""))
         elif kind == CATEGORY:
@@ -296,7 +278,7 @@ def _infer_all(
             note = f"{label_markers[0]!r} is also a label"
             columns[-1] = InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, kind))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
-            columns[-1] = _add_note(columns[-1], f"missing in {len(rows) - len(values)}")
+            columns[-1] = add_note(columns[-1], f"missing in {len(rows) - len(values)}")
     return _note_equal_columns(_localise_markers(columns, rows, labels), rows, label)
 
 
@@ -321,7 +303,7 @@ def _note_sentinels(column: InferredColumn, values: Sequence[Any], encoder_optio
     is_number_column = column.kind == "number"
     alternative = make_kind_option(column.name, f"{NUMBER}={'|'.join(markers)}") if is_number_column else {"missing": markers}
     note = f"{' and '.join(sentinels)}, far from all others, may mean missing"
-    return _add_note(column, note)._replace(alternative=alternative)
+    return add_note(column, note)._replace(alternative=alternative)
 
 
 def _localise_markers(
@@ -359,9 +341,9 @@ def _note_equal_columns(
         is_comparable = len(set(values)) > 1 and len(values) >= MIN_ROWS_TO_JUDGE
         equal_name = first_columns.setdefault(values, column.name) if is_comparable else column.name
         if equal_name == label != column.name:
-            column = _add_note(column, "equal to the label: is it known when a row is predicted?")
+            column = add_note(column, "equal to the label: is it known when a row is predicted?")
         elif equal_name != column.name:
-            column = _add_note(column, f"equal to {shorten(equal_name, MAX_NAME_LENGTH)!r}")
+            column = add_note(column, f"equal to {shorten(equal_name, MAX_NAME_LENGTH)!r}")
         columns_by_name[column.name] = column
     return [columns_by_name[column.name] for column in columns]
 
@@ -372,28 +354,6 @@ def _to_comparable(value: Any) -> str:
         return str(value if isinstance(value, bool) else float(value))
     except (TypeError, ValueError, OverflowError):
         return str(value)
-
-
-def _infer_label_decimal(labels: Sequence[Any]) -> dict[str, str]:
-    """Return the ``decimal`` option that is needed to parse labels such as ``"1.234,5"`` as numbers. Returns an empty dict if
-    they are plain numbers or other texts, or if they have at most 20 distinct values.
-    """
-    texts = [str(y) for y in labels]
-    if len(set(texts)) <= MIN_ROWS_TO_JUDGE or all(map(is_number, texts)):
-        return {}
-    return {name: value for name, value in infer_column("label", labels).required_options.items() if name == "decimal"}
-
-
-def _are_targets(labels: Sequence[Any]) -> bool:
-    """Return whether labels look like targets of a regression: all are numbers, and some have fractions, or there are too many
-    distinct values for classes.
-    """
-    if not all(isinstance(y, int | float | str) and not isinstance(y, bool) and is_number(y) for y in labels):
-        return False
-    distinct = set(map(float, labels))
-    if len(distinct) > 2 and not all(map(float.is_integer, distinct)):
-        return True
-    return len(distinct) > _MAX_CLASSES or (len(distinct) > MIN_ROWS_TO_JUDGE and 2 * len(distinct) > len(labels))
 
 
 # Sentinels: values far from all others, which may mean a missing value --------------------------------------------------------

@@ -14,14 +14,17 @@ ColumnKinds = str | Mapping[str, str]
 #: The name that stands for all columns that are not named.
 OTHER_COLUMNS = "*"
 DROP, NUMBER, CATEGORY, DATE = "drop", "number", "category", "date"
+#: Kinds of numbers in other notations.
+QUANTITY, DURATION = "quantity", "duration"
 _USAGE = (
-    "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number; or, with missing-value markers for that "
-    "column, category=MARKER|MARKER or number=MARKER"
+    "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT, number, quantity, quantity=UNIT|UNIT or duration; or, "
+    "with missing-value markers for that column, category=MARKER|MARKER or number=MARKER"
 )
+_KINDS = "drop|category|date|number|quantity|duration"
 _NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # optionally in double quotes
 _FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
-_COLUMN = re.compile(f"{_NAME}:\\s*(drop|category|date|number)(?:={_FORMAT})?\\s*(?:,|$)")
-_KIND = re.compile("(drop|category|date|number)(?:=(.*))?", re.DOTALL)
+_COLUMN = re.compile(f"{_NAME}:\\s*({_KINDS})(?:={_FORMAT})?\\s*(?:,|$)")
+_KIND = re.compile(f"({_KINDS})(?:=(.*))?", re.DOTALL)
 
 
 class ColumnKind(NamedTuple):
@@ -34,21 +37,23 @@ class ColumnKind(NamedTuple):
     kind: str
     """``drop``, ``number``, ``category`` or ``date``."""
     format: str | None = None
-    """Format of dates; None for ISO 8601."""
+    """Format of dates (None: ISO 8601), or notation of numbers, such as ``quantity=kg`` or ``duration`` (None: plain numbers)."""
     markers: list[str] | None = None
     """Missing-value markers of this column; None to use those of the table."""
 
     @classmethod
     def parse(cls, text: str) -> ColumnKind:
-        """Parse the text of a column kind: ``drop``, ``number``, ``category`` or ``date``, optionally with a date format or
-        missing-value markers, such as ``"date=%d.%m.%Y"``. Raises ValueError if it is invalid.
+        """Parse the text of a column kind: ``drop``, ``number``, ``category``, ``date``, ``quantity`` or ``duration``, optionally
+        with a date format, missing-value markers or units, such as ``"date=%d.%m.%Y"``. Raises ValueError if it is invalid.
         """
         match = _KIND.fullmatch(text) if isinstance(text, str) else None
-        if match is None or (match[1] == DROP and match[2] is not None):
+        if match is None or (match[1] in (DROP, DURATION) and match[2] is not None):
             raise ValueError(f"{short_repr(text)} is not a kind of column: {_USAGE}")
         kind, detail = match.groups()
         if kind == DATE:
             return cls(kind, detail or None)
+        if kind in (QUANTITY, DURATION):
+            return cls(NUMBER, text)
         return cls(kind, None, None if detail is None else [marker for marker in detail.split("|") if marker])
 
 
@@ -78,6 +83,13 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
         if name == OTHER_COLUMNS and kind != DROP:
             raise ValueError(f"columns {short_repr(columns)}: * stands for all other columns, which can only be dropped: *:drop")
     return kinds
+
+
+def find_label_problem(kinds: Mapping[str, str], label: str | None) -> str:
+    """Return a text for an error if the column ``label`` has a kind that targets cannot have; otherwise ""."""
+    is_target = kinds.get(label or "", QUANTITY).startswith((QUANTITY, DURATION, f"{NUMBER}="))
+    advice = "leave it out, or give a number to predict the kind quantity or duration"
+    return "" if is_target else f"columns {format_columns(kinds)}: {label} is the label: {advice}"
 
 
 def _parse_kinds_text(text: str) -> dict[str, str]:

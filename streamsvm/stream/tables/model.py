@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,14 +18,13 @@ from streamsvm.files.messages import suggest_name
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, is_null, process_rows
 from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.tables.dates import format_date
+from streamsvm.stream.tables.row_order import FOLLOWS_LAST, are_sorted
 from streamsvm.stream.tables.table_parser import TableParser
-from streamsvm.stream.tables.table_schema import TableSchema
+from streamsvm.stream.tables.table_schema import TableSchema, make_label_options
 from streamsvm.stream.tables.values import parse_number
 
 _MAX_BATCH_ROWS = 1024  # rows of a frame that are learned in one call
-_MIN_ROWS_FOR_ORDER = 50  # a frame with fewer rows is not checked for sorted labels
 _MIN_UNKNOWN_SHARE = 0.5  # of the rows of a frame: rarer unknown values are usual, and cause no warning
-_MIN_ROWS_PER_LABEL = 5  # mean number of rows of a label in a sorted frame
 
 
 class TableModel(compose.Pipeline):
@@ -108,7 +106,8 @@ class TableModel(compose.Pipeline):
             rows = [i for i, label in enumerate(labels) if label is not None]
             columns = [values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows] for values in columns]
             table, n, labels, weights = Table(tuple(names), columns), len(rows), [labels[i] for i in rows], weights[rows]
-        _warn_if_sorted(labels)
+        if are_sorted(labels):
+            warn(f"the rows are sorted by their labels, {FOLLOWS_LAST}: shuffle them first")
 
         def learn_batch(first: int, stop: int) -> int:
             return self._learn_batch(table, first, labels[first:stop], weights[first:stop], w is not None)
@@ -231,6 +230,8 @@ class TableModel(compose.Pipeline):
         column.
         """
         if y is not None:
+            if len(np.shape(y if hasattr(y, "shape") else y[:1])) > 1:
+                raise ValueError(f"y must be a sequence of labels, not of shape {np.shape(y)}: give one column, as y.ravel()")
             return self.parse_labels(to_list(y))
         if self.label is None:
             return [None] * len(X)
@@ -252,8 +253,7 @@ class TableModel(compose.Pipeline):
         schema = self.schema
         if schema is None:
             return list(labels)
-        options = {name: value for name, value in schema.encoder_options.items() if name in ("missing", "decimal")}
-        parser, parsed_labels = TableParser(**options), []
+        parser, parsed_labels = TableParser(**make_label_options(schema.options, schema.label)), []
         for i, label in enumerate(labels):
             y = None if is_null(label) else parser.parse_label(label)
             if schema.regression and isinstance(y, str):
@@ -278,22 +278,6 @@ class TableModel(compose.Pipeline):
             return 0
         batch.update_encoder()
         return n
-
-
-def _warn_if_sorted(labels: Sequence[Any]) -> None:
-    """Warn the user if the rows are sorted by their labels, because the last rows influence a model of a stream the most."""
-    if len(labels) < _MIN_ROWS_FOR_ORDER:
-        return
-    n_changes = sum(a != b for a, b in itertools.pairwise(labels))
-    n_distinct = len(set(labels))
-    is_sorted = 1 < n_distinct == n_changes + 1 <= len(labels) // _MIN_ROWS_PER_LABEL
-    if not is_sorted and n_distinct > _MIN_ROWS_FOR_ORDER:  # targets of a regression
-        try:
-            is_sorted = list(labels) in (sorted(labels), sorted(labels, reverse=True))
-        except TypeError:
-            return
-    if is_sorted:
-        warn("the rows are sorted by their labels, and a model that learns a stream follows what comes last: shuffle them first")
 
 
 def warn_of_unknown_values(model: TableModel, table: Table, labels: Collection[Any] = ()) -> None:

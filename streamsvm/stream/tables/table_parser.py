@@ -25,32 +25,11 @@ from streamsvm.stream.tables.column_kinds import (
     parse_columns,
 )
 from streamsvm.stream.tables.dates import LEAST_EPOCH, datetime_to_seconds, parse_iso_seconds, to_seconds
+from streamsvm.stream.tables.quantities import make_number_parser, normalize_number
 from streamsvm.stream.tables.values import parse_number
 
 Names = str | Iterable[str]
 
-_SIGN = "[-+\u2212]"
-_CURRENCY_CODES = (
-    "USD EUR GBP JPY CHF CNY INR AUD CAD NZD SEK NOK DKK PLN CZK HUF RON RUB UAH TRY ILS ZAR BRL MXN ARS KRW SGD HKD THB"
-)
-_CURRENCY = f"(?:[$€£¥₹]|{_CURRENCY_CODES.replace(' ', '|')})"
-_BLANKS = " \u00a0\u2009\u202f"
-_THOUSANDS_SEPARATORS = {".": ",", ",": "."}  # by decimal mark
-#: Patterns of numbers that are formatted for people, by decimal mark: with thousands separators, a currency or percent sign, and
-#: the sign before or after the digits.
-_FORMATTED_NUMBERS = {
-    mark: re.compile(
-        rf"({_SIGN})?{_CURRENCY}?[{_BLANKS}]?({_SIGN})?"
-        rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+|[0-9]+)?"
-        rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{_CURRENCY})?({_SIGN})?"
-    )
-    for mark, group in _THOUSANDS_SEPARATORS.items()
-}
-_IN_PARENTHESES = re.compile(rf"({_CURRENCY}?)[{_BLANKS}]?\(([^()]*)\)")  # an accountant's notation of a negative number
-_TRANSLATIONS = {  # from formatted digits to those that float() parses
-    mark: str.maketrans({**dict.fromkeys(["'", "\u2019", *_BLANKS, group]), mark: "."})
-    for mark, group in _THOUSANDS_SEPARATORS.items()
-}
 _DIGITS = re.compile(r"[-+]?\d[\d.,'\s]*")
 _NANS = frozenset({"nan", "NaN", "NAN"})
 _TEXT_CATEGORY_TYPES = (bytes, Decimal)  # typed values whose text is the name of their category
@@ -86,14 +65,19 @@ class TableParser:
     columns
         The kind of each column, as a mapping or as text: ``{"id": "drop", "since": "date=%d.%m.%Y"}`` is the same as
         ``"id:drop,since:date=%d.%m.%Y"``. Kinds are ``drop``, ``category``, ``date`` (ISO 8601, or epochs), ``date=FORMAT`` (as
-        in `datetime.datetime.strptime`, or the unit of numbers: ``s``, ``ms``, ``us`` or ``ns``) and ``number``. All other
-        columns are numbers, or dropped with ``"*": "drop"``. ``number=NA|-`` and ``category=`` set missing-value markers of
-        one column, in place of ``missing``: ``"country:category="`` for a column where ``NA`` is a name.
+        in `datetime.datetime.strptime`, or the unit of numbers: ``s``, ``ms``, ``us`` or ``ns``), ``number``, ``quantity`` (also
+        with a limit, such as ``>20``, hexadecimal, or with a magnitude, such as ``1.2K``), ``quantity=,|<5|kg|e`` (with a decimal
+        comma, ``>20`` is 25, and the unit or flag ``kg`` or ``e`` may follow a number) and ``duration`` (``1:30:00`` or
+        ``PT1H30M``, in seconds). The target of a regression can be a ``quantity`` or ``duration``, too. All other columns are
+        numbers, or dropped with ``"*": "drop"``. ``number=NA|-`` and ``category=`` set missing-value markers of one column, in
+        place of ``missing``: ``"country:category="`` for a column where ``NA`` is a name.
     missing
         Missing-value markers, also of labels: ``["NA", "-999"]``.
     decimal
         The decimal mark, ``"."`` or ``","``, of numbers that are formatted for people, such as ``1.209,28 €``: with thousands
         separators, a currency or a percent sign. None: numbers are written as by programs.
+    label
+        Name of the column of labels, for `parse_label`.
 
     Raises
     ------
@@ -107,10 +91,13 @@ class TableParser:
     {'zip': '01234', 'since': 86400.0, 'height': 1.8}
     """
 
-    def __init__(self, columns: ColumnKinds = "", *, missing: Names = (), decimal: str | None = None) -> None:
+    def __init__(
+        self, columns: ColumnKinds = "", *, missing: Names = (), decimal: str | None = None, label: str | None = None
+    ) -> None:
         if decimal not in (".", ",", None):
             raise ValueError(f"decimal must be '.', ',' or None, not {decimal!r}")
         self.decimal = decimal
+        self.label = label
         self.columns: dict[str, str] = parse_columns(columns)
         self.missing: list[str] = validate_names("missing", missing)
         self._markers = _split_markers(self.missing)
@@ -155,7 +142,10 @@ class TableParser:
             return f"two columns have one name, {short_repr(next(name for name in columns if columns.count(name) > 1))}"
         unknown = [
             name
-            for name in [*([] if label is None else [label]), *(map(str, self._kinds) if columns_needed else ())]
+            for name in [
+                *([] if label is None else [label]),
+                *(str(kind) for kind in self._kinds if columns_needed and kind != self.label),
+            ]
             if name not in columns and not (name in within and self.get_kind(name) == DROP)
         ]
         if not unknown:
@@ -188,7 +178,9 @@ class TableParser:
         """Make a function ``parse(value, to_number)`` that returns the parsed value of a column of this kind; None for missing
         values. Its argument ``to_number`` converts text to float, and may be omitted.
         """
-        kind, date_format, decimal = column.kind, column.format, self.decimal
+        kind, date_format = column.kind, column.format
+        parse_notation = make_number_parser(column.format, self.decimal)
+        is_plain = self._has_plain_numbers(column)
         texts, numbers = self._markers if column.markers is None else _split_markers(column.markers)
 
         def parse_value(value: Any, to_number: Callable[[str], float] = parse_number) -> Any:
@@ -201,7 +193,7 @@ class TableParser:
                     return None
                 if kind == NUMBER:
                     try:
-                        value = to_number(value) if decimal is None else parse_number(self.normalize_number(value))
+                        value = to_number(value) if is_plain else parse_notation(value)
                     except ValueError:
                         if value in _NANS:
                             return None
@@ -287,43 +279,19 @@ class TableParser:
         return replace(table, names=tuple(table.names[position] for position in positions), columns=columns, y=y)
 
     def has_plain_numbers(self, name: Hashable) -> bool:
-        """Return whether numbers in text of this column are parsed as by ``float``: the column is numeric, and this parser has no
-        ``decimal`` mark, with which it would also read thousands separators and currencies.
+        """Return whether numbers in text of this column are parsed as by ``float``: the column is numeric, its numbers are not
+        quantities or durations, and this parser has no ``decimal`` mark, with which it would also read thousands separators and
+        currencies.
         """
-        return self.get_kind(name) == NUMBER and self.decimal is None
+        return self._has_plain_numbers(self._kinds.get(name, self._other))
 
-    def normalize_number(self, text: str) -> str:
-        """Convert the text of a number that is written for people, such as ``"1,209.28 €"``, to Python's notation
-        (``"1209.28"``). The text is unchanged if this parser has no ``decimal`` mark.
-
-        Raises
-        ------
-        ValueError
-            The text is not a number with the parser's decimal mark.
-
-        Examples
-        --------
-        >>> [TableParser(decimal=".").normalize_number(text) for text in ("1,209.28 €", "$(1,200)", "12.50-")]
-        ['1209.28', '-1200', '-12.50']
-        >>> TableParser(decimal=",").normalize_number("0.512")
-        Traceback (most recent call last):
-            ...
-        ValueError: '0.512' is not a number with the decimal mark ','
-        """
-        if self.decimal is None:
-            return text
-        stripped = text.strip()
-        if ")" in stripped and (negative := _IN_PARENTHESES.fullmatch(stripped)) is not None:
-            stripped = f"-{negative[1]}{negative[2]}"
-        match = _FORMATTED_NUMBERS[self.decimal].fullmatch(stripped)
-        sign_before, sign_inside, digits, sign_after = ("", "", "", "") if match is None else match.groups("")
-        if match is None or len(signs := sign_before + sign_inside + sign_after) > 1:
-            raise ValueError(f"{text!r} is not a number with the decimal mark {self.decimal!r}")
-        return "-" * (signs not in ("", "+")) + digits.translate(_TRANSLATIONS[self.decimal])
+    def _has_plain_numbers(self, column: ColumnKind) -> bool:
+        return column.kind == NUMBER and column.format is None and self.decimal is None
 
     def parse_label(self, y: Any) -> Any:
-        """Parse a label or target ``y``. A missing-value marker becomes None. The text of a number that is written for people
-        becomes the text of the same number in Python's notation. All other labels are unchanged.
+        """Parse a label or target ``y``. A missing-value marker becomes None. The text of a number that is
+        written for people becomes the text of the same number in Python's notation, or a float if the label's column is
+        declared as a quantity or duration. All other labels are unchanged.
 
         Examples
         --------
@@ -333,11 +301,13 @@ class TableParser:
         """
         texts, numbers = self._markers
         if isinstance(y, str):
+            if self.label in self._kinds:
+                return self._value_parsers[self.label](y)
             if y.strip() in texts:
                 return None
             with contextlib.suppress(ValueError):
                 if _DIGITS.fullmatch(y.strip()):  # with a currency or a unit, such as "EUR 3", it remains a class label
-                    y = self.normalize_number(y)
+                    y = y if self.decimal is None else normalize_number(y, self.decimal)
                 if numbers and parse_number(y) in numbers:
                     return None
             return y

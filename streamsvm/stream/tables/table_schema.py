@@ -51,6 +51,12 @@ def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -
     return TableOptions(source, encoder, columns)
 
 
+def make_label_options(options: Mapping[str, Any], label: str | None) -> dict[str, Any]:
+    """Return keyword arguments for a `TableParser` of labels in the column ``label``, from the ``options`` of a table."""
+    kinds = {name: kind for name, kind in options.get("columns", {}).items() if name == label}
+    return {name: options[name] for name in ("missing", "decimal") if name in options} | {"columns": kinds, "label": label}
+
+
 def format_flags(options: Mapping[str, Any]) -> str:
     """Format options (value by name) as the flags of a command line, quoted for the shell.
 
@@ -198,7 +204,14 @@ class TableSchema:
         self.columns = [ColumnSchema(*column) for column in state["columns"]]
 
 
-_SHOWN_KINDS = {"drop": "dropped", "category": "category", "date": "date", "number": "number"}
+_SHOWN_KINDS = {
+    "drop": "dropped",
+    "category": "category",
+    "date": "date",
+    "number": "number",
+    "quantity": "number",
+    "duration": "number",
+}
 
 
 def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> list[ColumnSchema]:

@@ -13,17 +13,17 @@ from streamsvm.files.messages import short_repr
 
 
 def parse_number(text: str) -> float:
-    """Convert the text of a number to float, like Python's ``float``, but without underscores and digits outside ASCII. Raises
-    ValueError if it is not a number.
+    """Convert the text of a number to float, like Python's ``float``, but without underscores and digits outside ASCII. No-break
+    spaces around it are ignored. Raises ValueError if it is not a number.
 
-    >>> parse_number(" 1e3 "), parse_number("-.5")
-    (1000.0, -0.5)
+    >>> parse_number(" 1e3 "), parse_number("-.5"), parse_number("12\N{NO-BREAK SPACE}")
+    (1000.0, -0.5, 12.0)
     >>> parse_number("2020_01")
     Traceback (most recent call last):
         ...
     ValueError: '2020_01' is not a number
     """
-    if "_" in text or not text.isascii():
+    if "_" in text or not (text.isascii() or (text := text.strip()).isascii()):
         raise ValueError(f"{text!r} is not a number")
     return float(text)
 

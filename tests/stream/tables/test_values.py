@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from refused import raises
 from streamsvm.stream.tables import TableParser
+from streamsvm.stream.tables.quantities import normalize_number
 from streamsvm.stream.tables.values import flatten_row, get_nested_value, parse_number
 
 
@@ -41,7 +42,7 @@ def test_formatted_numbers_are_parsed_by_decimal_mark(mark, text, value):
 @given(st.text(alphabet="-+0123456789.,eE%$€ \u2212\u2019()USD", max_size=12), st.sampled_from(".,"))
 def test_normalized_numbers_are_floats_with_the_same_sign(text, mark):
     try:
-        plain = TableParser(decimal=mark).normalize_number(text)
+        plain = normalize_number(text, mark)
     except ValueError:
         return
     float(plain)

@@ -1,0 +1,76 @@
+"""Labels that are numbers to predict, and the order of rows."""
+
+import random
+import warnings
+
+import pytest
+
+from streamsvm.stream.schema.column_inference import InferredColumn, make_kind_option
+from streamsvm.stream.schema.labels import infer_label, warn_of_falling_times, warn_of_labels
+
+rng = random.Random(7)
+N = 600
+LETTERS = [rng.randrange(26) for _ in range(N)]
+COUNTS = [max(0, round(rng.gauss(40, 12))) for _ in range(N)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [
+        ([f"${1200 + 7 * i:,}" for i in range(60)], {"columns": {"y": "quantity=."}}),
+        ([f"{1200 + 7 * i},50 €" for i in range(60)], {"columns": {"y": "quantity=,"}}),
+        ([f"{i}.5 kg" for i in range(60)], {"columns": {"y": "quantity=kg"}}),
+        ([f"1:{i:02d}:30" for i in range(60)], {"columns": {"y": "duration"}}),
+        ([*range(60), "unknown", "unknown"], {"columns": {"y": "number=unknown"}}),
+        ([f"{i},25" for i in range(60)], {"decimal": ","}),
+        ([i / 7 for i in range(60)], {}),
+    ],
+)
+def test_targets_in_other_notations_get_options(labels, options):
+    column = infer_label("y", labels, True)
+    assert (column.kind, column.required_options) == ("target", options)
+    assert infer_label("y", labels, False).note == "a number to predict"
+
+
+@pytest.mark.parametrize(
+    "labels", [["$5", "$6", "$5"] * 20, ["<=50K", ">50K"] * 20, ["1", "2", "unknown"] * 20, [True, False] * 20]
+)
+def test_names_of_classes_stay_as_they_are(labels):
+    column = infer_label("y", labels, False)
+    assert (column.kind, column.note, column.required_options) == ("label", "", {})
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (COUNTS, "numbers in y are learned as labels. To predict a number: --regression"),
+        (list(map(str, COUNTS)), "numbers in y are learned as labels"),
+        (sorted(["ham", "spam", "news"] * 50), "the rows are sorted by y"),
+        ([1] * 60 + [0] * 60, "the rows are sorted by y"),
+        (["Yes", "yes"] * 50, "'Yes' and 'yes' are two labels"),
+        (LETTERS, ""),
+        (list(range(26)) * 20, ""),
+        (["ham", "spam"] * 50, ""),
+        ([1] * 60, ""),
+        ([0, 1] * 60 + [None] * 60, ""),
+    ],
+)
+def test_unusual_labels_are_pointed_out(labels, words):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_labels("rows.csv", "y", labels, is_file=True)
+    assert len(caught) == (words != "")
+    assert all(words in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize(("step", "is_newest_first"), [(-1, True), (1, False), (7, False)])
+def test_rows_with_the_newest_first_are_pointed_out(step, is_newest_first):
+    rows = [{"at": f"2024-01-{1 + i * step % 28:02d}"} for i in range(28)]
+    rows = sorted(rows * 3, key=lambda row: row["at"], reverse=step < 0) if abs(step) == 1 else rows * 3
+    rows = [{"at": f"{row['at']} {i % 3:02d}:00"} for i, row in enumerate(rows)] if step > 0 else rows
+    rows = [row | {"at": f"{row['at']} {23 - i % 24:02d}:00"} for i, row in enumerate(rows)] if step < 0 else rows
+    column = InferredColumn("at", "date", "", required_options=make_kind_option("at", "date=%Y-%m-%d %H:%M"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_falling_times("rows.csv", [column], rows)
+    assert ["newest rows come first" in str(warning.message) for warning in caught] == [True] * is_newest_first
