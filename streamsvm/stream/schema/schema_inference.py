@@ -252,7 +252,9 @@ def infer_schema(
     if is_encoded and problem is None and "when_missing" not in options:  # without an encoder, absent numbers are 0 anyway
         inferred = {"when_missing": "drop"} if is_sparse else {}
         new_options, options = new_options | inferred, options | inferred
-        if is_sparse is None:
+        if is_sparse and asks_user:
+            problem = SchemaProblem("absent numbers may be 0 or missing, and need an answer", inferred)
+        elif is_sparse is None:
             warnings.warn(f"{sample.name}: {_PERHAPS_SPARSE}", stacklevel=2)
     column_schemas = [ColumnSchema(*column[:4], column.alternative) for column in columns]
     return InferredSchema(apply_kinds(column_schemas, options), n_rows, new_options, options, is_target, problem)

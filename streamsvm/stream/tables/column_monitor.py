@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ _MAX_NEW_COLUMNS = 100  # unknown columns that are counted
 _MAX_SHOWN_COLUMNS, _MAX_SHOWN_VALUES = 10, 3  # in one message
 _MAX_EXAMPLES, _MAX_EXAMPLE_CHARS = 10, 100  # unknown values that are counted separately, of each column; and their length
 _LABEL, _NAME, _DATE = "label", "name", "date"  # kinds of unknown values
-_ROWS, _DAYS, _MIN_DAYS = "rows", "days", 2.0  # what is counted of dates; smaller distances are shown in hours
+_ROWS, _HOURS, _MIN_HOURS = "rows", "hours", 48  # what is counted of dates; larger distances are shown in days
 
 
 class ColumnMonitor(Resumable):
@@ -159,7 +160,8 @@ class ColumnMonitor(Resumable):
                 n_beyond, distance = self._encoder.column_state.measure_dates_beyond(name, values)
                 if n_beyond:
                     self._unknown_values[_DATE, name, _ROWS] += n_beyond
-                    self._unknown_values[_DATE, name, _DAYS] = max(self._unknown_values[_DATE, name, _DAYS], distance / 86_400.0)
+                    hours = math.ceil(distance / 3600.0)
+                    self._unknown_values[_DATE, name, _HOURS] = max(self._unknown_values[_DATE, name, _HOURS], hours)
         elif name in self._ignored or (self._encoder is not None and self._encoder.drops(name)):
             return
         elif name in self._values or len(self._values) < len(self._learned) + _MAX_NEW_COLUMNS:
@@ -210,7 +212,8 @@ class ColumnMonitor(Resumable):
             if kind == _DATE:
                 # A frame may continue that of before, and be learned next: then its first dates are not beyond.
                 if (n := values[_ROWS]) >= (self._values[column] if min_share else 1):
-                    distance = f"{values[_DAYS]:,.0f} days" if values[_DAYS] >= _MIN_DAYS else f"{24.0 * values[_DAYS]:.1f} hours"
+                    hours = values[_HOURS]
+                    distance = f"{hours / 24:,.0f} days" if hours >= _MIN_HOURS else f"{hours} hour{'s' * (hours > 1)}"
                     message = f"column {str(column)!r} is up to {distance} beyond the dates that were learned"
                     messages.append(f"{message} ({n:,} of {self.rows:,} rows): the model has to extrapolate")
                 continue

@@ -67,6 +67,9 @@ def test_a_flag_overrides_what_was_inferred(tmp_path, call):
     path = write_jsonl(tmp_path / "rows.jsonl", [({"id": i, **x}, y) for i, (x, y) in enumerate(make_rows(100))])
     said = call("learn", path, "--label", "y", "--learner", "bsgd,budget=20", "--when-missing", "mean").stderr
     assert "--when-missing drop" not in said
+    words = ["learn", path, "--label", "y", "--ask", "--columns", "id:drop"]
+    call(*words, status=1, says="absent numbers may be 0 or missing, and need an answer. Try: --when-missing drop")
+    call(*words, "--when-missing", "drop", "--learner", "bsgd,budget=5")
     assert table_model(str(path), "y").schema.options["when_missing"] == "drop"
     assert table_model(str(path), "y", when_missing="mean").schema.options["when_missing"] == "mean"
 

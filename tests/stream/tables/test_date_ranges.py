@@ -66,6 +66,17 @@ def test_a_model_of_an_older_version_has_no_ranges():
     assert "_date_ranges" not in TableEncoder("city:category").__getstate__()
 
 
+def test_a_run_that_resumes_keeps_the_distance():
+    encoder = TableEncoder("at:date")
+    for day in range(1, 11):
+        encoder.learn_one({"at": f"2024-01-{day:02d}"})
+    monitors = [ColumnMonitor(encoder.learned_columns, encoder) for _ in range(2)]
+    monitors[0].add_row({"at": "2024-01-31T10:11:12"})
+    monitors[1].resume(monitors[0].state)
+    assert monitors[1].messages == monitors[0].messages
+    assert "up to 21 days beyond" in monitors[1].messages[0]
+
+
 def test_distances_are_measured_from_the_range():
     encoder = TableEncoder("at:date=%d.%m.%Y")
     for text in ("01.01.2024", "11.01.2024"):
