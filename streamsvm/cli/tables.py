@@ -11,7 +11,6 @@ from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, find_label_problem, parse_columns
 from streamsvm.stream.tables.table_schema import (
-    NO_CYCLES,
     OPTIONS_BY_FORMAT,
     PARSER_OPTIONS,
     TEXT_OPTIONS,
@@ -32,7 +31,7 @@ def parse_table_flags(arguments: Any) -> dict[str, Any]:
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
             options[name] = parse_names(text if text != [] else "--")  # argparse removes the value --
-    if options.get("cycles") == [NO_CYCLES]:
+    if options.get("cycles") == ["none"]:
         options["cycles"] = []
     for name in ("when_missing", "decimal", *TEXT_OPTIONS):
         if (text := getattr(arguments, name)) is not None:

@@ -256,16 +256,12 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
         raise ExportError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
     categorical, columns, numeric = _list_categorical_columns(encoder, len(inputs.tables)), [], []
     quoted: dict[Any, Any] = {feature: column for column, feature in encoder.column_state.quoted.items()}
-    phases = {
-        f"{name} {cycle} {part}": (name, CYCLES[cycle], offset)
-        for name, cycles in encoder.column_state.cycles.items()
-        for cycle in cycles
-        for part, offset in (("sin", 0.0), ("cos", 0.25))
-    }
+    phases = encoder.column_state.phases
     for index, column in enumerate(inputs.columns):
         if column.field in phases:
             columns.append(column)
-            inputs.phases[index] = phases[column.field]
+            name, cycle, part = phases[str(column.field)]
+            inputs.phases[index] = name, CYCLES[cycle], 0.25 if part == "cos" else 0.0
         elif column.field in categorical:
             columns.append(categorical[column.field]._replace(name=column.name))
         else:

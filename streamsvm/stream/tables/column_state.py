@@ -53,12 +53,11 @@ class ColumnState:
     ) -> None:
         self.parser: TableParser = parser
         self.when_missing: str = when_missing
-        self._dates = parser.columns_of_kind(DATE)
-        cycle_names = [text.rpartition(":")[::2] for text in cycles]
-        #: The cycles of each column of dates that has any.
-        self.cycles: dict[Hashable, list[str]] = {
-            name: names for name in self._dates if (names := [cycle for column, cycle in cycle_names if column in ("", name)])
-        }
+        #: The cycles of each column of dates.
+        self.cycles: dict[Hashable, list[str]] = {name: [] for name in parser.columns_of_kind(DATE)}
+        for column, _, cycle in (text.rpartition(":") for text in cycles):
+            for name in [column] if column else self.cycles:
+                self.cycles[name].append(cycle)
         self.buckets: int | None = buckets
         self.max_columns: int = max_columns
         self._max_values = max_values
@@ -72,7 +71,7 @@ class ColumnState:
         #: ``city``: its feature, which is the name in quotes. Models of older versions have no quoted names.
         self.quoted: dict[Hashable, str] = {}
         derived = [f"{re.escape(column)}[=~#]" for column in parser.columns_of_kind(CATEGORY)]
-        derived += [f"{re.escape(str(column))} ({'|'.join(names)}) (sin|cos)$" for column, names in self.cycles.items()]
+        derived += [f"{re.escape(str(column))} ({'|'.join(names)}) (sin|cos)$" for column, names in self.cycles.items() if names]
         derived += [".* is missing$"] if when_missing == "indicator" else []
         self._derived_feature = re.compile("|".join(['"', *derived]), re.DOTALL) if derived else None
         is_needed = buckets is None and parser.columns_of_kind(CATEGORY)
@@ -251,7 +250,7 @@ class ColumnState:
             if not count and (feature := self.get_feature(column)) != column:
                 self.quoted[column] = str(feature)
             self.means[column] = count + 1, mean + (value - mean) / (count + 1)
-        for column in self._dates:
+        for column in self.cycles:
             if column in numbers:
                 self.extend_date_range(column, numbers[column], numbers[column])
         for name, text in names.items():
@@ -312,14 +311,19 @@ class ColumnState:
         learned: dict[str, Any] = {"means": means, "categories": categories, "target_encoding": target_encoding}
         return learned | {"quoted": quoted, "date_ranges": ranges}
 
+    @property
+    def phases(self) -> dict[str, tuple[Hashable, str, str]]:
+        """The column, the cycle and the part (``"sin"`` or ``"cos"``) of each feature with the phase of a date."""
+        cycles = [(column, cycle) for column, names in self.cycles.items() for cycle in names]
+        return {f"{column} {cycle} {part}": (column, cycle, part) for column, cycle in cycles for part in ("sin", "cos")}
+
     def map_features_to_columns(self) -> dict[str, Hashable]:
         """Return a dict from the name of each derived feature, such as ``"city=Paris"`` or ``"age is missing"``, to its column.
         Features with plain numbers are left out, because they are named like their column.
         """
         columns: dict[str, Hashable] = {feature: column for column, feature in self.quoted.items()}
         columns |= {f"{self.get_feature(column)} is missing": column for column in self.columns}
-        for column, cycles in self.cycles.items():
-            columns |= {f"{column} {cycle} {part}": column for cycle in cycles for part in ("sin", "cos")}
+        columns |= {feature: column for feature, (column, _, _) in self.phases.items()}
         suffixes = () if self.target_encoding is None else self.target_encoding.suffixes
         for column, features in self.categories.items():
             columns |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}

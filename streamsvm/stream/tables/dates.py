@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,7 @@ _MIDNIGHT = re.compile(r"(?<![\d:.])24(?=(?::00){1,2}(?:[.,]0+)?(?![\d:.,]))")
 _NANOSECONDS = re.compile(r"(?<=\.\d{6})\d{1,3}(?!\d)")
 
 
+@lru_cache(4096)  # dates without a time are often repeated, and strptime is slow
 def _parse_date(text: str, form: str | None) -> datetime:
     """Convert the text of a date or time to a datetime, in the strptime format ``form`` (None: ISO 8601). Numbers
     such as 202401 are not accepted as ISO 8601. Raises ValueError if the text does not fit.

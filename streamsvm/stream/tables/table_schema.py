@@ -13,7 +13,6 @@ from streamsvm.stream.tables.table_parser import TableParser
 
 PARSER_OPTIONS = ("columns", "missing", "decimal")
 TEXT_OPTIONS = ("delimiter", "encoding")
-NO_CYCLES = "none"  # the flag's value for an empty list
 #: Options that apply to each file format. Topics have none: the codec of the messages defines fields and encoding.
 OPTIONS_BY_FORMAT: dict[str, tuple[str, ...]] = {
     "csv": (*PARSER_OPTIONS, *TEXT_OPTIONS),
@@ -65,7 +64,7 @@ def format_flags(options: Mapping[str, Any]) -> str:
     """
     parts = []
     for name, value in _format_kinds(options).items():
-        text = (join_names(value) or NO_CYCLES) if isinstance(value, list) else str(value)
+        text = (join_names(value) or "none") if isinstance(value, list) else str(value)
         separator = "=" if text.startswith("-") else " "
         parts.append(f"--{name.replace('_', '-')}{separator}{shlex.quote(text)}")
     return " ".join(parts)
