@@ -275,7 +275,9 @@ def try_describe_topic(connection: Connection, topic: str, name: str) -> TopicDe
     try:
         return describe_topic(connection, topic)
     except BrokerUnreachableError as error:
-        logger.warning("%s: %s Reading continues when it is back.", name, error)
+        # With kafka-python, the consumer has warned already.
+        level = logging.DEBUG if connection.library == "kafka-python" else logging.WARNING
+        logger.log(level, "%s: %s Reading continues when it is back.", name, error)
         return None
 
 

@@ -392,7 +392,7 @@ def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, mo
     monkeypatch.setattr(reader, "REFRESH_SECONDS", 0.0)
     topic = new_topic()
     opened = open_source(topic, stop_at_end=False)
-    monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1"))
+    monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1", {"client": "confluent-kafka"}))
 
     def feed():
         until(lambda: "continues when it is back" in caplog.text)

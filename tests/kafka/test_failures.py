@@ -299,7 +299,7 @@ def test_a_message_of_12_megabytes(expect_documented, new_topic, bootstrap, prod
 def test_broker_becomes_unreachable(expect_documented, bootstrap, new_topic, caplog, monkeypatch):
     topic = new_topic()
     opened = KafkaSource(bootstrap, topic, JSON)
-    monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1"))
+    monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1", {"client": "confluent-kafka"}))
     with caplog.at_level(logging.WARNING):
         opened._reader._refresh_partitions()
     opened.close()

@@ -57,9 +57,10 @@ def open_client(client_class: Any, connection: Connection, defaults: Mapping[str
     if options.get("security_protocol", "PLAINTEXT") not in _SECURITY_PROTOCOLS:  # kafka-python would connect in plain text
         names = f"{', '.join(_SECURITY_PROTOCOLS[:-1])} or {_SECURITY_PROTOCOLS[-1]}"
         raise connection.options_error(f"security_protocol must be {names}")
-    if any(isinstance(value, Secret) for value in options.values()):
-        # At level DEBUG, kafka-python logs each request, including the one with the password.
-        for name in [name for name in logging.root.manager.loggerDict if name.startswith("kafka.")]:
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("kafka.")]:
+        logging.getLogger(name).addFilter(_demote_outage)
+        if any(isinstance(value, Secret) for value in options.values()):
+            # At level DEBUG, kafka-python logs each request, including the one with the password.
             logging.getLogger(name).addFilter(redacting_filter)
     tls = _make_tls_context(connection, options)
     if tls is not None:
@@ -157,9 +158,24 @@ def _explain_failure(connection: Connection, error: BaseException) -> StreamErro
     return connection.no_answer_error(error)
 
 
+_OUTAGE_TEXT = re.compile(r"Kafka(Connection|Timeout)Error|NodeNotReadyError|No node available|\bsocket\b")
+
+
+def _demote_outage(record: logging.LogRecord) -> bool:
+    """Filter for a logger of kafka-python: set the level of a record about a lost connection to DEBUG, because kafka-python logs
+    hundreds of them while a broker is away. Return whether the record is still logged.
+    """
+    is_expected = record.levelno < logging.WARNING or _ConnectionErrorRecorder.n_active > 0
+    if is_expected or _OUTAGE_TEXT.search(record.getMessage()) is None:
+        return True
+    record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+    return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
 class _ConnectionErrorRecorder(logging.Handler):
     """Records the errors that kafka-python logs while it connects, because the exceptions that it raises are less specific."""
 
+    n_active = 0  # number of recorders that need all records
     _specific_errors = (KafkaConnectionError, UnsupportedSaslMechanismError, SaslAuthenticationFailedError)  # in this order
 
     def __init__(self) -> None:
@@ -186,9 +202,11 @@ class _ConnectionErrorRecorder(logging.Handler):
         """Remember the errors that kafka-python logs during the ``with`` block; the most specific one is then in `error`."""
         logger = logging.getLogger("kafka")
         logger.addHandler(self)
+        _ConnectionErrorRecorder.n_active += 1
         try:
             yield
         finally:
+            _ConnectionErrorRecorder.n_active -= 1
             logger.removeHandler(self)
 
 

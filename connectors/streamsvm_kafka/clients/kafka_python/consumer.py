@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +20,10 @@ from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.clients.protocol import CommitCallback, RebalanceListener
 from streamsvm_kafka.connection import RESPONSE_SECONDS, Connection
 
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: Shorter losses of the connection are not reported.
+_OUTAGE_SECONDS = 1.0
 #: Maximum wait for the response to a request between two polls.
 _POSITION_MS = 200
 
@@ -41,6 +48,7 @@ class KafkaPythonConsumer:
             "max_poll_records": sys.maxsize,
         }
         self._consumer = open_client(KafkaConsumer, connection, defaults, fixed)
+        self._bootstrap, self._lost_time, self._is_away = connection.bootstrap, math.inf, False
         use_compiled_parsing(self._consumer)
 
     def _make_key(self, partition: int) -> TopicPartition:
@@ -68,7 +76,21 @@ class KafkaPythonConsumer:
 
     def poll(self, seconds: float) -> dict[int, Messages]:
         polled = self._consumer.poll(int(1000 * seconds))
+        self._report_outage()
         return {key.partition: records_to_messages(records) for key, records in polled.items() if records}
+
+    def _report_outage(self) -> None:
+        """Log one warning if no broker has been connected for a second, and another one as soon as a broker is connected."""
+        now = time.monotonic()
+        if any(connection.connected for connection in [*self._consumer._client._manager._conns.values()]):
+            if self._is_away:
+                logger.warning("Kafka at %s is back: reading continues", self._bootstrap)
+            self._lost_time, self._is_away = math.inf, False
+            return
+        self._lost_time = min(self._lost_time, now)
+        if not self._is_away and now - self._lost_time > _OUTAGE_SECONDS:
+            self._is_away = True
+            logger.warning("no Kafka broker at %s answers. Reading continues when one is back", self._bootstrap)
 
     def pause_and_resume(self, paused: Iterable[int], resumed: Iterable[int]) -> None:
         self._consumer.pause(*map(self._make_key, paused))
