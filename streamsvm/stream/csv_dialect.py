@@ -15,7 +15,7 @@ from streamsvm.stream.csv_columns import parse_cell
 _MIN_WRONG_LINES = 3  # fewer lines that are not UTF-8 are damaged lines of a UTF-8 file
 _MAX_DIALECT_ROWS, _MIN_FITTING_SHARE = 20, 0.8  # rows for delimiter detection; share of them with as many cells as the header
 _DELIMITERS = ",;\t| "
-_SEPARATOR_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([^\r\n])"?\r?\n')  # as Excel reads it
+_SEPARATOR_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=(\\t|[^\r\n])"?\r?\n')  # as Excel reads it
 #: Assumed encoding of text that is not UTF-8: that of Windows in Western Europe, which contains all letters of Latin-1.
 _FALLBACK_ENCODING = "cp1252"
 
@@ -86,10 +86,10 @@ def _detect_delimiter(text: str, label: str | None) -> str:
 def read_separator(text: bytes) -> str:
     r"""Return the delimiter that a first line such as ``sep=;`` names; empty without one.
 
-    >>> read_separator(b"sep=;\r\na;b\r\n"), read_separator(b"a;b\n")
-    (';', '')
+    >>> read_separator(b"sep=;\r\na;b\r\n"), read_separator(b"sep=\\t\n"), read_separator(b"a;b\n")
+    (';', '\t', '')
     """
-    return match[1].decode("latin-1") if (match := _SEPARATOR_LINE.match(text)) else ""
+    return match[1].decode("latin-1").replace("\\t", "\t") if (match := _SEPARATOR_LINE.match(text)) else ""
 
 
 def complete_names(names: Sequence[str], header: str, cells: Sequence[str], line: str, delimiter: str) -> list[str]:

@@ -91,6 +91,7 @@ class CSVSource(TextSource):
     _names: Sequence[str] = ()
     _label_index: int  # position of the label among the columns; -1 without a label
     _features: list[str]
+    _name_set: frozenset[str]
     _longest_name = b""
     _has_warned = False
     _has_multiline_rows = False  # whether a row with several lines was read
@@ -137,6 +138,7 @@ class CSVSource(TextSource):
             raise self._header_error(f"there is no column {missing[0]!r} to pass through. It has: {', '.join(self._names)}")
         self._longest_name = max(self._names, key=len, default="").encode(self._encoding, "replace")
         self._label_index = self._names.index(self._label) if self._label in self._names else -1
+        self._name_set = frozenset(self._names)
         self._features = [name for i, name in enumerate(self._names) if i != self._label_index]
         self.columns: Sequence[str] = list(self._names)
         self._column_reader = CSVColumnReader(self)
@@ -183,10 +185,10 @@ class CSVSource(TextSource):
         """Return whether each of ``lines`` is a row, although a quote joins them to one row with these ``cells``, or to an
         unreadable one (None). Warn once of lines that are or may be rows. ``first_line`` is the number of the first one.
         """
-        n, is_tab = len(self._names), self._delimiter == "\t"
-        if (cells is None and not is_tab) or (
-            self._has_warned and lines[0].count(self._delimiter.encode(self._encoding)) + 1 != n
-        ):
+        n, is_tab, delimiter = len(self._names), self._delimiter == "\t", self._delimiter.encode(self._encoding)
+        has_n_cells = [line.count(delimiter) + 1 == n for line in lines]
+        needs_warning = cells is not None and not self._has_warned and any(has_n_cells[1:-1])
+        if (cells is None and not is_tab) or not (all(has_n_cells) or needs_warning):
             return False
         texts = [line.decode(self._encoding, errors="replace").rstrip("\r\n") for line in lines]
         rows = [text.split(self._delimiter) for text in texts]
@@ -288,7 +290,7 @@ class CSVSource(TextSource):
         """Return whether the cells of a row repeat the header, the names of all columns. Raise a StreamError if they have another
         order, as those of an appended file.
         """
-        if (first := cells[0].strip().removeprefix("\ufeff")) not in self._names:
+        if (first := cells[0].strip("\ufeff \t\r\n")) not in self._name_set:
             return False
         names = [first, *(cell.strip() for cell in cells[1:])]
         if names != self._names and len(names) > 1 and sorted(names) == sorted(self._names):
@@ -363,26 +365,31 @@ class CSVSource(TextSource):
         except csv.Error as error:
             raise ValueError(str(error)) from None
 
+    def _split_at_all_delimiters(self, line: str, error: ValueError) -> list[str]:
+        """Return the cells of a row whose quotes are part of the text: it is complete, and seems to continue on the next line.
+        Raise ``error``, which `split_cells` has raised, for other rows.
+        """
+        cells = line.removesuffix("\n").removesuffix("\r").split(self._delimiter)
+        if "unexpected end" not in str(error) or len(cells) != len(self._names):
+            raise error
+        return cells
+
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
-        cells = self._split_row(line)
+        try:
+            cells = self.split_cells(line)
+        except ValueError as error:
+            cells = self._split_at_all_delimiters(line, error)
         return (
             [cells[self._names.index(name)] or None for name in self.passthrough_names]
             if len(cells) == len(self._names) and not self._is_header(cells)
             else [None] * len(self.passthrough_names)
         )
 
-    def _split_row(self, line: str) -> list[str]:
-        """Split a complete row into its cells. If it seems to continue on the next line, its quotes are part of the text."""
-        try:
-            return self.split_cells(line)
-        except ValueError as error:
-            cells = line.removesuffix("\n").removesuffix("\r").split(self._delimiter)
-            if "unexpected end" not in str(error) or len(cells) != len(self._names):
-                raise
-            return cells
-
     def _parse_line(self, line: str) -> Row:
-        cells = self._split_row(line)
+        try:
+            cells = self.split_cells(line)
+        except ValueError as error:
+            cells = self._split_at_all_delimiters(line, error)
         if len(cells) != len(self._names) or self._is_header(cells):
             raise ValueError(self._describe_problem(cells))
         return self._make_row(cells, "_" not in line and line.isascii())
