@@ -125,16 +125,22 @@ class TableModel(compose.Pipeline):
         library. Raises ValueError, with the index of the row, if a row is invalid. A warning names columns and categories that
         the model has never learned, if they are in more than half of the rows, or if they resemble learned ones.
         """
-        return self._predict_frame(X, ())
+        return self._predict_frame(X)
 
-    def _predict_frame(self, X: Any, labels: Collection[Any]) -> Any:
-        """Return the predictions for a frame, as `predict_many` does, and warn about unknown ``labels`` of its rows, too."""
+    def predict_proba_many(self, X: Any) -> Any:
+        """Return the probability of each label for the rows of a frame [n, columns], as a frame [n, labels]. Errors and warnings
+        are those of `predict_many`.
+        """
+        return self._predict_frame(X, method="predict_proba_many")
+
+    def _predict_frame(self, X: Any, labels: Collection[Any] = (), method: str = "predict_many") -> Any:
+        """Return the result of a learner's ``method`` for the rows of a frame, and warn about unknown values and ``labels``."""
         names, columns, frame = to_columns(X)
         table, predictions = Table(tuple(names), columns), []
         warn_of_unknown_values(self, table, labels)
-        if hasattr(self._last_step, "predict_many"):
+        if hasattr(self._last_step, method) or method != "predict_many":
             encoder, *others, last = self.steps.values()
-            return super().predict_many(X) if others else last.predict_many(encoder.transform_table(table, frame))
+            return getattr(super(), method)(X) if others else getattr(last, method)(encoder.transform_table(table, frame))
         for i in range(len(frame)):
             with add_row_number(i):
                 predictions.append(self.predict_one(table.row(i).x))
