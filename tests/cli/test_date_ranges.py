@@ -37,6 +37,7 @@ def test_every_command_reports_dates_beyond_those_learned(file, tmp_path, call, 
             said = call(words[0], *paths, *options).stderr
             assert ("beyond" in said) is (text is not None)
             assert text is None or f"column 'at' is up to {text.format('beyond the dates that were learned')}" in said
+    assert call("predict", mixed, "--model", state, "--to", tmp_path / "p.csv", "--quiet").end["dates_beyond"] == {"at": 10}
     dropped = ["learn", tmp_path / "rows.csv", "--label", "y", "--columns", "at:drop", "--checkpoint", tmp_path / "dropped"]
     call(*dropped, "--learner", "bsgd,budget=20")
     assert "beyond" not in call("score", later, "--model", tmp_path / "dropped").stderr

@@ -170,7 +170,8 @@ class ColumnMonitor(Resumable):
     @property
     def counts(self) -> dict[str, dict[str, int] | list[str]]:
         """The differences between the rows and the learned columns, as a dict: the learned columns that no row has, the number of
-        rows with each unlearned column, the number of rows with unlearned category names, by column, and with unlearned labels.
+        rows with each unlearned column, the number of rows with unlearned category names, by column, with unlearned labels, and
+        with dates beyond those learned, by column.
         """
         values, unknown = dict(self._values), self._unknown  # copies, because another thread may count rows meanwhile
         missing = [name for name in self._learned if name not in values] if self.rows and not self._complete else []
@@ -179,6 +180,7 @@ class ColumnMonitor(Resumable):
             "unknown_columns": {str(name): n for name, n in values.items() if name not in self._learned},
             "unknown_names": {str(column): values.total() for (kind, column), values in unknown.items() if kind == _NAME},
             "unknown_labels": {str(label): n for label, n in unknown[_LABEL, None].items()},
+            "dates_beyond": {str(column): int(values[_ROWS]) for (kind, column), values in unknown.items() if kind == _DATE},
         }
 
     @property
