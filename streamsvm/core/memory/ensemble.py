@@ -73,16 +73,6 @@ EXPERT = np.dtype(
 CALLS = np.dtype([("predict_row", "u8"), ("learn_row", "u8"), ("compute_output", "u8")])
 
 
-#: Cached values, which are not saved.
-CACHE = np.dtype(
-    [
-        ("valid", "i8"),  # whether ``inputs`` belong to ``unscaled[1]``
-        ("answered", "i8"),  # whether ``odds`` and the predictions do, too
-        ("repeats", "i8"),  # whether the row that is learned equals the last ones
-    ]
-)
-
-
 class EnsembleViews(NamedTuple):
     """The arrays of a block; the header contains their sizes."""
 
@@ -142,7 +132,9 @@ class EnsembleViews(NamedTuple):
     """Targets that they predict, in standard deviations from the mean."""
     experts: Annotated[np.ndarray, Array(EXPERT, ("experts",), saved=False)]
     calls: Annotated[np.ndarray, Array(CALLS, saved=False)]
-    cache: Annotated[np.ndarray, Array(CACHE, saved=False)]
+    cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8"), ("answered", "i8"), ("repeats", "i8")]), saved=False)]
+    """``valid``: whether ``inputs`` belong to ``unscaled[1]``; ``answered``: whether ``odds`` and the predictions do, too;
+    ``repeats``: whether the row that is learned equals the last ones."""
 
 
 _LAYOUT = Layout(EnsembleViews, in_lines=())
