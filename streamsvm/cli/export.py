@@ -124,8 +124,8 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
         for number, row in enumerate(iter_first_rows(StreamJob(source=place), checkpoint, _MAX_SAMPLE_ROWS), 1):
             with as_command_error(f"{place}, row {number:,}: ", ValueError):
                 # Messages of a topic have marks, dates and formatted numbers, which the model's encoder parses.
-                numbers, names = (row.x, {}) if state is None else state.split_row(row.x, learns=False)
-                rows.append(predictor.encode_row({**numbers, **names}))
+                values = row.x if state is None else state.split_row(row.x, learns=False).values
+                rows.append(predictor.encode_row(values))
     if not rows:
         raise CommandError(f"--sample {place} has no rows to compare on")
     if np.isnan(rows).all():

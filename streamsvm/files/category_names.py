@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import unicodedata
 import zlib
@@ -20,7 +21,7 @@ def normalize_name(name: str) -> str:
     """
     if name.lower() in ("true", "false"):
         return name.lower()
-    match = _INTEGER_WITH_POINT.fullmatch(name)
+    match = _INTEGER_WITH_POINT.fullmatch(name) if name.endswith("0") else None
     return name if match is None else match[1]
 
 
@@ -37,6 +38,7 @@ def normalize_spelling(name: str) -> str:
     return text
 
 
+@functools.lru_cache(maxsize=1024, typed=True)
 def compute_column_seed(column: Hashable) -> int:
     """Return the seed for hashing the categories of a column with `compute_name_key`: the CRC-32 of the column's name, a uint32.
     It gives equal texts in different columns different hashes.

@@ -279,7 +279,8 @@ class Ensemble(ScalingEstimator):
         array ``values`` [n, 1 or more]. ``columns`` [d] has the model's column index of each feature, and ``output`` is an
         integer code that selects decision values or probabilities.
         """
-        self._connect_experts()
+        if not self._is_connected:
+            self._connect_experts()
         super()._compute_matrix_outputs(matrix, columns, output, values)
 
     def _connect_experts(self) -> None:

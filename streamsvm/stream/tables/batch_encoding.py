@@ -194,6 +194,7 @@ def encode_batch(
         X[:, len(names) - len(targets.names) :] = targets.values[:n]
 
     def update_encoder() -> None:
+        state.forget_cells()
         state.means.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
         for name in batch.numbers:
             if state.parser.get_kind(name) == DATE:

@@ -8,7 +8,9 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from operator import is_
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +36,44 @@ _INDICATOR_THRESHOLD = 0.5  # a 0-1 feature counts as 1 above this, in a support
 _MAX_CODE_LENGTH = 8  # digits of a code for which other numbers of leading zeros are tried
 _MIN_SHARE_BEYOND = 0.25  # of the range of learned dates: nearer dates are usual in a stream, and cost no accuracy
 _MIN_ROWS_OF_NUMBERS = 20  # after this many numbers, an error does not propose another kind for the column
+
+
+#: A row whose values all have these types is recognised if it comes again.
+_IMMUTABLE_TYPES = {str, int, float, bool, type(None)}
+_CELL_TYPES = {str, int, float}  # equal values of these types are the same category
+_MAX_CELLS, _MAX_CELL_LENGTH = 64, 64  # cells of a column whose encoding is remembered, and their characters
+
+
+class Category(NamedTuple):
+    """A category of a row, and how it is encoded."""
+
+    name: str
+    key: int
+    """Its key in the target encoding."""
+    feature: str | None
+    """The name of its one-hot or hashed feature; None or ``""`` if it has neither."""
+    has_target_encoding: bool
+    is_settled: bool
+    """Whether learning this category changes neither its encoding nor that of others."""
+
+
+@dataclass(slots=True)
+class ParsedRow:
+    """A row of a table by the kinds of its columns. Missing values are left out."""
+
+    numbers: dict[Hashable, float]
+    """Numbers by column; dates are seconds since 1970."""
+    names: dict[Hashable, Category]
+    """Categories by column."""
+    features: dict[Hashable, Any] | None = None
+    """The encoded row, once it is known."""
+    cells: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
+    """The columns and the values that were parsed."""
+
+    @property
+    def values(self) -> dict[Hashable, float | str]:
+        """The numbers, and the names of the categories, by column."""
+        return {**self.numbers, **{column: category.name for column, category in self.names.items()}}
 
 
 class ColumnState:
@@ -74,6 +114,9 @@ class ColumnState:
         derived += [f"{re.escape(str(column))} ({'|'.join(names)}) (sin|cos)$" for column, names in self.cycles.items() if names]
         derived += [".* is missing$"] if when_missing == "indicator" else []
         self._derived_feature = re.compile("|".join(['"', *derived]), re.DOTALL) if derived else None
+        self._last_row: ParsedRow | None = None  # as of the state that has not changed since
+        # For each categorical column, the settled categories of its cells.
+        self._known_cells: dict[Hashable, dict[Any, Category]] = {name: {} for name in parser.columns_of_kind(CATEGORY)}
         is_needed = buckets is None and parser.columns_of_kind(CATEGORY)
         #: The target encoding of the categories; None if there are hash buckets instead, or no categorical columns.
         self.target_encoding: TargetEncoding | None = TargetEncoding() if is_needed else None
@@ -196,67 +239,107 @@ class ColumnState:
         seed, encoding = compute_column_seed(column), self.target_encoding
         return [] if encoding is None else encoding.contains([compute_name_key(seed, name) for name in names]).tolist()
 
-    def split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
-        """Parse a row, a dict from column to value. Returns two dicts by column: the numbers (dates are seconds since 1970), and
-        the names of categories. Missing values are left out. If the row is not to be learned (``learns``), texts in unknown
-        numeric columns are ignored.
+    def split_row(self, x: Mapping[Any, Any], learns: bool) -> ParsedRow:
+        """Parse a row, a dict from column to value. If the row is not to be learned (``learns``), texts in unknown columns of
+        numbers are ignored.
 
         Raises
         ------
         ValueError
             A value is not of the kind of its column, or there are more columns than ``max_columns``.
         """
+        is_complete = x.__class__ is dict  # and no text is ignored
+        if is_complete and (last := self._last_row) is not None and len(x) == len(last.cells[0]):
+            # Values that are equal may be different categories, such as 1 and True.
+            is_last = all(map(is_, x, last.cells[0])) and all(map(is_, x.values(), last.cells[1]))
+            if is_last:
+                return last
         if not isinstance(x, Mapping):
             raise ValueError(
                 f"a row must be a mapping of columns to values, not a {type(x).__name__}"
                 + ": give x.to_dict()" * hasattr(x, "to_dict")
             )
         numbers: dict[Hashable, float] = {}
-        names: dict[Hashable, str] = {}
-        parser = self.parser
-        for name, value in parser.parse_row(x.items()).items():
-            if parser.get_kind(name) == CATEGORY:
-                names[name] = self.resolve_name(name, value)
-                continue
-            if type(value) is not float:
-                if type(value) is dict:
+        names: dict[Hashable, Category] = {}
+        parser, means, known_cells = self.parser, self.means, self._known_cells
+        for name, value in x.items():
+            if name in known_cells:
+                category = known_cells[name].get(value) if value.__class__ in _CELL_TYPES else None
+                if category is None and (text := parser.get_value_parser(name)(value)) is not None:
+                    category = self._find_category(name, value, text)
+                if category is not None:
+                    names[name] = category
+            elif (number := parser.get_value_parser(name)(value)) is not None:
+                if type(number) is dict:
                     return self.split_row(flatten_row(x), learns)
-                if not (learns or name in self.means or parser.get_kind(name) == DATE) and isinstance(value, str | bytes):
-                    continue
-                value = self._to_number(name, value)
-            elif not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
-                value = self._to_number(name, value)
-            numbers[name] = value
-        n_columns = len(self.means) + len(self.categories)
+                if type(number) is not float or not -LARGEST_FLOAT32 <= number <= LARGEST_FLOAT32:
+                    if not (learns or name in means or parser.get_kind(name) == DATE) and isinstance(number, str | bytes):
+                        is_complete = False
+                        continue
+                    number = self._to_number(name, number)
+                numbers[name] = number
+        n_columns = len(means) + len(self.categories)
         if n_columns + len(numbers) + len(names) > self.max_columns:
-            new = [name for name in (*numbers, *names) if name not in self.means and name not in self.categories]
+            new = [name for name in (*numbers, *names) if name not in means and name not in self.categories]
             if n_columns + len(new) > self.max_columns:
                 raise ValueError(
                     f"feature {short_repr(new[0])} exceeds the limit of columns: {n_columns:,} are known, "
                     f"and max_columns={self.max_columns:,}"
                 )
-        return numbers, names
+        row = ParsedRow(numbers, names)
+        if is_complete and _IMMUTABLE_TYPES.issuperset(map(type, x.values())):
+            row.cells, self._last_row = (tuple(x), tuple(x.values())), row
+        return row
 
-    def learn_row(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
-        """Update this state with a row that `split_row` has parsed: running means with its ``numbers``, and the known categories
-        with its ``names``. The target encoding is updated with the label ``y`` and its weight ``w``; None: the row has no label.
+    def _find_category(self, column: Hashable, cell: Any, text: str) -> Category:
+        """Return how the category with this ``text`` is encoded. It is remembered for equal cells of the column unless
+        learning can change it.
         """
-        if self.target_encoding is not None and y is not None:
-            keys = [compute_name_key(compute_column_seed(name), text) for name, text in names.items()]
-            self.target_encoding.learn_row(keys, y, w)
-        for name, value in numbers.items():
-            column = to_python_scalar(name)
-            count, mean = self.means.get(column, (0, 0.0))
-            if not count and (feature := self.get_feature(column)) != column:
-                self.quoted[column] = str(feature)
-            self.means[column] = count + 1, mean + (value - mean) / (count + 1)
+        name = self.resolve_name(column, text)
+        feature, has_target_encoding = self.encode_category(column, name)
+        is_settled = column in self.categories and self.propose_feature(column, name) is None
+        key = compute_name_key(compute_column_seed(column), name)
+        category = Category(name, key, feature, has_target_encoding, is_settled)
+        is_fixed = is_settled and (feature or self.is_full(column))
+        if is_fixed and cell.__class__ in _CELL_TYPES and len(str(cell)) <= _MAX_CELL_LENGTH:
+            if len(known := self._known_cells[column]) >= _MAX_CELLS:
+                known.clear()
+            known[cell] = category
+        return category
+
+    def forget_cells(self) -> None:
+        """Forget the cells that were parsed, because this state changes otherwise than by `learn_row`."""
+        self._last_row = None
+        for cells in self._known_cells.values():
+            cells.clear()
+
+    def learn_row(self, row: ParsedRow, y: Any, w: float) -> None:
+        """Update this state with a row that `split_row` has parsed: running means with its numbers, and the known categories with
+        its names. The target encoding is updated with the label ``y`` and its weight ``w``; None: the row has no label.
+        """
+        self._last_row = None
+        means, names, target_encoding = self.means, row.names, self.target_encoding
+        if target_encoding is not None and y is not None:
+            was_regression = target_encoding.is_regression
+            target_encoding.learn_row([category.key for category in names.values()], y, w)
+            if target_encoding.is_regression is not was_regression:  # other categories have features of their own
+                self.forget_cells()
+                names = {name: category._replace(is_settled=False) for name, category in names.items()}
+        for name, value in row.numbers.items():
+            if name not in means:
+                name = to_python_scalar(name)
+                if (feature := self.get_feature(name)) != name:
+                    self.quoted[name] = str(feature)
+            count, mean = means.get(name, (0, 0.0))
+            means[name] = count + 1, mean + (value - mean) / (count + 1)
         for column in self.cycles:
-            if column in numbers:
-                self.extend_date_range(column, numbers[column], numbers[column])
-        for name, text in names.items():
-            values = self.categories.setdefault(to_python_scalar(name), {})
-            if (feature := self.propose_feature(name, text)) is not None:
-                values[text] = feature
+            if column in row.numbers:
+                self.extend_date_range(column, row.numbers[column], row.numbers[column])
+        for name, category in names.items():
+            if not category.is_settled:
+                values = self.categories.setdefault(to_python_scalar(name), {})
+                if (feature := self.propose_feature(name, category.name)) is not None:
+                    values[category.name] = feature
 
     def extend_date_range(self, column: Hashable, first: float, last: float) -> None:
         """Extend the range of learned dates of a column to those from ``first`` to ``last``. An empty range changes nothing."""

@@ -12,12 +12,11 @@ from river import base
 from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import to_columns, to_frame
 from streamsvm.core.transformers import Units, import_standard_scaler, merge_transformers
-from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.batch_encoding import EncodedBatch, ParsedTable, encode_batch
 from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds
-from streamsvm.stream.tables.column_state import STORED_NAMES, ColumnState
+from streamsvm.stream.tables.column_state import STORED_NAMES, Category, ColumnState, ParsedRow
 from streamsvm.stream.tables.dates import CYCLES, encode_cycle
 from streamsvm.stream.tables.model import TableModel, add_row_number, validate_weights
 from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
@@ -206,12 +205,12 @@ class TableEncoder(base.MiniBatchTransformer):
         ValueError
             A value is not of the kind of its column, or there are more columns than ``max_columns``. Then nothing is learned.
         """
-        numbers, names = self._state.split_row(x, True)
+        row = self._state.split_row(x, True)
         if validate_weight(w) == 0.0:
             return
-        self._state.learn_row(numbers, names, y, w)
+        self._state.learn_row(row, y, w)
         if self._scaler is not None:
-            self._scaler.learn_one(numbers)
+            self._scaler.learn_one(row.numbers)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, Any]:
         """Return the features of a row as a dict from feature to value, such as ``{"age": 31.0, "city=Paris": 1.0}``. The row
@@ -223,9 +222,32 @@ class TableEncoder(base.MiniBatchTransformer):
             A value is not of the kind of its column (the message names the column, with advice), or there are more columns than
             ``max_columns``.
         """
-        state = self._state
-        numbers, names = state.split_row(x, False)
-        means = state.means
+        row = self._state.split_row(x, False)
+        if row.features is None or self._scaler is not None:
+            row.features = self._transform_row(row)
+        return row.features.copy()
+
+    def _transform_row(self, row: ParsedRow) -> dict[Hashable, Any]:
+        """Return the features of a parsed row as a dict from feature to value."""
+        state, numbers, names = self._state, row.numbers, row.names
+        features = self._transform_numbers(numbers)
+        if state.quoted or not features.keys() <= state.means.keys():
+            features = {state.get_feature(name): value for name, value in features.items()}
+        self._add_categories(names, features)
+        for name, cycles in state.cycles.items():
+            for cycle in cycles if name in numbers else ():
+                features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = encode_cycle(numbers[name], cycle)
+        if self.when_missing == "indicator":
+            for column in (*state.means, *state.categories):
+                if column not in numbers and column not in names:
+                    features[f"{state.get_feature(column)} is missing"] = 1.0
+        return features
+
+    def _transform_numbers(self, numbers: Mapping[Hashable, float]) -> dict[Hashable, Any]:
+        """Return the scaled numbers of a row as a dict by column, with means for missing ones."""
+        means = self._state.means
+        if self._scaler is None and numbers.keys() == means.keys():
+            return dict(numbers)
         # Scalers of river store each name that they see, so they see only learned columns.
         learned_numbers = {name: value for name, value in numbers.items() if name in means}
         missing = [name for name in means if name not in numbers] if self.when_missing != "drop" else []
@@ -235,36 +257,24 @@ class TableEncoder(base.MiniBatchTransformer):
         scaled = learned_numbers if self._scaler is None else self._scaler.transform_one(learned_numbers)
         features: dict[Hashable, Any] = dict(scaled)
         # A new column has no scale. With a target encoding, a row is transformed before it is learned, so it may be new.
-        keeps_new = state.target_encoding is not None and self._scaler is None
+        keeps_new = self._state.target_encoding is not None and self._scaler is None
         for name in (*numbers, *missing):
             features.setdefault(name, numbers.get(name, 0.0) if keeps_new else 0.0)
-        if state.quoted or not features.keys() <= means.keys():
-            features = {state.get_feature(name): value for name, value in features.items()}
-        self._add_categories(names, features)
-        for name, cycles in state.cycles.items():
-            for cycle in cycles if name in numbers else ():
-                features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = encode_cycle(numbers[name], cycle)
-        if self.when_missing == "indicator":
-            for name in (*means, *state.categories):
-                if name not in numbers and name not in names:
-                    features[f"{state.get_feature(name)} is missing"] = 1.0
         return features
 
-    def _add_categories(self, names: Mapping[Hashable, str], features: dict[Hashable, Any]) -> None:
+    def _add_categories(self, names: Mapping[Hashable, Category], features: dict[Hashable, Any]) -> None:
         """Add the one-hot, hashed and target-encoded features of a row's categories to the dict ``features``. ``names`` has the
         category of each categorical column.
         """
-        state, keys = self._state, {}
-        for name, text in names.items():
-            feature, has_target_encoding = state.encode_category(name, text)
-            if feature:
-                features[feature] = 1.0
-            if has_target_encoding:
-                keys[name] = compute_name_key(compute_column_seed(name), text)
-        if keys and state.target_encoding is not None and (suffixes := state.target_encoding.suffixes):
-            encodings = state.target_encoding.encode_categories(list(keys.values())).tolist()
-            for name, values in zip(keys, encodings, strict=True):
-                features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, values, strict=True)})
+        target_encoding, keys = self._state.target_encoding, {}
+        for name, category in names.items():
+            if category.feature:
+                features[category.feature] = 1.0
+            if category.has_target_encoding:
+                keys[name] = category.key
+        if keys and target_encoding is not None and (suffixes := target_encoding.suffixes):
+            encodings = target_encoding.encode_categories(list(keys.values())).ravel().tolist()
+            features.update(zip([f"{name}~{suffix}" for name in keys for suffix in suffixes], encodings, strict=True))
 
     def encode_batch(
         self,
@@ -392,6 +402,7 @@ class TableEncoder(base.MiniBatchTransformer):
         if any(encoder._scaler is not None for encoder in encoders):
             units = merge_transformers(self._scaler, [other._scaler for other in others])
         vars(self._state).update(merged)
+        self._state.forget_cells()
         return units
 
     def __getstate__(self) -> dict[str, Any]:

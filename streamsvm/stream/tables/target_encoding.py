@@ -55,6 +55,7 @@ class TargetEncoding:
         #: Whether labels are targets of a regression; None before the first label.
         self.is_regression: bool | None = None
         self._labels: dict[Any, int] = {}
+        self._suffixes: Any = None
         self._n_rows = self._n_categories = 0
         self._totals: np.ndarray = np.zeros(0)
         self._make_table(_MIN_TABLE_SIZE, 2)
@@ -83,18 +84,19 @@ class TargetEncoding:
         """Texts that are put after ``~`` in the names of a column's target-encoded features: one for each encoded label, or one
         empty text for a regression. Empty before there are two labels.
         """
-        if self.is_regression:
-            return [""]
-        if len(self._labels) < 2:
-            return []
-        labels = list(self._labels)[:MAX_LABELS]
-        return [_make_suffix(label) for label in (labels if len(labels) > 2 else [labels[self._positive_index]])]
+        return self._find_suffixes()[0]
 
-    @property
-    def _positive_index(self) -> int:
-        """Class index of the label that is encoded if there are only two: the larger one."""
-        labels = list(self._labels)
-        return max(range(len(labels)), key=lambda index: (isinstance(labels[index], str), labels[index]), default=0)
+    def _find_suffixes(self) -> tuple[list[str], int]:
+        """Return `suffixes`, and the class index of the label that is encoded if there are only two: the larger one. They are
+        computed when there is a new label.
+        """
+        if self._suffixes is None or self._suffixes[0] != (self.is_regression, len(self._labels)):
+            labels = list(self._labels)
+            positive = max(range(len(labels)), key=lambda index: (isinstance(labels[index], str), labels[index]), default=0)
+            encoded = labels[:MAX_LABELS] if len(labels) > 2 else labels[positive : positive + 1] * (len(labels) == 2)
+            suffixes = [""] if self.is_regression else [_make_suffix(label) for label in encoded]
+            self._suffixes = (self.is_regression, len(labels)), (suffixes, positive)
+        return self._suffixes[1]
 
     def contains(self, keys: Iterable[int]) -> np.ndarray:
         """Return for each of these integer keys whether its category has a target encoding, bool [keys]."""
@@ -104,11 +106,12 @@ class TargetEncoding:
         """Return the target encoding of categories, float64 [keys, suffixes], from all rows learned so far. ``keys`` are their
         integer keys. Unknown categories are encoded as zeros.
         """
-        requested_keys = np.array(keys, np.uint32).reshape(1, -1)
-        out = np.zeros((*requested_keys.shape, len(self.suffixes)))
-        if out.shape[2]:
+        requested_keys = np.array([keys], np.uint32)
+        suffixes, positive = self._find_suffixes()
+        out = np.zeros((*requested_keys.shape, len(suffixes)))
+        if suffixes:
             table = self._keys, self._counts, self._totals
-            encode_keys(*table, requested_keys, self._positive_index, bool(self.is_regression), out)
+            encode_keys(*table, requested_keys, positive, bool(self.is_regression), out)
         return out[0]
 
     def get_label_code(self, y: Any) -> float | None:
@@ -116,6 +119,8 @@ class TargetEncoding:
         target itself in a regression. NaN if the label is missing or invalid. None if it is new: then it must be registered
         first.
         """
+        if y.__class__ is str and (index := self._labels.get(y)) is not None:
+            return float(min(index, MAX_LABELS))
         y = _to_plain_label(y)
         if y is None:
             return math.nan
@@ -152,8 +157,7 @@ class TargetEncoding:
             self._add_label(_to_plain_label(y))
             code = self.get_label_code(y)
         if code is not None and code == code and w > 0.0:
-            row_keys = np.sort(np.array(keys, np.uint32)).reshape(1, -1)
-            self.learn_rows(row_keys, np.array([code]), np.array([float(w)]))
+            self.learn_rows(np.array([sorted(keys)], np.uint32), np.array([code]), np.array([float(w)]))
 
     def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
         """Learn many rows in order. ``row_keys``, uint32 [rows, columns], has the integer keys of their categories, sorted in
@@ -175,11 +179,12 @@ class TargetEncoding:
 
         The other parameters are those of `learn_rows`.
         """
-        out = np.zeros((*requested.shape, len(self.suffixes)))
+        suffixes, positive = self._find_suffixes()
+        out = np.zeros((*requested.shape, len(suffixes)))
         table = self._keys, self._last_rows, self._counts, self._totals
         w, is_regression = np.minimum(w, _MAX_WEIGHT), bool(self.is_regression)
         rows = self._n_rows, self._n_free, row_keys, requested, y, w
-        n_together = encode_rows_in_order(*table, *rows, self._positive_index, is_regression, out)
+        n_together = encode_rows_in_order(*table, *rows, positive, is_regression, out)
         return out, int(n_together)
 
     @property
