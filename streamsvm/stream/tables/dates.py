@@ -188,7 +188,7 @@ def _parse_date(text: str, form: str | None) -> datetime:
     try:
         return _parse_with_year(text, form)
     except ValueError:
-        if "%b" not in form.lower():
+        if not {"%b", "%B", "%p"}.intersection(re.findall("%.", form)):
             raise
     return _parse_with_year(translate_months(text), form.replace("%B", "%b"))
 
@@ -229,12 +229,14 @@ _WORD = re.compile(r"(?<=\d)(?:er|st|nd|rd|th)\b|([^\W\d_]+)\.?")
 
 def translate_months(text: str) -> str:
     """Replace the names of months in seven languages, and their abbreviations with or without a point, by ``Jan``, ``Feb`` and so
-    on, as strptime reads them. Accents are removed, and the ending of an ordinal number, as in ``1er``, too.
+    on, as strptime reads them. Accents are removed, and the ending of an ordinal number, as in ``1er``, and points in ``p.m.``,
+    too.
 
     >>> translate_months("3. M\u00e4rz 2024"), translate_months("1er f\u00e9vr. 2024"), translate_months("5-ene-2024")
     ('3. Mar 2024', '1 Feb 2024', '5-Jan-2024')
     """
-    letters = (letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    text = re.sub(r"\b([AaPp])\. ?([Mm])\.", r"\1\2", unicodedata.normalize("NFKD", text))
+    letters = (letter for letter in text if not unicodedata.combining(letter))
     return _WORD.sub(lambda match: _MONTHS.get((match[1] or "").lower(), match[0] if match[1] else ""), "".join(letters))
 
 

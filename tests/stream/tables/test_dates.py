@@ -102,6 +102,8 @@ def test_the_format_of_written_dates_is_found(day, clock, times):
         (["08:30", "23:59:59", "24:00"], None),
         (["8:30", "17:05"], "%H:%M"),
         (["8:30 PM", "11:05 am"], "%I:%M %p"),
+        (["8:30 p.m.", "11:05 a. m."], "%I:%M %p"),
+        (["3/4/2024 8:30 p.m.", "3/14/2024 11:05 AM"], "%m/%d/%Y %I:%M %p"),
     ],
 )
 def test_date_formats_of_databases_and_cameras_are_found(texts, form):
