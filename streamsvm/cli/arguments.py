@@ -107,7 +107,7 @@ def add_table_flags(group: Any) -> None:
         "cosine; none leaves them out. By default, dates with times of day get day,week"
     )
     group.add_argument("--cycles", metavar="day,week,year", help=text)
-    text = "values that mean missing, as an empty cell does (write --missing=-,NA if a dash comes first)"
+    text = "values that mean missing, as an empty cell does"
     group.add_argument("--missing", metavar="NA,-", help=text)
     text = "for a missing value: its mean so far (the default), that and a feature that says so, or no feature, which counts as 0"
     group.add_argument("--when-missing", choices=["mean", "indicator", "drop"], help=text)

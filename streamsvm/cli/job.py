@@ -335,7 +335,7 @@ def split_labels_flag(text: str) -> tuple[str, dict[str, str]]:
     pairs = parse_qsl(query, keep_blank_values=True)
     if "key" not in dict(pairs):
         example = f"{text}{'&' if pairs else '?'}key=NAME"
-        raise UsageError(f"--labels {text}: by which column or field do labels find their row? Write {example}")
+        raise UsageError(f"--labels {text}: by which column or field do labels find their row? Write --labels '{example}'")
     parameters = {name: value for name, value in pairs if name in _LABELS_PARAMETERS}
     if len(parameters) < sum(name in _LABELS_PARAMETERS for name, _ in pairs):
         raise UsageError(f"--labels {text}: a parameter is given twice")

@@ -9,10 +9,12 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from streamsvm import __version__
 from streamsvm.cli import INTERRUPTED_STATUS, CommandError, UsageError, escape_unprintable
@@ -75,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = parser.parse_known_args(words)
     command = commands[arguments.command]
     if unknown:
-        command.error(escape_unprintable(f"unrecognized arguments: {' '.join(unknown)}{_suggest_flag(command, unknown)}"))
+        command.error(escape_unprintable(f"unrecognized arguments: {' '.join(unknown)}"))
     try:
         return _run_command(command, arguments)
     except KeyboardInterrupt:  # a second Ctrl-C, or one during a block that must clean up
@@ -83,13 +85,49 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED_STATUS
 
 
-def _suggest_flag(command: argparse.ArgumentParser, unknown: list[str]) -> str:
-    """Return a hint for an error: the flag of ``command`` that is most similar to the first ``unknown`` one, or ""."""
-    import difflib
+#: Flags of earlier versions and of other tools, with the flags that have the same purpose.
+_OTHER_NAMES = {
+    "--keep": ["--passthrough"],
+    "--output": ["--to"],
+    "--out": ["--to"],
+    "--sep": ["--delimiter"],
+    "--target": ["--label"],
+    "--checkpoint": ["--model"],
+    "--model": ["--checkpoint"],
+}
 
-    name = unknown[0].partition("=")[0]
-    similar = difflib.get_close_matches(name, command._option_string_actions, 1) if name.startswith("--") else []
-    return f" (is it {similar[0]}?)" if similar else ""
+
+class _CommandParser(argparse.ArgumentParser):
+    """A parser whose flags are not abbreviated, whose values may begin with a dash, and whose errors suggest a similar word."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the words ``args``, and remember them for messages."""
+        self._words: list[str] = list(args)
+        return super().parse_known_args(args, namespace)
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        """Return None, which means a value, for a word with a single dash, such as ``-,NA`` after ``--missing``."""
+        is_flag = arg_string[:2] == "--" or arg_string in self._option_string_actions
+        return super()._parse_optional(arg_string) if is_flag else None
+
+    def error(self, message: str) -> NoReturn:
+        """Print an error, with the flag or value that is similar to an unknown one, and exit with the status 2."""
+        import difflib
+
+        flags = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
+        names = [word.partition("=")[0] for word in self._words if word[:2] == "--" and word != "--"]
+        choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
+        pairs = (
+            [(choice[1], re.findall(r"[\w-]+", choice[2]))] if choice else [(name, flags) for name in names if name not in flags]
+        )
+        for name, candidates in pairs[:1]:
+            others = [flag for flag in _OTHER_NAMES.get(name, []) if flag in flags]
+            if similar := difflib.get_close_matches(name, candidates, 1, 0.75) or others:
+                message += f" (is it {similar[0]}?)" if name in message else f" ({name}: is it {similar[0]}?)"
+        super().error(message)
 
 
 def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
@@ -146,10 +184,10 @@ class VersionAction(argparse.Action):
         parser.exit()
 
 
-def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     """Create the argparse parser of ``streamsvm``, and return it with a dict of the parsers of its commands by name."""
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
-    parser = argparse.ArgumentParser(prog="streamsvm", description=text)
+    parser = _CommandParser(prog="streamsvm", description=text)
     parser.add_argument("--version", action=VersionAction, nargs=0, help="show the version, and whether machine code is in use")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

@@ -16,7 +16,7 @@ from streamsvm.cli.arguments import as_usage_error
 from streamsvm.core import budget
 from streamsvm.core.checks import OnDrift
 from streamsvm.explanations import explain_one
-from streamsvm.files.messages import format_names, split_names
+from streamsvm.files.messages import format_names, split_names, suggest_name
 from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
@@ -231,11 +231,12 @@ def _make_metric(text: str, regression: bool) -> Any:
     if call is None or not (inspect.isclass(metric_class) and issubclass(metric_class, expected_base)):
         is_regression_metric = inspect.isclass(metric_class) and issubclass(metric_class, other_base)
         models = "regressors; try MAE, RMSE or R2" if regression else "classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC"
-        similar = [] if regression else difflib.get_close_matches(text, PROBABILITY_SCORES, 1, 0.75)
+        own_names = () if regression else (*PROBABILITY_SCORES, *TABLES)
+        names = [name for name, kind in vars(metrics).items() if inspect.isclass(kind) and issubclass(kind, expected_base)]
         raise UsageError(
             f"--metric {text}: there is no such metric for {models}"
             + (f"; {text} goes with --regression" if not regression and is_regression_metric else "")
-            + (f". Is it {similar[0]}?" if similar else "")
+            + suggest_name(text, (*own_names, *names))
         )
     with as_usage_error(f"--metric {text}: ", (Exception,)):  # as above
         return metric_class(*call[1], **call[2])
@@ -413,7 +414,8 @@ def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: 
     labels = getattr(find_learner(last), "labels", None)
     costs = getattr(wrap_decision(find_learner(last)), "costs", {})
     if labels and (unknown := [label for label in costs if label not in labels]):
-        raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {format_names(labels, 10)}")
+        hint = suggest_name(unknown[0], labels)
+        raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {format_names(labels, 10)}{hint}")
     return _replace_decision(model, wrap_decision)
 
 
@@ -429,7 +431,8 @@ def find_positive_label(text: str | None, model: Any, text_format: str | None) -
             raise CommandError(f"--positive {text}: the model predicts numbers, no labels")
         positive = parse_positive(text, text_format)
         if labels and positive not in labels:
-            raise CommandError(f"--positive: the model has not learned the label {positive!r}, only {format_names(labels, 10)}")
+            names = f"{format_names(labels, 10)}{suggest_name(positive, labels)}"
+            raise CommandError(f"--positive: the model has not learned the label {positive!r}, only {names}")
         return positive
     last = split_pipeline(model)[1]
     while not isinstance(last, CostSensitiveClassifier | TunedThresholdClassifier):

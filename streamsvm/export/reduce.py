@@ -168,7 +168,8 @@ def _reduce_vectors(
         nbytes = count_table_bytes(round_vectors(_truncate_vectors(program, min(largest, 1), largest), bits))
         problem = "with one vector" if largest else "without a support vector"
         names = f" ({n_bytes:,} of them for names)" if (n_bytes := count_category_bytes(program)) else ""
-        raise ExportError(f"{problem} its tables have {nbytes:,} bytes{names}, more than max_bytes={max_bytes:,}: allow {nbytes}")
+        problem = f"{problem} its tables have {nbytes:,} bytes{names}, more than max_bytes={max_bytes:,}"
+        raise ExportError(f"{problem}: allow {nbytes} (--max-bytes {nbytes})")
     program = _sample_neighbours(program, low, largest, rng)
     return _fit_fewer_vectors(program, low, largest, rows, bits, passes, rng)
 

@@ -199,7 +199,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
         if len(self._labels) == 2:
             raise ValueError(
                 f"label {short_repr(y)} is a third one, after {short_repr(self._labels[0])} and {short_repr(self._labels[1])}. "
-                "A threshold needs two classes: for more classes, set class_weight of the classifier instead"
+                "A tuned threshold needs two classes; for more, set costs with CostSensitiveClassifier (--costs LABEL=N)"
             )
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from streamsvm.files.messages import missing_package_error
+from streamsvm.files.messages import missing_package_error, suggest_name
 from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm.stream.lines import digest_file_ends
 from streamsvm.stream.sources import TableSource
@@ -202,8 +202,9 @@ class ArrowSource(TableSource):
         """
         by_name = {name: column.get_struct(name) for column in reversed(self._all_columns) for name in column.path}
         if missing := [name for name in names if name not in by_name]:
-            columns = ", ".join(column.name for column in self._all_columns)
-            raise StreamError(f"{self.name}: there is no column {missing[0]!r} to pass through. It has: {columns}")
+            columns = [column.name for column in self._all_columns]
+            text = f"there is no column {missing[0]!r} to pass through. It has: {', '.join(columns)}"
+            raise StreamError(f"{self.name}: {text}{suggest_name(missing[0], columns)}")
         self._passthrough = [by_name[name] for name in names]
         return super().request_passthrough(names)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import short_repr
+from streamsvm.files.messages import short_repr, suggest_name
 from streamsvm.stream.csv_columns import CSVColumnReader, parse_cell
 from streamsvm.stream.csv_dialect import are_rows, complete_names, have_column_of_numbers, read_separator
 from streamsvm.stream.endpoints import StreamError
@@ -130,12 +130,13 @@ class CSVSource(TextSource):
         problem = self._parser.find_column_problem(self._names, label, columns_needed=self._columns_needed)
         if problem and n:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
-            hint = "" if mark is None else f". Is {mark!r} the delimiter?"
+            hint = "" if mark is None else f". Is {mark!r} the delimiter (--delimiter {mark!r})?"
             if 2 * sum(isinstance(parse_cell(name), float) for name in self._names) >= len(self._names) > 1:
                 hint = ". Is its first line a row? Put a line with names before it"
             raise self._header_error(problem + hint)
         if n and (missing := [name for name in self.passthrough_names if name not in self._names]):
-            raise self._header_error(f"there is no column {missing[0]!r} to pass through. It has: {', '.join(self._names)}")
+            columns = f"{', '.join(self._names)}{suggest_name(missing[0], self._names)}"
+            raise self._header_error(f"there is no column {missing[0]!r} to pass through. It has: {columns}")
         self._longest_name = max(self._names, key=len, default="").encode(self._encoding, "replace")
         self._label_index = self._names.index(self._label) if self._label in self._names else -1
         self._name_set = frozenset(self._names)

@@ -95,7 +95,7 @@ def open_source(
     if kind is not None and start is not None:
         raise StreamError(f"{name} is read from its first row: to begin at {start} is for streams with a URL")
     if kind is not None and group is not None:
-        raise StreamError(f"{name} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
+        raise StreamError(f"{name} is a file, and a group (--group {group}) is one of consumers of a topic: leave it out")
     file_options: dict[str, Any] = {option: value for option, value in reading.items() if value}
     if unknown := file_options.keys() - OPTIONS_BY_FORMAT.get(kind or "", ()):
         hint = "" if unknown - {*PARSER_OPTIONS} else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"

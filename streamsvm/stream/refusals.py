@@ -105,7 +105,9 @@ class RefusedRowHandler(Resumable):
     def _limit_error(self, text: str) -> StreamError:
         """Return a StreamError that begins with ``text``, and adds the number of refused rows of each kind."""
         counted = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items())
-        return StreamError(f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit")
+        return StreamError(
+            f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit (--error-limit, --error-share)"
+        )
 
     def write_dead_letter(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
         """Write a refused row to the dead-letter sink, if there is one, without counting it. ``row`` is its number, ``place`` its

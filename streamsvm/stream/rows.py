@@ -258,7 +258,9 @@ def parse_target(y: Any) -> float:
         is_text = isinstance(y, str) and len(y) < MAX_NUMBER_CHARS
         return validate_target(parse_number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
     except (ValueError, OverflowError):
-        raise RowError("label", f"label {short_repr(y)} is not a finite number to predict") from None
+        raise RowError(
+            "label", f"label {short_repr(y)} is not a finite number to predict (labels: leave --regression out)"
+        ) from None
 
 
 _MAX_LABEL_DIGITS = 19  # a shorter number fits an int of 64 bits

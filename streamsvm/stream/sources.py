@@ -306,7 +306,7 @@ def describe_decoding_error(encoding: str, error: UnicodeDecodeError) -> str:
     """Return a message for the user: a line is not valid text in ``encoding``, with reason and offset of ``error``."""
     return (
         f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
-        "such as latin-1 or cp1252"
+        "such as --encoding cp1252 (encoding=...)"
     )
 
 

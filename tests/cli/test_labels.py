@@ -79,8 +79,8 @@ def test_expired_rows(files, tmp_path, call):
 @pytest.mark.parametrize(
     ("labels", "words", "message"),
     [
-        ("{labels}", [], "Write {labels}?key=NAME"),
-        ("{labels}?kye=id", [], "Write {labels}?kye=id&key=NAME"),
+        ("{labels}", [], "Write --labels '{labels}?key=NAME'"),
+        ("{labels}?kye=id", [], "Write --labels '{labels}?kye=id&key=NAME'"),
         ("kafka://h/t?codec=avro", [], "Write kafka://h/t?codec=avro&key=NAME"),
         ("{labels}?key=id&age=1h", [], "age=1h is not one of key, time"),
         ("{labels}?key=id&key=y", [], "is given twice"),
@@ -110,7 +110,7 @@ def test_invalid_label_streams_are_refused(files, file, call):
         "--label",
         "y",
         status=1,
-        says="Name the column with the event time: time=NAME",
+        says="name its column, --labels STREAM?key=ID&time=AT",
     )
     inside = file("inside.jsonl", '{"id": 1, "t": 1.0, "a": 1.0, "y": true}')
     call("learn", inside, "--labels", files[3], *WORDS, status=1, says="contains its label")

@@ -177,7 +177,7 @@ class ScoreSet:
         self.accepts_positive_label: bool = any(score.accepts_positive_label for score in self.scores)
         if positive is not None and not self.accepts_positive_label:
             verb = "treat" if len(names) > 1 else "treats"
-            raise ValueError(f"{', '.join(names)} {verb} all labels alike: leave out the positive label")
+            raise ValueError(f"{', '.join(names)} {verb} all labels alike: leave --positive out (positive=...)")
         binary_score = next((score for score in self.scores if score.is_binary), None)
         #: Whether a metric distinguishes a positive label: then labels must be checked before they are scored.
         self.is_binary: bool = binary_score is not None
