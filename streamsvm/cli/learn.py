@@ -168,7 +168,7 @@ def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableO
         asks_user=job.ask,
     )
     if job.label_stream is not None and job.label in [column.name for column in result.columns]:
-        raise CommandError(f"{sample.name} has the label {job.label!r} in its rows: leave --labels out")
+        raise CommandError(f"{sample.name}: each row contains its label, {job.label!r}: leave --labels out")
     if result.columns and job.reporter.shows_text:
         table = format_schema(sample.name, result.n_rows, result.columns, format_flags)
         print(escape_unprintable(table, newlines=True), file=sys.stderr)

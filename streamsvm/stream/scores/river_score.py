@@ -286,7 +286,7 @@ class RiverScore(Score):
 
     def _compare_baselines(self, matrix: Any, repeats: np.ndarray) -> tuple[tuple[str, float], ...]:
         """Return the names and values of the baselines for the rows of a confusion matrix, and their `count_repeats`. If some
-        rows are not counted there, as in a checkpoint of an earlier version, the label of the row before is no baseline.
+        rows are not counted there, as in a checkpoint of an earlier version, the baseline of the previous label is left out.
         """
         n_rows = matrix.total_weight
         if not n_rows:
