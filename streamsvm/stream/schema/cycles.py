@@ -19,8 +19,10 @@ def infer_cycles(values: Sequence[Any], date_format: str | None) -> tuple[str, .
     >>> infer_cycles([f"2024-03-01 {hour:02}:30" for hour in range(24)], None), infer_cycles(["2024-03-01", "2024-03-02"], None)
     (('day', 'week'), ())
     """
-    whole = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)  # such as 20240131.0
-    dates = (value for value in whole if not isinstance(value, str) or is_date(value.strip(), date_format))
+    plain_values = (
+        int(value) if isinstance(value, float) and value.is_integer() else value for value in values
+    )  # such as 20240131.0
+    dates = (value for value in plain_values if not isinstance(value, str) or is_date(value.strip(), date_format))
     moments = [to_seconds(value, date_format) for value in dates if isinstance(value, int | float | str | date | time)]
     if len({moment % CYCLES["day"] for moment in moments}) < _MIN_TIMES_OF_DAY:
         return ()

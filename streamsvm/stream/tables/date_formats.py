@@ -1,4 +1,4 @@
-"""Finds the strptime formats in which texts of a column are written as dates."""
+"""Finds the strptime formats of dates that are written as texts."""
 
 from __future__ import annotations
 
@@ -121,5 +121,7 @@ def _make_clock_format(token: re.Match[str]) -> str:
     """Return the strptime format of a time of day, such as ``%H:%M:%S``. ``token`` is a match of a regular expression in the text
     of the date.
     """
-    hour, *others = re.split(r"\d+", token[0])[1:-1]
-    return f"%H{hour}%M" + "".join(f"{separator}{directive}" for separator, directive in zip(others, ("%S", "%f"), strict=False))
+    hour, *separators = re.split(r"\d+", token[0])[1:-1]
+    return f"%H{hour}%M" + "".join(
+        f"{separator}{directive}" for separator, directive in zip(separators, ("%S", "%f"), strict=False)
+    )
