@@ -117,17 +117,17 @@ def test_targets_in_other_notations_are_predicted(write, call, tmp_path, target,
     texts = list(map(write_number, VALUES))
     path = write(form, v=VALUES, b=OTHER, y=texts)
     learn = ["--label", "y", "--regression", "--learner", LEARNER, "--quiet", "--checkpoint", tmp_path / "m"]
-    known = [i for i, text in enumerate(texts) if text != "unknown"]
-    end = call("learn", path, *learn).end
-    assert end["learned"] == len(known)
+    labelled = [i for i, text in enumerate(texts) if text != "unknown"]
+    counts = call("learn", path, *learn).end
+    assert counts["learned"] == len(labelled)
     scale = 60.0 if target == "duration" else 1.0
-    plain = [scale * (VALUES[i] + shift) for i in known]
-    plain_path = write("jsonl", "plain", v=[VALUES[i] for i in known], b=[OTHER[i] for i in known], y=plain)
+    plain = [scale * (VALUES[i] + shift) for i in labelled]
+    plain_path = write("jsonl", "plain", v=[VALUES[i] for i in labelled], b=[OTHER[i] for i in labelled], y=plain)
     expected = call("learn", plain_path, *learn[:-2]).end["metric"]
-    assert end["metric"] == pytest.approx(expected)
+    assert counts["metric"] == pytest.approx(expected)
     new = write(form, "new", v=VALUES, b=OTHER)  # without the target
     call("predict", new, "--model", tmp_path / "m", "--to", tmp_path / "out.jsonl")
-    assert json.loads(call("score", path, "--model", tmp_path / "m", "--json").stdout)["rows"] == len(known)
+    assert json.loads(call("score", path, "--model", tmp_path / "m", "--json").stdout)["rows"] == len(labelled)
 
 
 def test_targets_of_frames_in_other_notations_are_predicted():

@@ -146,3 +146,11 @@ def test_marks_of_missing_values_in_tables(kind):
     assert [chunk.table(()).row(i) for i in range(4)] == expected
     assert chunk.table(()) is chunk.table(())
     assert table.row(0) == Row({"a": 0.0, "w": -999.0}, "NA")
+
+
+def test_labels_of_a_topic_have_the_kind_of_their_column():
+    table = Table(("a",), [np.arange(4.0)], ["71 kg", "NA", 80, "heavy"])
+    source = IterableSource([])
+    source.read = lambda _: Chunk(table, str)
+    chunk = streams.parse_labels(source, {"missing": ["NA"], "columns": {"y": "quantity=kg", "a": "number"}}, "y").read(4)
+    assert [chunk.row(i).y for i in range(4)] == chunk.table(()).y == [71.0, None, 80, "heavy"]

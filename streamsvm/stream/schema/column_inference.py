@@ -17,7 +17,7 @@ from streamsvm.stream.schema.notation import infer_number_kinds, split_suffix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
 from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
-from streamsvm.stream.tables.quantities import normalize_number, parse_duration
+from streamsvm.stream.tables.quantities import is_limit, normalize_number, parse_duration
 from streamsvm.stream.tables.values import parse_number
 
 #: Minimum number of rows to call a column a constant or an id.
@@ -266,7 +266,8 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
 
     ``numbers`` are the plain numbers of the same column, which must be possible with that mark, too.
     """
-    if not texts or len(find_currencies(texts)) > 1 or all(is_number(text) for text in texts):
+    has_limits = any(map(is_limit, texts)) and not any(text.endswith("-") for text in texts)  # 65+, and no signs after numbers
+    if not texts or has_limits or len(find_currencies(texts)) > 1 or all(is_number(text) for text in texts):
         return []
     values_by_mark: dict[str, list[float | None]] = {}
     for mark in _MARKS:

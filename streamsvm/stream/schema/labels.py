@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from streamsvm.files.messages import short_repr
@@ -80,7 +80,7 @@ def warn_of_labels(name: str, label: str | None, labels: Sequence[Any], is_file:
     probably counts rather than classes, and of a file that is sorted by its labels. ``name`` is the source in the message,
     ``label`` the label column, and ``labels`` has the label of each row.
     """
-    labels = [y for y in labels if y is not None]
+    labels = [y for y in labels if y is not None and isinstance(y, Hashable)]
     counts = Counter(labels)
     first_spellings: dict[str, str] = {}
     for text in filter(lambda y: isinstance(y, str), counts):
@@ -97,7 +97,7 @@ def warn_of_labels(name: str, label: str | None, labels: Sequence[Any], is_file:
 
 
 def _are_counts(counts: Mapping[Any, int]) -> bool:
-    """Return whether labels are probably counts rather than classes: many whole numbers, of which neighbouring ones are about
+    """Return whether labels are probably counts rather than classes: many whole numbers, and neighbouring numbers are about
     equally frequent. ``counts`` has the number of rows with each label.
     """
     if len(counts) <= MIN_ROWS_TO_JUDGE or not all(is_number(y) and not isinstance(y, bool) for y in counts):

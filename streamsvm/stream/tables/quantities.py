@@ -33,7 +33,7 @@ _TRANSLATIONS = {  # from formatted digits to those that float() parses
     for mark, group in _THOUSANDS_SEPARATORS.items()
 }
 _LIMIT = re.compile(
-    r"(?i)(?:(<|≤|under |below |less than )|(>|≥|over |above |more than ))?=?\s*(.+?)\s*(\+|(?:or|and) (?:more|over|above))?"
+    r"(?i)(?:(<|≤|under |below |less than )|(>|≥|over |above |more than )|~|≈)?=?\s*(.+?)\s*(\+|(?:or|and) (?:more|over|above))?"
 )
 _GAP = re.compile(r"<\d+\.?\d*(e[-+]?\d+)?")
 _HEXADECIMAL = re.compile(r"[-+]?0[xX][0-9a-fA-F]{1,16}")
@@ -55,7 +55,7 @@ _DURATIONS = {
 def make_number_parser(notation: str | None = None, decimal: str | None = None) -> Callable[[str], float]:
     """Make a function that converts the texts of numbers to float. ``notation`` is the kind of a column: ``duration``, or
     ``quantity`` with an optional decimal mark, distance of limits, units and flags. Without a mark there, numbers are written for
-    people with the mark ``decimal``, or by programs if that is None.
+    people with the mark ``decimal`` (None: by programs).
 
     >>> parse_weight = make_number_parser("quantity=,|<5|kg")
     >>> [parse_weight(text) for text in ("71,5 kg", ">100", "80")]
@@ -73,7 +73,7 @@ def make_number_parser(notation: str | None = None, decimal: str | None = None) 
 
 def normalize_number(text: str, mark: str) -> str:
     """Convert the text of a number that is written for people, with the decimal ``mark``, such as ``"1,209.28 €"``, to Python's
-    notation (``"1209.28"``). Raises ValueError if it is not such a number.
+    notation (``"1209.28"``). Raises ValueError for other texts.
 
     >>> [normalize_number(text, ".") for text in ("1,209.28 €", "$(1,200)", "12.50-")]
     ['1209.28', '-1200', '-12.50']

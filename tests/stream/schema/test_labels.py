@@ -1,5 +1,6 @@
 """Labels that are numbers to predict, and the order of rows."""
 
+import math
 import random
 import warnings
 
@@ -52,6 +53,7 @@ def test_names_of_classes_stay_as_they_are(labels):
         (list(range(26)) * 20, ""),
         (["ham", "spam"] * 50, ""),
         ([1] * 60, ""),
+        ([[1], {"a": 1}, math.nan] * 30, ""),
         ([0, 1] * 60 + [None] * 60, ""),
     ],
 )

@@ -13,6 +13,8 @@ N = 30
         ([*(f"{i}.5 kg" for i in range(N)), "80kg"], "quantity=kg"),
         ([f"{i},5 km/h" for i in range(N)], "quantity=,|km/h"),
         (["5 m3", "6 m3", "7 m3"], "quantity=m3"),
+        ([*map(float, range(20, 60)), "65+", "65+"], "quantity=<6.3"),
+        (["~5.1", "~6", "7.5"], "quantity"),
         (["< 1 year", "1 year", *(f"{i} years" for i in range(2, 10)), "10+ years"], "quantity=<1.5|year|years"),
         ([*map(float, range(1, 21)), "<1", ">20"], "quantity=<3.1"),
         ([*map(float, range(N)), "12.5*", "3.1 e", "4 p"], "quantity=*|e|p"),
