@@ -10,6 +10,7 @@ from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream
 _decode = json.JSONDecoder().raw_decode
 _MAX_TOKEN_CHARS = 16  # an error this close to the end of the text may be a number or a word that is not complete yet
 _NONBLANK, _NEXT_OBJECT = re.compile(r"\S"), re.compile(r"\}\s*(?=\{)")
+_BLANKS_AND_MARK = " \t\r\n\xef\xbb\xbf"  # with the bytes of a byte order mark, which may arrive one by one
 _NEWLINES_TO_BLANKS = str.maketrans("\r\n", "  ")
 
 
@@ -40,7 +41,7 @@ class ObjectLines(ByteStream):
                 return chunk
             self._text += chunk.decode("latin-1")
             if self._changes_lines is None:
-                self._changes_lines = _needs_own_lines(self._text.removeprefix("\xef\xbb\xbf").lstrip(), not chunk)
+                self._changes_lines = _needs_own_lines(self._text.lstrip(_BLANKS_AND_MARK), not chunk)
             lines = ""
             if self._changes_lines is False:
                 lines, self._text = self._text, ""

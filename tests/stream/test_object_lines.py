@@ -6,7 +6,7 @@ import os
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from patience import until
@@ -31,7 +31,7 @@ values = st.one_of(
     st.text(max_size=8),
     st.sampled_from(['}{"', "}\n{", 'q"\\']),
 )
-rows_of_objects = st.lists(st.dictionaries(st.sampled_from("abcd"), values), min_size=1, max_size=6)
+rows_of_objects = st.lists(st.dictionaries(st.sampled_from("abcd"), values, min_size=1), min_size=1, max_size=6)
 
 
 class InPieces(ByteStream):
@@ -47,6 +47,7 @@ class InPieces(ByteStream):
         pass
 
 
+@example("indented", [{"a": 0.0}], [1], True)
 @given(st.sampled_from(sorted(LAYOUTS)), rows_of_objects, st.lists(st.integers(0, 200), max_size=5), st.booleans())
 def test_rows_do_not_depend_on_lines(layout, rows, cuts, has_mark):
     write, separator = LAYOUTS[layout]
