@@ -174,6 +174,8 @@ def test_a_misspelt_label_is_corrected(suffix, state, call, tmp_path):
     if suffix == ".jsonl":
         first_look = call("learn", path, "--label", "pirce", "--learner", "bsgd,budget=5", status=1).stderr
         assert "no row has it. Perhaps 'Price'\n" in first_look
+        first_look = call("learn", path, "--label", "Price", "--columns", "Zip:category", "--learner", "bsgd,budget=5").stderr
+        assert "no row has it. Perhaps 'zip'\n" in first_look
     for data in (str(path), make_frame(30, 0).rename(columns={"y": "Price"})):
         with pytest.raises(ValueError, match=r"there is no column 'pirce' for the label.*\. Perhaps 'Price'"):
             table_model(data, "pirce")

@@ -72,7 +72,7 @@ def infer_columns(
         open_later = partial(sample.open_later_parts, label=label, **options) if sample.open_later_parts else None
         date_columns = {name for name, kind in kinds.items() if kind.kind == DATE}
         rows, date_formats, labels = _examine_rows(source, label, {label, *date_columns}, open_later)
-        names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
+        names = [*source.columns, *(str(name) for row in rows for name in row), *kinds]
     columns = _infer_all(rows, names, label, table, regression, rows_may_fail, date_formats)
     if sample.format == "csv":
         _warn_of_header(sample.name, columns, rows)
@@ -254,9 +254,7 @@ def _infer_all(
         values = [value for row in rows if (value := row.get(name)) is not None and not (encoder_options and value != value)]
         values = list(map(to_plain_value, values))
         if name == label:
-            column = infer_label(name, values, regression)
-            note = column.note if values else f"no row has it{suggest_name(name, [column for row in rows for column in row])}"
-            columns.append(column._replace(note=note))
+            columns.append(infer_label(name, values, regression))
         elif (kind := parser.get_kind(name)) == DROP:
             columns.append(InferredColumn(name, "dropped", ""))
         elif kind == CATEGORY:
@@ -272,6 +270,8 @@ def _infer_all(
         if (date_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE:
             columns[-1] = column._replace(cycles=infer_cycles(values, date_kind.format))
         columns[-1] = _note_sentinels(columns[-1], values, encoder_options)
+        if not values and columns[-1].kind in ("label", "target", "category", "date"):
+            columns[-1] = add_note(columns[-1], f"no row has it{suggest_name(name, [column for row in rows for column in row])}")
         label_markers = [text for text in columns[-1].required_options.get("missing", ()) if text.lower() in labels]
         if label_markers and name != label and columns[-1].kind != "number":  # as markers, they would make labels missing, too
             kind = CATEGORY if len({str(value) for value in values}) <= _MAX_CATEGORIES else DROP
