@@ -102,12 +102,12 @@ def _check_copies(paths: Sequence[str]) -> None:
     """Raise a StreamError if one of the files is a copy of another, such as ``x.csv.gz`` or ``x (1).csv`` beside ``x.csv``."""
     paths_by_name: dict[str, str] = {}
     for path in paths:
-        if (other := paths_by_name.setdefault(_COPY_MARK.sub(r"\1", path), path)) != path:
-            with contextlib.closing(ByteStream(path)) as first, contextlib.closing(ByteStream(other)) as second:
+        if (original := paths_by_name.setdefault(_COPY_MARK.sub(r"\1", path), path)) != path:
+            with contextlib.closing(ByteStream(path)) as first, contextlib.closing(ByteStream(original)) as second:
                 start, other_start = first.read() or b"", second.read() or b""
             n = min(len(start), len(other_start))
             if n and start[:n] == other_start[:n]:
-                raise StreamError(f"{other} and {path} have the same rows: remove one, or name the other files by a pattern")
+                raise StreamError(f"{original} and {path} have the same rows: remove one, or name the other files by a pattern")
 
 
 def _remove_duplicates(paths: Iterable[str]) -> list[str]:

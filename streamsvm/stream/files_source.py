@@ -22,9 +22,8 @@ class FilesSource(Source):
     missing if ``open_file`` allows that. ``read_partition`` returns the values that the names of a file's folders give to its
     rows. The position is the one within the current file, with the number of finished files and a digest of their sizes and of
     their first and last 64 KiB. A run resumes only if these have not changed; further files may have been added. If the position
-    does not fit the order of ``paths``, the files are read in the order ``earlier_paths``, in which it was saved. Raises a
-    StreamError if the first file cannot be opened; while you iterate, also if another file cannot be opened, or has other
-    columns.
+    does not fit the order of ``paths``, the files are read in the order of ``earlier_paths``. Raises a StreamError if the first
+    file cannot be opened; while you iterate, also if another file cannot be opened, or has other columns.
     """
 
     def __init__(

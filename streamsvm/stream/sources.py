@@ -194,7 +194,7 @@ class TextSource(TableSource):
 
     def _decode_line(self, line: bytes, place: str = "") -> str:
         """Return a line as text. A line of another encoding in a UTF-8 text, such as one of an appended file, is decoded as
-        cp1252, with one warning that names its ``place``. Raise a UnicodeDecodeError if it is no such text.
+        cp1252, with one warning that names its ``place``. Raise a UnicodeDecodeError if that yields no plausible text.
         """
         try:
             return line.decode(self._encoding)
