@@ -182,8 +182,10 @@ def _describe_time_zones(texts: Sequence[str], date_format: str | None) -> str:
     if date_format is None:
         have_zones = {parse_datetime(text).tzinfo is not None for text in texts}
         return ", in some rows without a time zone, which is UTC then" if len(have_zones) > 1 else ""
-    zones = find_zone_names(texts[:1])
-    return f" with the zone name {zones[0]}, which is not read" if zones else ""
+    zones = find_zone_names(texts)
+    has_several = len(zones) > 1
+    text = f" with the zone name{'s' * has_several} {' and '.join(zones)}, which {'are' if has_several else 'is'} not read"
+    return text if zones else ""
 
 
 def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:

@@ -188,9 +188,23 @@ def _parse_date(text: str, form: str | None) -> datetime:
     try:
         return _parse_with_year(text, form)
     except ValueError:
+        if (renamed := _rename_zone(text, form)) != text:
+            return _parse_date(renamed, form)
         if not {"%b", "%B", "%p"}.intersection(re.findall("%.", form)):
             raise
     return _parse_with_year(translate_months(text), form.replace("%B", "%b"))
+
+
+_ZONE_NAME = re.compile(r"(?<= )[A-Z]{2,5}\b")
+_SEASONS = str.maketrans("", "", "SD")  # standard and summer time differ in these letters: CET and CEST, EST and EDT
+
+
+def _rename_zone(text: str, form: str) -> str:
+    """Return the text of a date with the name of a time zone as in the format, if that is the same zone in another season: CET
+    for CEST. Names of zones have no meaning here: the local time counts.
+    """
+    zones = {zone.translate(_SEASONS): zone for zone in _ZONE_NAME.findall(form)}
+    return _ZONE_NAME.sub(lambda match: zones.get(match[0].translate(_SEASONS), match[0]), text)
 
 
 def _parse_with_year(text: str, form: str) -> datetime:

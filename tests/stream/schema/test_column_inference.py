@@ -24,7 +24,8 @@ CATEGORY, DROPPED = make_kind_option("c", "category"), make_kind_option("c", "dr
         (["a", "b", "a"], "text", CATEGORY),
         ([f"n{i}" for i in range(30)], "text", DROPPED),
         (["2024-01-01", "2024-01-02T03:04:05Z"], "date", make_kind_option("c", "date")),
-        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "text", DROPPED),
+        (["2024-03-30 12:00 CET", "2024-03-31 12:00 PST"], "text", DROPPED),
+        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "date", make_kind_option("c", "date=%Y-%m-%d %H:%M CET")),
         (["31.12.2024", "01.02.2024"], "date", make_kind_option("c", "date=%d.%m.%Y")),
         ([datetime(2024, 1, 1)], "date", make_kind_option("c", "date")),
         (["1", "2.5"], "number", make_kind_option("c", "number")),
@@ -61,7 +62,8 @@ def test_columns_with_different_units_are_not_numeric(values, note, answer):
     [
         (["2024-01-01T00:00", "2024-01-02T00:00Z"], "in some rows without a time zone, which is UTC then", False),
         (["2024-01-01 00:00 CET"], "with the zone name CET, which is not read", False),
-        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "zone names CEST and CET, whose offsets are unknown", True),
+        (["2024-03-30 12:00 CET", "2024-03-31 12:00 PST"], "zone names CET and PST, whose offsets are unknown", True),
+        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "with the zone names CEST and CET, which are not read", False),
     ],
 )
 def test_time_zones_are_noted(values, words, is_ambiguous):

@@ -1,13 +1,16 @@
 """Parsing of dates, and the formats in which they are written."""
 
 import math
+import re
 from datetime import UTC, datetime, time, timedelta
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refused import raises
+from streamsvm.stream import open_source
 from streamsvm.stream.tables.date_formats import find_date_formats
 from streamsvm.stream.tables.dates import parse_datetime, parse_iso_seconds, to_seconds
 
@@ -149,3 +152,27 @@ def test_texts_that_are_not_dates_have_no_format(text):
 def test_a_typed_time_of_day_equals_its_text():
     for form in (None, "ms", "%H:%M:%S"):
         assert to_seconds(time(8, 30, 15), form) == to_seconds("08:30:15", None if form == "ms" else form)
+
+
+@pytest.mark.parametrize(
+    ("form", "winter", "summer"),
+    [
+        ("%Y-%m-%d %H:%M CET", "2024-03-30 12:00 CET", "2024-03-30 12:00 CEST"),
+        ("%d.%m.%Y %H:%M:%S CEST", "30.03.2024 12:00:00 CET", "30.03.2024 12:00:00 CEST"),
+        ("%a %b %d %H:%M:%S EST %Y", "Sat Mar 30 12:00:00 EST 2024", "Sat Mar 30 12:00:00 EDT 2024"),
+        ("%d %b %Y %I:%M %p PST", "30 MAR 2024 12:00 PM PST", "30 MAR 2024 12:00 PM PDT"),
+        ("%Y-%m-%d %H:%M AEST", "2024-03-30 12:00 AEST", "2024-03-30 12:00 AEDT"),
+    ],
+)
+def test_a_zone_may_have_the_name_of_its_other_season(form, winter, summer):
+    assert to_seconds(winter, form) == to_seconds(summer, form) == to_seconds("2024-03-30 12:00")
+    with pytest.raises(ValueError, match="does not match format|unconverted"):
+        to_seconds(re.sub("CET|EST|PST|AEST", "MSK", winter), form)
+
+
+def test_a_stream_of_a_year_has_both_names_of_its_zone(tmp_path):
+    path = tmp_path / "rows.csv"
+    days = [f"2024-03-{day:02d} 12:00 {'CET' if day < 31 else 'CEST'}" for day in range(1, 32)]
+    path.write_text("t,y\n" + "".join(f"{day},{i % 2}\n" for i, day in enumerate(days)))
+    rows = list(open_source(path, label="y", columns={"t": "date=%Y-%m-%d %H:%M CET"}))
+    assert np.diff([row.x["t"] for row in rows]).tolist() == [86400.0] * 30
