@@ -15,7 +15,7 @@ from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.dates import encode_cycle
 from streamsvm.stream.tables.table_parser import TableParser
-from streamsvm.stream.tables.target_encoding import TargetEncoding
+from streamsvm.stream.tables.target_encoding import MAX_WEIGHT, TargetEncoding
 
 
 class NumericColumn(NamedTuple):
@@ -228,7 +228,7 @@ class _BatchTargetEncoding:
             if not all(batch.is_usable(f"{name}~{suffix}") for suffix in suffixes):
                 batch.cut_before(keys != 0)
         n = batch.n
-        self._w = np.ones(n) if weights is None else np.ascontiguousarray(weights[:n], np.float64)
+        self._w = np.ones(n) if weights is None else np.minimum(weights[:n], MAX_WEIGHT, dtype=np.float64)
         columns = table.category_columns.values()
         row_keys = [column.keys[column.codes[batch.first : batch.first + n]] for column in columns]
         self._row_keys = np.sort(np.column_stack(row_keys) if row_keys else np.zeros((n, 0), np.uint32), axis=1)

@@ -297,11 +297,12 @@ class ColumnState:
         """
         name = self.resolve_name(column, text)
         feature, has_target_encoding = self.encode_category(column, name)
-        is_settled = column in self.categories and self.propose_feature(column, name) is None
+        is_learned = column in self.categories
+        is_full = is_learned and self.is_full(column)
+        is_settled = is_full or (is_learned and self.propose_feature(column, name) is None)
         key = compute_name_key(compute_column_seed(column), name)
         category = Category(name, key, feature, has_target_encoding, is_settled)
-        is_fixed = is_settled and (feature or self.is_full(column))
-        if is_fixed and cell.__class__ in _CELL_TYPES and len(str(cell)) <= _MAX_CELL_LENGTH:
+        if (is_full or (is_settled and feature)) and cell.__class__ in _CELL_TYPES and len(str(cell)) <= _MAX_CELL_LENGTH:
             if len(known := self._known_cells[column]) >= _MAX_CELLS:
                 known.clear()
             known[cell] = category

@@ -27,7 +27,8 @@ _MAX_KNOWN_LABELS = 64  # if one more is a whole number, the labels are targets 
 _MAX_SUFFIX_LENGTH = 100  # characters of a label in the name of a feature
 _MIN_TABLE_SIZE = 16 * WAYS
 _TABLE_SIZES = [_MIN_TABLE_SIZE * 2**i for i in range((MAX_CATEGORIES // _MIN_TABLE_SIZE).bit_length())]
-_MAX_WEIGHT = 1e6  # larger weights count as this, so that sums stay finite
+#: Larger weights count as this, so that sums stay finite.
+MAX_WEIGHT = 1e6
 _LABEL_TYPES = bool | int | float | str
 
 
@@ -157,15 +158,14 @@ class TargetEncoding:
             self._add_label(_to_plain_label(y))
             code = self.get_label_code(y)
         if code is not None and code == code and w > 0.0:
-            self.learn_rows(np.array([sorted(keys)], np.uint32), np.array([code]), np.array([float(w)]))
+            self.learn_rows(np.array([sorted(keys)], np.uint32), np.array([code]), np.array([min(float(w), MAX_WEIGHT)]))
 
     def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
         """Learn many rows in order. ``row_keys``, uint32 [rows, columns], has the integer keys of their categories, sorted in
         each row (0: missing). ``y``, float64 [rows], has the numbers from `get_label_codes` (NaN: the row is skipped), and ``w``,
-        float64 [rows], the weights.
+        float64 [rows], the weights, at most 1e6.
         """
         table = self._keys, self._last_rows, self._counts, self._totals
-        w = np.minimum(w, _MAX_WEIGHT)
         n_rows, n_new = update_rows(*table, self._n_rows, row_keys, y, w, bool(self.is_regression))
         self._n_rows += int(n_rows)
         self._n_categories += int(n_new)
@@ -182,9 +182,8 @@ class TargetEncoding:
         suffixes, positive = self._find_suffixes()
         out = np.zeros((*requested.shape, len(suffixes)))
         table = self._keys, self._last_rows, self._counts, self._totals
-        w, is_regression = np.minimum(w, _MAX_WEIGHT), bool(self.is_regression)
         rows = self._n_rows, self._n_free, row_keys, requested, y, w
-        n_together = encode_rows_in_order(*table, *rows, positive, is_regression, out)
+        n_together = encode_rows_in_order(*table, *rows, positive, bool(self.is_regression), out)
         return out, int(n_together)
 
     @property
