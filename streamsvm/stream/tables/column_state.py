@@ -303,9 +303,9 @@ class ColumnState:
         key = compute_name_key(compute_column_seed(column), name)
         category = Category(name, key, feature, has_target_encoding, is_settled)
         if (is_full or (is_settled and feature)) and cell.__class__ in _CELL_TYPES and len(str(cell)) <= _MAX_CELL_LENGTH:
-            if len(known := self._known_cells[column]) >= _MAX_CELLS:
-                known.clear()
-            known[cell] = category
+            if len(categories := self._known_cells[column]) >= _MAX_CELLS:
+                categories.clear()
+            categories[cell] = category
         return category
 
     def forget_cells(self) -> None:
