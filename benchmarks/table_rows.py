@@ -65,7 +65,7 @@ def learn_rows(model: Any, rows: list[Any], y: list[Any]) -> float:
 
 
 def encode_rows(model: Any, rows: list[Row], y: list[Any]) -> list[Row]:
-    """Return the features of each row, of which the encoder has learned the earlier ones."""
+    """Return the features of each row, as encoded before the row is learned."""
     encoder, features = model.clone()["TableEncoder"], []
     for x, label in zip(rows, y, strict=True):
         features.append(encoder.transform_one(x))

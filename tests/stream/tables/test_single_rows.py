@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from saved import dumps, loads
-from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier
+from streamsvm.core import steps
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.stream import Table
 from streamsvm.stream.tables import TableEncoder, column_state
@@ -172,3 +173,21 @@ def test_few_cells_of_a_column_are_remembered(monkeypatch):
         twin.learn_one(dict(x), i % 2)
         assert len(encoder.column_state._known_cells["c"]) <= 3
     assert dumps(encoder) == dumps(twin)
+
+
+def test_a_row_is_explained_in_one_call_with_two_rows_for_each_column(monkeypatch):
+    """The compiled functions of the members are linked once, not with each call."""
+    model, calls = TableEncoder("c:category,k:category") | SVMClassifier("low", seed=0), []
+    for i in range(60):
+        model.learn_one({"c": "abc"[i % 3], "k": "de"[i % 2], "n": i % 7 - 3.0}, i % 5 > 1)
+    compute = SVMClassifier._compute_matrix_outputs
+
+    def count_rows(self, matrix, *arguments):
+        calls.append(len(matrix))
+        compute(self, matrix, *arguments)
+
+    monkeypatch.setattr(SVMClassifier, "_compute_matrix_outputs", count_rows)
+    monkeypatch.setattr(steps.ensemble, "link_functions", None)
+    explanation = model.explain_one({"c": "a", "k": "d", "n": 0.5})
+    assert sorted(explanation.contributions) == ["c", "k", "n"]
+    assert calls == [2 * 3 + 2]
