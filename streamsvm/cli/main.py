@@ -86,15 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 #: Flags of earlier versions and of other tools, with the flags that have the same purpose.
-_OTHER_NAMES = {
-    "--keep": ["--passthrough"],
-    "--output": ["--to"],
-    "--out": ["--to"],
-    "--sep": ["--delimiter"],
-    "--target": ["--label"],
-    "--checkpoint": ["--model"],
-    "--model": ["--checkpoint"],
-}
+_OTHER_NAMES = {"--keep": "--passthrough", "--output": "--to", "--out": "--to", "--sep": "--delimiter", "--target": "--label"}
+_OTHER_NAMES |= {"--checkpoint": "--model", "--model": "--checkpoint"}
 
 
 class _CommandParser(argparse.ArgumentParser):
@@ -117,16 +110,14 @@ class _CommandParser(argparse.ArgumentParser):
         """Print an error, with the flag or value that is similar to an unknown one, and exit with the status 2."""
         import difflib
 
-        flags = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
+        candidates = [flag for flag in self._option_string_actions if flag not in ("-h", "--help")]
         names = [word.partition("=")[0] for word in self._words if word[:2] == "--" and word != "--"]
-        choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
-        pairs = (
-            [(choice[1], re.findall(r"[\w-]+", choice[2]))] if choice else [(name, flags) for name in names if name not in flags]
-        )
-        for name, candidates in pairs[:1]:
-            others = [flag for flag in _OTHER_NAMES.get(name, []) if flag in flags]
-            if similar := difflib.get_close_matches(name, candidates, 1, 0.75) or others:
-                message += f" (is it {similar[0]}?)" if name in message else f" ({name}: is it {similar[0]}?)"
+        name = next((name for name in names if name not in candidates), "")
+        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            name, candidates = choice[1], re.findall(r"[\w-]+", choice[2])
+        others = [word for word in candidates if (name and word.startswith(name)) or word == _OTHER_NAMES.get(name)]
+        for word in difflib.get_close_matches(name, candidates, 1, 0.75) or others[:1]:
+            message += f" (is it {word}?)" if name in message else f" ({name}: is it {word}?)"
         super().error(message)
 
 

@@ -266,7 +266,7 @@ def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Report
     """Return the first 1,000 rows of ``report``'s source, and the scores of the checkpoint's model on all labelled rows."""
     source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     job = make_labelled_job(source, arguments)
-    name = job.source if isinstance(job.source, str) else f"{len(job.source)} files"
+    name = job.source_name
     first_rows = [row for row in read_first_rows(job, checkpoint, _MAX_ROWS) if not isinstance(row, BadRow)]
     if not first_rows:
         raise CommandError(f"{name} has no rows")

@@ -63,6 +63,14 @@ MISTAKES = [
     ("export names --to c --output folder", {}),
     ("export names --to onxx", {}),
     ("lern rows.csv --label y", {}),
+    ("predict rows.csv --model names --to - --proba", {}),
+    ("inspect names --jsn", {}),
+    ("merge names --out merged", {}),
+    ("report names --out page.html", {}),
+    ("score rows.csv --model names --positve yes", {}),
+    ("explain rows.csv --model names --row 2", {}),
+    ("explain rows.csv names ten.csv", {"ROWS": "rows.csv", "PLACE": "names"}),
+    ("inspect names --plot mine.txt --overwrit", {"ends": "--plot: mine.txt: its suffix"}),
     # Metrics and decisions
     ("learn rows.csv --label y --metric f1 --positive yes", {}),
     ("learn rows.csv --label y --metric Acuracy", {}),
@@ -196,7 +204,7 @@ def test_advice_works_when_it_is_typed(command, values, template, tmp_path, monk
     assert messages, "this is no mistake"
 
 
-@pytest.mark.parametrize("flag", ["--help-me", "--verbose", "--halp", "--model-dir"])
+@pytest.mark.parametrize("flag", ["--help-me", "--verbose", "--halp", "--epochs"])
 def test_flags_that_are_like_none_of_the_command_get_no_hint(flag, call):
     assert call("learn", "rows.csv", "--label", "y", flag, status=2).last.endswith(f"unrecognized arguments: {flag}")
 

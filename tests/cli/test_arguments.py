@@ -24,7 +24,7 @@ OF_LEARN = [
     (["--metric", "MAE"], "no such metric for classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC; MAE goes with"),
     (["--metric", "__import__('os')"], "no such metric for classifiers"),
     (["--metric", "ConfusionMatrix()"], "ConfusionMatrix does not give one number"),
-    (["--metric", "AvragePrecision"], "Is it AveragePrecision?"),
+    (["--metric", "AvragePrecision"], "Perhaps 'AveragePrecision'"),
     (["--metric", "FBeta"], "missing 1 required positional argument: 'beta'"),
     (["--metric", "F1(pos_val='spam')"], "--positive LABEL"),
     (["--metric", "FBeta(beta=1e308)"], "--metric FBeta(beta=1e308): "),

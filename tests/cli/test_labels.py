@@ -81,7 +81,7 @@ def test_expired_rows(files, tmp_path, call):
     [
         ("{labels}", [], "Write --labels '{labels}?key=NAME'"),
         ("{labels}?kye=id", [], "Write --labels '{labels}?kye=id&key=NAME'"),
-        ("kafka://h/t?codec=avro", [], "Write kafka://h/t?codec=avro&key=NAME"),
+        ("kafka://h/t?codec=avro", [], "Write --labels 'kafka://h/t?codec=avro&key=NAME'"),
         ("{labels}?key=id&age=1h", [], "age=1h is not one of key, time"),
         ("{labels}?key=id&key=y", [], "is given twice"),
         ("{labels}?key=y", [], "must be three columns"),

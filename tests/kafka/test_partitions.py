@@ -419,5 +419,5 @@ def test_a_file_has_no_group(tmp_path, call):
     rows = tmp_path / "rows.csv"
     rows.write_text("a,y\n1,0\n2,1\n")
     words = ["learn", rows, "--label", "y", "--group", "g", "--checkpoint", tmp_path / "state"]
-    call(*words, status=1, says="a group (here 'g') is one of consumers of a topic")
+    call(*words, status=1, says="a group (--group g) is one of consumers of a topic")
     call(*words, "--scope", "partition", status=1, says="no partitions that workers could share")

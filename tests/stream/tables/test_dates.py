@@ -174,5 +174,6 @@ def test_a_stream_of_a_year_has_both_names_of_its_zone(tmp_path):
     path = tmp_path / "rows.csv"
     days = [f"2024-03-{day:02d} 12:00 {'CET' if day < 31 else 'CEST'}" for day in range(1, 32)]
     path.write_text("t,y\n" + "".join(f"{day},{i % 2}\n" for i, day in enumerate(days)))
-    rows = list(open_source(path, label="y", columns={"t": "date=%Y-%m-%d %H:%M CET"}))
+    with open_source(path, label="y", columns={"t": "date=%Y-%m-%d %H:%M CET"}) as source:
+        rows = list(source)
     assert np.diff([row.x["t"] for row in rows]).tolist() == [86400.0] * 30
