@@ -117,3 +117,19 @@ def test_tests_that_a_page_names_are_there(page):
 def test_what_an_example_says(name, arguments, says, capsys):
     runpy.run_path(str(README.parent / "examples" / f"{name}.py"))["main"](*arguments)
     assert re.fullmatch(says, said := capsys.readouterr().out), said
+
+
+def test_pages_agree_on_compile_times_and_on_the_time_of_a_row():
+    """The first page and those that it points to state the same figures."""
+    text = {name: " ".join((README.parent / name).read_text().split()) for name in ("README.md", "docs/install.md")}
+    times = [
+        re.findall(
+            r"(\d+(?: to \d+)?) (?:seconds )?of processor time|, and (\d+ to \d+) for `BSGD|`BSGDClassifier` (\d+ to \d+)", t
+        )
+        for t in text.values()
+    ]
+    figures = [sorted(figure for groups in page for figure in groups if figure) for page in times]
+    assert figures == [["13 to 15", "33 to 38"]] * 2
+    row = re.search(r"`SVMClassifier` \| \*\*92.6\*\* \| \*\*0.19\*\* \| (\d+) \|", text["README.md"])[1]
+    assert f"a row costs {row} microseconds" in " ".join((README.parent / "docs/choose.md").read_text().split())
+    assert f"14 with low and {row} with normal effort" in " ".join((README.parent / "docs/stacking.md").read_text().split())
