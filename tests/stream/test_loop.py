@@ -114,7 +114,7 @@ def test_after_an_error_the_loop_cannot_run_again(tmp_path, monkeypatch, error):
             failed.run()
         assert ("KeyError" in str(caught.value)) == isinstance(error, KeyError)
         for _ in range(2):
-            raises("has failed. Make a new source, sink and loop to continue from the newest", failed.run, error=RuntimeError)
+            raises("has failed. Make a new source, sink and loop, which continue", failed.run, error=RuntimeError)
         assert folder.newest().header["rows"] == 100
         rows[150] = bananas(151)[150]
         assert loop(rows).run().rows == 300
