@@ -67,7 +67,7 @@ def test_a_state_of_an_earlier_version_has_fewer_baselines(metric):
     """Neither the label before nor the last losses were saved."""
     ys = random.Random(1).choices("ab", k=30)
     state = fill(metric, ys[:20], 10, []).state
-    removed = [state["scores"][0].pop(name, None) for name in ("repeats", "last_shares")]
+    removed = [state["scores"][0].pop(name, None) for name in ("n_repeats", "n_followers", "last_shares")]
     assert any(value is not None for value in removed)
     resumed, (complete,) = ScoreSet(metric, 10, "a" if metric != "Accuracy" else None), fill(metric, ys, 10, []).make_reports()
     resumed.resume(state)
@@ -76,6 +76,15 @@ def test_a_state_of_an_earlier_version_has_fewer_baselines(metric):
     assert report.value == complete.value
     assert dict(report.baselines).items() <= dict(complete.baselines).items()
     assert dict(report.windowed_baselines) == dict(complete.windowed_baselines)
+
+
+@pytest.mark.parametrize("n_before", [3, 30])
+def test_a_resumed_score_of_targets_has_the_baselines_of_its_window(n_before):
+    ys = [float(i * i % 7) for i in range(n_before + 4)]
+    resumed = ScoreSet("MAE", 10, regression=True)
+    resumed.resume(fill("MAE", ys[:n_before], 10, [], regression=True).state)
+    resumed.update_many(ys[n_before:], ys[n_before:])
+    assert resumed.make_reports() == fill("MAE", ys, 10, [], regression=True).make_reports()
 
 
 def changing_rows(regression=False):
@@ -127,6 +136,6 @@ def test_commands_show_the_baseline_of_the_window(tmp_path, call, regression):
 def test_a_window_of_one_row_has_no_previous_label():
     window = CountedWindow(metrics.Accuracy(), 3)
     window.update_many(["a"], ["a"], {("a", "a"): 1})
-    assert window.repeats.tolist() == [0, 0]
+    assert window.n_repeats == 0
     window.update_many(["a", "b"], ["a", "a"], {("a", "a"): 1, ("b", "a"): 1})
-    assert window.repeats.tolist() == [1, 2]
+    assert window.n_repeats == 1

@@ -141,7 +141,6 @@ class TargetBaselines(Resumable):
         return tuple(values)
 
 
-_FIRST = operator.itemgetter(0)
 _HINTS = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
 
 
@@ -157,8 +156,8 @@ class RiverScore(Score):
     Raises ValueError if the metric is not for ``regression`` or not for classification, whichever is needed, or is not a number.
     """
 
-    _saved_attributes = ("metric", "windowed", "_rows_to_reset", "_repeats")
-    _newer_attributes = frozenset({"_repeats"})
+    _saved_attributes = ("metric", "windowed", "_rows_to_reset", "_n_repeats", "_n_followers")
+    _newer_attributes = frozenset({"_n_repeats", "_n_followers"})
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, regression: bool = False) -> None:
         if isinstance(metric, type):
@@ -199,7 +198,8 @@ class RiverScore(Score):
         self._parameters = parameters
         self._rows_to_reset = window if regression else 0  # rows until the windowed metric is recomputed
         self._regression = regression
-        self._repeats: np.ndarray = np.zeros(2, np.int64)  # as of `count_repeats`
+        self._targets: deque[float] = deque(maxlen=window)  # of the rows in the window of a regression
+        self._n_repeats = self._n_followers = 0  # rows with the label of the row before, and rows with a row before
         self.uses_predicted_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
 
     def __repr__(self) -> str:
@@ -210,6 +210,8 @@ class RiverScore(Score):
         if self._is_matrix_metric and getattr(matrix, "__dict__", {}).keys() != vars(self.metric.cm).keys():
             raise ValueError("the confusion matrix of a saved score is incomplete")
         super().resume(state)
+        if self._regression:
+            self._targets.extend(y for (y, _), _ in self.windowed.window)
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         if not self.uses_predicted_labels:
@@ -229,8 +231,11 @@ class RiverScore(Score):
         if self._is_matrix_metric:
             pairs = Counter(zip(ys, predicted, strict=True))
             count_pairs(self.metric.cm, pairs, 1)
-            self._repeats += self.windowed.update_many(ys, predicted, pairs)
+            self._n_followers += len(ys) - bool(ys and not len(self.windowed))
+            self._n_repeats += self.windowed.update_many(ys, predicted, pairs)
             return
+        if self._regression:
+            self._targets.extend(ys)
         for y, prediction in zip(ys, predicted, strict=True):
             self.metric.update(y, prediction)
             self.windowed.update(y, prediction)
@@ -274,19 +279,20 @@ class RiverScore(Score):
         label: a pair of a text, such as ``"always 'no'"``, and the value. For accuracy, another baseline predicts the label of
         the row before. Empty unless the metric can be computed from a confusion matrix.
         """
-        return self._compare_baselines(self.metric.cm, self._repeats) if self._is_matrix_metric else ()
+        return self._compare_baselines(self.metric.cm, self._n_repeats, self._n_followers) if self._is_matrix_metric else ()
 
     @property
     def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
         if type(self.metric) in BASELINE_METRICS:
-            rows = list(self.windowed.window)  # ((target, prediction), {})
-            ys = np.fromiter(map(_FIRST, map(_FIRST, rows)), np.float64, len(rows))
-            return TargetBaselines.of_rows(ys).compute_values(self.metric)
-        return self._compare_baselines(self.windowed.cm, self.windowed.repeats) if self._is_matrix_metric else ()
+            return TargetBaselines.of_rows(np.fromiter(self._targets.copy(), np.float64)).compute_values(self.metric)
+        if not self._is_matrix_metric:
+            return ()
+        return self._compare_baselines(self.windowed.cm, self.windowed.n_repeats, len(self.windowed) - 1)
 
-    def _compare_baselines(self, matrix: Any, repeats: np.ndarray) -> tuple[tuple[str, float], ...]:
-        """Return the names and values of the baselines for the rows of a confusion matrix, and their `count_repeats`. If some
-        rows are not counted there, as in a checkpoint of an earlier version, the baseline of the previous label is left out.
+    def _compare_baselines(self, matrix: Any, n_repeats: int, n_followers: int) -> tuple[tuple[str, float], ...]:
+        """Return the names and values of the baselines for the rows of a confusion matrix, ``n_followers`` of which have a row
+        before, and ``n_repeats`` also its label. If rows before were not counted, as in a checkpoint of an earlier version, the
+        baseline of the previous label is left out.
         """
         n_rows = matrix.total_weight
         if not n_rows:
@@ -295,7 +301,6 @@ class RiverScore(Score):
         predicted = self._positive if self.is_binary else label
         name = f"always {'the positive label' if self.is_binary and predicted is None else repr(predicted)}"
         if isinstance(self.metric, metrics.Accuracy):  # which is needed often
-            n_repeats, n_followers = repeats.tolist()
             has_previous = n_followers == n_rows - 1 > 0
             return (name, n_right / n_rows), *([("the previous label", n_repeats / n_followers)] if has_previous else [])
         baseline = type(self.metric)(**self._parameters)
@@ -338,7 +343,7 @@ class CountedWindow(Resumable):
 
     def __init__(self, metric: Any, size: int) -> None:
         self._metric, self._size = metric, size
-        self.repeats: np.ndarray = np.zeros(2, np.int64)
+        self.n_repeats: int = 0
         """`count_repeats` of the labels in the window."""
         self._ys: deque[Any] = deque(maxlen=size)
         self._predicted: deque[Any] = deque(maxlen=size)
@@ -354,20 +359,20 @@ class CountedWindow(Resumable):
         """The confusion matrix of the rows in the window."""
         return self._metric.cm
 
-    def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> np.ndarray:
+    def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> int:
         """Add rows, with their true labels ``ys`` and their predicted labels, to the window of the last rows, and remove the
         oldest rows from it. ``pairs`` has the number of added rows with each pair of true and predicted label. Returns
-        `count_repeats` of the added rows.
+        the number of added rows with the label of the row before.
         """
         count_pairs(self._metric.cm, pairs, 1)
         n_evicted = max(len(self._ys) + len(ys) - self._size, 0)
         oldest = zip(chain(self._ys, ys), chain(self._predicted, predicted), strict=True)
         count_pairs(self._metric.cm, Counter(islice(oldest, n_evicted)), -1)
-        repeats = count_repeats([self._ys[-1], *ys] if self._ys else ys)
-        self.repeats += repeats - count_repeats(list(islice(chain(self._ys, ys), n_evicted + 1)))
+        n_repeats = count_repeats([self._ys[-1], *ys] if self._ys else ys)
+        self.n_repeats += n_repeats - (count_repeats(list(islice(chain(self._ys, ys), n_evicted + 1))) if n_evicted else 0)
         self._ys.extend(ys)
         self._predicted.extend(predicted)
-        return repeats
+        return n_repeats
 
     def get(self) -> float:
         """Return the value of the metric over the rows in the window."""
@@ -399,10 +404,10 @@ def count_pairs(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) ->
             matrix._total_true_positives += weight
 
 
-def count_repeats(labels: Sequence[Any]) -> np.ndarray:
-    """Return in how many rows the label equals that of the row before, and the number of rows with a row before, int64 [2].
+def count_repeats(labels: Sequence[Any]) -> int:
+    """Return the number of labels that equal the one before.
 
     >>> count_repeats(["a", "b", "b"])
-    array([1, 2])
+    1
     """
-    return np.array([sum(map(operator.eq, labels[1:], labels)), max(len(labels) - 1, 0)])
+    return sum(map(operator.eq, labels[1:], labels))

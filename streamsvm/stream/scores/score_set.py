@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -141,6 +142,7 @@ def _to_json_label(label: Hashable) -> Any:
 
 
 _MAX_SCORES = 20
+_VALUE = operator.itemgetter(1)
 _MAX_PENDING_ROWS = 1000  # rows that are buffered before they are added to the scores
 #: Metrics that are tables, by name.
 TABLES: dict[str, type[TableScore]] = {kind.__name__: kind for kind in (ConfusionMatrix, ClassificationReport, Calibration)}
@@ -284,7 +286,7 @@ class ScoreSet:
             baselines = score.baselines if self._baselines is None else self._baselines.compute_values(score.metric)
         is_bigger_better = getattr(score.metric, "bigger_is_better", False)  # metrics without it have a single baseline
         finite = [pair for pair in baselines if math.isfinite(pair[1])]
-        return tuple(sorted(finite, key=lambda pair: pair[1], reverse=is_bigger_better))
+        return tuple(sorted(finite, key=_VALUE, reverse=is_bigger_better) if len(finite) > 1 else finite)
 
 
 def _add_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> None:
