@@ -47,12 +47,12 @@ OF_CSV = [
     (["2024-03-01", "NaT", "2024-03-02", "0000-00-00"], "--columns a:date --missing NaT,0000-00-00"),
     (["31.12.2024", "30.12.2024", "00.00.0000"], "--columns a:date=%d.%m.%Y --missing 00.00.0000"),
     ([*DATES, "soon", "never", "no idea", "-"], "--columns a:date --missing 'soon,never,no idea,-'"),
-    ([f"{time:%Y%m%dT%H%M%SZ}" for time in TIMES], "--columns a:date"),
-    ([f"{time:%d/%b/%Y:%H:%M:%S} +0000" for time in TIMES], "--columns 'a:date=%d/%b/%Y:%H:%M:%S %z'"),
+    ([f"{time:%Y%m%dT%H%M%SZ}" for time in TIMES], "--columns a:date --cycles day,week"),
+    ([f"{time:%d/%b/%Y:%H:%M:%S} +0000" for time in TIMES], "--columns 'a:date=%d/%b/%Y:%H:%M:%S %z' --cycles day,week"),
 ]
 for form in FORMS:
     served = shlex.quote(f"a:date={quote_name(form) if ',' in form else form}")
-    OF_CSV.append(([time.strftime(form) for time in TIMES], f"--columns {served}"))
+    OF_CSV.append(([time.strftime(form) for time in TIMES], f"--columns {served} --cycles day,week"))
 OF_JSON = [
     ([str(i) for i in range(7)], "--columns a:number"),
     *[([math.nan], "--missing nan"), ([1, "", 2], "--columns a:number"), ([1, " ", "NA"], "--missing NA")],
