@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_ext"))
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "release")]  # figures use release/merge_tables.py
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from public_names import MOCKED  # noqa: E402 - after the path is set

@@ -217,10 +217,37 @@ def list_components() -> list[str]:
     return [*list_estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), SOURCES]
 
 
+def format_type(numba_type: Any) -> str:
+    """Convert a numba type to text, such as ``"f8"`` for a float64 or ``"u1:1"`` for a byte array. Raises TypeError for types
+    that have no such text.
+    """
+    from numba import types
+
+    from streamsvm.core.compiling.signatures import NO_RESULT
+
+    numba_type = types.unliteral(numba_type)
+    if isinstance(numba_type, types.NoneType):
+        return NO_RESULT
+    if isinstance(numba_type, types.Boolean):
+        return "b1"
+    if isinstance(numba_type, types.Integer | types.Float):
+        return np.dtype(numba_type.name).str[1:]
+    if (
+        isinstance(numba_type, types.Array)
+        and numba_type.layout == "C"
+        and isinstance(numba_type.dtype, types.Integer | types.Float | types.Boolean)
+    ):
+        return f"{format_type(numba_type.dtype)}:{numba_type.ndim}{'' if numba_type.mutable else 'r'}"
+    if isinstance(numba_type, types.BaseTuple):
+        tuple_class = getattr(numba_type, "instance_class", None)
+        path = f"{tuple_class.__module__}:{tuple_class.__qualname__}" if tuple_class not in {None, tuple} else ""
+        return f"{path}({' '.join(map(format_type, numba_type.types))})"
+    raise TypeError(f"{numba_type} cannot be written in a signature")
+
+
 def collect_entries() -> dict[str, list[str]]:
     """Return the functions that this process has called, by import path, with their signatures."""
     from streamsvm.core.compiling.numba_functions import CompiledFunction
-    from streamsvm.core.compiling.signatures import format_type
 
     signatures: dict[str, list[str]] = {}
     for function in gc.get_objects():

@@ -2,8 +2,9 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+from merge_tables import search_positions
 
-from streamsvm.core.budget.merge_table import GRID, compute_degradation, search_positions
+from streamsvm.core.budget.merge_table import GRID, compute_degradation
 
 
 def find_best_position(m: np.ndarray, q: float) -> np.ndarray:

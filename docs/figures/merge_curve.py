@@ -1,12 +1,13 @@
 """Merging two Gaussians: the position of the merged one, and the loss of weight.
 
-`search_positions` of the library computes the position, and `compute_degradation` the weight degradation.
+`search_positions` of release/merge_tables.py computes the position, and `compute_degradation` the weight degradation.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
+from merge_tables import search_positions
 
-from streamsvm.core.budget.merge_table import compute_degradation, search_positions
+from streamsvm.core.budget.merge_table import compute_degradation
 
 plt.style.use("seaborn-v0_8-colorblind")
 figure, axes = plt.subplots(2, 2, figsize=(6, 5.8), layout="constrained")

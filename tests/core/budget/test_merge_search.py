@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from merge_tables import compute_tables, pack_tables, search_positions
 from numba import config
 
 import naive
@@ -16,10 +17,7 @@ from streamsvm.core.budget.merge_table import (
     GRID,
     compute_degradation,
     compute_degradation_compiled,
-    compute_tables,
     load_tables,
-    pack_tables,
-    search_positions,
     unpack_tables,
 )
 from streamsvm.core.budget.removal import find_oldest_minimum, sum_squared_coefficients

@@ -1,9 +1,10 @@
 """Argument types, written as text."""
 
 import pytest
+from entries import format_type
 
 from refused import refused
-from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, format_type, parse_signature, to_numba_types
+from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, parse_signature, to_numba_types
 
 TEXTS = [
     "f8",
