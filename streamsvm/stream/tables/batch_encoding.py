@@ -355,12 +355,11 @@ class _BatchEncoding:
         else:
             codes_to_check = np.flatnonzero(np.bincount(codes, minlength=n_categories)).tolist()
         for code in codes_to_check:
-            text = None if (spelling := categories[code]) is None else state.resolve_name(name, spelling)
             feature: str | None = None
-            if text is not None:
-                feature, has_target_encoding = state.encode_category(name, text)
-                is_new[code] = learned is None or state.propose_feature(name, text) is not None
-                keys[code] = column.keys[code] if has_target_encoding else 0
+            if (text := categories[code]) is not None:
+                category = state.encode_category(name, text)
+                feature, is_new[code] = category.feature, not category.is_settled
+                keys[code] = column.keys[code] if category.has_target_encoding else 0
             elif state.when_missing == "indicator" and learned is not None:
                 feature = f"{state.get_feature(name)} is missing"
             if feature and self.is_usable(feature):

@@ -184,17 +184,16 @@ class ColumnState:
             return name or None if feature is None and len(values) < self.max_values else None
         return "" if feature is None else name or None
 
-    def encode_category(self, column: Hashable, text: str) -> tuple[str | None, bool]:
-        """Return how the category ``text`` of a column is encoded, as a pair: the name of its one-hot or hashed feature (None or
-        ``""`` if it has neither), and whether it is target encoded.
-        """
-        values = self.categories.get(column)
-        if values is None:
-            return None, False
-        feature = values.get(text)
-        if feature is None and self.target_encoding is None and self.propose_feature(column, text) is None:
-            feature = f"{column}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')) % (self.buckets or 1)}"
-        return feature, self.has_target_encoding(column, feature)
+    def encode_category(self, column: Hashable, text: str) -> Category:
+        """Return the category of a column that a value with this ``text`` has, and how it is encoded."""
+        name = self.resolve_name(column, text)
+        key = compute_name_key(compute_column_seed(column), name)
+        if (values := self.categories.get(column)) is None:
+            return Category(name, key, None, False, False)
+        feature, is_settled = values.get(name), self.propose_feature(column, name) is None
+        if feature is None and self.target_encoding is None and is_settled:
+            feature = f"{column}#{zlib.crc32(name.encode('utf-8', 'surrogatepass')) % (self.buckets or 1)}"
+        return Category(name, key, feature, self.has_target_encoding(column, feature), is_settled)
 
     def resolve_name(self, column: Hashable, text: str) -> str:
         """Return the spelling of a category that is used for look-ups: ``text`` unchanged if this spelling was learned, and
@@ -295,14 +294,9 @@ class ColumnState:
         """Return how the category with this ``text`` is encoded. It is remembered for equal cells of the column unless
         learning can change it.
         """
-        name = self.resolve_name(column, text)
-        feature, has_target_encoding = self.encode_category(column, name)
-        is_learned = column in self.categories
-        is_full = is_learned and self.is_full(column)
-        is_settled = is_full or (is_learned and self.propose_feature(column, name) is None)
-        key = compute_name_key(compute_column_seed(column), name)
-        category = Category(name, key, feature, has_target_encoding, is_settled)
-        if (is_full or (is_settled and feature)) and cell.__class__ in _CELL_TYPES and len(str(cell)) <= _MAX_CELL_LENGTH:
+        category = self.encode_category(column, text)
+        is_final = category.is_settled and (category.feature or self.is_full(column))
+        if is_final and cell.__class__ in _CELL_TYPES and len(str(cell)) <= _MAX_CELL_LENGTH:
             if len(categories := self._known_cells[column]) >= _MAX_CELLS:
                 categories.clear()
             categories[cell] = category

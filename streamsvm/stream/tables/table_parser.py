@@ -140,14 +140,9 @@ class TableParser:
         """
         if len(set(columns)) < len(columns):
             return f"two columns have one name, {short_repr(next(name for name in columns if columns.count(name) > 1))}"
-        unknown = [
-            name
-            for name in [
-                *([] if label is None else [label]),
-                *(str(kind) for kind in self._kinds if columns_needed and kind != self.label),
-            ]
-            if name not in columns and not (name in within and self.get_kind(name) == DROP)
-        ]
+        declared = [str(name) for name in self._kinds if name != self.label] if columns_needed else []
+        names = declared if label is None else [label, *declared]
+        unknown = [name for name in names if name not in columns and not (name in within and self.get_kind(name) == DROP)]
         if not unknown:
             return ""
         missing = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
@@ -180,7 +175,7 @@ class TableParser:
         """
         kind, date_format = column.kind, column.format
         parse_notation = make_number_parser(column.format, self.decimal)
-        is_plain = self._has_plain_numbers(column)
+        is_plain = column.format is None and self.decimal is None
         texts, numbers = self._markers if column.markers is None else _split_markers(column.markers)
 
         def parse_value(value: Any, to_number: Callable[[str], float] = parse_number) -> Any:
@@ -283,9 +278,7 @@ class TableParser:
         quantities or durations, and this parser has no ``decimal`` mark, with which it would also read thousands separators and
         currencies.
         """
-        return self._has_plain_numbers(self._kinds.get(name, self._other))
-
-    def _has_plain_numbers(self, column: ColumnKind) -> bool:
+        column = self._kinds.get(name, self._other)
         return column.kind == NUMBER and column.format is None and self.decimal is None
 
     def parse_label(self, y: Any) -> Any:

@@ -203,14 +203,7 @@ class TableSchema:
         self.columns = [ColumnSchema(*column) for column in state["columns"]]
 
 
-_SHOWN_KINDS = {
-    "drop": "dropped",
-    "category": "category",
-    "date": "date",
-    "number": "number",
-    "quantity": "number",
-    "duration": "number",
-}
+_SHOWN_KINDS = {"drop": "dropped", "quantity": "number", "duration": "number"}  # other kinds are shown by their names
 
 
 def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> list[ColumnSchema]:
@@ -220,9 +213,11 @@ def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> 
     kinds = options.get("columns", {})
     changed = []
     for column in columns:
-        kind = kinds.get(column.name, kinds.get(OTHER_COLUMNS))
-        is_fixed = kind is None or column.kind in ("label", "target")
-        changed.append(column if is_fixed else column._replace(kind=_SHOWN_KINDS[kind.partition("=")[0]]))
+        text = kinds.get(column.name, kinds.get(OTHER_COLUMNS))
+        if text is not None and column.kind not in ("label", "target"):
+            kind = text.partition("=")[0]
+            column = column._replace(kind=_SHOWN_KINDS.get(kind, kind))
+        changed.append(column)
     return changed
 
 
