@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 import time
 from collections.abc import Iterator
 
 from kafka.errors import BrokerResponseError, KafkaError, UnknownTopicOrPartitionError
 
+from streamsvm.files.messages import suggest_name
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.clients import open_admin
 from streamsvm_kafka.clients.protocol import TopicAdmin
@@ -89,9 +89,8 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
             try:
                 return admin.describe_topic(topic)
             except UnknownTopicOrPartitionError as error:
-                similar = difflib.get_close_matches(topic, admin.list_topics(), n=3)
-                hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else "."
-                text = f"there is no topic {topic!r} on {bootstrap}{hint} Create it, or correct the name."
+                hint = suggest_name(topic, admin.list_topics())
+                text = f"there is no topic {topic!r} on {bootstrap}{hint}. Create it, or correct the name."
                 raise MissingTopicError(text) from error
             except BrokerResponseError as error:
                 # A topic that was just created has no leader yet, which is a retriable error.

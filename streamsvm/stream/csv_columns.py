@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.text_rows import read_cells
+from streamsvm.stream.lines import can_decode
 from streamsvm.stream.sources import LinesChunk
 from streamsvm.stream.tables.chunk import CachedTextParser, Table, UnparsedRows, Values, concatenate_rows
 from streamsvm.stream.tables.column_kinds import DROP
@@ -98,9 +99,7 @@ class CSVColumnReader:
         except UnicodeDecodeError:
             text = data
             for i, line in enumerate(lines):
-                try:
-                    line.decode(source._encoding)
-                except UnicodeDecodeError:
+                if not can_decode(line, source._encoding):
                     unparsed.add(i)
                     places[i] = 0
         text = text if len(text) == len(data) else data  # slice the text if each letter is one byte

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamsvm.stream.csv_columns import parse_cell
+from streamsvm.stream.lines import can_decode
 
 _MIN_WRONG_LINES = 3  # fewer lines that are not UTF-8 are damaged lines of a UTF-8 file
 _MAX_DIALECT_ROWS, _MIN_FITTING_SHARE = 20, 0.8  # rows for delimiter detection; share of them with as many cells as the header
@@ -46,20 +47,11 @@ def _detect_encoding(head: bytes) -> str:
     has at least three lines with special characters and all of them are invalid.
     """
     lines = [line for line in head.split(b"\n")[:-1] or [head] if not line.isascii()]
-    wrong = [line for line in lines if not _can_decode(line, "utf-8")]
+    wrong = [line for line in lines if not can_decode(line, "utf-8")]
     is_first_line = bool(wrong) and head.startswith(wrong[0])
     if not wrong or (not is_first_line and (len(wrong) < _MIN_WRONG_LINES or len(wrong) < len(lines))):
         return "utf-8"
-    return _FALLBACK_ENCODING if all(_can_decode(line, _FALLBACK_ENCODING) for line in wrong) else "utf-8"
-
-
-def _can_decode(line: bytes, encoding: str) -> bool:
-    """Return whether a line of bytes is valid text in an encoding."""
-    try:
-        line.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
+    return _FALLBACK_ENCODING if all(can_decode(line, _FALLBACK_ENCODING) for line in wrong) else "utf-8"
 
 
 def _detect_delimiter(text: str, label: str | None) -> str:

@@ -366,20 +366,20 @@ class CSVSource(TextSource):
         except csv.Error as error:
             raise ValueError(str(error)) from None
 
-    def _split_at_all_delimiters(self, line: str, error: ValueError) -> list[str]:
-        """Return the cells of a row whose quotes are part of the text: it is complete, and seems to continue on the next line.
-        Raise ``error``, which `split_cells` has raised, for other rows.
+    def _split_row(self, line: str) -> list[str]:
+        """Split a complete row into its cells. If a quote in it is not closed, quotes are part of the text. Raise a ValueError if
+        the quotes are malformed.
         """
-        cells = line.removesuffix("\n").removesuffix("\r").split(self._delimiter)
-        if "unexpected end" not in str(error) or len(cells) != len(self._names):
-            raise error
-        return cells
+        try:
+            return self.split_cells(line)
+        except ValueError as error:
+            cells = line.removesuffix("\n").removesuffix("\r").split(self._delimiter)
+            if "unexpected end" not in str(error) or len(cells) != len(self._names):
+                raise
+            return cells
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
-        try:
-            cells = self.split_cells(line)
-        except ValueError as error:
-            cells = self._split_at_all_delimiters(line, error)
+        cells = self._split_row(line)
         return (
             [cells[self._names.index(name)] or None for name in self.passthrough_names]
             if len(cells) == len(self._names) and not self._is_header(cells)
@@ -387,10 +387,7 @@ class CSVSource(TextSource):
         )
 
     def _parse_line(self, line: str) -> Row:
-        try:
-            cells = self.split_cells(line)
-        except ValueError as error:
-            cells = self._split_at_all_delimiters(line, error)
+        cells = self._split_row(line)
         if len(cells) != len(self._names) or self._is_header(cells):
             raise ValueError(self._describe_problem(cells))
         return self._make_row(cells, "_" not in line and line.isascii())

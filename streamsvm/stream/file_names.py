@@ -6,7 +6,7 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import unquote
@@ -32,17 +32,16 @@ _SPREADSHEETS = (".xls", ".xlsx", ".ods")
 _FORMATS = ("csv", "jsonl", "libsvm", "parquet", "arrow")
 
 
-def list_source_files(spec: str | Sequence[str], sort_key: Callable[[str], Any] | None = None) -> list[str]:
+def list_source_files(spec: str | Sequence[str]) -> list[str]:
     """Return the paths of the files of a source. ``spec`` is a folder, a pattern such as ``data/*.csv``, or a list of files,
-    folders and patterns. The files of a folder or a pattern are in natural order (``month-2`` before ``month-10``), or in the
-    order of ``sort_key``.
+    folders and patterns. The files of a folder or a pattern are in natural order (``month-2`` before ``month-10``).
 
     In a folder, these are the files with a known suffix whose names do not begin with ``.`` or ``_``, also in subfolders such as
     ``region=north``. Empty files and duplicates are left out. The result is empty for a plain path, ``-`` or a URL. Raises a
     StreamError if a folder or pattern has no files, or files that repeat rows of others.
     """
     if not isinstance(spec, str):
-        files = _remove_duplicates(path for name in spec for path in list_source_files(name, sort_key) or [name])
+        files = _remove_duplicates(path for name in spec for path in list_source_files(name) or [name])
         if missing := [path for path in files if not Path(path).is_file()]:
             raise StreamError(f"{missing[0]} is not a file: several sources are files, folders or patterns")
         _check_copies(files)
@@ -68,7 +67,7 @@ def list_source_files(spec: str | Sequence[str], sort_key: Callable[[str], Any] 
                 f"{folder} is {kind} table, and its files have rows that were deleted or replaced. Export its current version, "
                 "or list the files of that version"
             )
-    files = sorted(files, key=sort_key or natural_key)
+    files = sorted(files, key=natural_key)
     _check_copies(files)
     return files
 

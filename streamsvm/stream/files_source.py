@@ -22,8 +22,9 @@ class FilesSource(Source):
     missing if ``open_file`` allows that. ``read_partition`` returns the values that the names of a file's folders give to its
     rows. The position is the one within the current file, with the number of finished files and a digest of their sizes and of
     their first and last 64 KiB. A run resumes only if these have not changed; further files may have been added. If the position
-    does not fit the order of ``paths``, the files are read in the order of ``earlier_paths``. Raises a StreamError if the first
-    file cannot be opened; while you iterate, also if another file cannot be opened, or has other columns.
+    does not fit the order of ``paths``, the files are read in the order of their names as texts, as in earlier versions. Raises
+    a StreamError if the first file cannot be opened; while you iterate, also if another file cannot be opened, or has other
+    columns.
     """
 
     def __init__(
@@ -33,9 +34,8 @@ class FilesSource(Source):
         open_file: Callable[[str, bool], Source],
         label: str | None,
         read_partition: Callable[[str], Mapping[Hashable, Any]] = lambda _: {},
-        earlier_paths: Sequence[str] = (),
     ) -> None:
-        self._open_file, self._label, self._earlier_paths = open_file, label, list(earlier_paths)
+        self._open_file, self._label = open_file, label
         self._read_partition, self._has_partitions = read_partition, any(map(read_partition, paths))
         self.name: str = name
         self._stopped = False
@@ -45,12 +45,10 @@ class FilesSource(Source):
     def _start(self, paths: list[str]) -> None:
         """Open the first of the files ``paths``, to read them in this order."""
         self._paths = paths
-        self._n_done = 0  # number of finished files
         self._digest = ""  # of the finished files
         self._columns: set[str] | None = None  # the columns of the first file, without the label
         self._differing: set[str] = set()  # columns that only some files have
-        self._source = self._open_file(paths[0], False)
-        self._partition = self._read_partition(paths[0])
+        self._open_at(0)
 
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]
@@ -68,13 +66,14 @@ class FilesSource(Source):
                 return None
             self._check_columns()
             self._digest = digest_file_ends(self._paths[self._n_done], size, f"{self._digest}:{size}:")
-            self._n_done += 1
-            self._open_next()
+            self._source.close()
+            self._open_at(self._n_done + 1)
 
-    def _open_next(self) -> None:
-        self._source.close()
-        self._source = self._open_file(self._paths[self._n_done], False)
-        self._partition = self._read_partition(self._paths[self._n_done])
+    def _open_at(self, index: int) -> None:
+        """Open the file with this ``index``, after the files before it are finished."""
+        self._n_done = index  # number of finished files
+        self._source = self._open_file(self._paths[index], False)
+        self._partition = self._read_partition(self._paths[index])
         if self._stopped:
             self._source.stop()
         if self.passthrough_names:
@@ -124,10 +123,10 @@ class FilesSource(Source):
         try:
             self._seek(position)
         except StreamError:
-            if self._earlier_paths in ([], self._paths):
+            if (earlier_paths := sorted(self._paths)) == self._paths:
                 raise
             self._source.close()
-            self._start(self._earlier_paths)
+            self._start(earlier_paths)
             self._seek(position)
 
     def _seek(self, position: Position) -> None:
@@ -156,8 +155,8 @@ class FilesSource(Source):
                     f"{self.name}: the files before {self._paths[n_done]} are not those of the checkpoint: one is gone, "
                     f"changed or new. Put them back, {START_AFRESH}"
                 )
-            self._n_done = n_done
-            self._open_next()
+            self._source.close()
+            self._open_at(n_done)
         self._source.seek(file_position)
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:

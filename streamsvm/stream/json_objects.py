@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.core.text_rows import read_objects
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.lines import ByteStream
+from streamsvm.stream.lines import ByteStream, can_decode
 from streamsvm.stream.object_lines import ObjectLines
 from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import CachedTextParser, Row, Table, UnparsedRows, Values, concatenate_rows
@@ -288,9 +288,7 @@ class _RowReader:
         """
         if not self._data[self._begins[0] : self._ends[-1]].isascii():
             for i, (start, stop) in enumerate(zip(self._begins.tolist(), self._ends.tolist(), strict=True)):
-                try:
-                    self._data[start:stop].decode()
-                except UnicodeDecodeError:
+                if not can_decode(self._data[start:stop], "utf-8"):
                     unparsed.add(i)
 
 

@@ -292,6 +292,15 @@ def normalize_encoding(name: str) -> str:
     return canonical
 
 
+def can_decode(data: bytes, encoding: str) -> bool:
+    """Return whether bytes are valid text in an encoding."""
+    try:
+        data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 _LETTERS = "[À-ÖØ-öø-þŒœŠšŽž]"  # without ÿ, which is byte FF
 _WINDOWS_TEXT = re.compile(rf"(?:[\0-\x7f]|(?<=[A-Za-z]){_LETTERS}|{_LETTERS}(?=[A-Za-z])|(?<=[\w ])[\xa0-¿€\u2013-\u2026])*")
 

@@ -109,7 +109,7 @@ def open_source(
         source = _find_plugin("streamsvm.sources", name).load()(name, **arguments)
     elif files or (stream is None and read_partition(name) and Path(name).is_file()):
         files = files or [name]
-        source = _open_files(name, files, kind, label, file_options, list_source_files(location, str) or files)
+        source = _open_files(name, files, kind, label, file_options)
         if files == location and files == sorted(files) != sorted(files, key=natural_key):
             warn(f"{name}: the files are not in the order of the numbers in their names. Quote the pattern, or sort the list")
     else:
@@ -131,11 +131,9 @@ def _open_file(path: str | ByteStream, kind: str, label: str | None, options: Ma
     return ArrowSource(str(path), label, kind=kind, **options)
 
 
-def _open_files(
-    name: str, paths: list[str], kind: str, label: str | None, options: Mapping[str, Any], earlier_paths: list[str]
-) -> FilesSource:
+def _open_files(name: str, paths: list[str], kind: str, label: str | None, options: Mapping[str, Any]) -> FilesSource:
     """Open several files as one source. Columns whose values are in the names of folders, such as ``region=north``, have kinds
-    among the ``options``, too. ``earlier_paths`` are the files in the order of earlier versions.
+    among the ``options``, too.
     """
     parser = TableParser(**{option: value for option, value in options.items() if option in PARSER_OPTIONS})
 
@@ -147,7 +145,7 @@ def _open_files(
     def read_values(path: str) -> dict[Hashable, Any]:
         return {} if kind == "libsvm" else parser.parse_row(read_partition(path).items())
 
-    return FilesSource(name, paths, open_file, label, read_values, earlier_paths)
+    return FilesSource(name, paths, open_file, label, read_values)
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:

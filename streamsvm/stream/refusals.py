@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import math
 from collections import Counter
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Any
 
 from streamsvm.core.checks import validate_mapping
 from streamsvm.core.saved import Resumable
+from streamsvm.files.messages import suggest_name
 from streamsvm.stream.endpoints import DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
 
@@ -27,13 +27,12 @@ def describe_on_error_problem(on_error: object) -> str:
     and ``skip`` is probably a typing error, and not the name of a file.
 
     >>> describe_on_error_problem("skp")
-    "must be stop, skip, or a file with a folder or an ending (./skp, skp.jsonl), not 'skp'. Is it skip?"
+    "must be stop, skip, or a file with a folder or an ending (./skp, skp.jsonl), not 'skp'. Perhaps 'skip'"
     """
     if not isinstance(on_error, str) or on_error in ("stop", "skip", "-") or "." in on_error or Path(on_error).name != on_error:
         return ""
-    similar = difflib.get_close_matches(on_error.lower(), ("skip", "stop"), 1)
-    hint = f". Is it {similar[0]}?" if similar else ""
-    return f"must be stop, skip, or a file with a folder or an ending (./{on_error}, {on_error}.jsonl), not {on_error!r}{hint}"
+    valid = f"must be stop, skip, or a file with a folder or an ending (./{on_error}, {on_error}.jsonl)"
+    return f"{valid}, not {on_error!r}{suggest_name(on_error, ('skip', 'stop'))}"
 
 
 class RefusedRowHandler(Resumable):

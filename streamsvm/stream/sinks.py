@@ -126,15 +126,10 @@ class FileSink(Sink):
             if self._created:
                 sync_folder(self._path.absolute().parent)
                 self._created = False
-            return {"name": self._file_name, "offset": self._offset, "tail_digest": self._digest_tail(self._offset)}
+            digest = digest_tail(self._file, self._offset) if self._is_regular else None
+            return {"name": self._file_name, "offset": self._offset, "tail_digest": digest}
         except OSError as error:
             raise self._make_error(error) from error
-
-    def _digest_tail(self, offset: int) -> str | None:
-        """Return a digest of the last 4,096 bytes before ``offset`` in this file, to recognise it later; None for a pipe or
-        device.
-        """
-        return digest_tail(self._file, offset) if self._is_regular else None
 
     def seek(self, position: Position) -> None:
         """Truncate this file to ``position`` (a result of `flush`), so that a resumed run does not write lines twice. Raise a
@@ -155,7 +150,7 @@ class FileSink(Sink):
             size = os.fstat(self._file.fileno()).st_size
             if size < offset:
                 raise StreamError(f"{self.name} has {size:,} bytes, not {offset:,}: it was cut off. Put it back, {START_AFRESH}")
-            if self._digest_tail(offset) != tail:
+            if digest_tail(self._file, offset) != tail:
                 raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {START_AFRESH}")
             self._file.truncate(offset)
             self._file.seek(offset)

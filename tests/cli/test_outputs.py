@@ -127,7 +127,7 @@ def test_predict_does_not_write_into_the_files_of_the_learner(file, tmp_path, ca
 @pytest.mark.parametrize("word", ["skp", "Stop", "dead"])
 def test_a_misspelt_word_is_not_the_file_of_refused_rows(rows, tmp_path, call, monkeypatch, word):
     monkeypatch.chdir(tmp_path)
-    hint = {"skp": ". Is it skip?", "Stop": ". Is it stop?"}.get(word, "\n")
+    hint = {"skp": ". Perhaps 'skip'", "Stop": ". Perhaps 'stop'"}.get(word, "\n")
     says = f"--on-error must be stop, skip, or a file with a folder or an ending (./{word}, {word}.jsonl), not {word!r}{hint}"
     call(*LEARN, rows, "--on-error", word, status=2, says=says)
     assert not (tmp_path / word).exists()

@@ -28,7 +28,7 @@ def test_a_secret_is_not_shown():
 
 CONFLUENT = {"client": "confluent-kafka"}
 MISTAKES = [
-    ({"sasl_plain_pasword": "s3cret"}, "sasl_plain_pasword is unknown, did you mean sasl_plain_password"),
+    ({"sasl_plain_pasword": "s3cret"}, "sasl_plain_pasword is unknown. Perhaps 'sasl_plain_password'"),
     ({"zzz": "s3cret"}, "zzz is unknown, see the options of KafkaConsumer"),
     ({"security_protocol": "sasl_ssl"}, "security_protocol must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
     ({"security_protocol": "SSL", "ssl_cafile": "/no/such/file"}, "TLS cannot be set up with ssl_cafile=/no/such/file .*No such"),

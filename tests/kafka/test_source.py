@@ -87,7 +87,7 @@ def test_stop_in_a_pass_keeps_the_position(open_topic):
 
 
 def test_missing_topic(embedded, open_topic):
-    with pytest.raises(StreamError, match=rf"no topic 'row' on {embedded.bootstrap}; did you mean 'rows'\? Create it"):
+    with pytest.raises(StreamError, match=rf"no topic 'row' on {embedded.bootstrap}\. Perhaps 'rows'\. Create it"):
         KafkaSource(embedded.bootstrap, "row", CODEC, client=embedded.client)
 
 

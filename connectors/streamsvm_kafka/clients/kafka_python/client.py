@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 import re
 import ssl
@@ -27,6 +26,7 @@ from kafka.errors import (
 from kafka.net.compat import KafkaNetClient
 from kafka.net.transport import KafkaSSLTransport
 
+from streamsvm.files.messages import suggest_name
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting_filter
 from streamsvm_kafka.connection import CONNECT_SECONDS, RECONNECT_MS, Connection, Secret, TopicDescription
@@ -47,9 +47,8 @@ def open_client(client_class: Any, connection: Connection, defaults: Mapping[str
     options: dict[str, Any] = {}
     for name, value in connection.options.items():
         if name not in _DEFAULT_OPTIONS:
-            similar = difflib.get_close_matches(name, _DEFAULT_OPTIONS, n=1)
-            hint = f"did you mean {similar[0]}?" if similar else "see the options of KafkaConsumer and KafkaProducer"
-            raise connection.options_error(f"{name} is unknown, {hint}")
+            hint = suggest_name(name, _DEFAULT_OPTIONS) or ", see the options of KafkaConsumer and KafkaProducer"
+            raise connection.options_error(f"{name} is unknown{hint}")
         if name in fixed:
             raise connection.options_error(f"{name} is set by streamsvm, leave it out")
         if name in client_class.DEFAULT_CONFIG:
