@@ -236,19 +236,38 @@ class NaiveBSGDRegression(Insensitive, NaiveBSGD):
 
 
 class NaiveOneClass(NaiveBSGD):
-    """Budgeted SGD for one class; the bias is the negative threshold."""
+    """Budgeted SGD for one class, of the rows below the median; the bias is minus the ``nu`` quantile."""
 
     def __init__(self, budget, gamma, nu, averaging):
-        super().__init__(budget, gamma, nu, learning_rate="capped", eta0=1.0, averaging=averaging, fit_intercept=True)
+        super().__init__(budget, gamma, 0.5, learning_rate="capped", eta0=1.0, averaging=averaging)
+        self.nu = nu
+        self.centers, self.sizes, self.medians = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
+        self.distances = [math.log((1.0 - nu + 1e-9) / nu, 4.0)] * 2
+
+    def learn(self, x, y, w=1.0):
+        self.biases = [self.bias, self.average_bias]
+        super().learn(x, y, w)
+        self.bias, self.average_bias = self.biases
 
     def _direction(self, f, _):
-        return 1.0 if f < 0.0 else 0.0
+        return float(f <= self.centers[0] - self.medians[0] * self.sizes[0])
 
-    def _error(self, *_):
-        return 0.0
+    def _note(self, decisions, y):
+        super()._note(decisions, y)
+        for k, f in enumerate(decisions):
+            rate, deviation = max(1.0 / self.t, 0.01), f - self.centers[k]
+            self.centers[k] += rate * deviation
+            self.sizes[k] += rate * (abs(deviation) - self.sizes[k]) * (self.t > 1)
+        self.decided = decisions
 
-    def _shrunk_bias(self, eta):
-        return self.bias - eta * self.l2
+    def _follow(self):
+        super()._follow()
+        rate = max(0.5 / math.sqrt(self.t), 0.03)
+        for k, f in enumerate(self.decided):
+            self.medians[k] += rate * ((f <= self.centers[k] - self.medians[k] * self.sizes[k]) - 0.5)
+            self.distances[k] += rate * ((f < 0.0) - self.nu)
+            self.biases[k] += self.distances[k] * self.sizes[k] - self.centers[k]
+            self.centers[k] = self.distances[k] * self.sizes[k]
 
 
 class NaiveBSCA(NaiveBSGD):

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.core.budget import Removal, Strategy
 from streamsvm.core.checks import LearningRate, check_decay, parameter
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import ONE_CLASS, get_common_state
+from streamsvm.core.steps.iterates import ONE_CLASS, get_common_state, track_threshold
 from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, compute_violation
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -22,6 +22,10 @@ from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
 #: Codes of learning rate schedules; see `Descent.learning_rate`.
 PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
+
+# Anomaly detectors: the regularisation, whatever nu is, since their support vectors are the half of the rows below the median;
+# and the smallest step size, so that they forget a row after about 1 / (l2 eta) = 1,000 others.
+_ONE_CLASS_L2, _ONE_CLASS_ETA = 0.5, 0.002
 
 STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
@@ -35,18 +39,21 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
     v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     live = v.header[0]["n_outputs"]
     rising, falling, missing = compute_violation(block, row.target)
-    eta = 1.0 / (s["l2"] * c["t"])
+    l2 = _ONE_CLASS_L2 if c["loss"] == ONE_CLASS else s["l2"]
+    eta = 1.0 / (l2 * c["t"])
     if s["schedule"] == CONSTANT:
         eta = s["eta0"]
     elif s["schedule"] == FLOOR:
         eta = max(eta, s["eta0"])
     elif s["schedule"] == CAPPED:
         eta = min(eta, s["eta0"])
-    shrink = 1.0 - s["l2"] * eta
+    if c["loss"] == ONE_CLASS:
+        eta = max(eta, _ONE_CLASS_ETA)
+    shrink = 1.0 - l2 * eta
     if shrink > 0.0:  # it is 0 in the first step of Pegasos, when the model is empty
         c["scale"] *= shrink
-    if c["loss"] == ONE_CLASS:  # the intercept is minus the threshold, which is not regularised but maximised
-        v.biases[0] -= eta * s["l2"]
+    if c["loss"] == ONE_CLASS:  # the intercept is minus the threshold, and l2 is nu
+        track_threshold(c, v.scores, v.biases, s["l2"])
     elif shrink > 0.0 and s["fit_intercept"]:  # without fit_intercept, an intercept from `start_from` does not change
         for k in range(0, live, 2):
             v.biases[k] *= shrink
@@ -56,7 +63,7 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
             size *= 0.5
         if row.self_kernel > 0.0:
             add_support_vector(block, row, size, rising, falling)
-        if s["fit_intercept"]:
+        if s["fit_intercept"] and c["loss"] != ONE_CLASS:
             v.biases[2 * rising] += size
             if falling >= 0:
                 v.biases[2 * falling] -= size

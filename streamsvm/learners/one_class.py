@@ -24,25 +24,29 @@ _MAX_DEVIATION = 1e100  # larger deviations are clipped, so that their squares d
 class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     """A one-class SVM for anomaly detection that learns row by row, with a budget of support vectors.
 
-    It needs no labels. It learns the region of most rows, by a threshold on the kernel expansion that about a fraction ``nu`` of
-    the rows is below. `score_one` returns an anomaly score from 0 to 1, as river's ``HalfSpaceTrees`` does, so that river's
-    metrics and filters can be used.
+    It needs no labels. `score_one` returns an anomaly score from 0 to 1, as river's ``HalfSpaceTrees`` does, so that river's
+    metrics and filters can be used. `decision_function_one` compares a row with a threshold that about a fraction ``nu`` of
+    recent rows is below. The scores do not depend on ``nu``.
 
     Notes
     -----
-    A score compares the decision value of a row with those of recent rows: it is the distribution function of Student's t with
-    two degrees of freedom, at the difference from their mean, divided by their mean absolute deviation. A typical row has about
-    0.5. At any one time, a larger decision value means a smaller score. Scores of different times compare with different rows,
-    because decision values drift.
+    The kernel expansion is made of rows whose decision value is below the running median, with the weight that nu = 0.5 has in
+    the reference: an expansion of many rows ranks rows better than one of the few rows outside of a large region. The threshold
+    is a running quantile of decision values, and minus ``intercept``. A row is forgotten after about 1,000 others.
 
-    To mark a fixed fraction of rows as anomalous, use ``river.anomaly.QuantileFilter``. The learned threshold is minus
-    ``intercept``; `decision_function_one` is 0 there.
+    A score compares the decision value of a row with those of recent rows: it is the distribution function of Student's t with
+    two degrees of freedom, at the difference from their mean, divided by their mean absolute deviation. A row with the mean
+    decision value has 0.5, and most rows have less. At any one time, a larger decision value means a smaller score. Scores of
+    different times compare with different rows, because decision values drift.
+
+    With ``gamma="scale"`` and ``scaling="auto"``, the kernel is narrower than those of other learners: gamma is 4 times as large
+    without binary features.
 
     References
     ----------
     Schoelkopf, B., Platt, J., Shawe-Taylor, J., Smola, A., Williamson, R. (2001). Estimating the support of a high-dimensional
-    distribution. The objective is nu/2 |f|^2 - nu rho + mean of max(0, rho - f(x)), which is theirs times nu, by the steps of
-    `BSGDClassifier` with l2 = nu. A row takes O(B d).
+    distribution. The objective, for nu = 0.5, is nu/2 |f|^2 - nu rho + mean of max(0, rho - f(x)), which is theirs times nu. A
+    row takes O(B d).
 
     Examples
     --------
@@ -60,7 +64,9 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     """
 
     nu: float = parameter(default=0.1, least=1e-9, high=1.0)
-    """The fraction of rows to leave outside the learned region: above 0, and at most 1."""
+    """The fraction of rows to leave outside the learned region, where `decision_function_one` is negative: above 0, and at most
+    1. Scores do not depend on it.
+    """
     maintenance: Strategy | None = None
     averaging: int = 2000
     """The number of recent rows that the average of the iterates represents; 0 turns averaging off. The attribute
@@ -72,9 +78,8 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
 
     def _make_rule_state(self) -> dict[str, Any]:
         """Return a dict with the initial values of the fields that gradient descent has in the model's memory: learning rate
-        schedule, step size, and regularisation l2, which is ``nu`` here.
+        schedule, step size, and l2, which is ``nu`` here.
         """
-        # With another schedule, the first step of the threshold would be 1 / nu, and take many rows to correct.
         return {"schedule": CAPPED, "eta0": 1.0, "l2": self.nu, "fit_intercept": True}
 
     @classmethod
@@ -99,8 +104,8 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         self._learn_row(x, 0.0, 1.0)
 
     def score_one(self, x: Mapping[Any, Any]) -> float:
-        """Return the anomaly score of the row ``x``, a float from 0 to 1: larger for more anomalous rows, and about 0.5 for a
-        typical row.
+        """Return the anomaly score of the row ``x``, a float from 0 to 1: larger for more anomalous rows, and below 0.5 for
+        most rows.
 
         Parameters
         ----------
@@ -109,8 +114,8 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
 
         Returns
         -------
-        The score: larger for more anomalous rows, and about 0.5 for a typical row. Until two different rows have been learned it
-        is 0, because river's filters only learn rows with small scores.
+        The score: larger for more anomalous rows, and below 0.5 for most rows. Until two different rows have been learned it is
+        0, because river's filters only learn rows with small scores.
 
         Raises
         ------

@@ -81,7 +81,7 @@ LEARNERS = {
     "rls": lambda: learned(KernelRLSClassifier(), 600, 2),
     "rls of numbers": lambda: learned(KernelRLSRegressor(), 600, 0),
     "bsca of numbers": lambda: learned(BSCARegressor(budget=60, seed=0), 1500, 0),
-    "one class": lambda: learned(OneClassBSGD(budget=60), 1500, 2),
+    "one class": lambda: learned(OneClassBSGD(budget=60, gamma=0.2), 1500, 2),
 }
 
 

@@ -31,7 +31,7 @@ def stream(n, seed=0):
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")
 def test_rivers_roc_auc_is_exact():
     model = preprocessing.StandardScaler() | OneClassBSGD(100, nu=0.05)
-    coarse, rolling, odd, scores = metrics.ROCAUC(), metrics.RollingROCAUC(window_size=5000), [], []
+    coarse, rolling, odd, scores = metrics.ROCAUC(n_thresholds=30), metrics.RollingROCAUC(window_size=5000), [], []
     for x, y in stream(5000):
         score = model.score_one(x)
         for metric in (coarse, rolling):
@@ -40,10 +40,45 @@ def test_rivers_roc_auc_is_exact():
         scores.append(score)
         model.learn_one(x)
     exact = roc_auc_score(odd, scores)
-    assert exact > 0.85
+    assert exact > 0.95
     assert coarse.get() == pytest.approx(exact, abs=0.01)
     assert rolling.get() == pytest.approx(exact, abs=1e-6)
     assert 0.0 < min(scores[2:]) < max(scores) < 1.0
+
+
+def share_outside(model, X):
+    """Share of the rows that are outside the region, each decided before it is learned."""
+    n_outside = 0
+    for chunk in np.array_split(X, len(X) // 20):
+        n_outside += (model.decision_function_many(chunk) < 0.0).sum()
+        model.learn_many(chunk)
+    return n_outside / len(X)
+
+
+@pytest.mark.once
+def test_nu_moves_the_threshold_and_not_the_scores():
+    X = np.array([list(x.values()) for x, _ in stream(4000)])
+    scores = []
+    for nu in (0.02, 0.2, 0.5):
+        model, other = OneClassBSGD(50, nu=nu, seed=0), OneClassBSGD(50, nu=nu, seed=1)
+        model.learn_many(X[:1000])
+        other.learn_many(X[1000:2000])
+        scores.append(model.score_many(X))
+        assert share_outside(model, X[2000:3000]) == pytest.approx(nu, abs=0.03)
+        model.merge_with(other)
+        assert share_outside(model, X[3000:]) == pytest.approx(nu, abs=0.03)
+    np.testing.assert_allclose(scores[1:], [scores[0], scores[0]], atol=1e-6)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_threshold_follows_a_drift_and_survives_a_constant_stretch(seed):
+    rng, model = np.random.default_rng(seed), OneClassBSGD(50, nu=0.1, seed=0)
+    for X in (rng.normal(size=(1000, 3)), np.ones((1000, 3)), rng.normal(5.0, 3.0, size=(4000, 3))):
+        model.learn_many(X)
+    fresh = rng.normal(5.0, 3.0, size=(1000, 3))
+    assert share_outside(model, fresh) == pytest.approx(0.1, abs=0.03)
+    assert roc_auc_score(np.repeat([0, 1], [1000, 100]), model.score_many(np.vstack([fresh, np.full((100, 3), 25.0)]))) > 0.95
 
 
 @pytest.mark.once

@@ -71,9 +71,7 @@ CASES = [
 def test_decisions_are_those_of_the_twin(make, options):
     model, twin, atol = make(**options)
     classifier = isinstance(model, base.Classifier)
-    n = (
-        60 if classifier else 120 if make is one_class else 50
-    )  # later one close decision between two merges may set the two apart
+    n = 60 if classifier else 50  # later one close decision between two merges may set the two apart
     rows = [([x["1"], x["2"]], y) for x, y in datasets.Bananas().take(n)] if classifier else zip(*waves(n), strict=True)
     for number, (row, y) in enumerate(rows):
         row = np.array(row, np.float32)

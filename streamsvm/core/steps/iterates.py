@@ -155,8 +155,12 @@ COMMON_STATE = np.dtype(
         ("error", "f8", 2),  # recent prequential error of the last and the average iterate
         ("center", "f8", 2),  # anomaly detectors: the mean decision value of both iterates
         ("size", "f8", 2),  # mean absolute decision value of both iterates; of anomaly detectors, less the center
-        ("slope", "f8", 2),  # log of the factor from decision value, over its size, to log odds, of both iterates
-        ("curvature", "f8", 2),  # running mean of the curvature of the log-likelihood, of both iterates
+        # Log of the factor from decision value, over its size, to log odds, of both iterates; of anomaly detectors, the distance
+        # of the threshold below the center, in sizes.
+        ("slope", "f8", 2),
+        # Running mean of the curvature of the log-likelihood, of both iterates; of anomaly detectors, the distance of the median
+        # below the center, in sizes.
+        ("curvature", "f8", 2),
     ]
 )
 #: The fields of `COMMON_STATE` that learning changes, with their smallest and largest value.
@@ -172,7 +176,7 @@ COMMON_RANGES: dict[str, tuple[float, float]] = {
     "center": (-1e100, 1e100),
     "size": (0.0, 1e100),
     "slope": (-50.0, 50.0),
-    "curvature": (-1e-9, 1e3),
+    "curvature": (-50.0, 1e3),
 }
 #: Offset of the state of the rule in a block, in bytes.
 RULE_STATE_OFFSET = STATE_BEGIN + COMMON_STATE.itemsize
@@ -180,6 +184,8 @@ RULE_STATE_OFFSET = STATE_BEGIN + COMMON_STATE.itemsize
 _AVERAGING_POWER = 15.0  # power of the polynomial decay of the first averages (Shamir and Zhang 2013)
 _ERROR_WINDOW = 1000.0  # rows over which the errors of both iterates are compared
 _MAX_CENTER_DEVIATION = 1e99  # larger deviations of a decision value from the center are ignored
+#: Step size of quantiles of anomaly detectors, in sizes: at the first row, and the smallest one; and their largest distance.
+_FIRST_QUANTILE_RATE, _QUANTILE_RATE, _MAX_QUANTILE = 0.5, 0.03, 50.0
 _MIN_LAZY_FACTOR = 1e-5  # coefficients are multiplied by a lazy scale factor below this, in O(B)
 
 
@@ -235,6 +241,37 @@ def track_iterate(common: np.ndarray, iterate: int, f: float, target: float, rat
 
 
 @compiled(inline=True)
+def _is_in_sparse_half(common: np.ndarray, iterate: int, f: float) -> bool:
+    """Return whether a decision value ``f`` of an anomaly detector's ``iterate`` is not above the running median. ``common`` is
+    the record of the model's training state.
+    """
+    return f <= common["center"][iterate] - common["curvature"][iterate] * common["size"][iterate]
+
+
+@compiled(inline=True)
+def track_threshold(common: np.ndarray, scores: np.ndarray, biases: np.ndarray, nu: float) -> None:
+    """Move the threshold of an anomaly detector to the ``nu`` quantile of recent decision values, for both iterates, and update
+    the median. ``scores`` are the current row's decision values, ``biases`` minus the thresholds, and ``common`` is the record
+    of the model's training state.
+
+    Both quantiles are stored as their distance below the center, in sizes, because decision values drift while a model learns.
+    Their distribution changes less.
+    """
+    rate = max(_FIRST_QUANTILE_RATE / math.sqrt(float(common["t"])), _QUANTILE_RATE)
+    for iterate in range(2):
+        if common["slope"][iterate] == INITIAL_SLOPE:  # the quantile of a logistic distribution
+            common["slope"][iterate] = math.log((1.0 - nu + 1e-9) / nu) / math.log(4.0)
+        is_below = 1.0 if _is_in_sparse_half(common, iterate, scores[iterate]) else 0.0
+        median = common["curvature"][iterate] + rate * (is_below - 0.5)
+        common["curvature"][iterate] = min(max(median, -_MAX_QUANTILE), _MAX_QUANTILE)
+        quantile = common["slope"][iterate] + rate * ((1.0 if scores[iterate] < 0.0 else 0.0) - nu)
+        common["slope"][iterate] = min(max(quantile, -_MAX_QUANTILE), _MAX_QUANTILE)
+        center = common["slope"][iterate] * common["size"][iterate]
+        biases[iterate] += center - common["center"][iterate]
+        common["center"][iterate] = center
+
+
+@compiled(inline=True)
 def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
     """Return how much a decision value ``f`` must change until the model's loss for a row with this ``target`` is 0: positive if
     f must rise, negative if it must fall, 0 if the loss is 0 already. ``common`` is the record of the model's training state,
@@ -244,7 +281,7 @@ def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
         residual, epsilon = target - f, float(common["epsilon"])
         return max(residual - epsilon, 0.0) + min(residual + epsilon, 0.0)
     if common["loss"] == ONE_CLASS:
-        return max(-f, 0.0)
+        return 1.0 if _is_in_sparse_half(common, LAST_ITERATE, f) else 0.0
     return target * max(1.0 - target * f, 0.0)
 
 
@@ -324,8 +361,9 @@ def _average_iterates(common: np.ndarray, coefficients: np.ndarray, biases: np.n
     if rho < 1.0:
         common["average_v"] *= 1.0 - rho
         common["average_u"] = (1.0 - rho) * common["average_u"] + rho * common["scale"]
-        for k in range(0, n_scores, 2):
-            biases[k + 1] += rho * (biases[k] - biases[k + 1])
+        if common["loss"] != ONE_CLASS:  # each iterate of an anomaly detector has its own threshold
+            for k in range(0, n_scores, 2):
+                biases[k + 1] += rho * (biases[k] - biases[k + 1])
     else:
         for k in range(0, n_scores, 2):
             for i in range(n):

@@ -25,7 +25,7 @@ from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LINEAR, POLY
 from streamsvm.core.memory.moments import MOSTLY_EQUAL, NOT_BINARY, PREVIOUS_MEAN, WAS_RESET, learn_stream_value
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import get_common_state
+from streamsvm.core.steps.iterates import ONE_CLASS, get_common_state
 
 #: Scaled values are clipped to this number of standard deviations from the location.
 MAX_SCALED_VALUE = np.float32(8.0)
@@ -34,6 +34,7 @@ MAX_SCALED_VALUE = np.float32(8.0)
 #: effect. For features that are mostly 0, the limit is larger, because their variance must not vanish.
 MOMENT_CLIP, RARE_MOMENT_CLIP = 8.0, 30.0
 
+_ONE_CLASS_VARIANCE = 0.25  # with which a numeric feature counts for the gamma of anomaly detectors, whose regions are narrow
 _MOMENT_WINDOW = 10_000.0  # of the running mean and variance, in rows
 _TOLERANCE = 0.05  # largest relative difference of the scale in use from the running scale
 _FIRST_ROWS, _CHECK_INTERVAL = 64, 16  # the scale is checked after each of the first rows, later at this interval of rows
@@ -283,16 +284,18 @@ def update_gamma(block: np.ndarray, t: int) -> None:
     variances after standardisation. ``block`` is the model's memory, ``t`` the number of rows learned.
 
     Features that are not binary count with a variance of 1, even while they are constant, so that gamma does not change when they
-    begin to vary. With binary features, gamma is updated after 1, 2, 4, 8, ... rows.
+    begin to vary. Those of anomaly detectors count with a variance of 1/4, for a narrower kernel. With binary features, gamma is
+    updated after 1, 2, 4, 8, ... rows.
     """
     v = views(block)
     h = v.header[0]
     total, has_binary = 0.0, False
+    share = _ONE_CLASS_VARIANCE if get_common_state(block)["loss"] == ONE_CLASS else 1.0
     for j in range(h["used"]):
         is_binary = v.moments[j, 0] > 0.0 and _is_binary(v.moments[j])
         has_binary = has_binary or is_binary
         if not is_binary:
-            total += 1.0
+            total += share
         elif v.spread[j] > 0.0:
             total += _compute_scaled_variance(v.moments[j], v.spread[j])
     gamma = min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
