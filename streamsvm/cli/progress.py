@@ -239,7 +239,6 @@ def _progress_to_json(progress: Progress) -> dict[str, Any]:
         "rows_per_second": round(progress.rows_per_second, 1),
         "metric_name": progress.metric_name,
         "metric": finite_or_none(progress.metric),
-        "majority": None if progress.majority is None else progress.majority[1],
         "windowed": finite_or_none(progress.windowed),
         "window": progress.window,
         "scores": scores_to_json([report for report in progress.scores if progress.ended or report.table is None]),

@@ -48,9 +48,6 @@ class Progress:
         Number of rows of windowed scores (or all, if there are fewer).
     scores
         The value of each metric, and of its baseline; the first metric is the score of the loop.
-    majority
-        The most frequent label and its share of the rows, which is the accuracy of always predicting it. None if the metric is
-        not accuracy.
     columns
         The columns of the rows, and the names in them, compared with those that the model has learned.
     delayed
@@ -76,7 +73,6 @@ class Progress:
     abstained: int = 0
     window: int = 1000
     scores: tuple[ScoreReport, ...] = ()
-    majority: tuple[Any, float] | None = None
     columns: ColumnMonitor = field(default_factory=ColumnMonitor)
     delayed: Mapping[str, int] | None = None
     drifts: int | None = None

@@ -174,7 +174,6 @@ class StreamLoop(ResumableRun):
             abstained=self.abstained,
             window=self._scores.first.window,
             scores=self._scores.make_reports(),
-            majority=self._scores.first.majority,
             columns=self.columns,
             delayed=self._delayed_counts,
             drifts=None if self.drift is None else self.drift.drifts,

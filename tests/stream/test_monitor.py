@@ -160,7 +160,7 @@ def test_the_page_has_the_contents_of_a_report(tmp_path):
     assert content == render_page()
     assert "Content-Security-Policy" in content
     assert state["score"]["value"] == pytest.approx(progress.metric, rel=1e-5)
-    assert state["score"]["guesses"][0][1] == pytest.approx(progress.majority[1], rel=1e-5)
+    assert state["score"]["guesses"][0][1] == pytest.approx(progress.scores[0].baselines[0][1], rel=1e-5)
     assert [point[:2] for point in state["curve"]["points"]] == [list(point[:2]) for point in loop.curve.points]
     assert state["confusion"]["table"][1:] == [[str(label), *counts] for label, *counts in progress.scores[2].table[1:]]
     assert sum(rows for *_, rows in state["calibration"]["bins"]) == progress.scores[3].table[-1][-1]

@@ -90,7 +90,7 @@ def test_batches_are_as_single_rows(as_table, regression, encoded):
         learner = TableEncoder() | learner if encoded else learner
         loop = LearningLoop(WeightedSource(source, "w"), learner, on_error="skip")
         progress = loop.run()
-        results.append((dumps(loop.model), progress.rows, progress.learned, progress.refused, progress.metric, progress.majority))
+        results.append((dumps(loop.model), progress.rows, progress.learned, progress.refused, progress.scores))
     assert results[0] == results[1]
     assert results[0][3] == {"weight": 8}
     assert loop._uses_batches

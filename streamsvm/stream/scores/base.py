@@ -110,13 +110,6 @@ class Score(Resumable):
         return ()
 
     @property
-    def majority(self) -> tuple[Any, float] | None:
-        """The most frequent label and its share of the rows, which is the accuracy of always predicting it. Only for the metric
-        accuracy: None for all others, and before the first row.
-        """
-        return None
-
-    @property
     def table(self) -> list[list[Any]] | None:
         """The cells of this metric, as a list of rows, if it is a table such as a confusion matrix; None if it is a number."""
         return None

@@ -267,13 +267,6 @@ class RiverScore(Score):
         return _get_value(self.windowed)
 
     @property
-    def majority(self) -> tuple[Any, float] | None:
-        if not isinstance(self.metric, metrics.Accuracy) or not self.metric.cm.total_weight:
-            return None
-        label, n_rows = _find_majority_label(self.metric.cm)
-        return label, n_rows / self.metric.cm.total_weight
-
-    @property
     def baselines(self) -> tuple[tuple[str, float], ...]:
         """The value of this metric for a baseline that always predicts the positive label, or without one the most frequent
         label: a pair of a text, such as ``"always 'no'"``, and the value. For accuracy, another baseline predicts the label of
@@ -297,21 +290,16 @@ class RiverScore(Score):
         n_rows = matrix.total_weight
         if not n_rows:
             return ()
-        label, n_right = (True, 0.0) if self.is_binary else _find_majority_label(matrix)
+        rows = list(matrix.sum_row.items())
+        label, n_right = (True, 0.0) if self.is_binary else max(rows, key=lambda item: item[1])
         predicted = self._positive if self.is_binary else label
         name = f"always {'the positive label' if self.is_binary and predicted is None else repr(predicted)}"
         if isinstance(self.metric, metrics.Accuracy):  # which is needed often
             has_previous = n_followers == n_rows - 1 > 0
             return (name, n_right / n_rows), *([("the previous label", n_repeats / n_followers)] if has_previous else [])
         baseline = type(self.metric)(**self._parameters)
-        count_pairs(baseline.cm, {(y, label): int(count) for y, count in list(matrix.sum_row.items()) if count}, 1)
+        count_pairs(baseline.cm, {(y, label): int(count) for y, count in rows if count}, 1)
         return ((name, _get_value(baseline)),)
-
-
-def _find_majority_label(matrix: Any) -> tuple[Any, float]:
-    """Return the most frequent true label in a confusion matrix of river, and its number of rows."""
-    majority: tuple[Any, float] = max(list(matrix.sum_row.items()), key=lambda item: item[1])
-    return majority
 
 
 def _make_rolling_metric(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
@@ -335,8 +323,8 @@ class CountedWindow(Resumable):
 
     >>> from river import metrics
     >>> windowed = CountedWindow(metrics.Accuracy(), size=2)
-    >>> windowed.update_many([1], [0], {(1, 0): 1})
-    >>> windowed.update_many([1, 0], [1, 0], {(1, 1): 1, (0, 0): 1})
+    >>> _ = windowed.update_many([1], [0], {(1, 0): 1})
+    >>> _ = windowed.update_many([1, 0], [1, 0], {(1, 1): 1, (0, 0): 1})
     >>> windowed
     Accuracy: 100.00%
     """
