@@ -25,7 +25,7 @@ class LabelFrequencyBaseline(Resumable):
     0. After 4,096 distinct labels, all further ones are counted together.
 
     >>> shares = LabelFrequencyBaseline()
-    >>> shares.add_many(["a", "a", "b"], lambda p, squares: 1.0 - p)
+    >>> _ = shares.add_many(["a", "a", "b"], lambda p, squares: 1.0 - p)
     >>> round(shares.loss, 3)  # of 1/2, 2/3 and 1/4
     1.583
     """
