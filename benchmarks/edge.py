@@ -110,7 +110,7 @@ def measure_sizes(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
                 "bytes": size,
                 "tables": reduction.table_bytes,
                 "vectors": reduction.n_vectors[1],
-                "same": 100.0 * (reduction.label_agreement or 0.0),
+                "same": 100.0 * (1.0 - reduction.comparison.n_changed_labels / len(learned)),
                 "accuracy": right[0],
                 "without rows": right[1],
                 "model": 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean()),

@@ -16,6 +16,7 @@ from streamsvm.edge.program import ExportError, Program, run_program
 from streamsvm.edge.step import Step, dequantise_vectors
 from streamsvm.export.c.text import count_category_bytes
 from streamsvm.export.c.writer import count_table_bytes
+from streamsvm.export.compare import Comparison, compare_programs
 from streamsvm.export.quantise import quantise_program, round_vectors
 
 _SHRINKABLE = "kernel", "neighbours"  # operations whose number of vectors can be reduced
@@ -31,19 +32,13 @@ class Reduction(NamedTuple):
     """Number of vectors before and after."""
     table_bytes: int
     """Bytes of the tables in C."""
-    label_agreement: float | None
-    """Share of the rows X for which the label is the same as before; None without rows or labels."""
-    rmse: float | None
-    """Root mean square difference of the decision values on the rows X; None without rows."""
+    comparison: Comparison | None
+    """The differences of the predictions for the rows X; None without rows."""
 
     def __str__(self) -> str:
         before, after = self.n_vectors
         text = f"{after:,} of {before:,} vectors, {self.table_bytes:,} bytes of tables"
-        if self.rmse is not None:
-            text += f"; decision values differ by {self.rmse:.3g} (root mean square)"
-        if self.label_agreement is not None:
-            text += f", {100.0 * self.label_agreement:.2f}% of the rows have the same label"
-        return text
+        return text if self.comparison is None else f"{text}; {self.comparison}"
 
 
 def reduce_program(
@@ -107,7 +102,7 @@ def reduce_program(
     >>> reduction.table_bytes <= 200, reduction.n_vectors[1] < reduction.n_vectors[0]
     (True, True)
     """
-    rows = None if X is None else Predictor(program)._read_matrix(X)
+    rows = None if X is None or not len(matrix := Predictor(program)._read_matrix(X)) else matrix
     candidate = program
     if count_table_bytes(round_vectors(program, bits)) > max_bytes:
         without_forest = _replace_by_mean_vote(program, "forest")
@@ -117,34 +112,16 @@ def reduce_program(
         small = candidate if bits == 32 else quantise_program(candidate, bits)
     else:
         settings = max_bytes, rows, bits, passes
-        has_neighbours = rows is not None and len(rows) and any(step.op == "neighbours" for step in candidate.steps)
+        has_neighbours = rows is not None and any(step.op == "neighbours" for step in candidate.steps)
         candidates = [candidate, _replace_by_mean_vote(candidate, "neighbours")] if has_neighbours else [candidate]
         reduced = [_reduce_vectors(option, *settings, np.random.default_rng(seed)) for option in candidates]
-        small = min(reduced, key=lambda option: _loss_key(*_measure_loss(program, option, rows)))
+        small = reduced[0] if rows is None else min(reduced, key=lambda option: compare_programs(program, option, rows).loss)
     before, after = (sum(len(step.arrays["vectors"]) for step in p.steps if step.op in _SHRINKABLE) for p in (program, small))
-    reduction = Reduction(small, (before, after), count_table_bytes(small), *_measure_loss(program, small, rows))
+    comparison = None if rows is None else compare_programs(program, small, rows)
+    reduction = Reduction(small, (before, after), count_table_bytes(small), comparison)
     if after < before or candidate is not program:
         small.metadata = {**program.metadata, "made smaller": str(reduction)}
     return reduction
-
-
-def _loss_key(label_agreement: float | None, rmse: float | None) -> tuple[float, float]:
-    """Return a tuple to sort reduced models by their loss of accuracy, the smallest loss first: by ``label_agreement``, the share
-    of rows with the same label as the original, then by ``rmse``, the difference of decision values. None counts as 0.
-    """
-    return -(label_agreement or 0.0), rmse or 0.0
-
-
-def _measure_loss(program: Program, small: Program, rows: np.ndarray | None) -> tuple[float | None, float | None]:
-    """Compare a reduced model ``small`` with the original ``program`` on ``rows`` [n, columns]. Returns the share of rows with
-    the same label, or None for regression, and the root mean square difference of the decision values; without rows, None twice.
-    """
-    if rows is None or not len(rows):
-        return None, None
-    before, after = Predictor(program), Predictor(small)
-    differences = np.asarray(before.decision_function_many(rows) - after.decision_function_many(rows))
-    agreement = float((before.predict_many(rows) == after.predict_many(rows)).mean()) if before.kind == "class" else None
-    return agreement, float(np.sqrt(np.square(differences).mean()))
 
 
 def _reduce_vectors(
@@ -292,7 +269,7 @@ def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count:
     n_rows = min(max(_ROWS_PER_VECTOR * count, _MIN_ROWS), _MAX_ROWS)
     vectors = dequantise_vectors(step).astype(np.float32)
     parts = [vectors] if len(vectors) <= n_rows else []
-    if X is not None and len(X):
+    if X is not None:
         sample = X if 2 * len(X) <= n_rows else X[np.sort(rng.permutation(len(X))[: n_rows // 2])]
         number = step.inputs[0]
         prefix = program.with_steps(program.steps[:number])

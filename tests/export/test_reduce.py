@@ -15,6 +15,7 @@ from streamsvm.edge.program import ExportError
 from streamsvm.export.c import write_c
 from streamsvm.export.c.text import count_category_bytes
 from streamsvm.export.c.writer import count_table_bytes
+from streamsvm.export.compare import compare_programs
 from streamsvm.export.convert import make_program
 from streamsvm.export.formats import export
 from streamsvm.export.learners import add_neighbours
@@ -53,12 +54,12 @@ def test_fewer_vectors_predict_almost_the_same():
     half = count_table_bytes(original) // 2
     reduction = reduce_program(original, half, X)
     assert reduction.table_bytes <= half < count_table_bytes(original)
-    assert reduction.label_agreement > 0.97
-    assert reduction.rmse < 0.2
-    assert f"{100 * reduction.label_agreement:.2f}% of the rows have the same label" in str(reduction)
+    assert reduction.comparison.n_changed_labels < 0.03 * len(X)
+    assert reduction.comparison.max_difference < 0.2
+    assert str(reduction).endswith(f"; {compare_programs(original, reduction.program, X)}")
     rounded = reduce_program(original, half, X, bits=8)
     assert rounded.n_vectors[1] > reduction.n_vectors[1]
-    assert rounded.label_agreement > 0.97
+    assert rounded.comparison.n_changed_labels < 0.03 * len(X)
     assert (CModel(rounded.program).predict_many(X) == edge.Predictor(original).predict_many(X)).mean() > 0.97
 
 
@@ -93,7 +94,7 @@ def test_uninformative_neighbours_are_replaced_by_their_mean_vote():
     assert [step.op for step in reduction.program.steps].count("neighbours") == 0
     [mean_vote] = [step for step in reduction.program.steps if step.op == "linear" and len(step.arrays["biases"]) == 2]
     np.testing.assert_array_equal(mean_vote.arrays["biases"], [0.5, 0.5])
-    assert reduction.label_agreement > 0.9
+    assert reduction.comparison.n_changed_labels < 0.1 * reduction.comparison.n_rows
 
 
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
@@ -128,7 +129,8 @@ def test_export_with_max_bytes(tmp_path):
     original = make_program(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
     export(original, "numpy", tmp_path, max_bytes=2000, X=make_rows(original))
     metadata = edge.load(tmp_path / "model.safetensors").metadata
-    assert "rows have the same label" in metadata["made smaller"]
+    assert "rows (" in metadata["made smaller"]
+    assert "have another label" in metadata["made smaller"]
     assert "made smaller" not in original.metadata
 
 
@@ -144,7 +146,7 @@ def test_programs_that_are_small_enough_are_not_changed():
     original = program("BSGDClassifier 0 of 2")
     reduction = reduce_program(original, count_table_bytes(original))
     assert reduction.n_vectors[0] == reduction.n_vectors[1]
-    assert reduction.label_agreement is reduction.rmse is None
+    assert reduction.comparison is None
     assert reduction.program is original
     with pytest.raises(edge.ExportError, match="with one vector its tables have .* bytes, more than max_bytes=10: allow"):
         reduce_program(original, 10)
