@@ -17,7 +17,7 @@ from streamsvm.stream.schema.notation import infer_number_kinds, split_suffix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
 from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
-from streamsvm.stream.tables.quantities import is_limit, normalize_number, parse_duration
+from streamsvm.stream.tables.quantities import is_limit, parse_duration, parse_formatted
 from streamsvm.stream.tables.values import parse_number
 
 #: Minimum number of rows to call a column a constant or an id.
@@ -203,7 +203,8 @@ def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[A
     unusual = [text for text in texts if text not in markers]
     for text in [] if find_date_formats(unusual) else unusual:  # if all are dates, which is a quick check, none is a marker
         is_quantity = split_suffix(text) is not None or _call_or_none(parse_duration, text) is not None
-        if is_quantity or any(_parse_formatted(mark, text) is not None for mark in _MARKS) or find_date_formats([text]):
+        is_quantity = is_quantity or any(_call_or_none(parse_formatted, text, mark) is not None for mark in _MARKS)
+        if is_quantity or find_date_formats([text]):
             n_readable += texts[text]
         else:
             unreadable.add(text)
@@ -221,14 +222,6 @@ def _fits_into_flag(text: str) -> bool:
     return text.isprintable() and len(text) <= _MAX_MARKER_LENGTH
 
 
-def _parse_formatted(decimal_mark: str, text: str) -> float | None:
-    """Parse a number that is written for people, such as ``"$1,234.50"``. ``decimal_mark`` is a point or a comma. Returns None if
-    the text is not a number.
-    """
-    value: float | None = _call_or_none(parse_number, _call_or_none(normalize_number, text, decimal_mark))
-    return value
-
-
 def _resemble_numbers(values: Sequence[Any]) -> bool:
     """Return whether these texts are probably numbers in a notation that cannot be parsed: digits make up at least half of each
     text, and one text has a point or a comma between digits.
@@ -239,7 +232,7 @@ def _resemble_numbers(values: Sequence[Any]) -> bool:
 
 def _describe_currencies(texts: Sequence[str]) -> str:
     """Return a remark for the user if the texts are amounts in several currencies. Empty otherwise."""
-    if any(all(_parse_formatted(mark, text) is not None for text in texts) for mark in _MARKS):
+    if any(all(_call_or_none(parse_formatted, text, mark) is not None for text in texts) for mark in _MARKS):
         currencies = find_currencies(texts)
         return f"numbers in several units: {shorten(', '.join(currencies), _MAX_VALUE_LENGTH)}" if len(currencies) > 1 else ""
     return ""
@@ -274,7 +267,7 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
     values_by_mark: dict[str, list[float | None]] = {}
     for mark in _MARKS:
         fits_numbers = mark == "." or all(map(_may_be_thousands, numbers))
-        values = [_parse_formatted(mark, text) for text in texts]
+        values = [_call_or_none(parse_formatted, text, mark) for text in texts]
         if fits_numbers and None not in values and values not in values_by_mark.values():
             values_by_mark[mark] = values
     return list(values_by_mark)
@@ -320,8 +313,7 @@ def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mappin
     if not are_whole or not all(a < b for a, b in itertools.pairwise(numbers)):
         is_code = are_whole and are_codes(name, numbers)
         return ("looks like a code", make_kind_option(name, CATEGORY), None) if is_code else ("", {}, None)
-    counts_rows = numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1
-    if counts_rows or not name:
+    if numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1:
         return as_id
     return "rises from row to row, as ids and times do", {}, make_kind_option(name, DROP)
 

@@ -14,7 +14,7 @@ from streamsvm.files.messages import shorten
 from streamsvm.stream.csv_dialect import detect_csv_options
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.schema.column_inference import InferredColumn, is_number, make_kind_option
-from streamsvm.stream.schema.cycles import format_cycles
+from streamsvm.stream.schema.encoder_options import format_cycles
 from streamsvm.stream.schema.labels import TARGET_NOTE
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.schema.table_inference import infer_columns
@@ -67,8 +67,8 @@ class ProposedOptions(NamedTuple):
 def propose_options(
     columns: Iterable[InferredColumn],
     table: TableOptions,
-    rows_may_fail: bool = False,
-    find_unlearnable: Callable[[Mapping[str, Any]], set[str]] | None = None,
+    rows_may_fail: bool,
+    find_unlearnable: Callable[[Mapping[str, Any]], set[str]],
 ) -> ProposedOptions | None:
     """Propose options (column kinds, missing-value markers, decimal mark) for columns that cannot be learned, or are read badly,
     without them. ``table`` has the options set so far. ``find_unlearnable`` takes options and returns the columns that still
@@ -90,29 +90,28 @@ def propose_options(
     if unwritable := [column._replace(is_ambiguous=True) for column in undecided if column.name == OTHER_COLUMNS]:
         return ProposedOptions(unwritable, {})
     options = _merge_column_options(undecided, table)
-    if find_unlearnable is not None:
-        declared = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
-        while unlearnable := find_unlearnable(options) - declared - _find_dropped(options):
-            other_names = unlearnable - {column.name for column in undecided}
-            if additional := [column for column in columns if column.name in other_names and column.required_options]:
-                undecided = [*undecided, *additional]  # without these options, their texts would only have cost their rows
-            else:
-                features = [column for column in undecided if column.kind not in ("label", "target")]
-                with_decimal_mark = {column.name for column in features if "decimal" in column.required_options}
-                if with_decimal_mark and other_names:  # the decimal mark does not suit the other columns
-                    unlearnable = with_decimal_mark
-                unsuitable = [column for column in columns if column.name in unlearnable]
-                as_dropped = [column._replace(required_options=make_kind_option(column.name, DROP)) for column in unsuitable]
-                undecided = [column for column in undecided if column.name not in unlearnable] + as_dropped
-            options = _merge_column_options(undecided, table)
-        dropped = _find_dropped(options)
-        if all(column.kind in ("label", "target", "dropped") or column.name in dropped for column in columns):
-            if suggested:  # learning from an id is better than from nothing
-                columns = [column._replace(suggested_options={}) for column in columns]
-                return propose_options(columns, table, rows_may_fail, find_unlearnable)
-            features = [column for column in columns if column.kind not in ("label", "target")]
-            notes = ", ".join(f"{column.name} ({column.note or column.kind})" for column in features)
-            raise NoFeatureColumnsError(f"no column is left to learn from: {shorten(notes, 400)}")
+    declared = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
+    while unlearnable := find_unlearnable(options) - declared - _find_dropped(options):
+        other_names = unlearnable - {column.name for column in undecided}
+        if additional := [column for column in columns if column.name in other_names and column.required_options]:
+            undecided = [*undecided, *additional]  # without these options, their texts would only have cost their rows
+        else:
+            features = [column for column in undecided if column.kind not in ("label", "target")]
+            with_decimal_mark = {column.name for column in features if "decimal" in column.required_options}
+            if with_decimal_mark and other_names:  # the decimal mark does not suit the other columns
+                unlearnable = with_decimal_mark
+            unsuitable = [column for column in columns if column.name in unlearnable]
+            as_dropped = [column._replace(required_options=make_kind_option(column.name, DROP)) for column in unsuitable]
+            undecided = [column for column in undecided if column.name not in unlearnable] + as_dropped
+        options = _merge_column_options(undecided, table)
+    dropped = _find_dropped(options)
+    if all(column.kind in ("label", "target", "dropped") or column.name in dropped for column in columns):
+        if suggested:  # learning from an id is better than from nothing
+            columns = [column._replace(suggested_options={}) for column in columns]
+            return propose_options(columns, table, rows_may_fail, find_unlearnable)
+        features = [column for column in columns if column.kind not in ("label", "target")]
+        notes = ", ".join(f"{column.name} ({column.note or column.kind})" for column in features)
+        raise NoFeatureColumnsError(f"no column is left to learn from: {shorten(notes, 400)}")
     return ProposedOptions(undecided, options)
 
 
@@ -186,7 +185,7 @@ class InferredSchema(NamedTuple):
         messages, and ``label`` the label column; None if labels do not come in a column. ``regression``: labels are numbers to
         predict.
         """
-        return TableSchema(name, self.n_rows, label, regression, self.columns, self.options)
+        return TableSchema(name, self.n_rows, label, regression, self.columns, dict(self.options))
 
     def format_error(self, name: str, format_options: Callable[[Mapping[str, Any]], str], regression: str) -> str:
         """Return an error message that describes the problem of this inferred schema and proposes options; empty without a
@@ -229,8 +228,7 @@ def infer_schema(
     is_target = any(column.note == TARGET_NOTE for column in columns)
     proposal, problem = None, None
     try:
-        find_unlearnable = partial(find_bad_columns, sample, label, table) if columns else None
-        proposal = propose_options(columns, table, rows_may_fail, find_unlearnable)
+        proposal = propose_options(columns, table, rows_may_fail, partial(find_bad_columns, sample, label, table))
     except NoFeatureColumnsError as error:
         problem = SchemaProblem(str(error))
     kinds = (proposal.options if proposal is not None else options).get("columns", {})

@@ -28,10 +28,9 @@ from streamsvm.stream.schema.column_inference import (
     may_group_thousands,
     split_missing_markers,
 )
-from streamsvm.stream.schema.cycles import infer_cycles
+from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero, infer_cycles
 from streamsvm.stream.schema.labels import TARGET_NOTE, infer_label, warn_of_falling_times, warn_of_labels
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
-from streamsvm.stream.schema.sparse_rows import are_absent_numbers_zero
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind
 from streamsvm.stream.tables.dates import is_date, to_seconds
@@ -99,12 +98,9 @@ def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence
     numbers = [float(name) for name in names if is_number(name)]
     are_consecutive = numbers and [number - numbers[0] for number in numbers] == list(range(len(names)))
     if len(names) > 1 and rows and not are_consecutive and all(_resembles_values(name, rows) for name in names):
-        warnings.warn(
-            f"{name}: its first line looks like a row, and is taken for the names of the columns: "
-            f"{shorten(', '.join(names), 80)}. "
-            "If it is one, put a line with names before it",
-            stacklevel=2,
-        )
+        first_line = shorten(", ".join(names), 80)
+        text = f"{name}: its first line looks like a row, and is taken for the names of the columns: {first_line}"
+        warnings.warn(f"{text}. If it is one, put a line with names before it", stacklevel=2)
 
 
 def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
@@ -238,9 +234,9 @@ def _infer_all(
     names: Iterable[str],
     label: str | None,
     table: TableOptions,
-    regression: bool = False,
-    rows_may_fail: bool = False,
-    date_formats: Mapping[Any, list[str | None]] | None = None,
+    regression: bool,
+    rows_may_fail: bool,
+    date_formats: Mapping[Any, list[str | None]],
 ) -> list[InferredColumn]:
     """Infer the kind of each column of ``rows``. Returns a list of `InferredColumn`: first the columns in ``names``, then others.
     Columns that ``table`` declares have that kind, and the ``label`` is described as label or target. ``date_formats`` are the
@@ -254,31 +250,30 @@ def _infer_all(
         values = [value for row in rows if (value := row.get(name)) is not None and not (encoder_options and value != value)]
         values = list(map(to_plain_value, values))
         if name == label:
-            columns.append(infer_label(name, values, regression))
+            column = infer_label(name, values, regression)
         elif (kind := parser.get_kind(name)) == DROP:
-            columns.append(InferredColumn(name, "dropped", ""))
+            column = InferredColumn(name, "dropped", "")
         elif kind == CATEGORY:
-            columns.append(InferredColumn(name, "category", format_most_common(values)))
+            column = InferredColumn(name, "category", format_most_common(values))
         elif kind == DATE:
             invalid = find_invalid_dates(name, values, parser.get_date_format(name))
-            columns.append(InferredColumn(name, "date", format_most_common(values, 1), *invalid))
+            column = InferredColumn(name, "date", format_most_common(values, 1), *invalid)
         else:
-            formats = (date_formats or {}).get(name)
-            columns.append(infer_column(name, values, bool(encoder_options), rows_may_fail, formats))
-        column = columns[-1]
+            column = infer_column(name, values, bool(encoder_options), rows_may_fail, date_formats.get(name))
         kinds = column.suggested_options.get("columns", {}) | column.required_options.get("columns", {}) | parser.columns
         if (date_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE:
-            columns[-1] = column._replace(cycles=infer_cycles(values, date_kind.format))
-        columns[-1] = _note_sentinels(columns[-1], values, encoder_options)
-        if not values and columns[-1].kind in ("label", "target", "category", "date"):
-            columns[-1] = add_note(columns[-1], f"no row has it{suggest_name(name, [column for row in rows for column in row])}")
-        label_markers = [text for text in columns[-1].required_options.get("missing", ()) if text.lower() in labels]
-        if label_markers and name != label and columns[-1].kind != "number":  # as markers, they would make labels missing, too
+            column = column._replace(cycles=infer_cycles(values, date_kind.format))
+        column = _note_sentinels(column, values, encoder_options)
+        if not values and column.kind in ("label", "target", "category", "date"):
+            column = add_note(column, f"no row has it{suggest_name(name, [other for row in rows for other in row])}")
+        label_markers = [text for text in column.required_options.get("missing", ()) if text.lower() in labels]
+        if label_markers and name != label and column.kind != "number":  # as markers, they would make labels missing, too
             kind = CATEGORY if len({str(value) for value in values}) <= _MAX_CATEGORIES else DROP
             note = f"{label_markers[0]!r} is also a label"
-            columns[-1] = InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, kind))
-        if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
-            columns[-1] = add_note(columns[-1], f"missing in {len(rows) - len(values)}")
+            column = InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, kind))
+        if 0 < len(values) < len(rows) and column.kind not in ("label", "target", "dropped"):
+            column = add_note(column, f"missing in {len(rows) - len(values)}")
+        columns.append(column)
     return _note_equal_columns(_localise_markers(columns, rows, labels), rows, label)
 
 

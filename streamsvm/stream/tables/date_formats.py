@@ -102,19 +102,16 @@ def _guess_date_formats(text: str) -> Iterable[str]:
             yield form.replace("%b", "%B")
 
 
-def find_zone_names(texts: Iterable[str]) -> list[str]:
+def find_zone_names(texts: Sequence[str]) -> list[str]:
     """Return the sorted names of time zones, such as CET, that are written after the dates in these texts, without UTC and GMT.
     Empty if the texts are not dates.
 
     >>> find_zone_names(["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"]), find_zone_names(["5 ABC"])
     (['CEST', 'CET'], [])
     """
-    texts_without_zone, names = [], set()
-    for text in texts:
-        zone = _ZONE.search(text)
-        names.update([] if zone is None else [zone[0]])
-        texts_without_zone.append(_ZONE.sub("", text, count=1).strip())
-    return sorted(names) if names and find_date_formats(texts_without_zone) else []
+    names = {zone[0] for text in texts if (zone := _ZONE.search(text)) is not None}
+    are_dates = bool(names) and find_date_formats([_ZONE.sub("", text, count=1).strip() for text in texts])
+    return sorted(names) if are_dates else []
 
 
 def _make_clock_format(token: re.Match[str]) -> str:

@@ -67,7 +67,7 @@ def make_number_parser(notation: str | None = None, decimal: str | None = None) 
     parts = [part for part in details.split("|") if part]
     decimal = parts.pop(0) if parts and parts[0] in _THOUSANDS_SEPARATORS else decimal
     gap = float(parts.pop(0)[1:]) if parts and _GAP.fullmatch(parts[0]) else 0.0
-    to_number = parse_number if decimal is None else partial(_parse_formatted, mark=decimal)
+    to_number = parse_number if decimal is None else partial(parse_formatted, mark=decimal)
     return partial(parse_quantity, suffixes=parts, gap=gap, to_number=to_number) if kind == QUANTITY else to_number
 
 
@@ -92,7 +92,10 @@ def normalize_number(text: str, mark: str) -> str:
     return "-" * (signs not in ("", "+")) + digits.translate(_TRANSLATIONS[mark])
 
 
-def _parse_formatted(text: str, mark: str) -> float:
+def parse_formatted(text: str, mark: str) -> float:
+    """Convert the text of a number that is written for people, with the decimal ``mark``, to float. Raises ValueError for other
+    texts.
+    """
     return parse_number(normalize_number(text, mark))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from streamsvm.files.messages import join_names, shorten
@@ -105,6 +106,7 @@ class ColumnSchema(NamedTuple):
     """Options for the other interpretation that the note mentions."""
 
 
+@dataclass(eq=False, repr=False)
 class TableSchema:
     """The schema of a table: the kind of each column, and the options that read it.
 
@@ -141,21 +143,12 @@ class TableSchema:
     TableSchema(label='y', columns='id:number,city:category')
     """
 
-    def __init__(
-        self,
-        name: str,
-        n_rows: int,
-        label: str | None,
-        regression: bool,
-        columns: Sequence[ColumnSchema],
-        options: Mapping[str, Any],
-    ) -> None:
-        self.name: str = name
-        self.n_rows: int = n_rows
-        self.label: str | None = label
-        self.regression: bool = regression
-        self.columns: list[ColumnSchema] = list(columns)
-        self.options: dict[str, Any] = dict(options)
+    name: str
+    n_rows: int
+    label: str | None
+    regression: bool
+    columns: list[ColumnSchema]
+    options: dict[str, Any]
 
     def __repr__(self) -> str:
         arguments = format_arguments(self.options)

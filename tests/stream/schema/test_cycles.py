@@ -11,7 +11,7 @@ from pyarrow import feather, parquet
 
 from streamsvm import BSGDClassifier, load, table_model
 from streamsvm.batch.tables import TableClassifier
-from streamsvm.stream.schema.cycles import format_cycles, infer_cycles
+from streamsvm.stream.schema.encoder_options import format_cycles, infer_cycles
 from streamsvm.stream.tables import TableEncoder
 
 START = dt.datetime(2024, 3, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm import BSGDClassifier, table_model
 from streamsvm.batch.tables import TableClassifier
-from streamsvm.stream.schema.sparse_rows import are_absent_numbers_zero
+from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero
 
 WORDS = [f"w{i}" for i in range(12)]
 
