@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -56,11 +55,12 @@ def find_date_formats(texts: Sequence[str]) -> list[str | None]:
         return []
     if all(is_date(text, None) for text in texts):
         return [None]
-    first = texts[0].strip()
-    candidates = itertools.chain(_guess_date_formats(first), _guess_date_formats(translate_months(first)))
-    formats = [form for form in dict.fromkeys(candidates) if all(is_date(text.strip(), form) for text in texts)]
-    # May is both a short and a long name: of two formats that differ only in this, the short one is kept.
-    return [form for form in formats if "%B" not in form or form.replace("%B", "%b") not in formats]
+    for first in (texts[0].strip(), translate_months(texts[0].strip())):
+        candidates = dict.fromkeys(_guess_date_formats(first))
+        if formats := [form for form in candidates if all(is_date(text.strip(), form) for text in texts)]:
+            # May is both a short and a long name: of two formats that differ only in this, the short one is kept.
+            return [form for form in formats if "%B" not in form or form.replace("%B", "%b") not in formats]
+    return []
 
 
 def _guess_date_formats(text: str) -> Iterable[str]:
