@@ -96,7 +96,6 @@ class CSVSource(TextSource):
     _has_warned = False
     _has_multiline_rows = False  # whether a row with several lines was read
     _column_reader: CSVColumnReader
-    _unquoted_lines: frozenset[bytes] = frozenset()  # lines of the current chunk whose quotes are part of the text
 
     def _read_header(self) -> None:
         lines = self._next_lines(1)
@@ -154,11 +153,11 @@ class CSVSource(TextSource):
         Return the row's bytes, its number of lines, and its cells. The number is 0 if `stop` was called before the row was
         complete. Raise a ValueError if the row is unreadable.
         """
-        size = n = 0
+        size = 0
 
         def decode_lines() -> Iterator[str]:
-            nonlocal size, n
-            available = lines
+            nonlocal size
+            available, n = lines, 0
             while available:
                 for line in available:
                     n, size = n + 1, size + len(line)
@@ -168,14 +167,9 @@ class CSVSource(TextSource):
                     yield line.decode(self._encoding, errors="replace")
                 available = self._reader.peek_lines(MAX_ROW_LINES, size, SILENCE_SECONDS if self._rows else None)
 
-        cells: list[str] | None = None
-        problem = ""
-        try:
-            cells = next(self._make_csv_reader(decode_lines()), [])
-        except csv.Error as error:
-            if self._reader.stream.stopped:
-                return b"", 0, []
-            problem = str(error)
+        cells, n, problem = self._parse_row(decode_lines())
+        if cells is None and self._reader.stream.stopped:
+            return b"", 0, []
         if n > 1 and self._quotes_are_text(self._reader.peek_lines(min(n, MAX_ROW_LINES)), self._line + 1, cells):
             return lines[0], 1, []
         if cells is None:
@@ -205,9 +199,15 @@ class CSVSource(TextSource):
             warn(f"{self.name}, lines {first_line:,} to {first_line + len(lines) - 1:,}: {message}")
         return is_text
 
-    def _make_csv_reader(self, texts: Iterable[str]) -> Any:
-        """Return a `csv.reader` over ``texts`` (decoded lines) with the delimiter of this source."""
-        return csv.reader(texts, strict=True, delimiter=self._delimiter, skipinitialspace=True)
+    def _parse_row(self, texts: Iterable[str]) -> tuple[list[str] | None, int, str]:
+        """Parse the row at the beginning of ``texts`` (decoded lines). Return its cells (None if it is unreadable), the number of
+        lines that were read, and the reason why it is unreadable.
+        """
+        reader = csv.reader(texts, strict=True, delimiter=self._delimiter, skipinitialspace=True)
+        try:
+            return next(reader, []), reader.line_num, ""
+        except csv.Error as error:
+            return None, reader.line_num, str(error)
 
     def _has_row(self, line: bytes) -> bool:
         return bool(line.rstrip(b"\r\n"))
@@ -232,7 +232,6 @@ class CSVSource(TextSource):
         """Parse ``lines`` into a chunk (rows read together). A row has several lines if a quoted cell contains newlines; the
         chunk ends before such a row if it is unreadable, or if ``lines`` end within it.
         """
-        self._unquoted_lines = frozenset()
         chunk = self._make_lines_chunk(self._join_lines(lines) if self._has_multiline_rows else lines)
         if not self._has_multiline_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):
             self._has_multiline_rows = True
@@ -256,7 +255,7 @@ class CSVSource(TextSource):
             if not i or row.count(b'"') % 2:  # if an even number leaves a quote open, the compiled reader stops there
                 if not (n := self._count_row_lines(lines, i)):
                     break
-                row = b"".join(lines[i : i + n])
+                row = b"".join(lines[i : i + n]) if n > 1 else lines[i]
                 i += n - 1
             rows.append(row)
             i += 1
@@ -264,19 +263,13 @@ class CSVSource(TextSource):
 
     def _count_row_lines(self, lines: list[bytes], first: int) -> int:
         """Return the number of lines of the row that begins at ``lines[first]``; 0 if it continues after the last line, or is
-        unreadable.
+        unreadable. If its quotes are part of the text, mark it as a `_TextRow`.
         """
         texts = (lines[i].decode(self._encoding, errors="replace") for i in range(first, min(first + MAX_ROW_LINES, len(lines))))
-        reader = self._make_csv_reader(texts)
-        cells: list[str] | None = None
-        is_open = False
-        try:
-            cells = next(reader, [])
-        except csv.Error as error:
-            is_open = "unexpected end" in str(error) and reader.line_num < MAX_ROW_LINES
-        n: int = reader.line_num
+        cells, n, problem = self._parse_row(texts)
+        is_open = "unexpected end" in problem and n < MAX_ROW_LINES
         if n > 1 and not is_open and self._quotes_are_text(lines[first : first + n], self._line + 1 + first, cells):
-            self._unquoted_lines |= {lines[first]}
+            lines[first] = _TextRow(lines[first])
             return 1
         if cells is None:
             return int(self.is_complete_row(lines[first]))
@@ -298,14 +291,6 @@ class CSVSource(TextSource):
             text = f"a line names the columns in another order, {short_repr(','.join(names))}"
             raise StreamError(f"{self.name}: {text}. Split the file before this line, and give both parts")
         return names == self._names
-
-    def _describe_problem(self, cells: Sequence[str]) -> str:
-        """Return the message for a row that is refused because ``cells`` repeat the header, or because their number is not that
-        of the columns.
-        """
-        if len(cells) == len(self._names):
-            return "the line that names the columns stands here again"
-        return f"{len(cells)} cells for {len(self._names)} columns: {short_repr(','.join(cells))}"
 
     def _make_row(self, cells: list[str], is_plain: bool) -> Row:
         """Convert the cells of a CSV line to a row with features and label. ``is_plain`` means that the line is ASCII without
@@ -336,7 +321,7 @@ class CSVSource(TextSource):
         """Return whether ``line`` is a complete row (valid or not). It is not if it is blank, or if a quoted cell continues on
         the next line.
         """
-        if b'"' not in line or line in self._unquoted_lines:
+        if b'"' not in line or isinstance(line, _TextRow):
             return self._has_row(line)
         try:
             self.split_cells(line.decode(self._encoding, errors="replace"))
@@ -361,10 +346,10 @@ class CSVSource(TextSource):
         text = line.removesuffix("\n").removesuffix("\r")
         if '"' not in text and "\r" not in text and len(text) <= csv.field_size_limit():
             return [cell.lstrip(" ") for cell in text.split(self._delimiter)]
-        try:
-            return next(self._make_csv_reader([line]), [])
-        except csv.Error as error:
-            raise ValueError(str(error)) from None
+        cells, _, problem = self._parse_row([line])
+        if cells is None:
+            raise ValueError(problem)
+        return cells
 
     def _split_row(self, line: str) -> list[str]:
         """Split a complete row into its cells. If a quote in it is not closed, quotes are part of the text. Raise a ValueError if
@@ -388,9 +373,15 @@ class CSVSource(TextSource):
 
     def _parse_line(self, line: str) -> Row:
         cells = self._split_row(line)
-        if len(cells) != len(self._names) or self._is_header(cells):
-            raise ValueError(self._describe_problem(cells))
+        if len(cells) != len(self._names):
+            raise ValueError(f"{len(cells)} cells for {len(self._names)} columns: {short_repr(','.join(cells))}")
+        if self._is_header(cells):
+            raise ValueError("the line that names the columns stands here again")
         return self._make_row(cells, "_" not in line and line.isascii())
+
+
+class _TextRow(bytes):
+    """A row of one line, with a quote that is part of the text and would join it to the next line."""
 
 
 def _has_several_lines(row: bytes) -> bool:

@@ -76,6 +76,14 @@ def test_an_unclosed_quote_makes_only_its_own_line_a_bad_row(tmp_path, text, bad
     assert rows[-1] == last
 
 
+@pytest.mark.filterwarnings("ignore:.*is taken as part of the text")
+@pytest.mark.parametrize("most", [2, 3, 9])
+def test_an_open_quote_at_the_end_is_the_same_row_in_each_chunk(tmp_path, most):
+    """Its line may be equal to one whose quote is part of the text."""
+    path = write_text(tmp_path / "rows.tsv", 'a\ty\n"x\t1\n"z\t2\n"x\t1\nz\t3\n"x\t1\n')
+    check_chunks(lambda: CSVSource(path, "y"), most)
+
+
 def test_the_length_of_a_row_of_several_lines_is_limited(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('a,y\n"' + ("x" * 100_000 + '\n","') * 400 + "\n1,2\n")  # each line ends within the quotes of a cell
