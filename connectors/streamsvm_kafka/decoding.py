@@ -228,11 +228,6 @@ class MessageSource(Source):
         """Choose the columns ``names`` of the rows to be copied into predictions. The partition and offset of the message are
         also copied, and the row's number in a message of many rows. Return the names of all copied fields.
 
-        Return the names of all copied fields. Raise a StreamError if columns are requested from a codec without names.
+        Raise a StreamError if columns are requested from a codec without names.
         """
-        if names and not self.has_names:
-            raise StreamError(
-                f"{self.name}: column {names[0]!r} cannot be passed through: codec={self.codec.name} has numbers without names. "
-                "Predictions have partition and offset of the message"
-            )
         return [*super().request_passthrough(names), "partition", "offset", *["within"] * self._has_tables]

@@ -436,13 +436,12 @@ class CheckpointFolder(Checkpoints):
 
     @staticmethod
     def read_signature(path: str | Path) -> tuple[Any, ...]:
-        """Return name, modification time, size and inode of the newest checkpoint file of a folder, to detect a newer one later;
-        ``()`` for an empty folder.
+        """Return the name and the state of the newest checkpoint file of a folder, to detect a newer one later; ``()`` for an
+        empty folder.
         """
         for file in _list_checkpoints(Path(path)):
-            with contextlib.suppress(OSError):  # another process has replaced it by newer ones
-                status = file.stat()
-                return file.name, status.st_mtime_ns, status.st_size, status.st_ino
+            if (state := _read_file_state(file)) is not None:  # else another process has replaced it by newer ones
+                return file.name, *state
         return ()
 
     def close(self) -> None:

@@ -143,6 +143,8 @@ class Source(Closeable):
         Call it before the first row is read. Raise a StreamError if the stream has no such column. By default, the columns are
         features, and `read` passes `passthrough_names` to its chunks.
         """
+        if names and not self.has_names:
+            raise StreamError(f"{self.name}: column {names[0]!r} cannot be passed through: the rows are numbers without names")
         self.passthrough_names = list(names)
         return self.passthrough_names
 

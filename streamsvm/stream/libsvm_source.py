@@ -11,7 +11,6 @@ import numpy as np
 
 from streamsvm.core.text_rows import read_pairs
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.sources import TextSource
@@ -30,14 +29,6 @@ class LIBSVMSource(TextSource):
         super().__init__(path)
 
     has_names = False
-
-    def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Raise a StreamError if ``names`` is not empty, because LIBSVM text has no named columns to copy into predictions.
-        Return an empty list.
-        """
-        if names := list(names):
-            raise StreamError(f"{self.name}: column {names[0]!r} cannot be passed through: LIBSVM text has no names")
-        return super().request_passthrough(names)
 
     def _has_row(self, line: bytes) -> bool:
         if b"!" <= line[:1] <= b"~" and line[:1] != b"#":

@@ -181,7 +181,7 @@ def test_passthrough_columns_that_are_refused(tmp_path):
         (CSVSource, ["id", "id"], ValueError, "passthrough has 'id' more than once"),
         (CSVSource, ["row"], StreamError, "column 'row' cannot be passed through: predictions have a field of that name"),
         (CSVSource, ["idd"], StreamError, "no column 'idd' to pass through. It has: id, ts, city, a, y"),
-        (LIBSVMSource, ["id"], StreamError, "column 'id' cannot be passed through: LIBSVM text has no names"),
+        (LIBSVMSource, ["id"], StreamError, "column 'id' cannot be passed through: the rows are numbers without names"),
     ):
         where = tmp_path / "rows.svm" if kind is LIBSVMSource else path
         with FileSink(tmp_path / "out.csv") as sink, kind(where) as source, pytest.raises(error, match=text):
