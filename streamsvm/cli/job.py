@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -34,6 +32,7 @@ from streamsvm.stream.refusals import describe_on_error_problem
 from streamsvm.stream.schema.schema_inference import guess_label_column, read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
+from streamsvm.stream.tables.quantities import parse_duration
 from streamsvm.stream.tables.table_schema import TableSchema
 
 
@@ -315,8 +314,6 @@ def _label_advice(place: str | list[str], text_format: str | None) -> str:
 
 
 _LABELS_PARAMETERS = ("key", "time", "max_age", "max_rows", "max_bytes", "expired")
-_SECONDS_BY_UNIT = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?|inf)([smhd]?)")
 
 
 def split_labels_flag(text: str) -> tuple[str, dict[str, str]]:
@@ -367,7 +364,7 @@ def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
     options: dict[str, Any] = {"expired": policy}
     with as_usage_error(f"--labels {text}: "):
         options |= {name: _parse_whole_number(name, parameters[name]) for name in ("max_rows", "max_bytes") if name in parameters}
-        options |= {"max_age": _parse_duration(parameters["max_age"])} if "max_age" in parameters else {}
+        options |= {"max_age": _parse_max_age(parameters["max_age"])} if "max_age" in parameters else {}
         buffer = DelayedLabels(**options, negative=parse_positive(negative, job.text_format) if equals else None)
         return LabelStream(place, labels_format, key, time, buffer)
 
@@ -379,14 +376,14 @@ def _parse_whole_number(name: str, text: str) -> int:
     return int(text)
 
 
-def _parse_duration(text: str) -> float | None:
+def _parse_max_age(text: str) -> float | None:
     """Convert a duration such as ``90s``, ``1.5m``, ``2h`` or ``7d`` to seconds; None for ``inf``. Raise a ValueError for other
     texts.
 
-    >>> [_parse_duration(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
+    >>> [_parse_max_age(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
     [90.0, 90.0, 90.0, 7200.0, 604800.0, None]
     """
-    if (match := _DURATION.fullmatch(text)) is None:
-        raise ValueError(f"max_age must be a time such as 90s, 15m, 1h or 7d, or inf, not {text}")
-    number = float(match[1]) * _SECONDS_BY_UNIT[match[2]]
-    return None if number == math.inf else number
+    try:
+        return None if text == "inf" else parse_duration(text if text[-1:].isalpha() else f"{text}s")
+    except ValueError:
+        raise ValueError(f"max_age must be a time such as 90s, 15m, 1h or 7d, or inf, not {text}") from None

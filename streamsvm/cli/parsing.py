@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -139,8 +138,7 @@ def _parse_settings(text: str, learner: str, settings: Iterable[str], valid_name
         if name in parameters:
             raise UsageError(f"--learner {text}: {name} is given twice")
         if name not in valid_names:
-            similar = difflib.get_close_matches(name, valid_names, 1, 0.75)
-            advice = f"; is it {similar[0]}?" if similar else f": it has {', '.join(valid_names)}"
+            advice = suggest_name(name, valid_names) or f": it has {', '.join(valid_names)}"
             raise UsageError(f"--learner {text}: {learner} has no parameter {name}{advice}")
         parameters[name] = _parse_value(text, value)
     return parameters

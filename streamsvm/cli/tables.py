@@ -7,7 +7,7 @@ from typing import Any
 
 from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.arguments import as_usage_error, parse_names
-from streamsvm.stream.rows import find_learner, split_pipeline
+from streamsvm.stream.rows import get_learned_columns, split_pipeline
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, find_label_problem, parse_columns
 from streamsvm.stream.tables.table_schema import (
@@ -83,7 +83,7 @@ def combine_table_options(
         if predict:  # the file may contain columns that the model does not know
             dropped = {name: kind for name, kind in columns.items() if kind == DROP and name != OTHER_COLUMNS}
             options["columns"] = {name: kind for name, kind in columns.items() if name not in dropped}
-        if learned := dict.fromkeys(_find_learned_columns(saved.model) & dropped.keys(), DROP):
+        if learned := {name: kind for name, kind in dropped.items() if name in get_learned_columns(saved.model)}:
             flag = format_flags({"columns": learned})
             raise CommandError(f"{flag} contradicts the model, which has learned it. Leave the flag out")
         text_options = {name: value for name, value in options.items() if predict and name in TEXT_OPTIONS}
@@ -136,22 +136,9 @@ def _get_mapping(header: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _find_encoder(model: Any) -> TableEncoder | None:
-    """Return the `TableEncoder` step in a model's pipeline; None without one."""
-    return next((step for step in split_pipeline(model)[0] if isinstance(step, TableEncoder)), None)
-
-
-def _find_learned_columns(model: Any) -> set[Any]:
-    """Return the names of the table columns and features that a model has learned, as a set."""
-    columns = set(getattr(find_learner(model), "feature_names", ()))
-    if (encoder := _find_encoder(model)) is not None:
-        columns |= {name for name, kind in encoder.columns.items() if kind != DROP}
-    return columns
-
-
 def _read_saved_options(checkpoint: Any) -> dict[str, Any]:
     """Return the options of reading a table that a checkpoint's rows were read with, by name, from its header and model."""
-    encoder = _find_encoder(checkpoint.model)
+    encoder = next((step for step in split_pipeline(checkpoint.model)[0] if isinstance(step, TableEncoder)), None)
     table = _get_mapping(_get_mapping(checkpoint.header, "position"), "table")
     options: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT_OPTIONS and isinstance(value, str)}
     for name in (*PARSER_OPTIONS, *_ENCODER_OPTIONS) if encoder is not None else ():

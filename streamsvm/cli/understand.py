@@ -198,11 +198,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
         facts["error"] = finite_or_none(ranking.error)
         facts["explained"] = [
             {
-                "prediction": explanation.prediction,
-                "decision": explanation.decision,
-                "typical": explanation.typical,
-                "contributions": explanation.contributions,
-                "remainder": explanation.remainder,
+                **{name: value for name, value in vars(explanation).items() if name != "values"},
                 **({} if examples is None else {"examples": _examples_to_json(examples)}),
             }
             for explanation, examples in itertools.zip_longest(explanations, nearest_examples)

@@ -12,7 +12,7 @@ from streamsvm.files.messages import join_names
 
 #: Words after ``streamsvm learn FILE --label y``, and the expected message.
 OF_LEARN = [
-    (["--learner", "bsgd,gama=1"], "--learner bsgd,gama=1: bsgd has no parameter gama; is it gamma?"),
+    (["--learner", "bsgd,gama=1"], "--learner bsgd,gama=1: bsgd has no parameter gama. Perhaps 'gamma'"),
     (["--learner", "bsgd,gamma"], "gamma is not KEY=VALUE"),
     (["--learner", "bsgd,gamma=1,gamma=2"], "gamma is given twice"),
     (["--learner", "bsgd,class_weight={{[1]: 2}}"], "class_weight"),
