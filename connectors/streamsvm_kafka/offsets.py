@@ -167,12 +167,11 @@ class TopicOffsets:
             self._uncommitted.clear()
             self._failed_partitions.clear()
 
-    def forget_partitions(self, partitions: Iterable[int]) -> None:
-        """Forget uncommitted offsets of these partitions, because the group has assigned them to other members."""
-        for partition in partitions:
-            self._positions_after_markers.pop(partition, None)
-            self._uncommitted.pop(partition, None)
-            self._failed_partitions.discard(partition)
+    def forget_partition(self, partition: int) -> None:
+        """Forget uncommitted offsets of a partition, because the group has assigned it to another member."""
+        self._positions_after_markers.pop(partition, None)
+        self._uncommitted.pop(partition, None)
+        self._failed_partitions.discard(partition)
 
     def _handle_commit_result(self, offsets: Mapping[int, int], error: Exception | None) -> None:
         """Process the result of a commit of ``offsets``: after an ``error``, log it and mark their partitions for a retry; after

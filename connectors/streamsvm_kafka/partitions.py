@@ -53,7 +53,6 @@ class _Assignment:
         self.folder: CheckpointFolder | None = None
         self.source: PartitionSource | None = None
         self.loop: LearningLoop | None = None
-        self.end_offset: int | None = None
 
 
 class PartitionWorker:
@@ -151,9 +150,15 @@ class PartitionWorker:
 
         You can call it from any thread.
         """
+        sources = self._sources
+        offsets = {number: source.offset for number, source in sources.items()}
+        return self._offsets.compute_lag(offsets, {number: source.end_offset for number, source in sources.items()})
+
+    @property
+    def _sources(self) -> dict[int, PartitionSource]:
+        """The source of each assigned partition, by partition, except those whose folder is still locked."""
         assigned = dict(self._assigned)
-        offsets = {number: assignment.source.offset for number, assignment in assigned.items() if assignment.source is not None}
-        return self._offsets.compute_lag(offsets, {number: assigned[number].end_offset or 0 for number in offsets})
+        return {number: assignment.source for number, assignment in assigned.items() if assignment.source is not None}
 
     def stop(self) -> None:
         """Make `run` write checkpoints and end, before it learns the next rows.
@@ -193,8 +198,7 @@ class PartitionWorker:
                         self._learn_messages(number, assignment, fetched, max_rows, on_rows)
                 self._write_due_checkpoints()
                 self._offsets.retry_commits()
-                sources = {n: assignment.source for n, assignment in self._assigned.items() if assignment.source is not None}
-                self._offsets.advance_past_markers(number for number, source in sources.items() if not source.has_rows)
+                self._offsets.advance_past_markers(number for number, source in self._sources.items() if not source.has_rows)
                 if on_rows is not None:
                     on_rows(self)
             self._handle_rebalances()
@@ -251,7 +255,7 @@ class PartitionWorker:
                 logger.warning("%s: waiting for another worker to release %s", self.name, path)
             return
         try:
-            source, end_offset = self._make_source(number)
+            source = self._make_source(number)
         except BrokerUnreachableError as error:  # the group reassigns the partition when the broker is back
             logger.warning("%s Trying again.", error)
             assignment.folder.close()
@@ -265,7 +269,7 @@ class PartitionWorker:
             assignment.wait_start = time.monotonic()
             return
         loop.timings = self.timings
-        assignment.source, assignment.loop, assignment.end_offset = source, loop, end_offset
+        assignment.source, assignment.loop = source, loop
         source.on_checkpoint()  # the previous worker could not commit during the rebalance
         fields = event("partition", partition=number, offset=source.offset, rows=assignment.loop.rows)
         logger.info("%s: partition %d is assigned, from offset %d", self.name, number, source.offset, extra=fields)
@@ -278,13 +282,11 @@ class PartitionWorker:
         if assignment.source is not None:
             self._consumer.resume_at(number, assignment.source.next_offset)
 
-    def _make_source(self, number: int) -> tuple[PartitionSource, int]:
-        """Create the source that reads rows of partition ``number``, and set its position to where a new model starts. Return the
-        source and the partition's current end offset.
-        """
+    def _make_source(self, number: int) -> PartitionSource:
+        """Create the source that reads rows of partition ``number``, and set its position to where a new model starts."""
         beginnings, ends = self._offsets.beginning_and_end_offsets([number])
         start_offset, is_requested = self._find_start_offset(number, beginnings, ends)
-        source = PartitionSource(
+        return PartitionSource(
             self.name,
             self._codec,
             self._topic,
@@ -296,7 +298,6 @@ class PartitionWorker:
             restart=start_offset if is_requested else None,
             commit=self._offsets.commit_async,
         )
-        return source, ends[number]
 
     def _find_start_offset(self, number: int, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> tuple[int, bool]:
         """Return the offset where a new model starts to read partition ``number``, and whether the user's ``start`` chose it
@@ -316,7 +317,7 @@ class PartitionWorker:
             if save:
                 self._write_checkpoint(assignment)
         finally:
-            self._offsets.forget_partitions([number])
+            self._offsets.forget_partition(number)
             if assignment.folder is not None:
                 assignment.folder.close()
                 fields = event("partition released", partition=number, flushed=save)
@@ -342,13 +343,12 @@ class PartitionWorker:
 
     def _is_done(self, number: int) -> bool:
         """Return whether partition ``number`` is learned up to its end offset, as of the time when it was assigned."""
-        assignment = self._assigned[number]
-        if assignment.source is None or assignment.end_offset is None:
+        if (source := self._assigned[number].source) is None:
             return False
-        if assignment.source.offset >= assignment.end_offset:
+        if source.offset >= source.end_offset:
             return True
         try:  # transaction markers and tombstones may follow the last row
-            return not assignment.source.has_rows and (self._consumer.position(number) or 0) >= assignment.end_offset
+            return not source.has_rows and (self._consumer.position(number) or 0) >= source.end_offset
         except KafkaError:  # the partition was revoked, or the broker is unreachable
             return False
 
@@ -428,7 +428,7 @@ class PartitionWorker:
         """Continue at the user's ``start`` in partitions whose next messages were deleted by the topic's retention, with a
         warning. Raise a StreamError if the user has not set ``start``. ``error`` is the exception of the poll.
         """
-        sources = {number: assignment.source for number, assignment in self._assigned.items() if assignment.source is not None}
+        sources = self._sources
         beginnings, ends = self._offsets.beginning_and_end_offsets(sources)
         positions = {number: self._consumer.cached_position(number) or source.next_offset for number, source in sources.items()}
         if not (affected := [number for number, offset in positions.items() if offset < beginnings[number]]):

@@ -315,7 +315,9 @@ class PartitionSource(MessageSource):
         self.offset: int = start
         self._partition = partition
         self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": codec.label, "partition": partition}
-        self._beginning, self._end_offset, self._restart, self._commit = beginning, end_offset, restart, commit
+        #: The end offset of the partition when it was assigned.
+        self.end_offset: int = end_offset
+        self._beginning, self._restart, self._commit = beginning, restart, commit
         self._backlog = Backlog()
 
     @property
@@ -344,7 +346,7 @@ class PartitionSource(MessageSource):
                 )
         if type(offset) is not int:
             raise self._corrupt_position_error(f", its offset is {offset!r}")
-        reason = find_resume_obstacle(self._partition, self._beginning, self._end_offset, offset, offset)
+        reason = find_resume_obstacle(self._partition, self._beginning, self.end_offset, offset, offset)
         if saved["topic_id"] != self._identity["topic_id"]:
             reason = RECREATED_REASON
         if reason is not None:
