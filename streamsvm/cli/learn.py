@@ -25,7 +25,7 @@ from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import Reporter, as_usage_error, logs_json, select_job_flags
 from streamsvm.cli.job import LearnJob
 from streamsvm.cli.parsing import LEARNERS
-from streamsvm.cli.progress import ProgressDisplay, scores_to_json
+from streamsvm.cli.progress import SECONDS_BETWEEN_LINES, ProgressDisplay, scores_to_json
 from streamsvm.cli.streams import (
     interruptible,
     open_checkpoint_store,
@@ -52,8 +52,6 @@ from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sa
 from streamsvm.stream.tables import TableParser
 from streamsvm.stream.tables.column_kinds import DROP
 from streamsvm.stream.tables.table_schema import TableOptions, TableSchema, format_flags, format_schema
-
-_REPORT_SECONDS = {False: 5.0, True: 1.0}  # between two lines of progress, by whether the command is quiet
 
 
 def run_learn(arguments: argparse.Namespace) -> bool:
@@ -231,7 +229,7 @@ def learn_partitions(job: LearnJob) -> bool:
         def show_progress_if_due(_: Any) -> None:
             nonlocal last_report, loops
             loops = worker.loops or loops
-            if time.perf_counter() - last_report >= _REPORT_SECONDS[job.reporter.quiet]:
+            if time.perf_counter() - last_report >= SECONDS_BETWEEN_LINES[job.reporter.quiet]:
                 last_report = time.perf_counter()
                 _show_progress(job.reporter, worker.rows, worker.loops, "progress")
 

@@ -21,7 +21,8 @@ from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import find_learner
 from streamsvm.stream.scores.base import ScoreReport
 
-_SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether the command is quiet
+#: The time between two lines of progress, by whether the command is quiet.
+SECONDS_BETWEEN_LINES: dict[bool, float] = {False: 5.0, True: 1.0}
 
 _MAX_CELL_CHARS = 24  # in a table
 _MAX_CURVE_POINTS = 8
@@ -80,7 +81,7 @@ class ProgressDisplay:
     def show_compilation(self, n_done: int, n_functions: int, name: str) -> None:
         """Show that function ``name`` is being compiled, after ``n_done`` of ``n_functions``."""
         now = time.perf_counter()
-        if n_done == 0 or self._status is not None or now - self._last_line_time > _SECONDS_BETWEEN_LINES[False]:
+        if n_done == 0 or self._status is not None or now - self._last_line_time > SECONDS_BETWEEN_LINES[False]:
             self._last_line_time = now
             self.report_event(f"compiling {n_done + 1} of {n_functions} functions, once on this machine: {name}", "compiling")
 
@@ -91,7 +92,7 @@ class ProgressDisplay:
         now = time.perf_counter()
         if not progress.ended and self._last_counts is not None and (since := progress.seconds - self._last_counts[1]) > 0.0:
             progress = replace(progress, rows_per_second=(progress.rows - self._last_counts[0]) / since)
-        is_early = now - self._last_line_time < _SECONDS_BETWEEN_LINES[self._reporter.quiet]
+        is_early = now - self._last_line_time < SECONDS_BETWEEN_LINES[self._reporter.quiet]
         skips = self._status is None and not progress.ended and is_early
         if self._last_counts is None or not skips:
             self._last_counts = progress.rows, progress.seconds

@@ -82,9 +82,8 @@ def adapt_source(source: Source, saved: Checkpoint) -> Source:
     and the sample weight) are left out, and numbers in text, such as ``"1.5"`` in JSON, are numbers if the model has no
     transformers. Return the new source.
     """
-    position = saved.header.get("position")
-    keys = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
-    names = [name for name in (*keys, saved.header.get("weight")) if isinstance(name, str)]
+    position = saved.get_facts("position")
+    names = [name for name in (position.get("key"), position.get("time"), saved.header.get("weight")) if isinstance(name, str)]
     source = WrappedSource(source, lambda chunk: drop_columns(chunk, names)) if names else source
     if not source.has_names or split_pipeline(saved.model)[0]:
         return source

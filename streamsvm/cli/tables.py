@@ -124,22 +124,16 @@ def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, 
 
 def read_saved_label(saved: Any) -> str | None:
     """Return the name of the label's column that a checkpoint's model has learned; None if it has no name."""
-    label = _get_mapping(saved.header, "position").get("label")
+    label = saved.get_facts("position").get("label")
     if isinstance(label, str):
         return label
     return saved.model.label if isinstance(saved.model, TableModel) else None
 
 
-def _get_mapping(header: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the mapping ``name`` in the header of a file; an empty mapping if it is missing or of another type."""
-    value = header.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _read_saved_options(checkpoint: Any) -> dict[str, Any]:
     """Return the options of reading a table that a checkpoint's rows were read with, by name, from its header and model."""
     encoder = next((step for step in split_pipeline(checkpoint.model)[0] if isinstance(step, TableEncoder)), None)
-    table = _get_mapping(_get_mapping(checkpoint.header, "position"), "table")
+    table = checkpoint.get_facts("position", "table")
     options: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT_OPTIONS and isinstance(value, str)}
     for name in (*PARSER_OPTIONS, *_ENCODER_OPTIONS) if encoder is not None else ():
         value = getattr(encoder, name)

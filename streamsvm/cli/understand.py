@@ -27,10 +27,10 @@ from streamsvm.cli.tables import read_saved_label
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.explaining import Examples
 from streamsvm.edge.program import ExportError
-from streamsvm.explanations import examples_one, explain_one, importance
+from streamsvm.explanations import examples_one, explain_one
 from streamsvm.export import plots
 from streamsvm.export.convert import make_program
-from streamsvm.export.report.contents import ReportRows, make_report
+from streamsvm.export.report.contents import ReportRows, make_report, measure_importance
 from streamsvm.export.report.model_card import make_model_card
 from streamsvm.export.report.summary import ModelSummary
 from streamsvm.files.container import ModelFileError
@@ -179,16 +179,11 @@ def run_explain(arguments: argparse.Namespace) -> None:
     rows = list(iter_first_rows(job, checkpoint, _MAX_ROWS))
     if not rows:
         raise CommandError(f"{job.source_name} has no rows to explain")
-    xs, ys = [row.x for row in rows], [row.y for row in rows]
-    labelled_rows = [i for i, y in enumerate(ys) if y is not None]
     with as_command_error(f"{place} cannot explain {job.source_name}: ", ValueError):
-        if labelled_rows:
-            ranking = importance(model, [xs[i] for i in labelled_rows], [ys[i] for i in labelled_rows])
-        else:
-            ranking = importance(model, xs)
-        explanations = [explain_one(model, x) for x in xs[: arguments.rows]]
+        ranking = measure_importance(model, rows)
+        explanations = [explain_one(model, x) for x, _ in rows[: arguments.rows]]
         n_examples = arguments.examples
-        nearest_examples = [examples_one(model, x, n_examples) for x in xs[: arguments.rows]] if n_examples else []
+        nearest_examples = [examples_one(model, x, n_examples) for x, _ in rows[: arguments.rows]] if n_examples else []
     if arguments.json:
         facts = {
             "mean_contributions": ranking.mean_contributions,

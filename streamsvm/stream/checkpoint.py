@@ -66,6 +66,15 @@ class Checkpoint(NamedTuple):
         """
         return self.header.get("kind") == _START_KIND
 
+    def get_facts(self, *keys: str) -> Mapping[str, Any]:
+        """Return the mapping that nested ``keys`` lead to in the header, such as ``header["refused"]["counts"]``; an empty one if
+        it does not exist or is not a mapping.
+        """
+        facts: Any = self.header
+        for key in keys:
+            facts = facts.get(key) if isinstance(facts, Mapping) else None
+        return facts if isinstance(facts, Mapping) else {}
+
     def get_position(self, store: Path | str) -> dict[str, Any]:
         """Return the position in the stream at which a run continues after this checkpoint, as a dict. Raise a CheckpointError if
         the checkpoint contains no valid position. ``store`` is the path or name of the checkpoint store, for the message.

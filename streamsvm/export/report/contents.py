@@ -196,10 +196,10 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
     pairs = list(zip(rows.xs, rows.ys, strict=True))
     try:
         try:
-            ranking = _measure_importance(model, pairs)
+            ranking = measure_importance(model, pairs)
         except ValueError:  # perhaps because the model refuses a row: leave out refused rows
             pairs = [(x, y) for x, y in pairs if _can_be_explained(model, x)]
-            ranking = _measure_importance(model, pairs)
+            ranking = measure_importance(model, pairs)
         explained = [_make_row_part(explain_one(model, x), y, summary) for x, y in pairs[:_N_EXPLAINED_ROWS]]
     except ValueError as error:
         notes.append(f"The importance of the columns is unknown: {clean_text(error, 300)}.")
@@ -208,7 +208,7 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
     return {"importance": _make_importance_part(ranking, summary), "explained": {"rows": explained, "sentence": sentence}}
 
 
-def _measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
+def measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
     """Measure the importance of a model's columns on ``pairs`` of a row and its label or None: on the rows with a label, by how
     much the error grows if a column's values are shuffled; without labels or predictions, by the sizes of the columns'
     contributions to decisions.

@@ -38,7 +38,7 @@ class ModelSummary:
         self.n_inspected_rows: int
         self.columns, self.n_inspected_rows = _list_columns(model, learner)
         """The columns, and the number of rows from which their schema was inferred."""
-        label = _get_mapping(header, "position").get("label")
+        label = checkpoint.get_facts("position").get("label")
         label_column = next((column.name for column in self.columns if column.kind in ("label", "target")), None)
         self.label: str | None = label if isinstance(label, str) else label_column
         """The column that the model predicts."""
@@ -54,11 +54,11 @@ class ModelSummary:
         n_learned: int | None = getattr(learner, "n_learned", None)
         self.n_learned: int | None = _read_count(header.get("learned")) if "learned" in header else n_learned
         self.n_unlabelled: int = _read_count(header.get("unlabelled")) or 0
-        counts = {str(kind): _read_count(n) for kind, n in _get_mapping(header, "refused", "counts").items()}
+        counts = {str(kind): _read_count(n) for kind, n in checkpoint.get_facts("refused", "counts").items()}
         self.refused: dict[str, int] = {kind: n for kind, n in counts.items() if n}
         """Number of refused rows by reason."""
         self.n_refused: int = sum(self.refused.values())
-        self.n_drifts: int | None = _read_count(_get_mapping(header, "drift").get("drifts"))
+        self.n_drifts: int | None = _read_count(checkpoint.get_facts("drift").get("drifts"))
         self.labels: list[Any] = list(getattr(learner, "labels", ()))
         self.nbytes: int | None = getattr(learner, "nbytes", None)
         budget, n_support = getattr(learner, "budget", None), getattr(learner, "n_support", None)
@@ -79,7 +79,7 @@ class ModelSummary:
         """The final values of the run's metrics."""
         self.experts: list[tuple[str, float, float]] = _rank_experts(learner)
         """For an ensemble: name, share of the decision and recent error of each expert, largest share first."""
-        self.version: str = clean_text(_get_mapping(header, "versions").get("streamsvm", ""))
+        self.version: str = clean_text(checkpoint.get_facts("versions").get("streamsvm", ""))
 
 
 def _describe_wrappers(model: Any) -> list[str]:
@@ -101,16 +101,6 @@ def _describe_wrappers(model: Any) -> list[str]:
         label = clean_text(repr(getattr(last.metric, "pos_val", "the positive label")))
         return [*_describe_wrappers(last.classifier), f"{label} from a probability of {last.threshold:.3g} on, tuned to {name}"]
     return []
-
-
-def _get_mapping(header: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return the mapping that nested ``keys`` lead to in the header of a checkpoint, such as ``header["refused"]["counts"]``.
-    Returns an empty one if it does not exist or is not a mapping.
-    """
-    value: Any = header
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
 
 
 def _read_count(value: Any) -> int | None:
