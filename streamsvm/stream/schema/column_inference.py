@@ -116,7 +116,7 @@ def infer_column(
     if not numbers and all(isinstance(value, float) for value in non_numbers):  # NaN, inf
         return InferredColumn(name, "number", "", "no value in these rows", missing)
     texts = list(dict.fromkeys(str(value).strip() for value in rest))
-    examples, beside = format_most_common(values), _format_beside(markers)
+    examples, beside = format_most_common(values), f", beside {_format_counts(markers)}" if markers else ""
     if decimal_marks := _find_decimal_marks(numbers, texts):
         note = "numbers with a decimal comma" if decimal_marks == [","] else "numbers as people write them"
         is_ambiguous = len(decimal_marks) > 1
@@ -245,13 +245,6 @@ def _format_counts(markers: Mapping[str, int]) -> str:
 
 def _format_row_count(count: int) -> str:
     return f"{count} row{'s' * (count > 1)}"
-
-
-def _format_beside(markers: Mapping[str, int]) -> str:
-    """Format missing-value markers (``markers``: number of rows by text) as the end of a longer note, such as ``, beside 'NA' in
-    3 rows``; empty if there are no markers.
-    """
-    return f", beside {_format_counts(markers)}" if markers else ""
 
 
 def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:

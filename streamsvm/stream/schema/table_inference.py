@@ -330,17 +330,16 @@ def _note_equal_columns(
     Returns all columns.
     """
     first_columns: dict[tuple[str, ...], str] = {}
-    columns_by_name: dict[str, InferredColumn] = {}
+    notes: dict[str, str] = {}
     for column in sorted(columns, key=lambda column: column.name != label):  # the label first
         values = tuple(_to_comparable(row.get(column.name)) for row in rows)
         is_comparable = len(set(values)) > 1 and len(values) >= MIN_ROWS_TO_JUDGE
         equal_name = first_columns.setdefault(values, column.name) if is_comparable else column.name
-        if equal_name == label != column.name:
-            column = add_note(column, "equal to the label: is it known when a row is predicted?")
-        elif equal_name != column.name:
-            column = add_note(column, f"equal to {shorten(equal_name, MAX_NAME_LENGTH)!r}")
-        columns_by_name[column.name] = column
-    return [columns_by_name[column.name] for column in columns]
+        if equal_name != column.name:
+            is_label = equal_name == label
+            name = "the label: is it known when a row is predicted?" if is_label else repr(shorten(equal_name, MAX_NAME_LENGTH))
+            notes[column.name] = f"equal to {name}"
+    return [add_note(column, notes.get(column.name, "")) for column in columns]
 
 
 def _to_comparable(value: Any) -> str:
