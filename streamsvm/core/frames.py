@@ -160,14 +160,14 @@ def make_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> FrameBatch:
     """
     matrix, names, _ = to_matrix(X, dtype)
     n_in_call = matrix.shape[0]
-    y, weights = _list_labels(y, n_in_call), _check_weights(w, n_in_call)
+    y, weights = list_labels(y, n_in_call), check_weights(w, n_in_call)
     numbers = np.flatnonzero(weights)
     if len(numbers) < n_in_call:
         matrix, weights, y = matrix[numbers], weights[numbers], [y[i] for i in numbers.tolist()]
     return FrameBatch(matrix, names, y, weights, numbers, n_in_call)
 
 
-def _list_labels(y: Any, n: int) -> list[Any]:
+def list_labels(y: Any, n: int) -> list[Any]:
     """Convert the labels or targets ``y`` to a list. Raises ValueError unless y is a one-dimensional sequence of ``n`` items."""
     if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
         raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
@@ -180,7 +180,7 @@ def _list_labels(y: Any, n: int) -> list[Any]:
     return values
 
 
-def _check_weights(w: Any, n: int) -> np.ndarray:
+def check_weights(w: Any, n: int) -> np.ndarray:
     """Return the sample weights of ``n`` rows, float64 [n], from one number for all rows or a sequence of n numbers. Raises
     ValueError if a weight is negative, above 1e9 or not finite, or if their number is wrong.
     """

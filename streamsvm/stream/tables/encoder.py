@@ -10,7 +10,7 @@ import numpy as np
 from river import base
 
 from streamsvm.core.checks import validate_weight
-from streamsvm.core.frames import to_columns, to_frame
+from streamsvm.core.frames import check_weights, list_labels, to_columns, to_frame
 from streamsvm.core.transformers import Units, import_standard_scaler, merge_transformers
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.batch_encoding import EncodedBatch, ParsedTable, encode_batch
@@ -18,7 +18,7 @@ from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds
 from streamsvm.stream.tables.column_state import STORED_NAMES, Category, ColumnState, ParsedRow
 from streamsvm.stream.tables.dates import CYCLES, encode_cycle
-from streamsvm.stream.tables.model import TableModel, add_row_number, validate_weights
+from streamsvm.stream.tables.model import TableModel, add_row_number
 from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
 from streamsvm.stream.tables.target_encoding import MAX_LABELS, TargetEncoding
 
@@ -305,8 +305,8 @@ class TableEncoder(base.MiniBatchTransformer):
         """
         names, columns, frame = to_columns(X)
         table, n = Table(tuple(names), columns), len(frame)
-        labels: list[Any] = [None] * n if y is None else list(y)
-        weights = validate_weights(w, labels, n)
+        labels: list[Any] = [None] * n if y is None else list_labels(y, n)
+        weights = check_weights(1.0 if w is None else w, n)
 
         def learn_batch(first: int, stop: int) -> int:
             if self._scaler is not None:

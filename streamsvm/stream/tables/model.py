@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import validate_weight
-from streamsvm.core.frames import to_columns, to_list
+from streamsvm.core.frames import check_weights, list_labels, to_columns, to_list
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import suggest_name
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, is_null, process_rows
@@ -101,7 +100,7 @@ class TableModel(compose.Pipeline):
             return
         names, columns, frame = to_columns(X)
         n, labels = len(frame), self._get_labels(X, y)
-        weights, table = validate_weights(w, labels, n), Table(tuple(names), columns)
+        weights, table = check_weights(1.0 if w is None else w, n), Table(tuple(names), columns)
         if None in labels and self.schema is not None:  # unlabelled rows are skipped
             rows = [i for i, label in enumerate(labels) if label is not None]
             columns = [values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows] for values in columns]
@@ -238,7 +237,7 @@ class TableModel(compose.Pipeline):
         if y is not None:
             if len(np.shape(y if hasattr(y, "shape") else y[:1])) > 1:
                 raise ValueError(f"y must be a sequence of labels, not of shape {np.shape(y)}: give one column, as y.ravel()")
-            return self.parse_labels(to_list(y))
+            return self.parse_labels(list_labels(y, len(X)))
         if self.label is None:
             return [None] * len(X)
         columns = dict(zip(*to_columns(X)[:2], strict=True))
@@ -297,17 +296,6 @@ def warn_of_unknown_values(model: TableModel, table: Table, labels: Collection[A
     monitor.add_labels(labels)
     for message in monitor.make_messages(_MIN_UNKNOWN_SHARE):
         warn(message)
-
-
-def validate_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
-    """Return the weights of n rows, float64 [n]. ``w`` is a sequence, one weight for all rows, or None for 1. Raises ValueError
-    if a weight is invalid, or if there are not n weights and n labels.
-    """
-    values = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else to_list(w)
-    weights = np.array([validate_weight(value) for value in values], np.float64)
-    if not len(labels) == len(weights) == n:
-        raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
-    return weights
 
 
 @contextlib.contextmanager

@@ -265,4 +265,4 @@ def test_learn_many_equals_learn_one_for_each_row(make, weighted):
         one.learn_one(table.row(i).x, y[i], **({"w": w[i]} if weighted else {}))
     assert dumps(many) == dumps(one)
     assert list(many.predict_many(X)) == [one.predict_one(table.row(i).x) for i in range(400)]
-    raises("there are 2 rows, 1 labels", many.learn_many, X[:2], y[:1])
+    raises("X has 2 rows, y 1", many.learn_many, X[:2], y[:1])
