@@ -48,10 +48,8 @@ def _detect_encoding(head: bytes) -> str:
     """
     lines = [line for line in head.split(b"\n")[:-1] or [head] if not line.isascii()]
     wrong = [line for line in lines if not can_decode(line, "utf-8")]
-    is_first_line = bool(wrong) and head.startswith(wrong[0])
-    if not wrong or (not is_first_line and (len(wrong) < _MIN_WRONG_LINES or len(wrong) < len(lines))):
-        return "utf-8"
-    return _FALLBACK_ENCODING if all(can_decode(line, _FALLBACK_ENCODING) for line in wrong) else "utf-8"
+    is_other = bool(wrong) and (head.startswith(wrong[0]) or len(wrong) == len(lines) >= _MIN_WRONG_LINES)
+    return _FALLBACK_ENCODING if is_other and all(can_decode(line, _FALLBACK_ENCODING) for line in wrong) else "utf-8"
 
 
 def _detect_delimiter(text: str, label: str | None) -> str:

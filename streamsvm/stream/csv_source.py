@@ -323,11 +323,8 @@ class CSVSource(TextSource):
         """
         if b'"' not in line or isinstance(line, _TextRow):
             return self._has_row(line)
-        try:
-            self.split_cells(line.decode(self._encoding, errors="replace"))
-        except ValueError as error:
-            return "unexpected end" not in str(error)
-        return True
+        _, _, problem = self._parse_row([line.decode(self._encoding, errors="replace")])
+        return "unexpected end" not in problem
 
     def is_header_line(self, line: bytes) -> bool:
         """Return whether a line repeats the header, the names of all columns; False if it is unreadable."""
