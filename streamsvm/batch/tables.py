@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from streamsvm.core.frames import to_columns, to_list
+from streamsvm.core.frames import list_labels, to_columns, to_list
 from streamsvm.files.messages import short_repr
 from streamsvm.from_tables import table_model
 from streamsvm.learners.labels import is_missing
@@ -130,9 +130,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         """
         if len(np.shape(y)) > 1:
             y = column_or_1d(np.asarray(y), warn=True)
-        labels = to_list(y) if np.ndim(y) == 1 or hasattr(y, "dtype") else list(y)
-        if len(labels) != n:
-            raise ValueError(f"X has {n:,} rows, and y {len(labels):,} labels")
+        labels = list_labels(y, n)
         if missing := [i for i, label in enumerate(labels) if is_missing(label)]:
             raise ValueError(f"y is missing in row {missing[0]:,}, and in {len(missing):,} of {n:,} rows: leave them out")
         return labels

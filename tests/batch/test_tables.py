@@ -98,7 +98,7 @@ def test_invalid_frames_are_refused(table):
     model = TableClassifier(random_state=0)
     raises("not fitted", model.predict, frame, error=NotFittedError)
     raises("eager frame", model.fit, frame[["age"]].to_numpy(), warm)
-    raises("399 labels", model.fit, frame, warm[1:])
+    raises("X has 400 rows, y 399", model.fit, frame, warm[1:])
     raises(r"sample_weight the shape \(3,\)", model.fit, frame, warm, [1, 2, 3])
     raises("Unknown label type", model.fit, frame, frame["age"].fillna(0.5) + 0.5)
     for nothing in (None, np.nan, pd.NaT):
