@@ -13,6 +13,7 @@ from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_names
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_row_count
+from streamsvm.stream.file_names import natural_key
 from streamsvm.stream.prediction import FollowedFolder
 from streamsvm.stream.rows import find_learner, split_pipeline
 
@@ -195,7 +196,7 @@ class CheckpointMerger:
         """
         folders: dict[Path, Path] = {}
         for folder in self._folders:
-            for path in sorted(folder.glob(_PARTITION_PATTERN), key=_get_sort_key) or [folder]:
+            for path in sorted(folder.glob(_PARTITION_PATTERN), key=lambda path: natural_key(path.name)) or [folder]:
                 if (real := path.resolve()) in folders:
                     raise CheckpointError(f"{path} is named twice: its rows would count twice")
                 folders[real] = path
@@ -221,12 +222,6 @@ class CheckpointMerger:
                 continue
             self._newest[path], changed = checkpoint, True
         return changed
-
-
-def _get_sort_key(path: Path) -> tuple[int, str]:
-    """Return the sort key of a folder: the number at the end of its name (10 for ``partition-10``), then the name."""
-    number = path.name.rpartition("-")[2]
-    return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
 
 
 def _check_estimator(path: Path | str, checkpoint: Checkpoint) -> None:
