@@ -20,7 +20,7 @@ from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import as_command_error, as_usage_error, parse_path_or_url
 from streamsvm.cli.outputs import check_output_files
 from streamsvm.cli.parsing import find_positive_label
-from streamsvm.cli.progress import format_baselines
+from streamsvm.cli.progress import format_scores
 from streamsvm.cli.score import check_any_scored, choose_metrics, count_unscored_rows, make_labelled_job, scoring_loop
 from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest, read_first_rows
 from streamsvm.cli.tables import read_saved_label
@@ -40,7 +40,6 @@ from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import render_page
 from streamsvm.stream.rows import find_learner
-from streamsvm.stream.scores.base import ScoreReport
 
 _LEARNER_ATTRIBUTES = [
     "budget",
@@ -108,8 +107,10 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
     rows.append(f"{summary.n_refused:,} refused" + f" ({counts})" * bool(counts))
     rows += [f"{summary.n_drifts or 0:,} drift{'s' * (summary.n_drifts != 1)}"] * (summary.n_drifts is not None)
     lines["rows"] = ", ".join(rows)
-    for number, report in enumerate(report for report in summary.reports if math.isfinite(report.value)):
-        lines["score" if not number else f"score {number + 1}"] = _format_score(report)
+    reports = [report for report in summary.reports if math.isfinite(report.value)]
+    last_rows = 0 if summary.curve is None else min(summary.curve.window, summary.n_learned or 0)
+    for number, line in enumerate(format_scores(reports, last_rows)):
+        lines["score" if not number else f"score {number + 1}"] = line
     columns = [column for column in summary.columns if column.kind not in ("label", "target")]
     if columns:
         kinds = Counter(column.kind for column in columns)
@@ -131,13 +132,6 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
         points = "" if summary.curve is None else f"{len(summary.curve.points)} points, one every {summary.curve.every:,} rows"
         lines["learning curve"] = summary.curve_error or f"{points}; --plot draws them, and streamsvm report shows it all"
     return lines
-
-
-def _format_score(report: ScoreReport) -> str:
-    """Return the name and value of a metric as text, with its windowed value and its baselines."""
-    last = f", of the last rows {report.windowed:.4f}{format_baselines(report.windowed_baselines)}"
-    last *= math.isfinite(report.windowed)
-    return f"{report.name} {report.value:.4f}{format_baselines(report.baselines)}{last}"
 
 
 def _format_names(names: list[Any]) -> str:
