@@ -8,9 +8,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import Any
 from urllib.parse import unquote
 
+from streamsvm.core.memory.features import make_natural_sort_key
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import ByteStream
 
@@ -67,18 +67,9 @@ def list_source_files(spec: str | Sequence[str]) -> list[str]:
                 f"{folder} is {kind} table, and its files have rows that were deleted or replaced. Export its current version, "
                 "or list the files of that version"
             )
-    files = sorted(files, key=natural_key)
+    files = sorted(files, key=make_natural_sort_key)
     _check_copies(files)
     return files
-
-
-def natural_key(path: str) -> tuple[list[Any], str]:
-    """Return a sort key that compares the numbers in a path by their value.
-
-    >>> sorted(["month-10.csv", "month-2.csv", "month-1.csv"], key=natural_key)
-    ['month-1.csv', 'month-2.csv', 'month-10.csv']
-    """
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split("([0-9]+)", path))], path
 
 
 def read_partition(path: str) -> dict[str, str]:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from river import base
 
+from streamsvm.core.memory.features import make_natural_sort_key
 from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_names
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_row_count
-from streamsvm.stream.file_names import natural_key
 from streamsvm.stream.prediction import FollowedFolder
 from streamsvm.stream.rows import find_learner, split_pipeline
 
@@ -196,7 +196,7 @@ class CheckpointMerger:
         """
         folders: dict[Path, Path] = {}
         for folder in self._folders:
-            for path in sorted(folder.glob(_PARTITION_PATTERN), key=lambda path: natural_key(path.name)) or [folder]:
+            for path in sorted(folder.glob(_PARTITION_PATTERN), key=lambda path: make_natural_sort_key(path.name)) or [folder]:
                 if (real := path.resolve()) in folders:
                     raise CheckpointError(f"{path} is named twice: its rows would count twice")
                 folders[real] = path

@@ -9,13 +9,14 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
 
+from streamsvm.core.memory.features import make_natural_sort_key
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import MissingPackageError
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
-from streamsvm.stream.file_names import detect_format, format_source_name, list_source_files, natural_key, read_partition
+from streamsvm.stream.file_names import detect_format, format_source_name, list_source_files, read_partition
 from streamsvm.stream.files_source import FilesSource
 from streamsvm.stream.json_objects import JSONLinesSource
 from streamsvm.stream.libsvm_source import LIBSVMSource
@@ -110,7 +111,7 @@ def open_source(
     elif files or (stream is None and read_partition(name) and Path(name).is_file()):
         files = files or [name]
         source = _open_files(name, files, kind, label, file_options)
-        if files == location and files == sorted(files) != sorted(files, key=natural_key):
+        if files == location and files == sorted(files) != sorted(files, key=make_natural_sort_key):
             warn(f"{name}: the files are not in the order of the numbers in their names. Quote the pattern, or sort the list")
     else:
         source = _open_file(name if stream is None else stream, kind, label, file_options)

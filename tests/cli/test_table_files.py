@@ -18,8 +18,8 @@ from chunks import check_chunks, write_rows
 from reading import read
 from refused import raises
 from streamsvm import load
+from streamsvm.core.memory.features import make_natural_sort_key
 from streamsvm.stream import ArrowSource, BadRow, CSVSource, JSONLinesSource, Row, StreamError, open_source
-from streamsvm.stream.file_names import natural_key
 from streamsvm.stream.files_source import FilesSource
 
 N = 240
@@ -327,7 +327,7 @@ def test_a_list_in_the_order_of_a_shell(tmp_path):
     paths = sorted(map(str, (tmp_path / "t").iterdir()))
     with pytest.warns(UserWarning, match="the files are not in the order of the numbers in their names. Quote the pattern"):
         open_source(paths, label="y").close()
-    open_source(sorted(paths, key=natural_key), label="y").close()
+    open_source(sorted(paths, key=make_natural_sort_key), label="y").close()
     open_source(paths[::-1], label="y").close()
 
 
