@@ -51,7 +51,7 @@ OF_CSV = [
     ([f"{time:%d/%b/%Y:%H:%M:%S} +0000" for time in TIMES], "--columns 'a:date=%d/%b/%Y:%H:%M:%S %z' --cycles day,week"),
 ]
 for form in FORMS:
-    flag = (quote_name(form) if "," in form else form).replace("%B", "%b")  # which reads full names, too
+    flag = quote_name(form) if "," in form else form
     OF_CSV.append(([time.strftime(form) for time in TIMES], f"--columns {shlex.quote(f'a:date={flag}')} --cycles day,week"))
 OF_JSON = [
     ([str(i) for i in range(7)], "--columns a:number"),
