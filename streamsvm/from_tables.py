@@ -29,7 +29,7 @@ def table_model(
     data: Any,
     label: str | None = None,
     *,
-    learner: base.Classifier | base.Regressor | None = None,
+    learner: base.Classifier | base.Regressor | base.AnomalyDetector | None = None,
     regression: bool | None = None,
     columns: str = "",
     missing: str | Iterable[str] = (),
@@ -56,9 +56,11 @@ def table_model(
         topic; an iterable of dicts, or of pairs of a dict and a label; a `Source` whose rows have labels; or the `TableSchema` of
         another model. From an iterator or a source, the first 200 rows are consumed.
     label
-        Name of the column with the labels or targets. None for pairs and sources, which have them beside the rows.
+        Name of the column with the labels or targets. None for pairs and sources, which have them beside the rows, and for an
+        anomaly detector.
     learner
-        An untrained classifier or regressor. None: `SVMClassifier`, or `SVMRegressor` for a regression.
+        An untrained classifier, regressor or anomaly detector, such as ``OneClassBSGD()``. None: `SVMClassifier`, or
+        `SVMRegressor` for a regression.
     regression
         Whether the label is a number to predict. None: according to the learner, or else inferred from the labels.
     columns
@@ -100,8 +102,11 @@ def table_model(
     options |= {} if cycles is None else {"cycles": validate_names("cycles", cycles)}
     if not isinstance(columns, str):
         raise ValueError(f"columns must be a text such as 'id:drop,city:category', not {short_repr(columns)}")
-    if learner is not None and not isinstance(learner, base.Classifier | base.Regressor):
-        raise ValueError(f"the learner must be a classifier or regressor of river, not {short_repr(learner)}")
+    if learner is not None and not isinstance(learner, base.Classifier | base.Regressor | base.AnomalyDetector):
+        raise ValueError(f"the learner must be a classifier, regressor or anomaly detector of river, not {short_repr(learner)}")
+    needs_label = not isinstance(learner, base.AnomalyDetector)
+    if not needs_label and label is not None:
+        raise ValueError(f"a {type(learner).__name__} learns without labels: leave label={label!r} out (columns='{label}:drop')")
     if getattr(learner, "n_learned", 0):
         raise ValueError("the learner has learned already: clone() makes one that has not")
     if isinstance(data, TableSchema):
@@ -115,7 +120,7 @@ def table_model(
     if regression is None and learner is not None:
         regression = isinstance(learner, base.Regressor)
     sample, names = _sample_data(data, label)
-    if names and label not in names:
+    if needs_label and names and label not in names:
         problem = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
         advice = (label and suggest_name(label, names)) or f". Perhaps label={guess_label_column(names)!r}"
         raise ValueError(f"{sample.name}: {problem} It has {format_names(names, 20)}{advice}")
@@ -124,7 +129,7 @@ def table_model(
         raise ValueError(f"{sample.name}: there is no column {unknown[0]!r}. It has {columns_text}")
     if sample.format == "libsvm":
         raise ValueError(f"{sample.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself")
-    label_name = _UNNAMED_LABEL if label is None else label
+    label_name = _UNNAMED_LABEL if label is None and needs_label else label
     inferred = infer_schema(sample, label_name, options, regression=bool(regression), always_encodes=True)
     if not inferred.columns:
         raise ValueError(f"{sample.name} has no row to look at")

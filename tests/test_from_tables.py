@@ -231,7 +231,7 @@ def test_invalid_arguments_are_refused():
     for kind in ("drop", "category", "number"):
         raises("y is the label: leave it out", table_model, frame, label="y", columns=f"y:{kind}")
     raises("columns must be a text", table_model, frame, label="y", columns={"city": "drop"})
-    raises("learner must be a classifier or regressor of river", table_model, frame, label="y", learner="svm")
+    raises("learner must be a classifier, regressor or anomaly detector of river", table_model, frame, label="y", learner="svm")
     learned = BSGDClassifier(budget=5)
     learned.learn_one({"a": 1.0}, True)
     raises("has learned already", table_model, frame, label="y", learner=learned)

@@ -97,6 +97,7 @@ def learn_a_table() -> None:
     assert_type(model, TableModel)
     assert_type(model.schema, TableSchema | None)
     assert_type(model.score(X, y), float)
+    table_model([{"city": "Oslo"}], learner=OneClassBSGD()).score_many([{"city": "Oslo"}])
     streamsvm.table_model("rows.csv", label="y", missing=["NA"], decimall=",")  # type: ignore[call-arg]
 
 

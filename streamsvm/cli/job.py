@@ -14,6 +14,7 @@ from streamsvm.cli import UsageError
 from streamsvm.cli.arguments import Reporter, as_usage_error
 from streamsvm.cli.outputs import check_outputs
 from streamsvm.cli.parsing import (
+    ANOMALY,
     DecisionFlags,
     ModelWrapper,
     make_drift,
@@ -209,8 +210,13 @@ class LearnJob(StreamJob):
     @property
     def compile_target(self) -> str:
         """The name of the learner, such as "bsgd regression", whose functions `compile_ahead` must compile before the run."""
-        name = split_learner(self.learner)[0]
+        name = "OneClassBSGD" if self.detects_anomalies else split_learner(self.learner)[0]
         return f"{name} regression" if self.regression else name
+
+    @property
+    def detects_anomalies(self) -> bool:
+        """Whether ``--learner anomaly`` learns without labels."""
+        return split_learner(self.learner)[0] == ANOMALY
 
     def as_regression(self) -> LearnJob:
         """Return a copy of this job with ``--regression``. Raise a UsageError if a flag makes sense only for labels."""
@@ -220,7 +226,9 @@ class LearnJob(StreamJob):
         """Raise a UsageError if flags of ``learn`` contradict each other, or a value is invalid."""
         super().check_flags()
         self._check_scope()
-        if self.label is None and self.text_format != "libsvm":
+        if self.detects_anomalies:
+            self._check_has_no_labels()
+        elif self.label is None and self.text_format != "libsvm":
             raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
         if self.regression and (flag := "--positive" if self.positive else "--labels-are" if self.labels_are else None):
             raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
@@ -241,6 +249,14 @@ class LearnJob(StreamJob):
             raise UsageError(f"--weight {self.weight}: rows that wait for the labels of --labels have no weights: leave one out")
         if self.weight is not None and self.weight in (self.label, *self.table_flags.get("columns", {})):
             raise UsageError(f"--weight {self.weight} names the weights: it cannot be the label or in --columns")
+
+    def _check_has_no_labels(self) -> None:
+        """Raise a UsageError if a flag is about labels or their scores, which ``--learner anomaly`` does not use."""
+        names = "label", "labels", "labels_are", "weight", "metric", "drift", "threshold", "costs", "positive", "interval"
+        if name := next((name for name in (*names, "regression") if getattr(self, name)), None):
+            column = f", and name the column in --columns {self.label}:drop" * (name == "label")
+            flag = f"--{name.replace('_', '-')}" + f" {getattr(self, name)}" * (name != "regression")
+            raise UsageError(f"{flag} is about labels, and --learner anomaly learns without them: leave it out{column}")
 
     def _check_scope(self) -> None:
         """Raise a UsageError if flags contradict ``--scope partition``, which learns a model for each partition of a topic."""
@@ -290,6 +306,8 @@ class LearnJob(StreamJob):
 
     def make_score_parameters(self) -> dict[str, Any]:
         """Return the learning loop's parameters of metrics and drift detection, such as ``metric`` and ``drift``, by name."""
+        if self.detects_anomalies:
+            return {}
         binary = ["F1"] if self.positive is not None else []
         defaults = ["MAE"] if self.regression else ["Accuracy", *binary, "ClassificationReport", "ConfusionMatrix"]
         positive = parse_positive(self.positive, self.text_format)

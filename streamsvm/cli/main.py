@@ -211,7 +211,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     model = learn.add_argument_group("the model")
     text = (
         "auto (the default), which is the most accurate, with nothing to tune; bsgd, bsca or linear, which need a quarter of the "
-        "time; with parameters after commas, such as bsgd,budget=500,gamma=0.5 or auto,effort=high"
+        "time; or anomaly, which scores how unusual rows are, without labels; with parameters after commas, such as "
+        "bsgd,budget=500,gamma=0.5 or auto,effort=high"
     )
     model.add_argument("--learner", default="auto", metavar="NAME[,KEY=VALUE...]", help=text)
     regression_help = "predict a number instead of a label, with a regressor and scaled targets (unless --scale none)"

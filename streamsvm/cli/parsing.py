@@ -22,6 +22,7 @@ from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier, compute_threshold_costs, validate_costs
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
+from streamsvm.learners.one_class import OneClassBSGD
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.learners.thresholds import TunedThresholdClassifier
@@ -29,6 +30,7 @@ from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.prediction_fields import PROBABILITIES, ComputedFields, make_conformal_fields
 from streamsvm.stream.rows import (
     LabelRules,
+    detects_anomalies,
     find_learner,
     has_probabilities,
     parse_label,
@@ -47,6 +49,8 @@ LEARNERS: dict[str, tuple[Any, Any]] = {
     "bsca": (BSCAClassifier, BSCARegressor),
     "linear": (OnlineLinearSVC, OnlineLinearSVR),
 }
+#: The name of the learner that needs no labels.
+ANOMALY = "anomaly"
 # Scaled values are clipped at this many standard deviations by default.
 _DEFAULT_DEVIATIONS = 8.0
 _DEFAULT_BUDGET = 500
@@ -95,7 +99,7 @@ def make_model(
         Function that wraps the learner so that it chooses labels differently.
     """
     learner, settings = split_learner(text)
-    model_class = LEARNERS[learner][regression]
+    model_class: Any = OneClassBSGD if learner == ANOMALY else LEARNERS[learner][regression]
     valid_names = list(inspect.signature(model_class).parameters)
     # A fixed seed makes runs reproducible to the byte.
     parameters: dict[str, Any] = {"seed": 0} if "seed" in valid_names else {}
@@ -152,8 +156,8 @@ def split_learner(text: str) -> tuple[str, list[str]]:
     ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
     """
     name, *settings = (part.strip() for part in _split_at_commas(text))
-    if name not in LEARNERS:
-        raise UsageError(f"--learner {text}: it begins with the name of a learner: {', '.join(LEARNERS)}")
+    if name not in (names := [*LEARNERS, ANOMALY]):
+        raise UsageError(f"--learner {text}: it begins with the name of a learner: {', '.join(names)}")
     return name, settings
 
 
@@ -389,10 +393,12 @@ def _make_costs_wrapper(text: str, text_format: str | None) -> ModelWrapper:
     return lambda model: CostSensitiveClassifier(model, costs)
 
 
-def check_predicts(model: Any, place: Any) -> None:
-    """Raise a CommandError if a model, loaded from the file or folder ``place``, is neither a classifier nor a regressor."""
+def check_predicts(model: Any, place: Any, accepts_detectors: bool = False) -> None:
+    """Raise a CommandError if a model, loaded from the file or folder ``place``, is neither a classifier nor a regressor. With
+    ``accepts_detectors``, it may be an anomaly detector, too.
+    """
     last = split_pipeline(model)[1]
-    if not isinstance(last, base.Classifier | base.Regressor):
+    if not (isinstance(last, base.Classifier | base.Regressor) or (accepts_detectors and detects_anomalies(last))):
         raise CommandError(f"{place} holds a {type(last).__name__}, which does not predict a label or a number for each row")
 
 

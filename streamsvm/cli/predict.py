@@ -24,7 +24,7 @@ from streamsvm.stream import CheckpointFolder, FollowedFolder, PredictionLoop, P
 from streamsvm.stream.checkpoint import read_model
 from streamsvm.stream.open import open_models
 from streamsvm.stream.prediction import FollowedModel
-from streamsvm.stream.rows import has_probabilities, split_pipeline
+from streamsvm.stream.rows import detects_anomalies, has_probabilities, split_pipeline
 
 _WINDOW = 1000
 
@@ -41,7 +41,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
                 saved = models.wait_for_first()
         if saved is None:  # interrupted while waiting
             return True
-        check_predicts(saved.model, job.model)
+        check_predicts(saved.model, job.model, accepts_detectors=True)
         check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, saved.header)
         followed = models if job.follow else None
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
@@ -59,7 +59,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             sink,
             follow=None if followed is None else _DecisionFollower(followed, job),
             abstain=job.abstain,
-            metric=metrics,
+            metric=None if detects_anomalies(last_step) else metrics,
             window=_WINDOW,
             computed_fields=make_extra_fields(model, job.probabilities, job.explain),
             version=saved.header["rows"] if followed is not None else 0,

@@ -87,6 +87,16 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         yield {"budget": 20}
         yield {"budget": 20, "nu": 0.5, "maintenance": Removal("random")}
 
+    def check_one(self, x: Mapping[Any, Any], y: Any = None) -> None:  # noqa: ARG002
+        """Check that `learn_one` would accept the row ``x``, without learning it. ``y``, the label of other learners, is ignored.
+
+        Raises
+        ------
+        ValueError
+            There are more features than ``max_features``, with ``overflow="raise"``, or a new feature name is too long.
+        """
+        self._features.check_names(x)
+
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn the row ``x``, a mapping of feature names to numbers, without a label.
 
@@ -142,6 +152,10 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         A float, below 0 outside the learned region, and 0 before the first row was learned.
         """
         return self._compute_output(x, DECISION)
+
+    def is_anomaly_one(self, x: Mapping[Any, Any]) -> bool:
+        """Return whether the row ``x`` is outside the learned region: whether its `decision_function_one` is below 0."""
+        return self.decision_function_one(x) < 0.0
 
     def _recent_center_and_size(self) -> tuple[float, float]:
         """Return the mean of the decision values of recent rows, and their mean absolute deviation from it (0 if all were

@@ -146,6 +146,8 @@ class LearningLoop(StreamLoop):
         max_classes = getattr(last_step, "max_classes", math.inf)
         if self._labels.classes is not None and len(self._labels.classes) > max_classes:
             raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={max_classes}")
+        if drift is not None and self._pipeline.detects_anomalies:
+            raise ValueError(f"drift is detected by errors, and a {type(last_step).__name__} learns without labels: leave it out")
         if drift is not None:
             drift.start(model, self._regression, source.name)
             self._uses_batches = self._uses_batches and not drift.resets_model  # after a drift, the next row is for a new model

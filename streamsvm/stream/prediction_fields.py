@@ -39,7 +39,8 @@ PROBABILITIES = ComputedFields(
 
 def make_conformal_fields(model: Any) -> ComputedFields | None:
     """Return the names of the additional prediction fields of a conformal model, and a function that computes them from the model
-    and a row: ``low`` and ``high`` for a prediction interval, or ``labels`` for a prediction set. None for other models.
+    and a row: ``low`` and ``high`` for a prediction interval, or ``labels`` for a prediction set; ``is_anomaly`` for an anomaly
+    detector with a threshold. None for other models.
     """
     last_step = split_pipeline(model)[1]
     if hasattr(last_step, "predict_interval_one"):
@@ -48,6 +49,8 @@ def make_conformal_fields(model: Any) -> ComputedFields | None:
         )
     if hasattr(last_step, "predict_set_one"):
         return ComputedFields(("labels",), lambda model, x: [_call_last_step(model, x, "predict_set_one")])
+    if hasattr(last_step, "is_anomaly_one"):
+        return ComputedFields(("is_anomaly",), lambda model, x: [_call_last_step(model, x, "is_anomaly_one")])
     return None
 
 

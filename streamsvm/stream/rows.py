@@ -62,9 +62,14 @@ class ValidatingPipeline:
         self._steps = steps
         #: The step that predicts; the model itself if it is not a pipeline.
         self.last_step: Any = last
-        if isinstance(model, type) or not (hasattr(last, "predict_one") and hasattr(last, "learn_one")):
+        #: Whether the last step scores anomalies: it predicts a score of each row, and learns without labels.
+        self.detects_anomalies: bool = detects_anomalies(last)
+        predicts = (hasattr(last, "predict_one") or self.detects_anomalies) and hasattr(last, "learn_one")
+        if isinstance(model, type) or not predicts:
             kind = repr(model) if model is None or isinstance(model, str | type) else f"a {type(model).__name__}"
             raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {kind}")
+        #: Predicts a transformed row: the last step's ``predict_one``, or ``score_one`` for anomalies.
+        self.predict_one: Callable[[Any], Any] = last.score_one if self.detects_anomalies else last.predict_one
         checker = last if hasattr(last, "check_one") else find_learner(last)
         #: Raises a ValueError if `last_step` would refuse to learn a row and its label; None if the learner has no check.
         self.check_row: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
@@ -139,7 +144,7 @@ class ValidatingPipeline:
             try:
                 for step in steps:
                     x = step.transform_one(x)
-                self.last_step.predict_one(x)
+                self.predict_one(x)
             except Exception:  # noqa: BLE001 - of any step
                 return False
             return True
@@ -174,6 +179,11 @@ def find_learner(model: Any) -> Any:
             model = model.regressor
         else:
             return model
+
+
+def detects_anomalies(model: Any) -> bool:
+    """Return whether the last step of a model is an anomaly detector of river's protocol, which learns without labels."""
+    return isinstance(split_pipeline(model)[1], base.AnomalyDetector)
 
 
 def has_probabilities(model: Any) -> bool:

@@ -108,7 +108,9 @@ class StreamLoop(ResumableRun):
         check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
         self._pipeline, self._abstain = ValidatingPipeline(model, self._learns), abstain
         last_step = self._pipeline.last_step
-        self._regression = isinstance(last_step, base.Regressor)
+        self._regression = isinstance(last_step, base.Regressor) or self._pipeline.detects_anomalies  # predictions are numbers
+        if self._pipeline.detects_anomalies and metric is not None:
+            raise ValueError(f"a {type(last_step).__name__} learns without labels, so nothing is scored: leave the metric out")
         self._has_probabilities = not self._regression and has_probabilities(last_step)
         self._scores = ScoreSet(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
         if not (self._regression or self._has_probabilities) and (metric_name := self._scores.probability_metric):
@@ -278,13 +280,14 @@ class StreamLoop(ResumableRun):
         add_row = self.columns.add_row if self.columns.is_active else None
         needs_all = bool(self._scores.probability_metric)
         needs_probabilities = needs_all or self._needs_probability
+        predict_one = self._pipeline.predict_one
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
             if add_row is not None:
                 add_row(x)
             features = x if prepare_row is None else prepare_row(x)
             if not needs_probabilities:
-                return features, last_step.predict_one(features), None, None
+                return features, predict_one(features), None, None
             probabilities = last_step.predict_proba_one(features)
             label = last_step.predict_one(features)
             probability = probabilities.get(label, max(probabilities.values(), default=None))
@@ -298,6 +301,7 @@ class StreamLoop(ResumableRun):
         """
         predict, learn = self._make_row_predictor(), self._make_row_learner()
         has_sink, timings = self.sink is not None, self.timings
+        learn_without_label = self._learn_without_label if self._pipeline.detects_anomalies else None
 
         def process(x: Any, y: Any) -> Prediction | None:
             features, label, probabilities, probability = predict(x)
@@ -306,7 +310,9 @@ class StreamLoop(ResumableRun):
             if timings is not None:
                 timings.observe_prediction()
             y, weight = y if type(y) is WeightedLabel else (y, None)
-            if y is None:
+            if learn_without_label is not None:
+                learn_without_label(x, features)
+            elif y is None:
                 self.unlabelled += 1
             else:
                 y = learn(x, y, features, label, probabilities, weight)
@@ -316,6 +322,19 @@ class StreamLoop(ResumableRun):
             return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability) if has_sink else None
 
         return process
+
+    def _learn_without_label(self, x: Any, features: Any) -> None:
+        """Let an anomaly detector learn the row ``x``, whose transformed ``features`` are checked first; do nothing if the loop
+        only predicts.
+        """
+        if not self._learns:
+            return
+        if self._pipeline.check_row is not None:
+            self._pipeline.check_row(features, None)
+        self.model.learn_one(x)
+        self.learned += 1
+        if self.timings is not None:
+            self.timings.observe_learning()
 
     def _make_row_learner(self) -> Callable[..., Any]:
         """Return a function to call with each labelled row after its prediction. It updates the metrics, lets the model learn the

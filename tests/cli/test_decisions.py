@@ -179,9 +179,18 @@ def test_contradictory_decision_flags_are_refused(rows, new, tmp_path, call):
     save(OneClassBSGD(), tmp_path / "detector")
     save(BSGDClassifier(), tmp_path / "new")
     save(tree.HoeffdingTreeClassifier(), tmp_path / "tree")
-    for words in (["predict", "--to", "-"], ["score", "--label", "y"]):
-        words[1:1] = [new, "--model", tmp_path / "detector"]
-        call(*words, status=1, says="detector holds a OneClassBSGD, which does not predict a label or a number for each row")
+    says = "detector holds a OneClassBSGD, which does not predict a label or a number for each row"
+    call("score", new, "--model", tmp_path / "detector", "--label", "y", status=1, says=says)
+    to = ["--model", tmp_path / "detector", "--to", "-"]
+    call(
+        "predict",
+        new,
+        *to,
+        "--abstain",
+        ".5",
+        status=1,
+        says="chooses labels by their probabilities, and a OneClassBSGD has none",
+    )
     call("predict", new, "--model", tmp_path / "tree", "--to", "-", "--explain", "2", status=1, says="--explain: Hoeffding")
     scored = call("score", new, "--label", "y", "--model", tmp_path / "new", "--costs", "fraud=3").stdout
     assert scored.startswith("600 rows scored\nAccuracy has no value")

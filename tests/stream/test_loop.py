@@ -8,7 +8,7 @@ from river import base, datasets, ensemble, evaluate, linear_model, metrics, pre
 from killing import whole_and_killed
 from loops import make_model
 from refused import raises
-from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD
+from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.learners import OnlineLinearSVR
 from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, StreamError
 
@@ -172,7 +172,7 @@ def test_contradictory_options_are_refused(model, options, reason):
     raises(reason, LearningLoop, IterableSource([]), model, **options)
 
 
-@pytest.mark.parametrize("model", [None, "bsgd", BSGDClassifier, preprocessing.StandardScaler(), OneClassBSGD()], ids=repr)
+@pytest.mark.parametrize("model", [None, "bsgd", BSGDClassifier, preprocessing.StandardScaler()], ids=repr)
 def test_objects_that_are_not_models_are_refused(model):
     for loop in (LearningLoop, lambda source, model: PredictionLoop(source, model, None)):
         raises("must be a classifier or a regressor, or a pipeline that ends in one, not", loop, IterableSource([]), model)

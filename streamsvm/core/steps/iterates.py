@@ -261,8 +261,7 @@ def track_threshold(common: np.ndarray, scores: np.ndarray, biases: np.ndarray, 
     for iterate in range(2):
         if common["slope"][iterate] == INITIAL_SLOPE:  # the quantile of a logistic distribution
             common["slope"][iterate] = math.log((1.0 - nu + 1e-9) / nu) / math.log(4.0)
-        is_below = 1.0 if _is_in_sparse_half(common, iterate, scores[iterate]) else 0.0
-        median = common["curvature"][iterate] + rate * (is_below - 0.5)
+        median = common["curvature"][iterate] + rate * (0.5 if _is_in_sparse_half(common, iterate, scores[iterate]) else -0.5)
         common["curvature"][iterate] = min(max(median, -_MAX_QUANTILE), _MAX_QUANTILE)
         quantile = common["slope"][iterate] + rate * ((1.0 if scores[iterate] < 0.0 else 0.0) - nu)
         common["slope"][iterate] = min(max(quantile, -_MAX_QUANTILE), _MAX_QUANTILE)

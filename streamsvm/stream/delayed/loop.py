@@ -100,6 +100,8 @@ class DelayedLearningLoop(LearningLoop):
         self._learns = learns
         self._has_warned_of_expired = False
         super().__init__(source, model, metric, **options)
+        if self._pipeline.detects_anomalies:
+            raise ValueError(f"a {type(self._pipeline.last_step).__name__} learns without labels: use a LearningLoop")
 
     def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
         self._predict, self._learn = self._make_row_predictor(), self._make_row_learner()

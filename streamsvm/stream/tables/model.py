@@ -98,10 +98,13 @@ class TableModel(compose.Pipeline):
         if len(self.steps) != 2 or params or not hasattr(last, "learn_one"):
             super().learn_many(X, y, **params, **({} if w is None else {"w": w}))
             return
+        is_detector = isinstance(last, base.AnomalyDetector)
+        if w is not None and is_detector:
+            raise ValueError(f"a {type(last).__name__} does not weight rows: leave out w")
         names, columns, frame = to_columns(X)
         n, labels = len(frame), self._get_labels(X, y)
         weights, table = check_weights(1.0 if w is None else w, n), Table(tuple(names), columns)
-        if None in labels and self.schema is not None:  # unlabelled rows are skipped
+        if None in labels and self.schema is not None and not is_detector:  # unlabelled rows are skipped
             rows = [i for i, label in enumerate(labels) if label is not None]
             columns = [values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows] for values in columns]
             table, n, labels, weights = Table(tuple(names), columns), len(rows), [labels[i] for i in rows], weights[rows]
@@ -132,17 +135,32 @@ class TableModel(compose.Pipeline):
         """
         return self._predict_frame(X, method="predict_proba_many")
 
+    def score_many(self, X: Any) -> Any:
+        """Return the anomaly score of each row of a frame [n, columns], if the learner is an anomaly detector, as its
+        ``score_many`` does. Errors and warnings are those of `predict_many`.
+        """
+        return self._predict_frame(X, method="score_many")
+
+    def is_anomaly_one(self, x: Mapping[Any, Any]) -> Any:
+        """Return whether a row (value by column) is beyond the threshold of the anomaly detector at the end of the model. Raises
+        ValueError if there is another learner.
+        """
+        return self._call_last_step("is_anomaly_one", "no threshold of anomalies", x)
+
     def _predict_frame(self, X: Any, labels: Collection[Any] = (), method: str = "predict_many") -> Any:
         """Return the result of a learner's ``method`` for the rows of a frame, and warn about unknown values and ``labels``."""
         names, columns, frame = to_columns(X)
         table, predictions = Table(tuple(names), columns), []
         warn_of_unknown_values(self, table, labels)
-        if hasattr(self._last_step, method) or method != "predict_many":
+        method_of_one_row = method.replace("_many", "_one")
+        if not (hasattr(self._last_step, method) or hasattr(self._last_step, method_of_one_row)):
+            raise ValueError(f"a {type(self._last_step).__name__} has no {method}")
+        if hasattr(self._last_step, method) or method == "predict_proba_many":
             encoder, *others, last = self.steps.values()
             return getattr(super(), method)(X) if others else getattr(last, method)(encoder.transform_table(table, frame))
         for i in range(len(frame)):
             with add_row_number(i):
-                predictions.append(self.predict_one(table.row(i).x))
+                predictions.append(getattr(self, method_of_one_row)(table.row(i).x))
         return np.array(predictions)
 
     def score(self, X: Any, y: Any = None) -> float:
