@@ -89,8 +89,8 @@ def bikes() -> None:
 
 @table(
     "Empty cells: measurements",
-    "An empty cell is a missing feature, and needs no flag. `--when-missing` sets how it is handled. The second command adds an "
-    "indicator feature, because a missing measurement is informative here.",
+    "An empty cell is replaced by the mean of its column so far, without a flag. `--when-missing` sets how it is handled. The "
+    "second command adds an indicator feature, because a missing measurement is informative here.",
     "learn sensors.csv --label faulty",
     "learn sensors.csv --label faulty --when-missing indicator",
 )

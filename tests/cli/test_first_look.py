@@ -16,7 +16,7 @@ from streamsvm import load
 ENDLESS = '{"a": ' + "9" * 400 + ', "y": 1}', *['{"a": 1, "y": 0}'] * 9
 UNNAMED = ",a,y", *(f"{i},{i % 7},{int(i % 7 > 3)}" for i in range(60))
 OF_TWO_LINES = '"two\nlines",b,y', *(f"{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60))
-#: Amounts with decimal commas beside numbers with points: no decimal mark reads both.
+#: Amounts with decimal commas beside numbers with points: each column has its own mark.
 BOTH = "a;b;y", *(f"{i},25;{i % 7}.5;{i % 2}" for i in range(60))
 IDS = "a,y", *(f"x{i},{i % 2}" for i in range(60))
 EITHER = "at,n,y", *(f"0{1 + i % 9}/0{1 + i % 7}/2024,{i % 5},{i % 2}" for i in range(300))
@@ -31,7 +31,8 @@ LEAKS = "a,b,c,y", *(f"{i % 7},{i % 7}.0,{i % 3 % 2},{i % 3 % 2}" for i in range
         (ENDLESS, ["--on-error", "skip"], 0, ["1 to a huge number", "1 refused"]),
         (['{"two\\nlines": 2, "y": 1}'], [], 0, ["  two lines"]),
         (["id,a,y", "A1,1,0", "B2,nan,1", "C3,2,0"], ["--columns", "id:drop"], 0, ["missing in 1"]),
-        (BOTH, ["--delimiter", ";", "--ask"], 1, ["Try: --columns a:drop\n"]),
+        (BOTH, ["--delimiter", ";", "--ask"], 1, ["Try: --columns 'a:quantity=\",\"'\n"]),
+        (BOTH, ["--delimiter", ";", "--ask", "--columns", 'a:quantity=","'], 0, ["a       number", "60 rows"]),
         (IDS, ["--ask"], 1, ["no column is left to learn from: a (looks like an id)"]),
         (UNNAMED, ["--max-rows", 1], 0, ["""read with --columns '"":drop'"""]),
         (UNNAMED, ["--columns", '"":drop'], 0, ["dropped"]),

@@ -54,6 +54,8 @@ class InferredColumn(NamedTuple):
     """Whether the sample fits two interpretations that give different values."""
     cycles: tuple[str, ...] = ()
     """The cycles that suit a column of dates."""
+    n_missing: int = 0
+    """Number of sampled rows without a value."""
 
     @property
     def proposed_kind(self) -> str:
@@ -125,7 +127,9 @@ def infer_column(
         return InferredColumn(name, "text", examples, note, options, alternative=alternative, is_ambiguous=is_ambiguous)
     are_mostly_numbers = rows_may_fail and len(numbers) >= _MAJORITY_RATIO * len(non_numbers)
     if rest and all(is_number(value) for value in rest) and not are_mostly_numbers:
-        return InferredColumn(name, "number", examples, "numbers as text" + beside, missing or as_number)
+        numbers = [parse_number(str(value)) for value in values if is_number(value) and str(value).strip() not in markers]
+        column = InferredColumn(name, "number", examples, "numbers as text" + beside, missing or as_number)
+        return _interpret_column(column, numbers)
     are_notations = set(map(type, rest)) == {str} and not all(map(is_number, texts))
     if are_notations and (kinds := infer_number_kinds(name, numbers, list(map(str.strip, rest)))):
         note = "durations, in seconds" if kinds == [DURATION] else "numbers with limits, units or flags"
@@ -135,7 +139,8 @@ def infer_column(
     if numbers and len(texts) <= _MAX_UNUSUAL_MARKERS and all(map(_fits_into_flag, texts)):
         markers = Counter(str(value).strip() for value in non_numbers)
         note = f"{_format_counts(markers)} {'is not a number' if len(markers) == 1 else 'are not numbers'}"
-        return InferredColumn(name, "number", _format_range(numbers), note, {"missing": list(markers)})
+        column = InferredColumn(name, "number", _format_range(numbers), note, {"missing": list(markers)})
+        return column if rest else _interpret_column(column, numbers)
     if are_mostly_numbers or (len(texts) <= _MAX_UNUSUAL_MARKERS and len(numbers) >= _MAJORITY_RATIO * len(non_numbers)):
         return InferredColumn(name, "number", _format_range(numbers), f"not a number in {_format_row_count(len(non_numbers))}")
     if not numbers and rest and (formats := date_formats or infer_date_formats(rest)):
@@ -153,6 +158,13 @@ def infer_column(
         return InferredColumn(name, "text", examples, note, make_kind_option(name, DROP))
     note = "one value so far" if n_distinct == 1 and len(values) >= MIN_ROWS_TO_JUDGE else note
     return InferredColumn(name, "text", examples, note, make_kind_option(name, CATEGORY))
+
+
+def _interpret_column(column: InferredColumn, numbers: Sequence[float]) -> InferredColumn:
+    """Return a column whose values are text or beside missing-value markers, with the suggested options for its ``numbers``."""
+    note, options, alternative = _interpret_numbers(column.name, numbers)
+    suggested = {name: value for name, value in column.required_options.items() if name == "missing"} | dict(options)
+    return add_note(column._replace(suggested_options=options and suggested, alternative=alternative), note)
 
 
 def make_kind_option(name: str, kind: str) -> dict[str, Any]:
@@ -259,7 +271,7 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
         return []
     values_by_mark: dict[str, list[float | None]] = {}
     for mark in _MARKS:
-        fits_numbers = mark == "." or all(map(_may_be_thousands, numbers))
+        fits_numbers = mark == "." or all(map(may_be_thousands, numbers))
         values = [_call_or_none(parse_formatted, text, mark) for text in texts]
         if fits_numbers and None not in values and values not in values_by_mark.values():
             values_by_mark[mark] = values
@@ -280,7 +292,7 @@ def may_group_thousands(texts: Iterable[str]) -> bool:
     return 0 < n_small < len(numbers) and all(_SMALL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in numbers)
 
 
-def _may_be_thousands(value: float) -> bool:
+def may_be_thousands(value: float) -> bool:
     """Return whether the decimal point of a parsed number may have been a thousands separator: 1.234 may have meant 1234."""
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 

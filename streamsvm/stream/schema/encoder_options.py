@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, time
 from typing import Any
 
-from streamsvm.stream.schema.column_inference import MIN_ROWS_TO_JUDGE
+from streamsvm.stream.schema.column_inference import MIN_ROWS_TO_JUDGE, is_number
 from streamsvm.stream.tables.dates import CYCLES, is_date, to_seconds
 
 _MIN_TIMES_OF_DAY = 3  # midnight, written in UTC, has two: with and without daylight saving time
@@ -23,6 +23,7 @@ def infer_cycles(values: Sequence[Any], date_format: str | None) -> tuple[str, .
     >>> infer_cycles([f"2024-03-01 {hour:02}:30" for hour in range(24)], None), infer_cycles(["2024-03-01", "2024-03-02"], None)
     (('day', 'week'), ())
     """
+    values = [value for value in values if value == value]  # without NaN
     # Whole floats are days or years, too, such as 20240131.0.
     plain_values = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
     dates = (value for value in plain_values if not isinstance(value, str) or is_date(value.strip(), date_format))
@@ -57,7 +58,7 @@ def are_absent_numbers_zero(rows: Sequence[Mapping[Any, Any]], names: Sequence[s
     >>> are_absent_numbers_zero([{"a": 0.5 * i} if i % 3 else {} for i in range(40)], ["a"])
     False
     """
-    present = ([row[name] for row in rows if isinstance(row.get(name), int | float)] for name in names)
+    present = ([float(row[name]) for row in rows if row.get(name) is not None and is_number(row[name])] for name in names)
     columns = [numbers for numbers in present if 0 < len(numbers) < len(rows)]
     numbers = [number for column in columns for number in column]
     if not numbers or len(rows) < MIN_ROWS_TO_JUDGE:

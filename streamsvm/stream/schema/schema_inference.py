@@ -19,7 +19,7 @@ from streamsvm.stream.schema.labels import TARGET_NOTE
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.schema.table_inference import infer_columns
 from streamsvm.stream.tables.chunk import Row
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind, merge_options
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind, merge_options
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import (
     PARSER_OPTIONS,
@@ -84,7 +84,8 @@ def propose_options(
     optional = {"missing"} if rows_may_fail else set()
     undeclared = [column for column in columns if kinds.get(column.name) != NUMBER]
     suggested = [column._replace(required_options=column.suggested_options) for column in undeclared if column.suggested_options]
-    undecided = [*suggested, *(column for column in columns if column.required_options.keys() - optional)]
+    others = [column for column in columns if column not in undeclared or not column.suggested_options]
+    undecided = [*suggested, *(column for column in others if column.required_options.keys() - optional)]
     if not undecided:
         return None
     if unwritable := [column._replace(is_ambiguous=True) for column in undecided if column.name == OTHER_COLUMNS]:
@@ -97,12 +98,13 @@ def propose_options(
             undecided = [*undecided, *additional]  # without these options, their texts would only have cost their rows
         else:
             features = [column for column in undecided if column.kind not in ("label", "target")]
-            with_decimal_mark = {column.name for column in features if "decimal" in column.required_options}
-            if with_decimal_mark and other_names:  # the decimal mark does not suit the other columns
-                unlearnable = with_decimal_mark
-            unsuitable = [column for column in columns if column.name in unlearnable]
-            as_dropped = [column._replace(required_options=make_kind_option(column.name, DROP)) for column in unsuitable]
-            undecided = [column for column in undecided if column.name not in unlearnable] + as_dropped
+            if with_mark := [column for column in features if "decimal" in column.required_options]:
+                changed = [_set_decimal_mark(column) for column in with_mark]  # one mark does not suit all columns
+            else:
+                unsuitable = [column for column in columns if column.name in unlearnable]
+                changed = [column._replace(required_options=make_kind_option(column.name, DROP)) for column in unsuitable]
+            names = {column.name for column in changed}
+            undecided = [column for column in undecided if column.name not in names] + changed
         options = _merge_column_options(undecided, table)
     dropped = _find_dropped(options)
     if all(column.kind in ("label", "target", "dropped") or column.name in dropped for column in columns):
@@ -113,6 +115,13 @@ def propose_options(
         notes = ", ".join(f"{column.name} ({column.note or column.kind})" for column in features)
         raise NoFeatureColumnsError(f"no column is left to learn from: {shorten(notes, 400)}")
     return ProposedOptions(undecided, options)
+
+
+def _set_decimal_mark(column: InferredColumn) -> InferredColumn:
+    """Return an inferred column that requires the kind ``quantity`` with its decimal mark, in place of the option ``decimal``."""
+    options = dict(column.required_options)
+    kind = f"{QUANTITY}={options.pop('decimal')}"
+    return column._replace(required_options={**options, **make_kind_option(column.name, kind)})
 
 
 def _find_dropped(options: Mapping[str, Any]) -> set[str]:
@@ -247,7 +256,9 @@ def infer_schema(
         proposed_options = cycles if proposal is None else proposal.options | cycles
         new_options, options = new_options | proposed_options, options | proposed_options
     is_encoded = always_encodes or resolve_table_options(options, sample.format).encoder
-    if is_encoded and problem is None and "when_missing" not in options:  # without an encoder, absent numbers are 0 anyway
+    if not is_encoded and problem is None and is_sparse is False and any(column.n_missing for column in columns):
+        new_options, options = new_options | {"when_missing": "mean"}, options | {"when_missing": "mean"}
+    elif is_encoded and problem is None and "when_missing" not in options:  # without an encoder, absent numbers are 0 anyway
         inferred = {"when_missing": "drop"} if is_sparse else {}
         new_options, options = new_options | inferred, options | inferred
         if is_sparse and asks_user:
@@ -267,8 +278,8 @@ def read_column_names(sample: SourceSample) -> list[str]:
     """
     options = detect_csv_options(sample.head, None, {}) if sample.format == "csv" else {}
     with contextlib.suppress(StreamError), sample.open_rows(label=None, **options) as source:
-        row = next(iter(source), None)
-        return list(map(str, source.columns or (row.x if isinstance(row, Row) else ())))
+        rows = itertools.islice(source, SAMPLE_ROWS)  # an object may lack the label
+        return list(map(str, source.columns or dict.fromkeys(name for row in rows if isinstance(row, Row) for name in row.x)))
     return []
 
 

@@ -25,6 +25,7 @@ from streamsvm.stream.schema.column_inference import (
     infer_date_formats,
     is_number,
     make_kind_option,
+    may_be_thousands,
     may_group_thousands,
     split_missing_markers,
 )
@@ -32,7 +33,7 @@ from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero, inf
 from streamsvm.stream.schema.labels import TARGET_NOTE, infer_label, warn_of_falling_times, warn_of_labels
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind
 from streamsvm.stream.tables.dates import is_date, to_seconds
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import TableOptions
@@ -244,13 +245,14 @@ def _infer_all(
     """
     encoder_options = table.encoder
     parser = TableParser(encoder_options.get("columns", ""))
-    columns = []
+    columns: list[InferredColumn] = []
+    targets: Sequence[Any] = ()
     labels = {str(row[label]).strip().lower() for row in rows if row.get(label) is not None}
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
         values = [value for row in rows if (value := row.get(name)) is not None and not (encoder_options and value != value)]
         values = list(map(to_plain_value, values))
         if name == label:
-            column = infer_label(name, values, regression)
+            targets, column = values, infer_label(name, values, regression)
         elif (kind := parser.get_kind(name)) == DROP:
             column = InferredColumn(name, "dropped", "")
         elif kind == CATEGORY:
@@ -272,9 +274,19 @@ def _infer_all(
             note = f"{label_markers[0]!r} is also a label"
             column = InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, kind))
         if 0 < len(values) < len(rows) and column.kind not in ("label", "target", "dropped"):
-            column = add_note(column, f"missing in {len(rows) - len(values)}")
+            n_missing = len(rows) - len(values)
+            column = add_note(column, f"missing in {n_missing}")._replace(n_missing=n_missing)
         columns.append(column)
+    has_comma = any(column.required_options.get("decimal") == "," for column in columns)
+    if has_comma and all(map(is_number, targets)) and not all(may_be_thousands(float(y)) for y in targets):
+        columns = [_keep_decimal_point(column) if column.name == label else column for column in columns]
     return _note_equal_columns(_localise_markers(columns, rows, labels), rows, label)
+
+
+def _keep_decimal_point(target: InferredColumn) -> InferredColumn:
+    """Return a column of targets with points, such as 45.195, which would be 45,195 with the decimal comma of other columns."""
+    is_target = target.kind == "target" or target.note == TARGET_NOTE
+    return target._replace(required_options=make_kind_option(target.name, f"{QUANTITY}=.")) if is_target else target
 
 
 def _note_sentinels(column: InferredColumn, values: Sequence[Any], encoder_options: Mapping[str, Any]) -> InferredColumn:

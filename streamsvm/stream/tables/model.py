@@ -279,9 +279,9 @@ class TableModel(compose.Pipeline):
         parser, parsed_labels = TableParser(**make_label_options(schema.options, schema.label)), []
         for i, label in enumerate(labels):
             y = None if is_null(label) else parser.parse_label(label)
-            if schema.regression and isinstance(y, str):
+            if schema.regression and y is not None:  # an integer would be the label of a class for a target encoding
                 with add_row_number(i):
-                    y = parse_number(y)
+                    y = parse_number(y) if isinstance(y, str) else float(y)
             parsed_labels.append(y)
         return parsed_labels
 
