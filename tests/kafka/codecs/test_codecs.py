@@ -51,8 +51,8 @@ def test_tables_round_trip(table, labels):
 TIMES = pa.timestamp("s"), pa.duration("s")
 NOT_READ = [
     *[(JSON, b"", "not JSON"), (JSON, b'{"a": 1', "not JSON")],
-    *[(JSON, b"\xff\xfe", "not JSON"), (JSON, b"[" * 100_000, "not JSON"), (JSON, b"3", "got int")],
-    *[(JSON, b"null", "got NoneType")],
+    *[(JSON, b"\xff\xfe", "not JSON"), (JSON, b"[" * 100_000, "not JSON"), (JSON, b"3", "got 3")],
+    *[(JSON, b"null", "got None")],
     (JSON, b"\0\0\0\0\7\x02\x04", "with schema 7: if it is Avro, put codec=avro into the URL"),
     *[
         (JSON, b"\0", "not JSON"),
