@@ -49,7 +49,7 @@ class BadRow(NamedTuple):
 
     @classmethod
     def from_error(cls, place: str, raw: bytes | None, error: ValueError) -> BadRow:
-        """Return the bad row for an ``error``; a `RowError` names the kind of its reason."""
+        """Return the bad row for an ``error``; a ``RowError`` names the kind of its reason."""
         return cls(place, raw, str(error), getattr(error, "kind", "malformed"))
 
 
