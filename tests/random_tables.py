@@ -257,10 +257,13 @@ def write_parts(table, folder, rng):
     return folder / "parts" / "*.csv"
 
 
-def write_jsonl(table, folder, rng):
-    path = folder / "rows.jsonl"
-    path.write_text("\n".join([*json_rows(table, nested=True), ""]))
+def write_lines(path, rows):
+    path.write_text("\n".join([*rows, ""]))
     return path
+
+
+def write_jsonl(table, folder, rng):
+    return write_lines(folder / "rows.jsonl", json_rows(table, nested=True))
 
 
 def write_jsonl_absent(table, folder, rng):
@@ -270,9 +273,7 @@ def write_jsonl_absent(table, folder, rng):
 
 
 def write_text_jsonl(table, folder, rng):
-    path = folder / "texts.jsonl"
-    path.write_text("\n".join([*json_rows(table, typed=False), ""]))
-    return path
+    return write_lines(folder / "texts.jsonl", json_rows(table, typed=False))
 
 
 def write_objects(table, folder, rng):

@@ -256,6 +256,14 @@ class LearningLoop(StreamLoop):
 
         return learn
 
+    def _learn_without_label(self, x: Any, features: Any) -> bool:
+        if self._pipeline.check_row is not None:
+            self._pipeline.check_row(features, None)
+        self.model.learn_one(x)
+        if self.timings is not None:
+            self.timings.observe_learning()
+        return True
+
     def _knows_label(self, y: Any) -> bool:
         return y in self._labels.known_labels
 

@@ -270,11 +270,8 @@ class StreamLoop(ResumableRun):
 
     def _make_row_predictor(self) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
         """Return a function that predicts one row from its features, a dict of values by name. It returns a tuple: the
-        transformed features, the predicted label, the probabilities of all labels or None, and the probability of the predicted
-        label or None.
-
-        The probabilities of all labels are None unless scores need them, and that of the predicted label is None unless
-        predictions need it.
+        transformed features, the predicted label, the probabilities of all labels (None unless scores need them), and the
+        probability of the predicted label (None unless predictions need it).
         """
         prepare_row, last_step = self._pipeline.prepare_row, self._pipeline.last_step
         add_row = self.columns.add_row if self.columns.is_active else None
@@ -311,7 +308,7 @@ class StreamLoop(ResumableRun):
                 timings.observe_prediction()
             y, weight = y if type(y) is WeightedLabel else (y, None)
             if learn_without_label is not None:
-                learn_without_label(x, features)
+                self.learned += learn_without_label(x, features)
             elif y is None:
                 self.unlabelled += 1
             else:
@@ -323,18 +320,9 @@ class StreamLoop(ResumableRun):
 
         return process
 
-    def _learn_without_label(self, x: Any, features: Any) -> None:
-        """Let an anomaly detector learn the row ``x``, whose transformed ``features`` are checked first; do nothing if the loop
-        only predicts.
-        """
-        if not self._learns:
-            return
-        if self._pipeline.check_row is not None:
-            self._pipeline.check_row(features, None)
-        self.model.learn_one(x)
-        self.learned += 1
-        if self.timings is not None:
-            self.timings.observe_learning()
+    def _learn_without_label(self, x: Any, features: Any) -> bool:  # noqa: ARG002
+        """Let an anomaly detector learn the row ``x`` with its transformed ``features``. Return whether this loop learns."""
+        return False
 
     def _make_row_learner(self) -> Callable[..., Any]:
         """Return a function to call with each labelled row after its prediction. It updates the metrics, lets the model learn the
@@ -457,10 +445,8 @@ class StreamLoop(ResumableRun):
         if (score := self._scores.first).has_rows:
             drifts = None if self.drift is None else self.drift.drifts
             baseline = self._scores.find_best_baseline(is_windowed=False)
-            is_whole = rows <= score.window
-            windowed_baseline = baseline if is_whole else self._scores.find_best_baseline(is_windowed=True)
-            n_refused = self._refusals.n_refused
-            self.curve.add(rows, score.value, score.windowed_value, baseline, n_refused, drifts, windowed_baseline)
+            windowed_baseline = baseline if rows <= score.window else self._scores.find_best_baseline(is_windowed=True)
+            self.curve.add(rows, score.value, score.windowed_value, baseline, self._refusals.n_refused, drifts, windowed_baseline)
 
     def _knows_label(self, y: Any) -> bool:  # noqa: ARG002
         """Return whether a row with the label ``y`` may be learned together with others in one call, because the label was

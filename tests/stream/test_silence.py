@@ -10,7 +10,6 @@ import pytest
 from patience import until
 from streamsvm import BSGDClassifier
 from streamsvm.stream import (
-    CheckpointFolder,
     CSVSource,
     DelayedLabels,
     DelayedLearningLoop,
@@ -37,12 +36,6 @@ HALVES = {
     JSONLinesSource: (b'{"a": 1, "b', b'": 2, "y": 1}\n'),
     LIBSVMSource: (b"1 1:1 2", b":2\n"),
 }
-
-
-@pytest.fixture
-def folder(tmp_path):
-    with CheckpointFolder(tmp_path / "state") as folder:
-        yield folder
 
 
 @contextlib.contextmanager

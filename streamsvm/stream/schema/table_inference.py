@@ -36,10 +36,8 @@ from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind
 from streamsvm.stream.tables.dates import is_date, to_seconds
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
-from streamsvm.stream.tables.table_schema import TableOptions
+from streamsvm.stream.tables.table_schema import MAX_NAME_LENGTH, TableOptions
 
-#: Maximum number of characters of a column name in a note.
-MAX_NAME_LENGTH = 40
 _THOUSANDS_NOTE = "or with points between thousands"
 _MAX_CATEGORIES = 64  # distinct texts of a column that becomes categorical, if one of them is also a label
 _MAX_CODE_LENGTH = 6  # letters of a code such as a region's

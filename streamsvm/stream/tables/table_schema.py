@@ -88,7 +88,7 @@ def _format_kinds(options: Mapping[str, Any]) -> dict[str, Any]:
     return ({"columns": columns} if columns else {}) | {name: value for name, value in options.items() if name != "columns"}
 
 
-_MAX_NAME_LENGTH = 40  # characters of a column name that are shown
+MAX_NAME_LENGTH = 40  # characters of a column name that are shown
 _MAX_SHOWN_COLUMNS = 40
 
 
@@ -223,7 +223,7 @@ def format_schema(name: str, n_rows: int, columns: Sequence[ColumnSchema], forma
     rows = [("column", "kind", "values", "")]
     for column in columns[:_MAX_SHOWN_COLUMNS]:
         note = column.note + (f" ({formatter(column.alternative)})" if column.alternative else "")
-        rows.append((shorten(column.name, _MAX_NAME_LENGTH), column.kind, column.values, note))
+        rows.append((shorten(column.name, MAX_NAME_LENGTH), column.kind, column.values, note))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for *cells, note in rows:
         padded = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
