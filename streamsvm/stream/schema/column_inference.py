@@ -28,7 +28,7 @@ _MAX_UNUSUAL_MARKERS = 3  # texts among numbers or dates that may mean "missing"
 _MAX_MARKER_LENGTH = 40  # characters
 EXCEL_ERRORS = {"#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!", "#spill!", "#calc!", "#getting_data"}
 _USUAL_MARKERS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"} | EXCEL_ERRORS
-_SMALL, _THOUSANDS = re.compile(r"[-+]?\d{1,3}"), re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+_MIN_LONG_SHARE = 0.75  # of numbers with points between thousands: one in ten ends in a zero, and seems to have fewer decimals
 _POINTED = re.compile(r"\d[.,]\d")
 _MARKS = (".", ",")
 _EPOCH_RANGE = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970: the years 2001 to 2033
@@ -278,18 +278,17 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
     return list(values_by_mark)
 
 
-def may_group_thousands(texts: Iterable[str]) -> bool:
-    """Return whether each point in these texts of numbers may be a thousands separator instead of a decimal point. This is so if
-    three digits follow each point, and all numbers without a point are below 1000.
+def may_group_thousands(numbers: Sequence[float]) -> bool:
+    """Return whether the decimal points of a column, whose parsed numbers these are, may be thousands separators. This is so if
+    three digits follow the points, as far as can be told without final zeros, and all other numbers are below 1000.
 
-    >>> may_group_thousands(["12.345", "567"]), may_group_thousands(["12.345", "0.567", "8"])
-    (True, False)
-    >>> may_group_thousands(["12.345", "1.500"])
-    False
+    >>> may_group_thousands([12.345, 567.0, 1.0]), may_group_thousands([12.345, 0.567, 8.0]), may_group_thousands([12.345, 1.5])
+    (True, False, False)
     """
-    numbers = [text.strip() for text in texts if is_number(text)]
-    n_small = sum(_SMALL.fullmatch(text) is not None for text in numbers)
-    return 0 < n_small < len(numbers) and all(_SMALL.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in numbers)
+    fractions = [number for number in numbers if not number.is_integer()]
+    n_long = sum(round(number, 2) != number for number in fractions)
+    is_mixed = 0 < len(fractions) < len(numbers) and n_long >= _MIN_LONG_SHARE * len(fractions)
+    return is_mixed and all(abs(number) < 1000.0 and may_be_thousands(number) for number in numbers)
 
 
 def may_be_thousands(value: float) -> bool:

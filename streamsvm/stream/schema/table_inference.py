@@ -78,9 +78,10 @@ def infer_columns(
         warn_of_labels(sample.name, label, labels, is_file=sample.format is not None)
     warn_of_falling_times(sample.name, columns, rows)
     if sample.format == "csv" and "decimal" not in options:
-        with_thousands = _find_thousands_columns(sample, label, options, rows, columns)
         for i, column in enumerate(columns):
-            if column.name in with_thousands:
+            numbers = [value for row in rows if isinstance(value := row.get(column.name), float)]
+            is_plain = column.kind == "number" and column.required_options.keys() <= {"missing"}
+            if is_plain and may_group_thousands(numbers):
                 columns[i] = add_note(column._replace(note=_THOUSANDS_NOTE, alternative={"decimal": ","}), column.note)
     numeric = [column.name for column in columns if column.kind == "number" and column.proposed_kind == NUMBER]
     is_sparse = are_absent_numbers_zero(rows, numeric)
@@ -111,30 +112,6 @@ def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
         return bool(values) and is_number(name)
     texts = {str(value).strip() for value in values}
     return name in texts or any(all(is_date(text, form) for text in texts) for form in infer_date_formats([name]))
-
-
-def _find_thousands_columns(
-    sample: SourceSample,
-    label: str | None,
-    options: Mapping[str, Any],
-    rows: Sequence[Mapping[Any, Any]],
-    columns: Iterable[InferredColumn],
-) -> set[str]:
-    """Return the names of the numeric columns of a CSV file whose decimal points may be thousands separators. For this, the
-    sample is read again with ``options``, and with the cells of these columns as text.
-    """
-    candidates = [
-        column.name
-        for column in columns
-        if column.kind == "number"
-        and column.required_options.keys() <= {"missing"}
-        and any(isinstance(value := row.get(column.name), float) and not value.is_integer() for row in rows)
-    ]
-    if not candidates:
-        return set()
-    with sample.open_rows(label=label, **{**options, "columns": dict.fromkeys(candidates, CATEGORY)}) as source:
-        text_rows = [row.x for row in itertools.islice(source, SAMPLE_ROWS) if isinstance(row, Row)]
-    return {name for name in candidates if may_group_thousands([str(row[name]) for row in text_rows if name in row])}
 
 
 def _examine_rows(
