@@ -52,8 +52,8 @@ class InferredColumn(NamedTuple):
     """Options for the other interpretation that the note mentions."""
     is_ambiguous: bool = False
     """Whether the sample fits two interpretations that give different values."""
-    cycles: tuple[str, ...] = ()
-    """The cycles that suit a column of dates."""
+    times: Sequence[float] = ()
+    """Its dates in seconds since 1970."""
     n_missing: int = 0
     """Number of sampled rows without a value."""
 
@@ -127,7 +127,7 @@ def infer_column(
         return InferredColumn(name, "text", examples, note, options, alternative=alternative, is_ambiguous=is_ambiguous)
     are_mostly_numbers = rows_may_fail and len(numbers) >= _MAJORITY_RATIO * len(non_numbers)
     if rest and all(is_number(value) for value in rest) and not are_mostly_numbers:
-        numbers = [parse_number(str(value)) for value in values if is_number(value) and str(value).strip() not in markers]
+        numbers = [_to_number(value) for value in values if is_number(value) and str(value).strip() not in markers]
         column = InferredColumn(name, "number", examples, "numbers as text" + beside, missing or as_number)
         return _interpret_column(column, numbers)
     are_notations = set(map(type, rest)) == {str} and not all(map(is_number, texts))
@@ -368,7 +368,11 @@ def infer_date_formats(values: Sequence[Any]) -> list[str | None]:
 
 def is_number(value: Any) -> bool:
     """Return whether a value can be converted to float, or is a text that can be parsed as a number."""
-    return _call_or_none(parse_number if isinstance(value, str) else float, value) is not None
+    return _call_or_none(_to_number, value) is not None
+
+
+def _to_number(value: Any) -> float:
+    return parse_number(value) if isinstance(value, str) else float(value)
 
 
 def _is_finite(value: Any) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, time
+from datetime import date
 from typing import Any
 
 from streamsvm.stream.schema.column_inference import MIN_ROWS_TO_JUDGE, is_number
-from streamsvm.stream.tables.dates import CYCLES, is_date, to_seconds
+from streamsvm.stream.tables.dates import CYCLES
 
 _MIN_TIMES_OF_DAY = 3  # midnight, written in UTC, has two: with and without daylight saving time
 _FIRST_DAYS = (0, (date(1900, 1, 1) - date(1970, 1, 1)).days)  # times of day without a date are on these days
@@ -16,21 +16,16 @@ _MAX_FLAG_SHARE = 0.75  # of the rows that have a column whose only value is 1
 _MIN_VALUES_TO_COMPARE = 10  # a column with this many counts has a 1 among them
 
 
-def infer_cycles(values: Sequence[Any], date_format: str | None) -> tuple[str, ...]:
+def infer_cycles(times: Sequence[float]) -> tuple[str, ...]:
     """Return the cycles that suit a column of dates: day and week if the times of day vary, only day if there are no dates, and
-    none otherwise. ``values`` are dates, times, or texts and numbers in ``date_format``, as in `to_seconds`; others are ignored.
+    none otherwise. ``times`` are the dates in seconds since 1970.
 
-    >>> infer_cycles([f"2024-03-01 {hour:02}:30" for hour in range(24)], None), infer_cycles(["2024-03-01", "2024-03-02"], None)
+    >>> infer_cycles([3600.0 * hour for hour in range(30)]), infer_cycles([86400.0 * day for day in range(30)])
     (('day', 'week'), ())
     """
-    values = [value for value in values if value == value]  # without NaN
-    # Whole floats are days or years, too, such as 20240131.0.
-    plain_values = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
-    dates = (value for value in plain_values if not isinstance(value, str) or is_date(value.strip(), date_format))
-    moments = [to_seconds(value, date_format) for value in dates if isinstance(value, int | float | str | date | time)]
-    if len({moment % CYCLES["day"] for moment in moments}) < _MIN_TIMES_OF_DAY:
+    if len({time % CYCLES["day"] for time in times}) < _MIN_TIMES_OF_DAY:
         return ()
-    return ("day",) if all(moment // CYCLES["day"] in _FIRST_DAYS for moment in moments) else ("day", "week")
+    return ("day",) if all(time // CYCLES["day"] in _FIRST_DAYS for time in times) else ("day", "week")
 
 
 def format_cycles(cycles: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamsvm.files.messages import short_repr
@@ -17,7 +17,7 @@ from streamsvm.stream.schema.column_inference import (
     is_number,
     make_kind_option,
 )
-from streamsvm.stream.tables.column_kinds import DATE, DURATION, NUMBER, QUANTITY
+from streamsvm.stream.tables.column_kinds import DURATION, NUMBER, QUANTITY
 from streamsvm.stream.tables.row_order import FOLLOWS_LAST, are_falling, are_sorted
 from streamsvm.stream.tables.table_parser import TableParser
 
@@ -109,14 +109,8 @@ def _are_counts(counts: Mapping[Any, int]) -> bool:
     return deviation > sum(frequencies) and roughness < _MAX_ROUGHNESS * 2.0 * deviation
 
 
-def warn_of_falling_times(name: str, columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]]) -> None:
-    """Warn if the ``rows`` have the newest first, judged by a date column. ``name`` is the source in the message."""
-    for column in columns:
-        options = {**column.suggested_options, **column.required_options}
-        if options.get("columns", {}).get(column.name, column.kind).partition("=")[0] == DATE:
-            parse_value = TableParser(**options).get_value_parser(column.name)
-            times = [parse_value(value) for row in rows if (value := row.get(column.name)) is not None]
-            if are_falling([time for time in times if isinstance(time, int | float)]):
-                text = f"{name}: {column.name} falls from row to row, so the newest rows come first, {FOLLOWS_LAST}"
-                warnings.warn(f"{text}: sort the rows by time, oldest first", stacklevel=2)
-                return
+def warn_of_falling_times(name: str, columns: Iterable[InferredColumn]) -> None:
+    """Warn if the rows have the newest first, judged by a date column. ``name`` is the source in the message."""
+    if falling := [column.name for column in columns if are_falling(column.times)]:
+        text = f"{name}: {falling[0]} falls from row to row, so the newest rows come first, {FOLLOWS_LAST}"
+        warnings.warn(f"{text}: sort the rows by time, oldest first", stacklevel=2)

@@ -14,7 +14,7 @@ from streamsvm.files.messages import shorten
 from streamsvm.stream.csv_dialect import detect_csv_options
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.schema.column_inference import InferredColumn, is_number, make_kind_option
-from streamsvm.stream.schema.encoder_options import format_cycles
+from streamsvm.stream.schema.encoder_options import format_cycles, infer_cycles
 from streamsvm.stream.schema.labels import TARGET_NOTE
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.schema.table_inference import infer_columns
@@ -241,8 +241,8 @@ def infer_schema(
     except NoFeatureColumnsError as error:
         problem = SchemaProblem(str(error))
     kinds = (proposal.options if proposal is not None else options).get("columns", {})
-    dates = {column.name: column.cycles for column in columns if ColumnKind.parse(kinds.get(column.name, NUMBER)).kind == DATE}
-    inferred_cycles = format_cycles(dates) if "cycles" not in options else []
+    dates = [column for column in columns if ColumnKind.parse(kinds.get(column.name, NUMBER)).kind == DATE]
+    inferred_cycles = [] if "cycles" in options else format_cycles({column.name: infer_cycles(column.times) for column in dates})
     cycles = {"cycles": inferred_cycles} if inferred_cycles else {}
     if columns and all(column.kind in ("label", "target") for column in columns):
         problem = SchemaProblem(f"there is no column but {label}: nothing to learn from")

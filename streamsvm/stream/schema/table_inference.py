@@ -29,12 +29,12 @@ from streamsvm.stream.schema.column_inference import (
     may_group_thousands,
     split_missing_markers,
 )
-from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero, infer_cycles
+from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero
 from streamsvm.stream.schema.labels import TARGET_NOTE, infer_label, warn_of_falling_times, warn_of_labels
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind
-from streamsvm.stream.tables.dates import is_date, to_seconds
+from streamsvm.stream.tables.dates import is_date, parse_times, to_seconds
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import MAX_NAME_LENGTH, TableOptions
 
@@ -76,7 +76,7 @@ def infer_columns(
         _warn_of_header(sample.name, columns, rows)
     if not regression and all(column.note != TARGET_NOTE for column in columns):
         warn_of_labels(sample.name, label, labels, is_file=sample.format is not None)
-    warn_of_falling_times(sample.name, columns, rows)
+    warn_of_falling_times(sample.name, columns)
     if sample.format == "csv" and "decimal" not in options:
         for i, column in enumerate(columns):
             numbers = [value for row in rows if isinstance(value := row.get(column.name), float)]
@@ -238,9 +238,9 @@ def _infer_all(
         else:
             column = infer_column(name, values, bool(encoder_options), rows_may_fail, date_formats.get(name))
         kinds = column.suggested_options.get("columns", {}) | column.required_options.get("columns", {}) | parser.columns
-        if (date_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE:
-            column = column._replace(cycles=infer_cycles(values, date_kind.format))
-        column = _note_sentinels(column, values, encoder_options)
+        if (column_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE:
+            column = column._replace(times=parse_times(values, column_kind.format))
+        column = _note_sentinels(column, column_kind, values, encoder_options.get("missing", ()))
         if not values and column.kind in ("label", "target", "category", "date"):
             column = add_note(column, f"no row has it{suggest_name(name, [other for row in rows for other in row])}")
         label_markers = [text for text in column.required_options.get("missing", ()) if text.lower() in labels]
@@ -264,14 +264,14 @@ def _keep_decimal_point(target: InferredColumn) -> InferredColumn:
     return target._replace(required_options=make_kind_option(target.name, f"{QUANTITY}=.")) if is_target else target
 
 
-def _note_sentinels(column: InferredColumn, values: Sequence[Any], encoder_options: Mapping[str, Any]) -> InferredColumn:
+def _note_sentinels(
+    column: InferredColumn, kind: ColumnKind, values: Sequence[Any], known_markers: Iterable[str]
+) -> InferredColumn:
     """Add a note for the user on numbers or dates that probably mean "missing", such as -999: they are repeated, and far outside
-    the range of all other ``values``. Returns the changed column, or the same one without such values. ``encoder_options`` are
-    the options that the user has set.
+    the range of all other ``values``. Returns the changed column, or the same one without such values. ``known_markers`` are the
+    missing-value markers that the user has set.
     """
-    markers = list(dict.fromkeys([*encoder_options.get("missing", ()), *column.required_options.get("missing", ())]))
-    kinds = encoder_options.get("columns", {}) | column.required_options.get("columns", {})
-    kind = ColumnKind.parse(kinds.get(column.name, NUMBER))
+    markers = list(dict.fromkeys([*known_markers, *column.required_options.get("missing", ())]))
     if column.kind == "date":
         sentinels = find_sentinel_dates(values, kind.format)
     elif column.kind in ("number", "target") and kind.markers is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any
@@ -268,6 +269,18 @@ def is_date(value: Any, form: str | None) -> bool:
     except (ValueError, TypeError, OverflowError):
         return False
     return True
+
+
+def parse_times(values: Iterable[Any], form: str | None) -> list[float]:
+    """Convert dates, times, or texts and numbers in the format ``form`` to seconds since 1970, as `to_seconds` does. Other values
+    are left out. A whole float is a day or year, too, such as 20240131.0.
+    """
+    times = []
+    for value in values:
+        plain = int(value) if isinstance(value, float) and value.is_integer() else value
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            times.append(to_seconds(plain.strip() if isinstance(plain, str) else plain, form))
+    return [time for time in times if time == time]  # without NaN
 
 
 def encode_cycle(time: float, cycle: str) -> tuple[float, float]:

@@ -29,6 +29,7 @@ CATEGORY, DROPPED = make_kind_option("c", "category"), make_kind_option("c", "dr
         (["31.12.2024", "01.02.2024"], "date", make_kind_option("c", "date=%d.%m.%Y")),
         ([datetime(2024, 1, 1)], "date", make_kind_option("c", "date")),
         (["1", "2.5"], "number", make_kind_option("c", "number")),
+        ([True, "1", "0"], "number", make_kind_option("c", "number")),
         ([[1, 2]], "nested", DROPPED),
         ([True, False], "number", None),
         ([], "number", None),

@@ -13,6 +13,7 @@ from streamsvm import BSGDClassifier, load, table_model
 from streamsvm.batch.tables import TableClassifier
 from streamsvm.stream.schema.encoder_options import format_cycles, infer_cycles
 from streamsvm.stream.tables import TableEncoder
+from streamsvm.stream.tables.dates import parse_times
 
 START = dt.datetime(2024, 3, 1)
 
@@ -116,7 +117,7 @@ def test_estimators_infer_cycles():
     ],
 )
 def test_cycles_suit_the_dates(values, form, cycles):
-    assert infer_cycles(values, form) == cycles
+    assert infer_cycles(parse_times(values, form)) == cycles
 
 
 def test_cycles_of_some_columns_are_named():

@@ -6,8 +6,9 @@ import warnings
 
 import pytest
 
-from streamsvm.stream.schema.column_inference import InferredColumn, make_kind_option
+from streamsvm.stream.schema.column_inference import InferredColumn
 from streamsvm.stream.schema.labels import infer_label, warn_of_falling_times, warn_of_labels
+from streamsvm.stream.tables.dates import parse_times
 
 rng = random.Random(7)
 N = 600
@@ -71,8 +72,8 @@ def test_rows_with_the_newest_first_are_pointed_out(step, is_newest_first):
     rows = sorted(rows * 3, key=lambda row: row["at"], reverse=step < 0) if abs(step) == 1 else rows * 3
     rows = [{"at": f"{row['at']} {i % 3:02d}:00"} for i, row in enumerate(rows)] if step > 0 else rows
     rows = [row | {"at": f"{row['at']} {23 - i % 24:02d}:00"} for i, row in enumerate(rows)] if step < 0 else rows
-    column = InferredColumn("at", "date", "", required_options=make_kind_option("at", "date=%Y-%m-%d %H:%M"))
+    times = parse_times([row["at"] for row in rows], "%Y-%m-%d %H:%M")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_falling_times("rows.csv", [column], rows)
+        warn_of_falling_times("rows.csv", [InferredColumn("at", "date", "", times=times)])
     assert ["newest rows come first" in str(warning.message) for warning in caught] == [True] * is_newest_first
