@@ -1,9 +1,9 @@
 """Learns small random tables through each door, and compares the models.
 
 ``python tests/doors.py N SEED`` tries N tables. Each is written in several formats, and learned by ``streamsvm learn``,
-`table_model`, `LearningLoop` and `TableClassifier`. The learners must have equal bytes, or a warning or an error must name a
-column or the file. It prints the outcomes as JSON, and fails if a door makes another model silently, or raises another error. A
-third word prints each difference.
+`table_model`, `LearningLoop` and `TableClassifier`. The learners must have equal bytes, and predict the CSV file alike, or a
+warning or an error must name a column or the file. It prints the numbers of tables and of outcomes as JSON, and fails if a door
+makes another model silently, or raises another error. A third word prints each difference.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import random_tables
 from saved import dumps
-from streamsvm import load, table_model
+from streamsvm import load, save, table_model
 from streamsvm.batch.tables import TableClassifier, TableRegressor
 from streamsvm.cli import main as command_line
 from streamsvm.core.frames import to_list
@@ -33,6 +33,7 @@ from streamsvm.stream.rows import find_learner
 
 LEARNER = "bsgd,budget=20"
 REASONS = (ValueError, StreamError)
+SILENT = ("silent", "no message")  # outcomes that are faults
 
 
 class Result:
@@ -152,8 +153,20 @@ class Trial:
         to = self.folder / "predictions.jsonl"
         to.unlink(missing_ok=True)
         status, _, messages = call("predict", path, "--model", where, "--to", to, stdin=stdin)
-        values = [json.loads(line)["y_pred"] for line in to.read_text().splitlines()] if status == 0 else None
+        lines = map(json.loads, to.read_text().splitlines()) if status == 0 else ()
+        values = [(line["y_pred"], line.get("probability")) for line in lines] if status == 0 else None
         return Result(values, messages, self.table, path)
+
+    def add_model(self, door, result, is_typed, where=None):
+        """Compare a model with the expected one, also by its predictions for the CSV file; ``where`` is its checkpoint."""
+        self.add(door, result, self.expected[is_typed], self.reference, model_bytes)
+        if result.value is None or (where is None and not hasattr(result.value, "schema")):
+            return
+        if where is None:
+            save(result.value, where := self.folder / "saved model")
+        predicted = self.predict(self.paths["csv"], where)
+        predicted.reason = predicted.reason or result.reason
+        self.add(f"csv after {door}", predicted, self.predicted[is_typed].value, self.predicted[is_typed])
 
     def add(self, door, result, expected, reference, value=lambda model: model):
         """Compare a result with the expected one."""
@@ -167,67 +180,63 @@ class Trial:
         self.outcomes.append((door, outcome, reason))
 
     def run(self):
-        reference = self.learn("csv", self.paths["csv"])
+        csv = self.paths["csv"]
+        reference = self.reference = self.learn("csv", csv)
         if reference.value is None:
             self.outcomes.append(("csv", "refused" if reference.reason else "no message", reference.messages))
             return
-        where, expected = self.folder / "model csv", {False: model_bytes(reference.value)}
+        where = self.folder / "model csv"
         # A boolean is the number 0 or 1, and the text "true" is a category.
-        typed = (
-            self.learn("typed", random_tables.write_jsonl(self.table, self.folder, self.rng))
-            if "bool" in self.table.kinds[:-1]
-            else reference
-        )
-        expected[True] = None if typed.value is None else model_bytes(typed.value)
-        predicted = self.predict(self.paths["csv"], where)
-        explained = call("explain", self.paths["csv"], "--model", where, "--json")[1]
-        scored = call("score", self.paths["csv"], "--model", where, "--json")[1]
+        has_booleans = "bool" in self.table.kinds[:-1]
+        rows = random_tables.write_jsonl(self.table, self.folder, self.rng) if has_booleans else csv
+        typed = self.learn("typed", rows) if has_booleans else reference
         if typed.value is None:
             self.outcomes.append(("learn typed", "refused" if typed.reason else "no message", typed.messages))
             return
-        learners = {False: last_step(reference.value), True: last_step(typed.value)}
+        models = {False: reference.value, True: typed.value}
+        self.expected = {is_typed: model_bytes(model) for is_typed, model in models.items()}
+        self.predicted = {False: self.predict(csv, where)}
+        self.predicted[True] = self.predict(csv, self.folder / "model typed") if has_booleans else self.predicted[False]
+        explained = call("explain", csv, "--model", where, "--json")[1]
+        scored = call("score", csv, "--model", where, "--json")[1]
         for name, path in list(self.paths.items())[1:]:
-            self.add(f"learn {name}", self.learn(name, path), expected[is_typed(name)], reference, model_bytes)
-            self.add(f"predict {name}", self.predict(path, where), predicted.value, predicted)
+            self.add_model(f"learn {name}", self.learn(name, path), is_typed(name), self.folder / f"model {name}")
+            self.add(f"predict {name}", self.predict(path, where), self.predicted[False].value, self.predicted[False])
             door, words, answer = self.rng.choice([("explain", ["--json"], explained), ("score", ["--json"], scored)])
             status, found, messages = call(door, path, "--model", where, *words)
             found = without_name(found) if status == 0 else None
             messages += [f"{path}: {found['left_out']}"] if found and found.get("left_out") else []
             self.add(f"{door} {name}", Result(found, messages, self.table, path), without_name(answer), reference)
         for door in self.doors:
-            if door == "pipe":
-                data = self.paths["csv"].read_bytes()
-                self.add("learn pipe", self.learn("pipe", "-", data, "--format", "csv"), expected[False], reference, model_bytes)
-            elif door == "loop":
-                for name, path in self.paths.items():
-                    self.add(
-                        f"loop {name}",
-                        self.learn_in_python("loop", path, learners[is_typed(name)]),
-                        expected[is_typed(name)],
-                        reference,
-                        model_bytes,
-                    )
-            elif door == "estimator":
-                if None in self.table.columns[-1].values:
-                    continue
-                frame = random_tables.pandas_frame(self.table)
-                self.add(
-                    "estimator", self.learn_in_python("estimator", frame, learners[True]), expected[True], reference, model_bytes
-                )
-            else:
-                data = random_tables.FRAMES[door](self.table)
-                kind = "one" if isinstance(data, list) else "many"
-                self.add(
-                    f"{kind} {door}",
-                    self.learn_in_python(kind, data, learners[is_typed(door)]),
-                    expected[is_typed(door)],
-                    reference,
-                    model_bytes,
-                )
-                if kind == "many" and type(reference.value).__name__ == "TableModel":
-                    result = self.predict_frame(reference.value, data)
-                    self.add(f"predict {door}", result, predicted.value, predicted)
+            self.try_door(door, {is_typed: last_step(model) for is_typed, model in models.items()})
+        if random_tables.are_plain_numbers(self.table):
+            path = random_tables.write_libsvm(self.table, self.folder, self.rng)
+            model = self.learn("libsvm", path, None, "--scale", "standard")
+            predicted = self.predict(path, self.folder / "model libsvm") if model.value is not None else model
+            self.add("libsvm", predicted, self.predicted[False].value, self.predicted[False])
         self.write_report(where)
+
+    def try_door(self, door, learners):
+        """Learn the table through a pipe, or in Python by copies of the ``learners``: of text formats, and of typed ones."""
+        if door == "pipe":
+            model = self.learn("pipe", "-", self.paths["csv"].read_bytes(), "--format", "csv")
+            self.add_model("learn pipe", model, is_typed=False, where=self.folder / "model pipe")
+        elif door == "loop":
+            for name, path in self.paths.items():
+                model = self.learn_in_python("loop", path, learners[is_typed(name)])
+                self.add_model(f"loop {name}", model, is_typed(name))
+        elif door == "estimator":
+            if None not in self.table.columns[-1].values:
+                frame = random_tables.pandas_frame(self.table)
+                self.add_model("estimator", self.learn_in_python("estimator", frame, learners[True]), is_typed=True)
+        else:
+            data = random_tables.FRAMES[door](self.table)
+            kind = "one" if isinstance(data, list) else "many"
+            self.add_model(f"{kind} {door}", self.learn_in_python(kind, data, learners[is_typed(door)]), is_typed(door))
+            if kind == "many" and type(self.reference.value).__name__ == "TableModel":
+                expected = self.predicted[False]
+                labels = expected.value and [label for label, _ in expected.value]
+                self.add(f"predict {door}", self.predict_frame(self.reference.value, data), labels, expected)
 
     def predict_frame(self, model, data):
         with warnings.catch_warnings(record=True) as warned:
@@ -307,19 +316,21 @@ def try_table(seed, folder, n_formats=3, n_doors=3):
 def main():
     n, seed = map(int, sys.argv[1:3])
     folder = Path(tempfile.mkdtemp())
-    counts, bad = Counter(), []
+    tables, counts, bad = Counter(), Counter(), []
     for number in range(seed, seed + n):
         table, trial, problem = try_table(number, folder)
+        outcomes = [outcome for _, outcome, _ in trial.outcomes] if trial else []
+        counts.update(outcomes)
         if problem:
             bad.append({"seed": number, "problem": problem.splitlines()[-3:]})
-        for door, outcome, reason in trial.outcomes if trial else ():
-            counts[outcome] += 1
-            if outcome in ("silent", "no message"):
-                bad.append({"seed": number, "door": door, "outcome": outcome})
-            if len(sys.argv) > 3 and outcome != "equal":
+        bad += [{"seed": number, "door": door, "outcome": outcome} for door, outcome, _ in trial.outcomes if outcome in SILENT]
+        is_different = problem or not {*outcomes}.isdisjoint(SILENT)
+        tables["different" if is_different else "equal" if {*outcomes} == {"equal"} else "with a reason"] += 1
+        for door, outcome, reason in trial.outcomes if len(sys.argv) > 3 else ():
+            if outcome != "equal":
                 print(number, table.kinds, table.order, door, outcome, reason, file=sys.stderr)  # noqa: T201
     shutil.rmtree(folder)
-    print(json.dumps({"outcomes": counts, "bad": bad[:40]}, indent=1))  # noqa: T201
+    print(json.dumps({"tables": tables, "outcomes": counts, "bad": bad[:40]}, indent=1))  # noqa: T201
     sys.exit(bool(bad))
 
 

@@ -309,6 +309,21 @@ def write_feather(table, folder, rng):
     return folder / "rows.feather"
 
 
+def are_plain_numbers(table):
+    """Return whether LIBSVM text can hold a table: all columns are numbers without gaps, and each row has a label."""
+    *columns, label = table.columns
+    kinds_fit = {column.kind for column in columns} <= {"number", "whole", "exponent"} and label.kind != "dollars"
+    return kinds_fit and all(None not in column.values for column in table.columns)
+
+
+def write_libsvm(table, folder, rng):
+    """Write LIBSVM text, whose features are numbers in the order of the names of the columns."""
+    *columns, label = table.columns
+    cells = zip(*(column.texts for column in sorted(columns, key=lambda column: column.name)), strict=True)
+    rows = [" ".join(f"{i + 1}:{text}" for i, text in enumerate(row)) for row in cells]
+    return write_lines(folder / "rows.libsvm", [f"{y} {row}" for y, row in zip(label.texts, rows, strict=True)])
+
+
 #: Functions that write a table into a folder, and return the path, by format.
 FILES = {
     "csv": write_plain_csv,

@@ -13,7 +13,6 @@ from random_tables import Column, Table
 from streamsvm import BSGDClassifier, BSGDRegressor, table_model
 
 N = 90
-SILENT = ("silent", "no message")
 
 
 def describe_silent(seeds, folder, **options):
@@ -22,7 +21,7 @@ def describe_silent(seeds, folder, **options):
     for seed in seeds:
         table, trial, problem = doors.try_table(seed, folder, **options)
         bad += [(seed, problem)] * bool(problem)
-        bad += [(seed, table.kinds, *outcome) for outcome in trial.outcomes if outcome[1] in SILENT]
+        bad += [(seed, table.kinds, *outcome) for outcome in trial.outcomes if outcome[1] in doors.SILENT]
         n_equal += sum(outcome[1] == "equal" for outcome in trial.outcomes)
     return bad, n_equal
 
@@ -68,7 +67,7 @@ FORMATS, DOORS = ["dialect", "jsonl", "text parquet", "parquet"], ["pipe", "esti
 def test_each_kind_makes_one_model_through_all_doors(tmp_path, kind):
     trial = doors.Trial(make_table(KINDS[kind], kind), tmp_path, random.Random(3), FORMATS, DOORS)
     trial.run()
-    assert [outcome for outcome in trial.outcomes if outcome[1] in SILENT] == []
+    assert [outcome for outcome in trial.outcomes if outcome[1] in doors.SILENT] == []
     # A model of dates in another format refuses the rows of typed formats, and one of commas those between semicolons.
     refused = {door for door, outcome, _ in trial.outcomes if outcome != "equal"}
     assert all(door.startswith(("predict", "score", "explain", "report")) or "dialect" in door for door in refused), refused
@@ -133,6 +132,19 @@ def test_each_column_has_its_decimal_mark(tmp_path, door):
     model["TableEncoder"].learn_one(x)
     assert model["TableEncoder"].transform_one(x) == pytest.approx({"v": 12.5, "level": 45.5, "b": 1.5})
     assert model.parse_labels(["45.195", 45.195]) == [45.195] * 2
+
+
+@pytest.mark.parametrize(("kind", "other"), [("exponent", "decimal comma"), ("date", "number")])
+def test_columns_are_read_alike_beside_others(tmp_path, kind, other):
+    """An exponent beside a decimal comma is no group of thousands, and ``nan`` among dates is missing beside other markers."""
+    table = make_table(random_tables.make_values(random.Random(9), kind, N), kind)
+    table.columns.insert(1, Column("w", other, *map(list, KINDS[other])))
+    for column, marker in zip(table.columns, ["nan", "-"], strict=False):
+        column.texts[5], column.values[5] = marker, None
+    trial = doors.Trial(table, tmp_path, random.Random(0), ["jsonl", "text parquet"], ["text dicts"])
+    trial.run()
+    learned = {door: outcome for door, outcome, _ in trial.outcomes if door.startswith(("learn", "one"))}
+    assert learned == dict.fromkeys(["learn jsonl", "learn text parquet", "one text dicts"], "equal")
 
 
 def test_a_target_keeps_its_decimal_point(tmp_path, call):

@@ -18,11 +18,11 @@ _CURRENCY = f"(?:[$€£¥₹]|{_CURRENCY_CODES.replace(' ', '|')})"
 _BLANKS = " \u00a0\u2009\u202f"
 _THOUSANDS_SEPARATORS = {".": ",", ",": "."}  # by decimal mark
 #: Patterns of numbers that are formatted for people, by decimal mark: with thousands separators, a currency or percent sign, and
-#: the sign before or after the digits.
+#: the sign before or after the digits. An exponent only follows digits without separators: ``7.064e+02`` is not 706,400.
 _FORMATTED_NUMBERS = {
     mark: re.compile(
         rf"({_SIGN})?{_CURRENCY}?[{_BLANKS}]?({_SIGN})?"
-        rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+|[0-9]+)?"
+        rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+(?!.*[eE][-+0-9])|[0-9]+)?"
         rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{_CURRENCY})?({_SIGN})?"
     )
     for mark, group in _THOUSANDS_SEPARATORS.items()

@@ -217,7 +217,7 @@ class TableParser:
             try:
                 seconds = to_seconds(value, date_format)
             except (ValueError, TypeError, OverflowError):
-                return value
+                return None if str(value) in _NANS else value
             return None if seconds != seconds else seconds
 
         def drop_value(value: Any, to_number: Callable[[str], float] = parse_number) -> None:  # noqa: ARG001

@@ -18,6 +18,7 @@ from streamsvm.stream.tables.quantities import make_number_parser, parse_duratio
         *[("quantity=kg", "71.5kg", 71.5), ("quantity=kg", "71.5", 71.5), ("quantity=kg", "71.5 g", "71.5 g")],
         *[("quantity=*|e", "12.5*", 12.5), ("quantity=*|e", "3.1 e", 3.1), ("quantity=e", "1e3", 1000.0)],
         *[("quantity=,|kg", "1.200,5 kg", 1200.5), ("quantity=.", "$1,200", 1200.0), ("quantity=,", "0.512", "0.512")],
+        *[("quantity=,", "7.064e+02", "7.064e+02"), ("quantity=,", "7,064e+02", 706.4), ("quantity=.", "1,200 EUR", 1200.0)],
         *[("quantity", "0x1F", 31.0), ("quantity", "-0xff", -255.0), ("quantity", "0x", "0x"), ("quantity", "0x1_F", "0x1_F")],
         *[("quantity", "1.5D+03", 1500.0), ("quantity", ".5d-1", 0.05), ("quantity", "D3", "D3")],
         *[("quantity", "1.2K", 1200.0), ("quantity", "3M", 3e6), ("quantity", "M", "M"), ("quantity", "\u22125", -5.0)],
