@@ -370,9 +370,8 @@ class LabelRules:
         if not self.known_labels:
             return True
         first = next(iter(self.known_labels))
-        if y.__class__ is first.__class__ or not isinstance(y, _LABEL_TYPES) or not isinstance(first, _LABEL_TYPES):
-            return len(self.known_labels) < MAX_LABELS
-        if {y.__class__, first.__class__} == {int, float} and float(y).is_integer() and float(first).is_integer():
+        are_whole = {y.__class__, first.__class__} == {int, float} and y % 1 == first % 1 == 0
+        if are_whole or y.__class__ is first.__class__ or not (isinstance(y, _LABEL_TYPES) and isinstance(first, _LABEL_TYPES)):
             return len(self.known_labels) < MAX_LABELS
         numbers = "If they are numbers to predict: --regression, or a regressor. " * (is_number(first) and _reads_as_number(y))
         raise RowError(

@@ -486,9 +486,8 @@ class StreamLoop(ResumableRun):
         if self._has_compared_columns or self.columns.rows < min_rows:
             return
         self._has_compared_columns = True
-        if (changes := self.columns.change_summary) and (self._learns or self.columns.gone_columns):
+        if changes := self.columns.describe_changes(needs_gone=not self._learns):
             when = "since the checkpoint" if self._learns else "that the model has learned"
-            self.columns.has_reported_missing = True
             warn(f"{self.source.name}: of the columns {when}, {changes}. This is said once")
 
     def _warn_of_missing_labels(self) -> None:

@@ -110,9 +110,9 @@ def infer_column(
         return InferredColumn(name, "number", examples, note, suggested_options=suggested, alternative=alternative)
     if any(isinstance(value, dict | list) for value in non_numbers):
         return InferredColumn(name, "nested", "", "no number", make_kind_option(name, DROP))
-    if huge := [value for value in non_numbers if isinstance(value, int)]:
+    if any(isinstance(value, int) for value in non_numbers):
         options = {} if rows_may_fail else make_kind_option(name, DROP)
-        return InferredColumn(name, "number", _format_range(numbers + huge), "has numbers that are too large", options)
+        return InferredColumn(name, "number", "a huge number", "has numbers that are too large", options)
     markers, rest = split_missing_markers(values)
     missing = {"missing": list(markers)} if markers else {}
     if not numbers and all(isinstance(value, float) for value in non_numbers):  # NaN, inf
@@ -395,15 +395,8 @@ def _format_range(numbers: Sequence[float]) -> str:
     """Format the smallest and the largest number for the user, such as ``29 to 40``."""
     if not numbers:
         return "none"
-    low, high = _format_number(min(numbers)), _format_number(max(numbers))
+    low, high = f"{min(numbers):g}", f"{max(numbers):g}"
     return low if low == high else f"{low} to {high}"
-
-
-def _format_number(number: float) -> str:
-    try:
-        return f"{number:g}"
-    except OverflowError:
-        return "a huge number"
 
 
 def format_most_common(values: Sequence[Any], limit: int = 3) -> str:

@@ -226,9 +226,7 @@ def infer_schema(
     is skipped. If ``asks_user``, any inferred option is a problem for the user to decide. ``always_encodes``: the model has a
     `TableEncoder`, even if no option needs one.
     """
-    new_options: dict[str, Any] = {}
-    if sample.format == "csv":
-        new_options |= detect_csv_options(sample.head, label, options)
+    new_options: dict[str, Any] = detect_csv_options(sample.head, label, options) if sample.format == "csv" else {}
     options = new_options | dict(options)
     features = table = resolve_table_options(options, sample.format)
     if non_feature_columns:
@@ -253,18 +251,16 @@ def infer_schema(
     elif asks_user and cycles:
         problem = SchemaProblem("dates have times of day, and need an answer", cycles)
     else:
-        proposed_options = cycles if proposal is None else proposal.options | cycles
-        new_options, options = new_options | proposed_options, options | proposed_options
-    is_encoded = always_encodes or resolve_table_options(options, sample.format).encoder
-    if not is_encoded and problem is None and is_sparse is False and any(column.n_missing for column in columns):
-        new_options, options = new_options | {"when_missing": "mean"}, options | {"when_missing": "mean"}
-    elif is_encoded and problem is None and "when_missing" not in options:  # without an encoder, absent numbers are 0 anyway
-        inferred = {"when_missing": "drop"} if is_sparse else {}
-        new_options, options = new_options | inferred, options | inferred
+        new_options |= cycles if proposal is None else proposal.options | cycles
+    is_encoded = bool(always_encodes or resolve_table_options(options | new_options, sample.format).encoder)
+    has_gaps = is_sparse is False and any(column.n_missing for column in columns)
+    if problem is None and "when_missing" not in options and (is_sparse if is_encoded else has_gaps):
+        new_options["when_missing"] = "drop" if is_encoded else "mean"  # without an encoder, absent numbers are 0
         if is_sparse and asks_user:
-            problem = SchemaProblem("absent numbers may be 0 or missing, and need an answer", inferred)
-        elif is_sparse is None:
-            warnings.warn(f"{sample.name}: {_PERHAPS_SPARSE}", stacklevel=2)
+            problem = SchemaProblem("absent numbers may be 0 or missing, and need an answer", {"when_missing": "drop"})
+    elif problem is None and "when_missing" not in options and is_encoded and is_sparse is None:
+        warnings.warn(f"{sample.name}: {_PERHAPS_SPARSE}", stacklevel=2)
+    options |= new_options
     column_schemas = [ColumnSchema(*column[:4], column.alternative) for column in columns]
     return InferredSchema(apply_kinds(column_schemas, options), n_rows, new_options, options, is_target, problem)
 

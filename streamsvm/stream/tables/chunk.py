@@ -142,9 +142,8 @@ class Table:
         dropped = set(names)
         if dropped.isdisjoint(self.names):
             return self
-        positions = [position for position, name in enumerate(self.names) if name not in dropped]
-        columns = [self.columns[position] for position in positions]
-        return replace(self, names=tuple(self.names[position] for position in positions), columns=columns)
+        kept = {name: values for name, values in zip(self.names, self.columns, strict=True) if name not in dropped}
+        return replace(self, names=tuple(kept), columns=list(kept.values()))
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row | BadRow]) -> Table | None:

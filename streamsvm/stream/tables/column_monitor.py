@@ -56,7 +56,7 @@ class ColumnMonitor(Resumable):
     column 'size' was never learned: it is left out (1 of 2 rows)
     column 'city' has names that were never learned (1 of 2 rows): 'paris' (like 'Paris')
     labels that were never learned (2 of 2 rows): '1' (like 1), 'no'. Learned were 0, 1
-    >>> monitor.change_summary
+    >>> monitor.describe_changes()
     "'age' is gone (it counts as missing), 'size' is new"
     >>> monitor = ColumnMonitor(["Age"])
     >>> monitor.add_row({"age": 31})
@@ -72,8 +72,7 @@ class ColumnMonitor(Resumable):
         self.compare_with(learned, encoder, labels)
         self._ignored = frozenset(ignored)
         self.rows: int = 0
-        #: Whether a warning has named the learned columns that are missing, so that the messages leave them out.
-        self.has_reported_missing: bool = False
+        self._has_described_changes = False  # then the messages leave out the learned columns that are missing
         self._complete = 0  # rows with exactly the learned columns, which are not counted in `_values`
         self._values: Counter[Hashable] = Counter()  # rows with a value, by column
         # Rows with a value that was not learned, by kind, column and value. None stands for values beyond `_MAX_EXAMPLES`.
@@ -196,7 +195,7 @@ class ColumnMonitor(Resumable):
         """
         counts: Any = self.counts
         messages = []
-        if (missing := counts["missing_columns"]) and not self.has_reported_missing:
+        if (missing := counts["missing_columns"]) and not self._has_described_changes:
             were, object_, they_count = ("were", "them", "they count") if len(missing) > 1 else ("was", "it", "it counts")
             messages.append(
                 f"column{'s' * (len(missing) > 1)} {format_names(missing, 10)} {were} learned, and no row has {object_}: "
@@ -238,27 +237,22 @@ class ColumnMonitor(Resumable):
             return None if self._encoder is None else self._encoder.column_state.find_similar_name(column, value)
         return next((label for label in self._labels if normalize_spelling(str(label)) == normalize_spelling(str(value))), None)
 
-    @property
-    def gone_columns(self) -> list[Hashable]:
-        """Names of the columns that most rows had while the model learned, and that no counted row has."""
-        return [] if self._complete else sorted(self._usual - self._values.keys(), key=str)
+    def describe_changes(self, needs_gone: bool = False) -> str:
+        """Return a text that names the columns that are gone (most rows had them while the model learned, and no counted row has
+        them), and the columns that the model has not learned although at least half of the rows have them. The `messages` then
+        leave out columns that are gone.
 
-    @property
-    def change_summary(self) -> str:
-        """A text that names the columns that are gone (no counted row has them), and the columns that the model has not learned
-        although at least half of the rows have them.
-
-        It is empty without such columns, and if rows are sparse: if they have fewer than half of the columns.
+        The text is empty without such columns (if ``needs_gone``, without columns that are gone), and if rows are sparse: if they
+        have fewer than half of the columns.
         """
+        gone = [] if self._complete else sorted(self._usual - self._values.keys(), key=str)
+        new = [name for name, n in self._values.items() if name not in self._learned and 2 * n >= self.rows]
         cells = sum(n for name, n in self._values.items() if name in self._learned) + self._complete * len(self._learned)
-        if 2 * cells < self.rows * len(self._learned):
+        if 2 * cells < self.rows * len(self._learned) or not (gone or (new and not needs_gone)):
             return ""
-        changes = []
-        if gone := self.gone_columns:
-            changes.append(f"{format_names(gone, 5)} {'is' if len(gone) == 1 else 'are'} gone (it counts as missing)")
-        if new := [name for name, n in self._values.items() if name not in self._learned and 2 * n >= self.rows]:
-            changes.append(f"{format_names(new, 5)} {'is' if len(new) == 1 else 'are'} new")
-        return ", ".join(changes)
+        self._has_described_changes = True
+        changes = [(names, text) for names, text in ((gone, "gone (it counts as missing)"), (new, "new")) if names]
+        return ", ".join(f"{format_names(names, 5)} {'is' if len(names) == 1 else 'are'} {text}" for names, text in changes)
 
     @property
     def mismatch(self) -> str:

@@ -52,8 +52,15 @@ def to_seconds(value: Any, form: str | None = None) -> float:
     >>> to_seconds("08:30"), to_seconds(time(8, 30))
     (30600.0, 30600.0)
     """
+    if isinstance(value, str) and form not in UNITS:
+        try:
+            value = parse_datetime(value, form)
+        except ValueError:
+            if form is not None:
+                raise
     if isinstance(value, str):
-        value = _parse_time_text(value, form)
+        number = parse_number(value)
+        value = int(number) if number.is_integer() else number
     elif isinstance(value, time):
         value = datetime.combine(date(1970 if form is None or form in UNITS else _YEAR_OF_STRPTIME, 1, 1), value)
     elif isinstance(value, date) and not isinstance(value, datetime):
@@ -117,20 +124,6 @@ def parse_iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
 _ISO_SIZES = (10, 16, 19)  # characters
 _ISO_SEPARATORS = {4: (ord("-"),), 7: (ord("-"),), 10: (ord(" "), ord("T")), 13: (ord(":"),), 16: (ord(":"),)}
 _ZERO, _NINE = ord("0"), ord("9")
-
-
-def _parse_time_text(text: str, form: str | None) -> datetime | int | float:
-    """Convert the text of a date or of a number to a datetime or a number. ``form`` is the strptime format of the date (None: ISO
-    8601), or the unit of the number, such as ``"ms"``. Raises ValueError if the text does not fit.
-    """
-    if form not in UNITS:
-        try:
-            return parse_datetime(text, form)
-        except ValueError:
-            if form is not None:
-                raise
-    number = parse_number(text)
-    return int(number) if number.is_integer() else number
 
 
 def guess_epoch_unit(value: float) -> str:

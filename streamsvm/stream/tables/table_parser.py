@@ -268,10 +268,9 @@ class TableParser:
 
     def parse_table(self, table: Table) -> Table:
         """Return the table with all values and labels parsed, and without the columns that are declared as dropped."""
-        positions = [position for position, name in enumerate(table.names) if self.get_kind(name) != DROP]
-        columns = [self.parse_column(table.names[position], table.columns[position]) for position in positions]
-        y = None if table.y is None else [self.parse_label(y) for y in table.y]
-        return replace(table, names=tuple(table.names[position] for position in positions), columns=columns, y=y)
+        kept = table.drop_columns(name for name in table.names if self.get_kind(name) == DROP)
+        columns = list(map(self.parse_column, kept.names, kept.columns))
+        return replace(kept, columns=columns, y=None if table.y is None else list(map(self.parse_label, table.y)))
 
     def has_plain_numbers(self, name: Hashable) -> bool:
         """Return whether numbers in text of this column are parsed as by ``float``: the column is numeric, its numbers are not
