@@ -119,6 +119,11 @@ class StreamJob:
         return parse_table_flags(self)
 
     @property
+    def row_label(self) -> str | None:
+        """The name of the label's column in the rows; None if labels come from ``--labels``."""
+        return self.label if self.labels is None else None
+
+    @property
     def loop_limits(self) -> dict[str, Any]:
         """Keyword arguments of the learning loop: when to write checkpoints, and how many invalid rows stop the run."""
         return {"error_limit": self.error_limit, "error_share": self.error_share, **self.checkpoint_every}
@@ -368,7 +373,8 @@ def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
     except StreamError:
         labels_format = detect_format(place, job.format)
     key, time = parameters["key"], parameters.get("time")
-    if key in (time, job.label) or time == job.label:
+    names = [name for name in (key, time, job.label) if name is not None]
+    if len(set(names)) < len(names):
         raise UsageError(f"--labels {text}: key, time and --label must be three columns or fields")
     if "libsvm" in (job.text_format, labels_format):
         raise UsageError("--labels means nothing for LIBSVM text, which has no column for a key")

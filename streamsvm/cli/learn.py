@@ -40,7 +40,7 @@ from streamsvm.core.compiling.ahead_of_time import compile_ahead, list_component
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import format_names
+from streamsvm.files.messages import format_count, format_names
 from streamsvm.stream import CheckpointError, CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.merging import CheckpointMerger, MergeResult
@@ -74,7 +74,7 @@ def learn_stream(job: LearnJob) -> bool:
         if checkpoints is not None and saved is not None and saved.is_start:
             start_position = saved.get_position(checkpoints.path)
             saved = None
-        table = combine_table_options(job.table_flags, job.text_format, job.label, saved)
+        table = combine_table_options(job.table_flags, job.text_format, job.row_label, saved)
         if start_position is None and saved is None and checkpoints is not None and job.text_format is None:
             # Saved before the first row arrives, so that a run that is killed while it waits loses no rows.
             start_position = read_start_position(job, table)
@@ -155,18 +155,18 @@ def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableO
 
     Raises CommandError if the rows allow two readings, no column is left to learn from, or the user wants to decide (``--ask``).
     """
-    label = job.label if job.label_stream is None else None  # rows contain no label of --labels
     result = infer_schema(
         sample,
-        label,
+        job.row_label,
         job.table_flags,
         regression=job.regression,
         non_feature_columns=job.non_feature_columns,
         rows_may_fail=job.on_error != "stop",
         asks_user=job.ask,
     )
-    if job.label_stream is not None and job.label in [column.name for column in result.columns]:
-        raise CommandError(f"{sample.name}: each row contains its label, {job.label!r}: leave --labels out")
+    if job.row_label is None and job.label in [column.name for column in result.columns if column.kind != "dropped"]:
+        remedy = f"leave --labels out, or do not learn this column: {format_flags({'columns': {job.label: DROP}})}"
+        raise CommandError(f"{sample.name}: each row contains its label, {job.label!r}: {remedy}")
     if result.columns and job.reporter.shows_text:
         table = format_schema(sample.name, result.n_rows, result.columns, format_flags)
         print(escape_unprintable(table, newlines=True), file=sys.stderr)
@@ -179,8 +179,8 @@ def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableO
     if flags:
         text = f"read with {escape_unprintable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.reporter.report_event(text, event="reading", flags=escape_unprintable(flags))
-    schema = result.make_schema(sample.name, label, job.regression)
-    return job, combine_table_options(result.options, job.text_format, job.label), schema
+    schema = result.make_schema(sample.name, job.row_label, job.regression)
+    return job, combine_table_options(result.options, job.text_format, job.row_label), schema
 
 
 def _suggest_next_step(job: LearnJob, interrupted: bool) -> str:
@@ -304,8 +304,7 @@ def _show_merged(merged: MergeResult, reporter: Reporter) -> None:
     """Report a new merged model: its number of learned rows, and the number of models that were merged."""
     if reporter.quiet:
         print(json.dumps({"event": "merged", "rows": merged.rows, "parts": merged.parts}), flush=True)
-    n = len(merged.parts)
-    text = f"{merged.rows:,} rows of {n} model{'s' * (n != 1)} merged"
+    text = f"{format_count(merged.rows, 'row')} of {format_count(len(merged.parts), 'model')} merged"
     reporter.report_event(text, "merged", rows=merged.rows, parts=merged.parts)
 
 

@@ -263,7 +263,7 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
         raise UsageError(f"--drift {text}: there is no such detector{hint}. Known are {', '.join(detectors)}")
     detector_class = detectors[call[0]]
     defaults = {"seed": 0} if "seed" in inspect.signature(detector_class).parameters else {}
-    with as_usage_error(f"--drift {text}: ", (TypeError, ValueError)):
+    with as_usage_error(f"--drift {text}: ", (Exception,)):
         return DriftWatch(detector_class(*call[1], **(defaults | call[2])), on_drift or "count")
 
 
@@ -402,6 +402,14 @@ def check_predicts(model: Any, place: Any, accepts_detectors: bool = False) -> N
         raise CommandError(f"{place} holds a {type(last).__name__}, which does not predict a label or a number for each row")
 
 
+def _check_has_probabilities(model: Any, reason: str) -> None:
+    """Raise a CommandError, which begins with a ``reason`` for probabilities of labels, if a model has none."""
+    if not has_probabilities(split_pipeline(model)[1]):
+        learner = find_learner(model)
+        problem = "predicts numbers" if isinstance(learner, base.Regressor) else "has none"
+        raise CommandError(f"{reason}, and the model, {type(learner).__name__}, {problem}: leave it out")
+
+
 def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: float = 0.0) -> Any:
     """Wrap the classifier in a loaded model by the function ``wrap_decision``, so that it predicts as the flag ``--threshold``
     or ``--costs`` (``flag``) requests, and return the model. Raise a CommandError if ``flag`` or ``abstain``, the least
@@ -411,8 +419,8 @@ def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: 
     learned.
     """
     last = split_pipeline(model)[1]
-    if (requested := flag or f"--abstain {abstain:g}" * bool(abstain)) and not has_probabilities(last):
-        raise CommandError(f"{requested} chooses labels by their probabilities, and a {type(last).__name__} has none")
+    if requested := flag or f"--abstain {abstain:g}" * bool(abstain):
+        _check_has_probabilities(model, f"{requested} chooses labels by their probabilities")
     if not flag:
         return model
     labels = getattr(find_learner(last), "labels", None)
@@ -469,10 +477,8 @@ def make_extra_fields(model: Any, probabilities: bool, n_columns: int | None) ->
     conformal. Raise a CommandError if the model cannot compute them.
     """
     fields = []
-    last = split_pipeline(model)[1]
     if probabilities:
-        if not has_probabilities(last):
-            raise CommandError(f"--probabilities: a {type(last).__name__} has none")
+        _check_has_probabilities(model, "--probabilities are those of labels")
         fields.append(PROBABILITIES)
     if (conformal := make_conformal_fields(model)) is not None:
         fields.append(conformal)

@@ -20,6 +20,7 @@ from streamsvm.cli.progress import format_scores, scores_to_json
 from streamsvm.cli.streams import adapt_source, open_streams, serve_metrics, stop_on_signals
 from streamsvm.cli.tables import combine_table_options, read_saved_label
 from streamsvm.core.warning import warn
+from streamsvm.files.messages import format_count
 from streamsvm.stream import CheckpointFolder, FollowedFolder, PredictionLoop, Progress
 from streamsvm.stream.checkpoint import read_model
 from streamsvm.stream.open import open_models
@@ -121,11 +122,11 @@ def _report_end(progress: Progress, n_before: int, reporter: Reporter) -> None:
     refused_kinds = "".join(f"  {count:,} {kind}" for kind, count in progress.refused.items())
     refused = f"  {sum(progress.refused.values()):,} refused{refused_kinds}" if refused_kinds else ""
     now = f", {n - n_before:,} of them in this run" if n_before else ""
-    for message in progress.columns.messages:
+    for message in progress.messages:
         reporter.report_event(message, "unfamiliar")
     if progress.scored:
-        rows = f"{progress.scored:,} row{'s' * (progress.scored != 1)} had a label, which was not learned"
-        text = f"{rows}: {', '.join(format_scores(progress.scores))} (more: streamsvm score)"
+        rows = format_count(progress.scored, "row")
+        text = f"{rows} had a label, which was not learned: {', '.join(format_scores(progress.scores))} (more: streamsvm score)"
         reporter.report_event(text, "scored", scored=progress.scored)
     unsure = f"  {progress.abstained:,} of them abstained" if progress.abstained else ""
-    reporter.report_event(f"{n:,} row{'s' * (n != 1)} predicted{now}{unsure}{refused}", "end", **facts)
+    reporter.report_event(f"{format_count(n, 'row')} predicted{now}{unsure}{refused}", "end", **facts)

@@ -16,6 +16,7 @@ from river import compose
 from streamsvm.cli import escape_unprintable
 from streamsvm.cli.arguments import Reporter
 from streamsvm.core.checks import finite_or_none
+from streamsvm.files.messages import format_count
 from streamsvm.stream import LearningLoop, Progress
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import find_learner
@@ -26,7 +27,7 @@ SECONDS_BETWEEN_LINES: dict[bool, float] = {False: 5.0, True: 1.0}
 
 _MAX_CELL_CHARS = 24  # in a table
 _MAX_CURVE_POINTS = 8
-_LEARNER_COUNTS = {"n_support": "support vectors", "n_merges": "merges"}
+_LEARNER_COUNTS = {"n_support": "support vector", "n_merges": "merge"}
 #: Texts for the counts of rows and labels of ``--labels`` that are not joined.
 DELAYED_LABEL_COUNTS = {
     "pending": "wait for a label",
@@ -109,7 +110,7 @@ class ProgressDisplay:
         if self._reporter.quiet:
             print(json.dumps(_progress_to_json(progress), allow_nan=False), flush=True)  # noqa: T201
         if progress.ended and self._reporter.shows_text:
-            lines = format_scores(progress.scores[1:], min(progress.window, progress.learned))
+            lines = [*progress.refusal_messages, *format_scores(progress.scores[1:], min(progress.window, progress.learned))]
             for line in lines if self.curve is None else [*lines, *format_learning_curve(self.curve)]:
                 self._console.print(Text(escape_unprintable(line)))
         if progress.ended or not self._reporter.quiet:
@@ -118,16 +119,17 @@ class ProgressDisplay:
 
 def _format_progress(progress: Progress) -> str:
     """Return the progress of a run as one line of text: rows, rows per second, scores, and counts of refused rows and drifts."""
-    line = f"{progress.rows:,} row{'s' * (progress.rows != 1)}"
+    line = format_count(progress.rows, "row")
     if progress.rows_per_second > 0.0:
         line += f"  {progress.rows_per_second:,.0f} rows/s"
     if math.isfinite(progress.metric):
         line += f"  {progress.metric_name} {progress.metric:.4f}"
         line += format_baselines(progress.scores[0].baselines[: None if progress.ended else 1])
     if math.isfinite(progress.windowed):
-        line += f"  last {min(progress.window, progress.learned):,} rows {_format_windowed(progress.scores[0])}"
+        line += f"  last {format_count(min(progress.window, progress.learned), 'row')} {_format_windowed(progress.scores[0])}"
     learner = find_learner(progress.model)
-    line += "".join(f"  {getattr(learner, name):,} {text}" for name, text in _LEARNER_COUNTS.items() if hasattr(learner, name))
+    sizes = {noun: getattr(learner, name) for name, noun in _LEARNER_COUNTS.items() if hasattr(learner, name)}
+    line += "".join(f"  {format_count(size, noun)}" for noun, size in sizes.items())
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
     if progress.delayed is not None:
         counts |= {text: progress.delayed[name] for name, text in DELAYED_LABEL_COUNTS.items()}
@@ -135,9 +137,9 @@ def _format_progress(progress: Progress) -> str:
         line += f"  {sum(progress.refused.values()):,} refused"
     line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
     if progress.drifts is not None:
-        line += f"  {progress.drifts:,} drift{'s' * (progress.drifts != 1)}"
+        line += f"  {format_count(progress.drifts, 'drift')}"
     if n_clipped := _count_clipped_values(progress.model):
-        line += f"  {n_clipped:,} extreme values bounded"
+        line += f"  {format_count(n_clipped, 'extreme value')} bounded"
     if progress.ended:
         line += f"  {'interrupted' if progress.interrupted else 'done'} after {progress.seconds:.1f} s"
     return line
@@ -167,7 +169,7 @@ def format_scores(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str
             lines += [f"{report.name}:", *_format_table(report.table)]
         elif math.isfinite(report.value):
             has_last = last_rows and math.isfinite(report.windowed)
-            last = f"  last {last_rows:,} rows {_format_windowed(report)}" if has_last else ""
+            last = f"  last {format_count(last_rows, 'row')} {_format_windowed(report)}" if has_last else ""
             lines.append(f"{report.name} {report.value:.4f}{format_baselines(report.baselines)}{last}")
         else:
             lines.append(f"{report.name} has no value")

@@ -16,7 +16,8 @@ from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.job import StreamJob
 from streamsvm.cli.parsing import DecisionFlags, apply_decision, check_predicts, find_positive_label, make_metrics
 from streamsvm.cli.progress import DELAYED_LABEL_COUNTS, format_learning_curve, format_scores, scores_to_json
-from streamsvm.cli.streams import load_newest, open_source_for_model, print_unfamiliar_columns, stop_on_signals
+from streamsvm.cli.streams import load_newest, open_source_for_model, print_messages, stop_on_signals
+from streamsvm.files.messages import format_count
 from streamsvm.stream import DelayedLearningLoop, PredictionLoop, Progress, Sink
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.endpoints import Position, Record
@@ -63,7 +64,7 @@ def run_score(arguments: argparse.Namespace) -> bool:
         print(json.dumps(facts, allow_nan=False, default=str))
         return progress.interrupted
     left_out = "".join(f"  {count:,} {kind}" for kind, count in counts.items())
-    print(f"{progress.scored:,} row{'s' * (progress.scored != 1)} scored{left_out}{'  interrupted' * progress.interrupted}")
+    print(f"{format_count(progress.scored, 'row')} scored{left_out}{'  interrupted' * progress.interrupted}")
     lines = format_scores(progress.scores)
     n_numbers = sum(report.table is None for report in progress.scores)  # tables come after them
     lines[n_numbers:n_numbers] = [] if coverage is None else [coverage.description]
@@ -91,7 +92,7 @@ def scoring_loop(
 ) -> Iterator[StreamLoop]:
     """Within a ``with`` block, provide a loop that predicts the rows of a job's source by ``model``, and scores them by
     ``metric`` without learning. ``positive`` is the positive label, and ``parameters`` are further ones of the loop. Ctrl-C
-    stops it. At the end, print warnings about unknown columns.
+    stops it. At the end, print messages about unknown columns and refused rows.
     """
     loop_class: Any = partial(PredictionLoop, needs_labels=True)
     if job.label_stream is not None:
@@ -101,7 +102,7 @@ def scoring_loop(
         loop = loop_class(source, model, metric=metric, **parameters)
         with stop_on_signals(loop.stop):
             yield loop
-    print_unfamiliar_columns(loop.columns)
+    print_messages(loop.progress.messages)
 
 
 def check_any_scored(progress: Progress, source_name: str) -> None:

@@ -9,7 +9,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,7 +194,9 @@ def _open_joined_source(
         if text_format == "csv":
             stream_options["columns"] = {**stream_options.get("columns", {}), labels.key: CATEGORY}
     sources: list[Source] = []
-    label_options: tuple[dict[str, Any], ...] = ({"label_needed": False}, {})
+    # A column of the rows with the name of the label is not read as the label if it was dropped.
+    rows_label = None if table.columns.get(options["label"]) == DROP else options["label"]
+    label_options: tuple[dict[str, Any], ...] = ({"label_needed": False, "label": rows_label}, {})
     for place, text_format, stream_options, more in zip(
         (job.source, labels.place), formats, table_options, label_options, strict=True
     ):
@@ -321,14 +323,12 @@ def iter_first_rows(job: StreamJob, checkpoint: Checkpoint, max_rows: int) -> It
         columns.add_row(row.x)
         columns.add_labels([row.y])
         yield row
-    print_unfamiliar_columns(columns)
+    print_messages(columns.messages)
 
 
-def print_unfamiliar_columns(columns: ColumnMonitor) -> None:
-    """Print warnings on standard error about columns and values that the model does not know, as the monitor ``columns`` has
-    collected them during a run.
-    """
-    for message in columns.messages:
+def print_messages(messages: Iterable[str]) -> None:
+    """Print messages about a run on standard error, such as those about columns that the model does not know."""
+    for message in messages:
         print(escape_unprintable(message), file=sys.stderr)  # noqa: T201
 
 

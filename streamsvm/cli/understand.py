@@ -34,7 +34,7 @@ from streamsvm.export.report.contents import ReportRows, make_report, measure_im
 from streamsvm.export.report.model_card import make_model_card
 from streamsvm.export.report.summary import ModelSummary
 from streamsvm.files.container import ModelFileError
-from streamsvm.files.messages import shorten
+from streamsvm.files.messages import format_count, shorten
 from streamsvm.files.model_file import write_file
 from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint
@@ -105,7 +105,7 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
     rows += [f"{summary.n_unlabelled:,} without a label"] * bool(summary.n_unlabelled)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in summary.refused.items())
     rows.append(f"{summary.n_refused:,} refused" + f" ({counts})" * bool(counts))
-    rows += [f"{summary.n_drifts or 0:,} drift{'s' * (summary.n_drifts != 1)}"] * (summary.n_drifts is not None)
+    rows += [format_count(summary.n_drifts or 0, "drift")] * (summary.n_drifts is not None)
     lines["rows"] = ", ".join(rows)
     reports = [report for report in summary.reports if math.isfinite(report.value)]
     last_rows = 0 if summary.curve is None else min(summary.curve.window, summary.n_learned or 0)
@@ -128,9 +128,11 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
     if summary.nbytes is not None:
         lines["memory"] = f"{summary.nbytes:,} bytes"
     lines["export"] = summary.export
-    if summary.curve_error or summary.curve is not None:
-        points = "" if summary.curve is None else f"{len(summary.curve.points)} points, one every {summary.curve.every:,} rows"
-        lines["learning curve"] = summary.curve_error or f"{points}; --plot draws them, and streamsvm report shows it all"
+    if summary.curve_error:
+        lines["learning curve"] = summary.curve_error
+    elif summary.curve is not None and (points := summary.curve.points):
+        text = f"{format_count(len(points), 'point')}, one every {format_count(summary.curve.every, 'row').removeprefix('1 ')}"
+        lines["learning curve"] = f"{text}; --plot draws them, and streamsvm report shows it all"
     return lines
 
 

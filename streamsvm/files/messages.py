@@ -92,6 +92,15 @@ def _repr_pieces(value: Any) -> Iterator[str]:
 _NESTING_TYPES = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)
 
 
+def format_count(n: int, noun: str) -> str:
+    """Return a number and a noun, in the plural unless the number is 1.
+
+    >>> format_count(1, "row"), format_count(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
 def format_names(names: Iterable[Any], max_names: int) -> str:
     """Return the repr of the first ``max_names`` names, separated by commas, for a message; ``...`` stands for further ones."""
     names = list(map(repr, names))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from river import base
 
-from streamsvm.core.checks import LARGEST_FLOAT32, OnDrift
+from streamsvm.core.checks import LARGEST_FLOAT32, OnDrift, check_number
 from streamsvm.core.saved import Resumable
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.logs import event
@@ -72,6 +74,8 @@ class DriftWatch(Resumable):
             raise ValueError(f"the detector must be one of river, such as river.drift.ADWIN(), not {short_repr(detector)}")
         if getattr(detector, "seed", 0) is None:
             raise ValueError(f"{type(detector).__name__} draws at random: give it a seed, so that a run can be repeated")
+        if type(detector).__module__.partition(".")[0] == "river":  # which does not validate parameters
+            _check_parameters(type(detector).__name__, detector._get_params())
         self.detector: Any = detector
         self._binary = isinstance(detector, base.BinaryDriftDetector)  # takes only errors of 0 and 1
         self.resets_model: bool = on_drift == "reset"
@@ -80,7 +84,7 @@ class DriftWatch(Resumable):
         self._unused_detector = copy.deepcopy(detector)
         try:
             _try_detector(detector)
-        except Exception as error:  # noqa: BLE001 - river does not validate parameters
+        except Exception as error:  # noqa: BLE001 - of the detector
             raise ValueError(f"{self.description} cannot be fed: {error}") from None
         self.drifts: int = 0
         self.is_reset_due: bool = False
@@ -155,6 +159,15 @@ class DriftWatch(Resumable):
             raise ValueError(f"the checkpoint's detector is corrupt: {error}") from None
         self.resume(state)
         self.detector = detector
+
+
+def _check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
+    """Raise a ValueError if a numeric parameter of river's detector ``name`` is out of range."""
+    for parameter, value in parameters.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            is_probability = "confidence" in parameter or (name, parameter) == ("ADWIN", "delta")
+            is_positive, high = is_probability or parameter in ("clock", "max_buckets"), 1.0 if is_probability else math.inf
+            check_number(f"{parameter} of {name}", value, 0.0, inclusive=not is_positive, high=high)
 
 
 def _try_detector(detector: Any) -> None:

@@ -297,7 +297,7 @@ class LearningLoop(StreamLoop):
             "parameters": self._parameters,
             "metrics": repr(self._scores),
             "curve": self.curve.state,
-            "scores": [report.saved for report in self._scores.make_reports()],
+            "scores": [report.saved for report in self._make_score_reports()],
         }
         facts |= {} if self.source.weight is None else {"weight": self.source.weight}
         state: dict[str, Any] = {"scores": self._scores.state}

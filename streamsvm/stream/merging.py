@@ -16,6 +16,8 @@ from streamsvm.files.messages import format_names
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_row_count
 from streamsvm.stream.prediction import FollowedFolder
 from streamsvm.stream.rows import find_learner, split_pipeline
+from streamsvm.stream.tables.column_kinds import select_different_kinds
+from streamsvm.stream.tables.table_schema import format_flags
 
 _KIND = "merged"
 _PARTITION_PATTERN = "partition-*"
@@ -173,7 +175,10 @@ class CheckpointMerger:
         paths = [str(path) for path in parts]
         for path, path_options in zip(paths, options, strict=True):
             if path_options != options[0]:
-                raise CheckpointError(f"{paths[0]} and {path} have read their rows differently: {options[0]}, {path_options}")
+                flags = " and with ".join(_format_differences(options[0], path_options))
+                raise CheckpointError(
+                    f"{paths[0]} and {path} have read their rows differently, with {flags}: learn all with the same flags"
+                )
         counts = {path: part.header["rows"] for path, part in parts.items()}
         rows = sum(counts.values())
         if rows < self._rows:
@@ -227,6 +232,18 @@ class CheckpointMerger:
 def _check_estimator(path: Path | str, checkpoint: Checkpoint) -> None:
     if not isinstance(checkpoint.model, base.Estimator):
         raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is not a model")
+
+
+def _format_differences(options: Mapping[str, Any], other_options: Mapping[str, Any]) -> list[str]:
+    """Format the reading options that differ between two models as flags: those of the first, and those of the second model."""
+    sides = [{**side, **side.get("table", {})} for side in (options, other_options)]
+    for side, kinds in zip(sides, select_different_kinds(*(side.get("columns", {}) for side in sides)), strict=True):
+        side["columns"] = kinds
+        side.pop("table", None)
+    pairs = zip(sides, reversed(sides), strict=True)
+    return [
+        format_flags({n: value for n, value in a.items() if value not in (None, b.get(n))}) or "the defaults" for a, b in pairs
+    ]
 
 
 def _get_reading_options(checkpoint: Checkpoint) -> dict[str, Any]:

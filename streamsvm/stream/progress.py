@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,6 +42,8 @@ class Progress:
         Number of rows without a label, which were only predicted, and number of rows without any feature value.
     refused
         Number of refused rows, by kind of reason. They are included in ``rows``, and were not learned.
+    refusal_messages
+        One message for each kind of rows that this run refused, with the position of the first one, and the reason.
     abstained
         Number of rows whose probability was too small for a prediction.
     window
@@ -70,6 +72,7 @@ class Progress:
     unlabelled: int = 0
     empty: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
+    refusal_messages: Sequence[str] = ()
     abstained: int = 0
     window: int = 1000
     scores: tuple[ScoreReport, ...] = ()
@@ -85,6 +88,11 @@ class Progress:
     def predicted(self) -> int:
         """Number of rows that were predicted (read and not refused) so far, including those of earlier runs."""
         return self.rows - sum(self.refused.values())
+
+    @property
+    def messages(self) -> list[str]:
+        """Messages for the user about unknown columns and values, and about refused rows."""
+        return [*self.columns.messages, *self.refusal_messages]
 
     @property
     def metric_name(self) -> str:

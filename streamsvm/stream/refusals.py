@@ -11,7 +11,7 @@ from typing import Any
 
 from streamsvm.core.checks import validate_mapping
 from streamsvm.core.saved import Resumable
-from streamsvm.files.messages import suggest_name
+from streamsvm.files.messages import format_count, suggest_name
 from streamsvm.stream.endpoints import DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
 
@@ -66,6 +66,7 @@ class RefusedRowHandler(Resumable):
         self._sink: Sink | None = None
         self._position: Any = None  # the position after the last durable dead letter; None before the first
         self.counts: Counter[str] = Counter()  # refused rows by kind of reason
+        self.examples: dict[str, str] = {}  # position and reason of the first row of each kind that this run refused
         # The exponentially decayed number of refused rows, and the row number for which it was computed.
         self._recent, self._recent_row = 0.0, 0
 
@@ -79,6 +80,14 @@ class RefusedRowHandler(Resumable):
         """Number of rows that were refused so far, of all kinds."""
         return sum(self.counts.values())
 
+    @property
+    def messages(self) -> list[str]:
+        """One message for each kind of rows that this run refused, with the position of the first one, and the reason."""
+        return [
+            f"{format_count(self.counts[kind], 'refused row')} ({kind}), the first: {example}"
+            for kind, example in self.examples.items()
+        ]
+
     def handle_row(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
         """Count a refused row, and write it to the dead-letter sink. ``row`` is its number, ``place`` its line or offset, ``raw``
         its content, ``kind`` the short reason by which it is counted, and ``reason`` the message. Raise a StreamError if more
@@ -89,6 +98,7 @@ class RefusedRowHandler(Resumable):
             raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_SKIP_ADVICE}")
         self.write_dead_letter(row, place, raw, kind, reason)
         self.counts[kind] += 1
+        self.examples.setdefault(kind, f"{place}: {reason}")
         self._recent = self._recent * math.exp((self._recent_row - row) / _WINDOW_ROWS) + 1.0
         self._recent_row = row
         total = self.n_refused

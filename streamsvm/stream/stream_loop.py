@@ -33,7 +33,7 @@ from streamsvm.stream.rows import (
     has_probabilities,
     parse_target,
 )
-from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError
+from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError, ScoreReport
 from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, BadRow, Chunk, WeightedLabel, process_rows
 from streamsvm.stream.tables.column_monitor import ColumnMonitor
@@ -173,9 +173,10 @@ class StreamLoop(ResumableRun):
             unlabelled=self.unlabelled,
             empty=self.empty,
             refused=self.refused,
+            refusal_messages=self._refusals.messages,
             abstained=self.abstained,
             window=self._scores.first.window,
-            scores=self._scores.make_reports(),
+            scores=self._make_score_reports(),
             columns=self.columns,
             delayed=self._delayed_counts,
             drifts=None if self.drift is None else self.drift.drifts,
@@ -184,6 +185,10 @@ class StreamLoop(ResumableRun):
             ended=ended,
             interrupted=ended and self._stopped,
         )
+
+    def _make_score_reports(self) -> tuple[ScoreReport, ...]:
+        """Return the current values of the metrics; none for an anomaly detector, which is not scored."""
+        return () if self._pipeline.detects_anomalies else self._scores.make_reports()
 
     def _flush_scores(self) -> None:
         self._scores.flush()
@@ -467,7 +472,8 @@ class StreamLoop(ResumableRun):
             raise StreamError(f"{text} was learned: those with a label have the weight 0, in column {self.source.weight!r}")
         if self.refused:
             counts = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
-            raise StreamError(f"{text} was {done}: {self.unlabelled:,} had no label, and refused were {counts}")
+            example = "".join(f". The first: {example}" for example in [*self._refusals.examples.values()][:1])
+            raise StreamError(f"{text} was {done}: {self.unlabelled:,} had no label, and refused were {counts}{example}")
         raise StreamError(f"{text} had a label: nothing was {done}. {self._label_advice}")
 
     @property

@@ -88,6 +88,8 @@ MISTAKES = [
     ("score rows.csv --model names --positive Yes", {}),
     ("predict rows.csv --model names --to p.jsonl --threshold .3", {"LABEL": "yes"}),
     ("export names --to json --threshold .3", {"LABEL": "yes"}),
+    ("predict numbers.csv --model numbers --to p.jsonl --probabilities", {}),
+    ("predict numbers.csv --model numbers --to p.jsonl --costs 1=2", {}),
     # Learners and runs
     ("learn rows.csv --label y --learner bsgd,bugdet=5", {}),
     ("learn rows.csv --label y --on-drift reset", {"DETECTOR": "ADWIN"}),
@@ -138,7 +140,7 @@ def template(tmp_path_factory):
     write("mine/model.c", "not by streamsvm")
     for name in ("rows.txt", "texts/one.txt", "texts/two.txt"):
         write(name, *(folder / "rows.csv").read_text().splitlines())
-    for name, flags in (("rows", ["--columns", "id:drop,c:category"]), ("ten", [])):
+    for name, flags in (("rows", ["--columns", "id:drop,c:category"]), ("ten", []), ("numbers", ["--regression"])):
         model = folder / {"rows": "names"}.get(name, name)
         assert main(["learn", folder / f"{name}.csv", "--label", "y", "--checkpoint", model, "--quiet", *flags]) == 0
     return folder

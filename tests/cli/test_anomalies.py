@@ -1,5 +1,6 @@
 """Tables without labels through all doors: ``--learner anomaly``, `table_model` and the loops give the same anomaly scores."""
 
+import json
 import random
 
 import numpy as np
@@ -42,6 +43,7 @@ def test_learn_and_predict_without_a_label(tmp_path, call, kind):
     call("learn", path, *WORDS, "--checkpoint", state, "--to", tmp_path / "scores.jsonl")
     learned = pd.read_json(tmp_path / "scores.jsonl", lines=True)
     assert len(learned) == len(ROWS)
+    assert "curve" not in call("inspect", state).stdout
     is_odd = np.arange(400) % 50 == 49
     assert learned["y_pred"][is_odd][1:].min() > learned["y_pred"][~is_odd][100:].quantile(0.9)
     assert learned["is_anomaly"][is_odd][1:].all()
@@ -111,3 +113,13 @@ def test_loops_learn_rows_with_and_without_labels():
     assert scores[0] == scores[1]
     progress = PredictionLoop(IterableSource([(x, None) for x in rows]), loops[0].model, None).run()
     assert (progress.predicted, progress.scored, loops[0].model.n_learned) == (400, 0, 400)
+
+
+def test_a_detector_reports_no_score(tmp_path, call):
+    path, words = write_rows(tmp_path / "rows.csv", ROWS), [*WORDS, "--checkpoint", tmp_path / "state"]
+    line = call("learn", path, *words, "--max-rows", 1).last
+    assert "1 row " in line
+    assert "1 support vector  0 merges" in line
+    end = call("learn", path, *words, "--quiet").end
+    assert (end["learned"], end["metric_name"], end["metric"], end["scores"]) == (400, "", None, [])
+    assert json.loads(call("inspect", tmp_path / "state", "--json").stdout)["scores"] == []

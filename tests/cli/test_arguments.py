@@ -54,6 +54,11 @@ OF_LEARN = [
     (["--drift", "ADWEN"], "--drift ADWEN: there is no such detector. Known are ADWIN, KSWIN, PageHinkley, DDM"),
     (["--drift", "DDM", "--regression"], "there is no such detector; it is for errors of labels. Known are ADWIN"),
     (["--drift", "ADWIN(delta='x')"], "--drift ADWIN(delta='x'): "),
+    (["--drift", "ADWIN(delta=-1)"], "delta of ADWIN must be a finite number above 0 and at most 1, not -1"),
+    (["--drift", "ADWIN(clock=0)"], "clock of ADWIN must be a finite number above 0, not 0"),  # river panics
+    (["--drift", "DDM(warm_start=-1)"], "warm_start of DDM must be a finite number at least 0, not -1"),
+    (["--drift", "HDDMA(drift_confidence=5)"], "drift_confidence of HDDMA must be a finite number above 0 and at most 1"),
+    (["--drift", "FHDDM(sliding_window_size=0)"], "--drift FHDDM(sliding_window_size=0): "),
     (["--format", "libsvm", "--columns", "1:drop"], "--columns 1:drop means nothing for LIBSVM text"),
     (["--format", "parquet", "--delimiter", ";"], "--delimiter ';' means nothing for parquet"),
     (["--when-missing", "median"], "invalid choice"),

@@ -172,7 +172,7 @@ def test_contradictory_decision_flags_are_refused(rows, new, tmp_path, call):
     numbers = tmp_path / "numbers"
     call("learn", rows, "--label", "size", "--regression", "--learner", "bsgd", "--checkpoint", numbers, "--quiet")
     to = ["--model", numbers, "--to", "-"]
-    call("predict", new, *to, "--probabilities", status=1, says="--probabilities: a BoundedTargetScaler has none")
+    call("predict", new, *to, "--probabilities", status=1, says="the model, BSGDRegressor, predicts numbers: leave it out")
     call("predict", new, *to, "--costs", "a=2", status=1, says="chooses labels by their probabilities")
     call("predict", new, *to, "--abstain", ".5", status=1, says="--abstain")
     call("score", new, "--model", numbers, "--label", "size", "--abstain", ".5", status=1, says="--abstain")
@@ -189,7 +189,7 @@ def test_contradictory_decision_flags_are_refused(rows, new, tmp_path, call):
         "--abstain",
         ".5",
         status=1,
-        says="chooses labels by their probabilities, and a OneClassBSGD has none",
+        says="chooses labels by their probabilities, and the model, OneClassBSGD, has none: leave it out",
     )
     call("predict", new, "--model", tmp_path / "tree", "--to", "-", "--explain", "2", status=1, says="--explain: Hoeffding")
     scored = call("score", new, "--label", "y", "--model", tmp_path / "new", "--costs", "fraud=3").stdout

@@ -127,3 +127,17 @@ def test_missing_value_marks_are_not_labels_of_a_label_stream(file, call):
         labels = f"{file(name, *lines)}?key=id&time=at"
         progress = call("learn", rows, "--labels", labels, *WORDS, "--missing", "NA", "--on-error", "skip").end
         assert (progress["learned"], sum(progress["refused"].values())) == (53, 7)
+
+
+def test_rows_that_contain_their_label(file, tmp_path, call):
+    """The label in the rows may be an early one: it is refused, or dropped if the user says so."""
+    rows = file("rows.csv", "id,at,a,y", *(f"{i},{i},{i % 7},{i % 3}" for i in range(90)))
+    labels = file("labels.csv", "id,at,y", *(f"{i},{i + 5},{i % 7 > 3}" for i in range(90)))
+    joined = ["--labels", f"{labels}?key=id&time=at", "--label", "y"]
+    says = "each row contains its label, 'y': leave --labels out, or do not learn this column: --columns y:drop"
+    call("learn", rows, *joined, status=1, says=says)
+    end = call("learn", rows, *joined, "--columns", "y:drop", "--checkpoint", tmp_path / "state", "--quiet").end
+    assert end["learned"] == 90
+    for words in (joined, joined[:2]):  # the label of the checkpoint is the default
+        scored = json.loads(call("score", rows, "--model", tmp_path / "state", *words, "--json").stdout)
+        assert (scored["rows"], scored["scores"][0]["value"] > 0.9) == (90, True)

@@ -59,3 +59,17 @@ def test_an_ensemble_is_refused_with_the_way_out(tmp_path, call):
 @pytest.mark.parametrize("words", [["--every", "0"], ["--every", "nan"], []])
 def test_wrong_flags_are_refused(words, tmp_path, call):
     call("merge", tmp_path, *words, *(["--to", tmp_path / "merged"] if words else []), status=2)
+
+
+@pytest.mark.parametrize(
+    ("flag", "other", "says"),
+    [
+        ("--columns=id:drop,c:category", "--columns=id:drop", "with --columns c:category and with --columns c:number: learn"),
+        ("--missing=NA", "--when-missing=indicator", "with --missing NA and with the defaults: learn all"),
+    ],
+)
+def test_other_columns_are_named(flag, other, says, file, tmp_path, call):
+    path = file("rows.csv", "id,a,c,y", *(f"x{i},{i % 7},{i % 3},{i % 2}" for i in range(40)))
+    for number, words in enumerate((flag, other)):
+        call("learn", path, "--label", "y", words, "--quiet", "--checkpoint", tmp_path / f"model-{number}")
+    call("merge", tmp_path / "model-0", tmp_path / "model-1", "--to", tmp_path / "merged", status=1, says=says)

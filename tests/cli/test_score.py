@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from chunks import write_rows
 from streamsvm import BSGDClassifier, load, save, table_model
 
 pytestmark = pytest.mark.once  # these are many rows
@@ -159,3 +160,22 @@ def test_numbers_have_no_positive_label(file, tmp_path, call):
     says = "--positive 3: the model predicts numbers, no labels"
     call("score", path, "--model", tmp_path / "model", "--positive", "3", status=1, says=says)
     call("report", tmp_path / "model", path, "--to", tmp_path / "card.md", "--positive", "3", status=1, says=says)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_commands_that_skip_rows_name_the_column(kind, tmp_path, call):
+    rows = [{"a": i % 7, "b": i % 5, "y": i % 2} for i in range(60)]
+    path = write_rows(tmp_path / f"rows.{kind}", rows)
+    refused = write_rows(tmp_path / f"refused.{kind}", [row | {"b": "big"} if i % 4 == 2 else row for i, row in enumerate(rows)])
+    words = ["--model", tmp_path / "state"]
+    call("learn", path, "--label", "y", "--checkpoint", words[1], "--quiet")
+    says = (
+        f"15 refused rows (not a number), the first: {refused}, {'line 4' if kind == 'csv' else 'line 3'}: feature 'b' is 'big'"
+    )
+    call("score", refused, *words, says=says)
+    call("score", refused, *words, "--json", says=says)
+    call("predict", refused, *words, "--to", tmp_path / "out.csv", "--on-error", "skip", says=says)
+    call("report", words[1], refused, "--to", tmp_path / "out.html", says=says)
+    call("learn", refused, "--label", "y", "--columns", "b:number=-", "--on-error", "skip", says=says)
+    bad = write_rows(tmp_path / f"bad.{kind}", [{"a": 1, "b": "big", "y": 0}])
+    call("score", bad, *words, status=1, says=f"refused were not a number 1. The first: {bad}, line")

@@ -87,6 +87,26 @@ def test_a_model_is_exported_and_compared_on_messages_with_marks(topic, call, tm
     call(*export, topic.url, *["--name", "again"])
 
 
+def test_anomalies_of_a_topic_are_those_of_a_file(topic, call, tmp_path):
+    """A topic without labels is learned in two runs, and predicted, as the same rows in a file."""
+    topic([Row(row.x, None) for row in ROWS])
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text("".join(json.dumps(row.x) + "\n" for row in ROWS))
+    words = ["--learner", "anomaly,budget=20", "--stop-at-end"]
+    for place, name, more in ((topic.url, "topic", ["--max-rows", 120]), (topic.url, "topic", []), (lines, "file", [])):
+        call("learn", place, *words, *more, "--checkpoint", tmp_path / name, "--to", tmp_path / f"{name}.jsonl")
+    call("predict", topic.url, "--stop-at-end", "--model", tmp_path / "topic", "--to", tmp_path / "again.jsonl")
+    call("predict", lines, "--model", tmp_path / "file", "--to", tmp_path / "expected.jsonl")
+
+    def read_scores(name):
+        rows = map(json.loads, (tmp_path / f"{name}.jsonl").read_text().splitlines())
+        return [(row["y_pred"], row["is_anomaly"]) for row in rows]
+
+    assert read_scores("topic") == read_scores("file")
+    assert read_scores("again") == read_scores("expected")
+    assert len(read_scores("again")) == len(ROWS)
+
+
 def test_an_empty_topic_that_ends_has_nothing_to_look_at(topic, call):
     topic([])
     call("learn", topic.url, "--label", "y", "--stop-at-end", status=1, says="has no rows: there is nothing to learn")

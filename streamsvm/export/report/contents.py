@@ -12,6 +12,7 @@ from streamsvm import __version__
 from streamsvm.core.explaining import Explanation
 from streamsvm.explanations import Importance, explain_one, importance
 from streamsvm.export.report.summary import ModelSummary, compute_missing_share
+from streamsvm.files.messages import format_count
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import clean_text, make_curve_part, make_score_part, make_score_parts, to_json_number
 from streamsvm.stream.scores.base import ScoreReport
@@ -82,7 +83,7 @@ def _make_lead(summary: ModelSummary) -> list[str]:
     lead = [] if summary.source is None else [f"learned from {clean_text(summary.source)}"]
     lead.append("nothing was learned yet" if summary.n_learned == 0 else f"{summary.n_learned or 0:,} rows learned")
     used = [column for column in summary.columns if column.kind not in ("dropped", "label", "target")]
-    lead += [f"{len(used):,} column{'s' * (len(used) != 1)}"] * bool(used)
+    lead += [format_count(len(used), "column")] * bool(used)
     dates = [column for column in used if column.kind == "date" and column.values]
     lead += [f"{clean_text(column.name)} {clean_text(column.values)}" for column in dates[:1]]
     return [*lead, summary.learner_name]
@@ -251,7 +252,7 @@ def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[st
         error = f"How much the error, now {ranking.error:.4g}," if summary.is_regressor else _POINTS.format(100.0 * ranking.error)
         sentence = f"{error} grows if the values of a column are shuffled among {ranking.n_rows:,} rows."
     n_rest = len(names) - len(columns)
-    rest = f"And {n_rest:,} further column{'s' * (n_rest != 1)}, which matter less." if n_rest else ""
+    rest = f"And {format_count(n_rest, 'further column')}, which matter less." if n_rest else ""
     return {"sentence": sentence, "columns": columns, "rest": rest}
 
 
@@ -273,7 +274,7 @@ def _make_row_part(explanation: Explanation, y: Any, summary: ModelSummary) -> d
     ]
     if rest := contributions[_MAX_CONTRIBUTIONS:]:
         rest_sum = to_json_number(sum(size for _, size in rest))
-        parts.append([f"{len(rest):,} further column{'s' * (len(rest) != 1)}", None, rest_sum])
+        parts.append([format_count(len(rest), "further column"), None, rest_sum])
     parts.append(["several together", None, to_json_number(explanation.remainder)])
     decision = f"decision {explanation.decision:.3g}, of a typical row {explanation.typical:.3g}"
     return {"title": title, "right": is_right, "decision": decision, "parts": parts}

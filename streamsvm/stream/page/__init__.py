@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
-from streamsvm.files.messages import shorten
+from streamsvm.files.messages import format_count, shorten
 from streamsvm.stream.progress import LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 
@@ -193,7 +193,7 @@ def make_live_state(
         value, windowed = (math.nan if points[-1][key] is None else points[-1][key] for key in ("metric", "windowed"))
         report = ScoreReport(metric or "", value, windowed)
     curve_part = make_curve_part(curve)
-    sentences = [text for loop in progress if not loop.learns for text in loop.columns.messages]
+    sentences = [text for loop in progress if not loop.learns for text in loop.messages]
     return {
         "title": clean_text(name),
         "lead": _count_rows(progress),
@@ -214,7 +214,7 @@ def _count_rows(progress: Sequence[Progress]) -> list[str]:
     without learning, predicted.
     """
     n_rows = sum(loop.rows for loop in progress)
-    counts = [f"{n_rows:,} row{'s' * (n_rows != 1)}"]
+    counts = [format_count(n_rows, "row")]
     if n_learned := sum(loop.learned for loop in progress):
         counts.append(f"{n_learned:,} learned")
     if n_predicted := sum(loop.predicted for loop in progress if not loop.learns):

@@ -85,6 +85,19 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
     return kinds
 
 
+def select_different_kinds(kinds: Mapping[str, str], others: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the columns whose kinds differ between two tables, with their kinds in the first and in the second table.
+
+    >>> select_different_kinds({"id": "drop", "city": "category"}, {"id": "drop"})
+    ({'city': 'category'}, {'city': 'number'})
+    """
+    first, second = (
+        {name: table.get(name, table.get(OTHER_COLUMNS, NUMBER)) for name in {**kinds, **others}} for table in (kinds, others)
+    )
+    different = [name for name in first if first[name] != second[name]]
+    return {name: first[name] for name in different}, {name: second[name] for name in different}
+
+
 def find_label_problem(kinds: Mapping[str, str], label: str | None) -> str:
     """Return a text for an error if the column ``label`` has a kind that targets cannot have; otherwise ""."""
     is_target = kinds.get(label or "", QUANTITY).startswith((QUANTITY, DURATION, f"{NUMBER}="))

@@ -15,7 +15,7 @@ from streamsvm.core.transformers import Units, import_standard_scaler, merge_tra
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.batch_encoding import EncodedBatch, ParsedTable, encode_batch
 from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds, format_columns, select_different_kinds
 from streamsvm.stream.tables.column_state import STORED_NAMES, Category, ColumnState, ParsedRow
 from streamsvm.stream.tables.dates import CYCLES, encode_cycle
 from streamsvm.stream.tables.model import TableModel, add_row_number
@@ -396,7 +396,10 @@ class TableEncoder(base.MiniBatchTransformer):
         for name, value in self.__dict__.items():
             different = [other for other in others if not name.startswith("_") and getattr(other, name) != value]
             if different and name != "scaler":
-                raise ValueError(f"encoders with {name}={value!r} and {getattr(different[0], name)!r} cannot be merged")
+                values: tuple[Any, ...] = (value, getattr(different[0], name))
+                if name == "columns":
+                    values = tuple(map(format_columns, select_different_kinds(*values)))
+                raise ValueError(f"encoders with {name}={values[0]!r} and {values[1]!r} cannot be merged")
         merged = self._state.merge_attributes([other._state for other in others])
         units: list[Units] = [{}] * len(encoders)
         if any(encoder._scaler is not None for encoder in encoders):
