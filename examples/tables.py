@@ -365,9 +365,9 @@ Numbers in other notations have a kind of their own, which is inferred from the 
 | `quantity=,` or `quantity=.` | with this decimal mark, and currencies: `1.209,28 €` |
 | `duration` | `26:00:00`, `2 days 03:00`, `PT1H30M`, `1h 30m`, in seconds; `2:30` are minutes and seconds |
 
-They combine: `quantity=,|<5|kg`. A target of a regression may have these kinds, too (`--columns price:quantity=.`), or
-missing-value markers (`price:number=unknown`). Errors of a spreadsheet (`#N/A`, `#DIV/0!`) are missing, and no-break spaces
-around a number are ignored. Exported programs take numbers.
+They combine: `quantity=,|<5|kg`. A target of a regression may have these kinds, too (`--columns price:quantity=.`), may be a
+date (`due:date`, in seconds since 1970), or have missing-value markers (`price:number=unknown`). Errors of a spreadsheet
+(`#N/A`, `#DIV/0!`) are missing, and no-break spaces around a number are ignored. Exported programs take numbers.
 
 The names of months in a date may be English, German, French, Spanish, Italian, Portuguese or Dutch, also abbreviated: `%b` and
 `%B` read `März`, `févr.` and `ene`. A time of day without a date is a number of seconds, and a date without a year (`Nov 29

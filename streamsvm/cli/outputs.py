@@ -123,7 +123,7 @@ def check_differs_from_learner(sinks: Mapping[str, str], header: Mapping[str, An
     positions = header.get("sink"), dict(header.get("refused") or {}).get("dead_letters")
     names = {position.get("name"): position for position in positions if isinstance(position, Mapping) and position.get("offset")}
     for flag, sink in sinks.items():
-        if (position := names.get(Path(sink).name)) is not None and Path(sink).is_file():
+        if (position := names.get(Path(sink).resolve().name)) is not None and Path(sink).is_file():
             with Path(sink).open("rb") as file:
                 is_same = digest_tail(file, position["offset"]) == position.get("tail_digest")
             if is_same:

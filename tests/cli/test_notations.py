@@ -3,6 +3,7 @@
 import json
 import random
 import warnings
+from datetime import date, timedelta
 
 import pandas as pd
 import pytest
@@ -107,7 +108,12 @@ TARGETS = {
     "decimal comma": (lambda value: f"{value},00 €", 0.0),
     "unknown": (lambda value: "unknown" if value % 9 == 0 else f"{value}.0", 0.0),
     "duration": (lambda value: f"{value // 60}:{value % 60:02d}:00", 0.0),
+    "points between thousands": (lambda value: f"{600 + value:,} €".replace(",", "."), 600.0),
+    "only points between thousands": (lambda value: f"{600 + value:,}".replace(",", "."), 600.0),
+    "decimal comma, beside points": (lambda value: f"{value},25", 0.25),
+    "date": (lambda value: f"{date(1970, 1, 1) + timedelta(value)}", 0.0),
 }
+SCALES = {"duration": 60.0, "date": 86_400.0}
 
 
 @pytest.mark.parametrize("form", FORMATS[:3])
@@ -120,7 +126,7 @@ def test_targets_in_other_notations_are_predicted(write, call, tmp_path, target,
     labelled = [i for i, text in enumerate(texts) if text != "unknown"]
     counts = call("learn", path, *learn).end
     assert counts["learned"] == len(labelled)
-    scale = 60.0 if target == "duration" else 1.0
+    scale = SCALES.get(target, 1.0)
     plain = [scale * (VALUES[i] + shift) for i in labelled]
     plain_path = write("jsonl", "plain", v=[VALUES[i] for i in labelled], b=[OTHER[i] for i in labelled], y=plain)
     expected = call("learn", plain_path, *learn[:-2]).end["metric"]
@@ -152,6 +158,15 @@ def test_many_counts_as_labels_are_pointed_out(write, call):
     call(*learn, "--regression")  # the advice
     with pytest.warns(UserWarning, match="numbers in y are learned as labels"):
         table_model(pd.read_csv(path), label="y")
+
+
+@pytest.mark.parametrize("form", FORMATS[:3])
+def test_a_missing_label_is_no_number_to_predict(write, call, form):
+    """0, 1 and NaN are two labels and a missing one, and not fractions."""
+    path = write(form, v=OTHER, y=[float("nan") if i % 9 == 3 else float(value > 0) for i, value in enumerate(OTHER)])
+    end = call("learn", path, "--label", "y", "--learner", LEARNER, "--quiet", "--on-error", "skip").end
+    assert end["learned"] == sum(i % 9 != 3 for i in range(N))
+    assert 0.7 < end["metric"] <= 1.0
 
 
 def test_the_kind_of_the_label_is_checked(write, call):

@@ -115,7 +115,9 @@ def test_predict_does_not_write_into_the_files_of_the_learner(file, tmp_path, ca
     written = (tmp_path / name).read_bytes()
     words = ["predict", rows, "--model", tmp_path / "state", "--quiet", *["--to", "-"] * (flag != "--to"), "--overwrite"]
     words = [word for word in words if flag == "--to" or word != "--quiet"]
-    call(*words, flag, tmp_path / name, status=2, says=f"{flag} {tmp_path / name} is where the learner of this model writes, too")
+    (tmp_path / f"link-{name}").symlink_to(tmp_path / name)
+    for path in (tmp_path / name, tmp_path / f"link-{name}"):
+        call(*words, flag, path, status=2, says=f"{flag} {path} is where the learner of this model writes, too")
     assert (tmp_path / name).read_bytes() == written
     (tmp_path / "other").mkdir()
     for _ in range(2):  # a file with this name elsewhere

@@ -120,6 +120,7 @@ def test_frames_in_python_cause_warnings(state):
     model = TableClassifier(BSGDClassifier(20), columns="zip:category", random_state=0).fit(frame.drop(columns="y"), frame["y"])
     X, new = frame.drop(columns="y"), other.drop(columns="y")
     model.predict(X), model.predict_proba(X), model.score(X, frame["y"]), model.predict(X[:1].assign(a=None))  # no warning
+    assert load(state).score(frame) > 0.8  # nor of the label in the frame
     many = model.model_.predict_many, model.model_.predict_proba_many
     for call in (model.predict, model.predict_proba, lambda X: model.score(X, frame["y"]), *many):
         with pytest.warns(UserWarning, match=r"column 'zip' has names that were never learned \(\d+ of 120 rows\): '01'"):

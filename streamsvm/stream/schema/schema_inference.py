@@ -97,8 +97,7 @@ def propose_options(
         if additional := [column for column in columns if column.name in other_names and column.required_options]:
             undecided = [*undecided, *additional]  # without these options, their texts would only have cost their rows
         else:
-            features = [column for column in undecided if column.kind not in ("label", "target")]
-            if with_mark := [column for column in features if "decimal" in column.required_options]:
+            if with_mark := [column for column in undecided if "decimal" in column.required_options]:
                 changed = [_set_decimal_mark(column) for column in with_mark]  # one mark does not suit all columns
             else:
                 unsuitable = [column for column in columns if column.name in unlearnable]

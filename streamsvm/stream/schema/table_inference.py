@@ -224,7 +224,8 @@ def _infer_all(
     targets: Sequence[Any] = ()
     labels = {str(row[label]).strip().lower() for row in rows if row.get(label) is not None}
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
-        values = [value for row in rows if (value := row.get(name)) is not None and not (encoder_options and value != value)]
+        skips_nan = bool(encoder_options) or name == label
+        values = [value for row in rows if (value := row.get(name)) is not None and not (skips_nan and value != value)]
         values = list(map(to_plain_value, values))
         if name == label:
             targets, column = values, infer_label(name, values, regression)
@@ -238,7 +239,7 @@ def _infer_all(
         else:
             column = infer_column(name, values, bool(encoder_options), rows_may_fail, date_formats.get(name))
         kinds = column.suggested_options.get("columns", {}) | column.required_options.get("columns", {}) | parser.columns
-        if (column_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE:
+        if (column_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE and name != label:
             column = column._replace(times=parse_times(values, column_kind.format))
         column = _note_sentinels(column, column_kind, values, encoder_options.get("missing", ()))
         if not values and column.kind in ("label", "target", "category", "date"):

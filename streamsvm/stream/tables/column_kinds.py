@@ -100,8 +100,8 @@ def select_different_kinds(kinds: Mapping[str, str], others: Mapping[str, str]) 
 
 def find_label_problem(kinds: Mapping[str, str], label: str | None) -> str:
     """Return a text for an error if the column ``label`` has a kind that targets cannot have; otherwise ""."""
-    is_target = kinds.get(label or "", QUANTITY).startswith((QUANTITY, DURATION, f"{NUMBER}="))
-    advice = "leave it out, or give a number to predict the kind quantity or duration"
+    is_target = kinds.get(label or "", QUANTITY).startswith((QUANTITY, DURATION, DATE, f"{NUMBER}="))
+    advice = "leave it out, or give a number to predict the kind quantity, duration or date"
     return "" if is_target else f"columns {format_columns(kinds)}: {label} is the label: {advice}"
 
 

@@ -308,7 +308,7 @@ def warn_of_unknown_values(model: TableModel, table: Table, labels: Collection[A
     more than half of the rows, or resemble learned ones.
     """
     encoder, last = next(iter(model.steps.values())), model._last_step
-    monitor = ColumnMonitor(encoder.learned_columns, encoder, labels=getattr(last, "labels", ()))
+    monitor = ColumnMonitor(encoder.learned_columns, encoder, [model.label], getattr(last, "labels", ()))
     monitor.add_table(table, 0, len(table))
     monitor.mark_present(table.names)
     monitor.add_labels(labels)

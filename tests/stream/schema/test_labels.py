@@ -25,6 +25,10 @@ COUNTS = [max(0, round(rng.gauss(40, 12))) for _ in range(N)]
         ([f"1:{i:02d}:30" for i in range(60)], {"columns": {"y": "duration"}}),
         ([*range(60), "unknown", "unknown"], {"columns": {"y": "number=unknown"}}),
         ([f"{i},25" for i in range(60)], {"decimal": ","}),
+        ([f"{940 + 7 * i:,} €".replace(",", ".") for i in range(60)], {"columns": {"y": "quantity=,"}}),  # 1.003 € beside 947 €
+        ([940 + 7 * i if i < 9 else f"{1 + 7 * i / 1000:.3f}" for i in range(60)], {"columns": {"y": "quantity=,"}}),
+        ([f"2024-{1 + i // 28:02d}-{1 + i % 28:02d}" for i in range(60)], {"columns": {"y": "date"}}),
+        ([f"{1 + i % 28:02d}.{1 + i // 28:02d}.2024" for i in range(60)], {"columns": {"y": "date=%d.%m.%Y"}}),
         ([i / 7 for i in range(60)], {}),
     ],
 )
@@ -47,6 +51,12 @@ def test_names_of_classes_stay_as_they_are(labels):
     [
         (COUNTS, "numbers in y are learned as labels. To predict a number: --regression"),
         (list(map(str, COUNTS)), "numbers in y are learned as labels"),
+        ([f"{count}%" for count in COUNTS], "numbers in y are learned as labels"),
+        ([f"{count} months" for count in COUNTS], "numbers in y are learned as labels"),
+        (["unknown" if count % 9 == 0 else count for count in COUNTS], "numbers in y are learned as labels"),
+        ([f"{2000 + count}-01-01" for count in COUNTS], "numbers in y are learned as labels"),
+        ([i % 90 for i in range(300)], "the 90 numbers in y are learned as labels"),
+        ([f"{weight} kg" for weight in LETTERS], ""),
         (sorted(["ham", "spam", "news"] * 50), "the rows are sorted by y"),
         ([1] * 60 + [0] * 60, "the rows are sorted by y"),
         (["Yes", "yes"] * 50, "'Yes' and 'yes' are two labels"),
