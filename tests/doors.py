@@ -250,7 +250,7 @@ class Trial:
 
     def write_report(self, where):
         path = self.rng.choice(list(self.paths.values()))
-        status, _, messages = call("report", where, path, "--to", self.folder / "report.md")
+        status, _, messages = call("report", where, path, "--to", self.folder / "report.html")
         self.outcomes.append(("report", "equal" if status == 0 else "refused" if messages else "no message", messages))
         status, _, messages = call("export", where, "--to", "json", "--out", self.folder / "program.json")
         self.outcomes.append(("export", "equal" if status == 0 else "refused" if messages else "no message", messages))

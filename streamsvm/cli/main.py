@@ -368,7 +368,7 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
         "measured with the first 1,000 of them; without any, the page has what the run has recorded"
     )
     report.add_argument("source", nargs="*", metavar="ROWS", help=text)
-    text = "the file: .html for a page that needs no network, .md for a model card in Markdown"
+    text = "the .html file of the page, which needs no network"
     report.add_argument("--to", dest="into", type=Path, required=True, metavar="FILE", help=text)
     add_label_flags(report)
     text = "the label that ROCAUC, AveragePrecision and F1 are about (default: that of the model's threshold or costs)"

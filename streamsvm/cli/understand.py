@@ -31,7 +31,6 @@ from streamsvm.explanations import examples_one, explain_one
 from streamsvm.export import plots
 from streamsvm.export.convert import make_program
 from streamsvm.export.report.contents import ReportRows, make_report, measure_importance
-from streamsvm.export.report.model_card import make_model_card
 from streamsvm.export.report.summary import ModelSummary
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import format_count, shorten
@@ -223,18 +222,15 @@ def _to_text_keys(value: Any) -> Any:
     return [_to_text_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
-_WRITERS = {".html": render_page, ".htm": render_page, ".md": make_model_card}
-
-
 def run_report(arguments: argparse.Namespace) -> None:
-    """Run ``streamsvm report``: write an HTML page or Markdown card about a saved model, and print the path and size of the file.
+    """Run ``streamsvm report``: write an HTML page about a saved model, and print the path and size of the file.
 
-    Raises UsageError if the format of the file is unknown, or streamsvm did not write the existing file, and CommandError if a
-    row cannot be read, or the file cannot be written.
+    Raises UsageError if the file's name does not end in .html, or streamsvm did not write the existing file, and CommandError if
+    a row cannot be read, or the file cannot be written.
     """
     path: Path = arguments.into
-    if (make_page := _WRITERS.get(path.suffix.lower())) is None:
-        raise UsageError(f"--to {path}: name an .html file for a page, or an .md file for a model card")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--to {path}: the report is a page: name an .html file")
     if arguments.labels is not None and not arguments.source:
         raise UsageError(f"--labels {arguments.labels} is about ROWS: name them, too")
     if "-" in arguments.source:
@@ -245,7 +241,7 @@ def run_report(arguments: argparse.Namespace) -> None:
     scored_rows = _score_rows(arguments, checkpoint) if arguments.source else None
     report = make_report(checkpoint, scored_rows, _measure_file(arguments.path))
     with as_command_error(f"--to {path}: ", ModelFileError), interruptible():
-        write_file(path, make_page(report).encode())
+        write_file(path, render_page(report).encode())
     print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes"))
 
 

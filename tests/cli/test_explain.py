@@ -1,6 +1,7 @@
 """``streamsvm explain``: which columns matter, and why rows are decided as they are."""
 
 import json
+import re
 
 import pytest
 
@@ -86,14 +87,15 @@ def test_a_report_measures_importance_with_labels_from_a_file(state, file, call,
     cells = [line.split(",") for line in lines]
     features = file("features.csv", "id,at,city,size", *(f"{row[0]},{i * 10},{row[1]},{row[2]}" for i, row in enumerate(cells)))
     labels = file("labels.csv", "id,at,y", *(f"{row[0]},{i * 10 + 5},{row[3]}" for i, row in enumerate(cells)))
-    for name, words in (("a.md", [state.parent / "rows.csv"]), ("b.md", [features, "--labels", f"{labels}?key=id&time=at"])):
+    parts = []
+    for name, words in (("a.html", [state.parent / "rows.csv"]), ("b.html", [features, "--labels", f"{labels}?key=id&time=at"])):
         call("report", state, *words, "--to", tmp_path / name)
-    pages = [(tmp_path / name).read_text().partition("## What matters to it")[2] for name in ("a.md", "b.md")]
-    parts = [page.partition("## While it learned")[0].replace("features.csv", "rows.csv") for page in pages]
+        text = re.search(r'id="facts">(.*?)</script>', (tmp_path / name).read_text(), re.DOTALL)[1]
+        parts.append({part: json.loads(text)[part] for part in ("importance", "explained")})
     assert parts[0] == parts[1]
-    assert "of the rows, grows if" in parts[0]
-    assert "300 rows" in parts[0]
+    assert "of the rows, grows if" in parts[0]["importance"]["sentence"]
+    assert "300 rows" in parts[0]["importance"]["sentence"]
 
 
 def test_a_report_does_not_read_standard_input(state, tmp_path, call):
-    call("report", state, "-", "--format", "csv", "--to", tmp_path / "a.md", status=2, says="save them in a file")
+    call("report", state, "-", "--format", "csv", "--to", tmp_path / "a.html", status=2, says="save them in a file")

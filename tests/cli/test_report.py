@@ -1,4 +1,4 @@
-"""``streamsvm report``: the page and the card agree with `score`, `explain` and the checkpoint."""
+"""``streamsvm report``: the page agrees with `score`, `explain` and the checkpoint."""
 
 import base64
 import hashlib
@@ -106,21 +106,6 @@ def test_report_without_rows_shows_recorded_scores(state, tmp_path, call):
     assert "report STATE ROWS" in " ".join(report_facts["notes"])
 
 
-def test_the_card_has_the_same_in_markdown(state, file, tmp_path, call):
-    rows = file("new.csv", "id,city,size,y", *table(200, 1))
-    call("report", state, rows, "--to", tmp_path / "card.md", "--positive", "yes")
-    text = (tmp_path / "card.md").read_text("utf-8")
-    labels = "Which labels it confuses", "Label by label", "Where to put the threshold"
-    for title in (*labels, "What matters to it", "Why it decides so", "While it learned"):
-        assert f"\n## {title}\n" in text
-    assert "<script" not in text.replace("\\<", "")
-    assert not re.search(r"(?<!\\)<", text)
-    lengths = [
-        {len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines()} for part in text.split("\n\n") if part[0] == "|"
-    ]
-    assert all(len(line_lengths) == 1 for line_lengths in lengths)
-
-
 def test_report_overwrites_only_own_files(state, file, tmp_path, call):
     path = tmp_path / "out.html"
     call("report", state, "--to", path)
@@ -128,11 +113,9 @@ def test_report_overwrites_only_own_files(state, file, tmp_path, call):
     path.write_text("<p>mine</p>")
     call("report", state, "--to", path, status=2, says="streamsvm did not write it")
     call("report", state, "--to", path, "--overwrite")
-    call("report", state, "--to", tmp_path / "card.md")
-    call("report", state, "--to", tmp_path / "card.md")
-    call("report", state, "--to", tmp_path / "out.pdf", status=2, says="name an .html file for a page, or an .md file")
-    rows = file("rows.md", "id,city,size,y", *table(9))
-    call("report", state, rows, "--to", rows, status=2, says="would overwrite ROWS")
+    call("report", state, "--to", tmp_path / "out.md", status=2, says="the report is a page: name an .html file")
+    rows = file("rows.html", "id,city,size,y", *table(9))
+    call("report", state, rows, "--format", "csv", "--to", rows, status=2, says="would overwrite ROWS")
     call("report", state, file("none.csv", "id,city,size,y"), "--to", path, status=1, says="has no rows")
     call("report", state, "--to", tmp_path / "no" / "out.html", status=1, says="No such file or directory")
 

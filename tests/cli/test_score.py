@@ -159,7 +159,7 @@ def test_numbers_have_no_positive_label(file, tmp_path, call):
     call("learn", path, "--label", "y", "--regression", "--learner", "bsgd", "--checkpoint", tmp_path / "model", "--quiet")
     says = "--positive 3: the model predicts numbers, no labels"
     call("score", path, "--model", tmp_path / "model", "--positive", "3", status=1, says=says)
-    call("report", tmp_path / "model", path, "--to", tmp_path / "card.md", "--positive", "3", status=1, says=says)
+    call("report", tmp_path / "model", path, "--to", tmp_path / "page.html", "--positive", "3", status=1, says=says)
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

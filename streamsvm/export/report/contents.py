@@ -42,7 +42,7 @@ class ReportRows:
 
 
 def make_report(checkpoint: Checkpoint, rows: ReportRows | None = None, file_bytes: int | None = None) -> dict[str, Any]:
-    """Return the contents of an HTML or Markdown report about the model in a ``checkpoint``, as a dict for
+    """Return the contents of a report about the model in a ``checkpoint``, as a dict for
     `streamsvm.stream.page`. With ``rows``, the model is also scored and explained on them. ``file_bytes`` is the size of the
     model's file, if known. Notes name the parts that are missing, and why.
     """
