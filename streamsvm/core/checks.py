@@ -48,7 +48,7 @@ OnnxInputs = Literal["auto", "float", "double"]
 
 #: Upper limit of a row's weight, so that coefficients do not overflow.
 LARGEST_WEIGHT = 1e9
-_LARGEST_TARGET = 1e30
+LARGEST_TARGET = 1e30
 #: The largest finite float32.
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
@@ -140,7 +140,7 @@ def to_python_scalar(value: Any) -> Any:
 def validate_target(y: float) -> float:
     """Return the regression target ``y`` of a row as a float. Raises ValueError unless it is a number from -1e30 to 1e30."""
     number = to_python_scalar(y)
-    if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
+    if not isinstance(number, int | float) or not -LARGEST_TARGET <= number <= LARGEST_TARGET:
         raise ValueError(f"target {short_repr(y)} is not a finite number; rows without a target can only be predicted")
     return float(number)
 

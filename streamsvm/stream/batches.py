@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32
+from streamsvm.core.checks import LARGEST_FLOAT32, LARGEST_TARGET
 from streamsvm.stream.rows import NUMBER_TYPES, RowError, ValidatingPipeline, is_number, parse_target
 from streamsvm.stream.tables.chunk import Chunk, Table, to_float_prefix
 
@@ -95,6 +95,8 @@ def _leading_targets(labels: list[Any]) -> list[Any]:
     """Convert the labels of a regression to floats; missing ones stay None. Stop before the first label that is not a finite
     number, so that the result may be shorter than ``labels``.
     """
+    if set(map(type, labels)) == {float} and (np.abs(labels) <= LARGEST_TARGET).all():
+        return labels
     targets: list[Any] = []
     for label in labels:
         try:

@@ -187,11 +187,17 @@ class LearningCurve:
     ) -> None:
         """Add a point to this learning curve after ``rows`` rows. ``metric`` is the metric over all rows, ``windowed`` that over
         the last rows, and ``baseline`` and ``windowed_baseline`` are those of the best baseline. ``refused`` and ``drifts`` are
-        the numbers of refused rows and of drifts so far. If the curve is full, delete every second point.
+        the numbers of refused rows and of drifts so far.
         """
         metric, windowed, baseline, windowed_baseline = map(_round_value, (metric, windowed, baseline, windowed_baseline))
         self.points.append(CurvePoint(rows, metric, windowed, baseline, refused, drifts, windowed_baseline))
-        if len(self.points) == _MAX_POINTS:
+        self.make_room(rows, rows)
+
+    def make_room(self, start: int, stop: int) -> None:
+        """Delete every second point of this learning curve, and double their distance, until all points after the rows ``start``
+        to ``stop`` find room. Points that would be deleted soon need not be computed then.
+        """
+        while len(self.points) + stop // self.every - start // self.every >= _MAX_POINTS:
             self.every *= 2
             self.points = [point for point in self.points if point.rows % self.every == 0]
 

@@ -296,7 +296,7 @@ def parse_label(text: str) -> Any:
         return None
     if lower == "nan":  # a missing value rather than a name: learners refuse it
         return math.nan
-    for kind in (int, float):
+    for kind in (float,) if "." in text else (int, float):
         try:
             if len(text) < _MAX_LABEL_DIGITS and str(number := kind(text)) == text and math.isfinite(number):
                 return number

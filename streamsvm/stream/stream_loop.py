@@ -34,7 +34,7 @@ from streamsvm.stream.rows import (
     parse_target,
 )
 from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError, ScoreReport
-from streamsvm.stream.scores.score_set import ScoreSet
+from streamsvm.stream.scores.score_set import FIRST, OTHERS, ScoreSet
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, BadRow, Chunk, WeightedLabel, process_rows
 from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.tables.table_parser import Names
@@ -431,11 +431,13 @@ class StreamLoop(ResumableRun):
         rows.
         """
         start, n = 0, len(ys)
+        if self._scores.first.has_rows:
+            self.curve.make_room(self.rows, self.rows + n)
         while start < n:
             next_point = self.curve.find_next_row(self.rows + start) - self.rows
             stop = min(next_point, n)
             part = None if probabilities is None else {label: column[start:stop] for label, column in probabilities.items()}
-            self._scores.update_many(ys[start:stop], predicted[start:stop], part)
+            self._scores.update_many(ys[start:stop], predicted[start:stop], part, FIRST)
             if self.drift is not None:
                 for i in range(start, stop):
                     if ys[i] is not None:
@@ -443,6 +445,7 @@ class StreamLoop(ResumableRun):
             if stop == next_point:
                 self._add_curve_point(self.rows + stop)
             start = stop
+        self._scores.update_many(ys, predicted, probabilities, OTHERS)
 
     def _add_curve_point(self, rows: int) -> None:
         """Add a point with the current metrics to the learning curve after ``rows`` rows, unless no row was scored yet."""

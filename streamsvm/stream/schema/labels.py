@@ -6,7 +6,7 @@ import itertools
 import re
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streamsvm.files.messages import short_repr
@@ -69,9 +69,8 @@ def _infer_target_options(name: str, labels: Sequence[Any]) -> tuple[dict[str, A
     candidates += [{"decimal": mark} | missing] if mark else []
     for options in (*candidates, *(make_kind_option(name, kind) | missing for kind in kinds)):
         parse_label = TableParser(**options, label=name).parse_label
-        numbers = list(map(parse_label, labels))
-        if all(number is None or is_number(number) for number in numbers):
-            return options, [None if number is None else float(number) for number in numbers]
+        if all(y is None or is_number(y) for y in map(parse_label, labels)):
+            return options, [None if y is None else float(y) for y in map(parse_label, labels)]
     return {}, []
 
 
@@ -90,7 +89,7 @@ def warn_of_labels(name: str, label: str | None, labels: Sequence[Any], is_file:
     probably counts rather than classes, and of a file that is sorted by its labels. ``name`` is the source in the message,
     ``label`` the label column, and ``labels`` has the label of each row.
     """
-    labels = [y for y in labels if y is not None and isinstance(y, Hashable)]
+    labels = [y for y in labels if y is not None and y.__hash__ is not None]
     counts = Counter(labels)
     first_spellings: dict[str, str] = {}
     for text in filter(lambda y: isinstance(y, str), counts):

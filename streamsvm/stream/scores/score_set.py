@@ -141,6 +141,8 @@ def _to_json_label(label: Hashable) -> Any:
     return label if type(label) in (bool, int, str) else str(label)
 
 
+#: Indices of the metrics of a run: of the first one, which is read most often, and of all others.
+FIRST, OTHERS = slice(1), slice(1, None)
 _MAX_SCORES = 20
 _VALUE = operator.itemgetter(1)
 _MAX_PENDING_ROWS = 1000  # rows that are buffered before they are added to the scores
@@ -222,9 +224,16 @@ class ScoreSet:
                 if label is not None:
                     self._baselines.update(y)
 
-    def update_many(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: ProbabilityColumns | None = None) -> None:
-        """Update all metrics with many rows, in order: their true labels ``ys`` (rows with None are skipped), their predicted
-        ``labels``, and their probabilities, float64 [rows] for each label, which may be None if no metric uses them.
+    def update_many(
+        self,
+        ys: Sequence[Any],
+        labels: Sequence[Any],
+        probabilities: ProbabilityColumns | None = None,
+        updated: slice = slice(None),
+    ) -> None:
+        """Update the metrics at the indices ``updated`` with many rows, in order: their true labels ``ys`` (rows with None are
+        skipped), their predicted ``labels``, and their probabilities, float64 [rows] for each label, which may be None if no
+        metric uses them.
         """
         if self._rows:
             self.flush()
@@ -232,11 +241,12 @@ class ScoreSet:
             indices = [i for i, y in enumerate(ys) if y is not None]
             ys, labels = [ys[i] for i in indices], [labels[i] for i in indices]
             probabilities = {label: column[indices] for label, column in (probabilities or {}).items()}
-        if self._baselines is not None:
+        scores = self.scores[updated]
+        if self._baselines is not None and self.first in scores:
             for y, label in zip(ys, labels, strict=True):
                 if label is not None:
                     self._baselines.update(y)
-        for score in self.scores:
+        for score in scores:
             score.update_many(ys, labels if score.uses_predicted_labels else probabilities or {})
 
     @property

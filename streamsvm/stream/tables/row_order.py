@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def are_sorted(labels: Sequence[Any]) -> bool:
     """
     if len(labels) < _MIN_ROWS:
         return False
-    n_changes = sum(a != b for a, b in itertools.pairwise(labels))
+    n_changes = sum(map(operator.ne, labels[1:], labels))
     n_distinct = len(set(labels))
     if 1 < n_distinct == n_changes + 1 <= len(labels) // _MIN_ROWS_PER_LABEL:
         return True
