@@ -13,6 +13,8 @@ from streamsvm.core.warning import warn
 
 #: Class probabilities of many rows: float64 [rows] for each label.
 ProbabilityColumns = Mapping[Any, np.ndarray]
+#: Names of baselines and the value of a metric for each.
+Baselines = tuple[tuple[str, float], ...]
 
 
 class ScoreReport(NamedTuple):
@@ -23,12 +25,12 @@ class ScoreReport(NamedTuple):
     """Over all rows."""
     windowed: float
     """Over the last ``window`` rows."""
-    baselines: tuple[tuple[str, float], ...] = ()
+    baselines: Baselines = ()
     """Baselines on the same rows: what each predicts, and its value of the metric, such as ``("always 'no'", 0.76)``; the best
     one first."""
     table: list[list[Any]] | None = None
     """Cells of a metric that is a table, such as a confusion matrix; the first row and the first column have names."""
-    windowed_baselines: tuple[tuple[str, float], ...] = ()
+    windowed_baselines: Baselines = ()
     """Baselines on the last ``window`` rows, the best one first."""
 
     @property
@@ -97,16 +99,11 @@ class Score(Resumable):
         """Whether at least one row was added to this metric."""
         raise NotImplementedError
 
-    @property
-    def baselines(self) -> tuple[tuple[str, float], ...]:
-        """The value that this metric has for simple baselines on the same rows: pairs of a text such as ``"always 'no'"``, which
-        tells how the baseline predicts, and the value. Empty if the metric has no baselines.
+    def compute_baselines(self, is_windowed: bool) -> Baselines:  # noqa: ARG002
+        """Return the value that this metric has for simple baselines on the same rows, all or the last ``window`` ones: pairs of
+        a text such as ``"always 'no'"``, which tells how the baseline predicts, and the value. Empty if the metric has no
+        baselines.
         """
-        return ()
-
-    @property
-    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
-        """Like `baselines`, on the last ``window`` rows only."""
         return ()
 
     @property

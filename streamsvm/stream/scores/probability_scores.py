@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.stream.scores.base import ProbabilityColumns, Score, ScoreView, TableScore, format_score
+from streamsvm.stream.scores.base import Baselines, ProbabilityColumns, Score, ScoreView, TableScore, format_score
 from streamsvm.stream.scores.ranks import (
     BINS,
     RankCounts,
@@ -121,13 +121,8 @@ class ROCAUC(RankScore):
     def _compute_score(counts: np.ndarray) -> float:
         return roc_auc(counts)
 
-    @property
-    def baselines(self) -> tuple[tuple[str, float], ...]:
+    def compute_baselines(self, is_windowed: bool) -> Baselines:  # noqa: ARG002
         return (("rows in any order", 0.5),)
-
-    @property
-    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
-        return self.baselines
 
 
 class AveragePrecision(RankScore):
@@ -143,15 +138,10 @@ class AveragePrecision(RankScore):
     def _compute_score(counts: np.ndarray) -> float:
         return average_precision(counts)
 
-    @property
-    def baselines(self) -> tuple[tuple[str, float], ...]:
-        negatives, positives = self._ranks.counts.sum(axis=1).tolist()
+    def compute_baselines(self, is_windowed: bool) -> Baselines:
+        counts = np.bincount(list(self._last_positive), minlength=2) if is_windowed else self._ranks.counts.sum(axis=1)
+        negatives, positives = counts.tolist()
         return (("rows in any order", positives / (positives + negatives)),) if positives else ()
-
-    @property
-    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
-        positive = list(self._last_positive)
-        return (("rows in any order", sum(positive) / len(positive)),) if any(positive) else ()
 
 
 class Thresholds(RankScore):
@@ -233,16 +223,11 @@ class LossScore(ProbabilityScore):
         losses = list(self._last)
         return self._loss_unit * math.fsum(losses) / len(losses) if losses else math.nan
 
-    @property
-    def baselines(self) -> tuple[tuple[str, float], ...]:
-        return (("the labels' shares so far", self._loss_unit * self._shares.loss / self._rows),) if self._rows else ()
-
-    @property
-    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
-        losses = list(self._last_shares)
-        if not losses or len(losses) != len(self._last):  # a run of an earlier version had not kept them
-            return ()
-        return (("the labels' shares so far", self._loss_unit * math.fsum(losses) / len(losses)),)
+    def compute_baselines(self, is_windowed: bool) -> Baselines:
+        total, n, losses = self._shares.loss, self._rows, list(self._last_shares)
+        if is_windowed:  # a run of an earlier version had not kept the losses
+            total, n = math.fsum(losses), len(losses) if len(losses) == len(self._last) else 0
+        return (("the labels' shares so far", self._loss_unit * total / n),) if n else ()
 
 
 #: Smaller probabilities are replaced by this in log loss, as in scikit-learn.

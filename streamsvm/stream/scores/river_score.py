@@ -15,7 +15,7 @@ from river import utils
 from streamsvm.core.saved import Resumable
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.rows import MAX_LABELS
-from streamsvm.stream.scores.base import POSITIVE_LABEL_HINT, Score, format_score
+from streamsvm.stream.scores.base import POSITIVE_LABEL_HINT, Baselines, Score, format_score
 
 
 class LabelFrequencyBaseline(Resumable):
@@ -126,7 +126,7 @@ class TargetBaselines(Resumable):
             baselines._squared = [float(error @ error) for error in errors]
         return baselines
 
-    def compute_values(self, metric: Any) -> tuple[tuple[str, float], ...]:
+    def compute_values(self, metric: Any) -> Baselines:
         """Return how well both baselines predict, as pairs of a name and a value. The value is measured by a river metric of the
         same type as ``metric``. Empty unless that is MAE, MSE, RMSE or R2, and unless there are at least two rows.
         """
@@ -266,37 +266,27 @@ class RiverScore(Score):
     def windowed_value(self) -> float:
         return _get_value(self.windowed)
 
-    @property
-    def baselines(self) -> tuple[tuple[str, float], ...]:
-        """The value of this metric for a baseline that always predicts the positive label, or without one the most frequent
-        label: a pair of a text, such as ``"always 'no'"``, and the value. For accuracy, another baseline predicts the label of
-        the row before. Empty unless the metric can be computed from a confusion matrix.
+    def compute_baselines(self, is_windowed: bool) -> Baselines:
+        """Return the value of this metric for a baseline that always predicts the positive label, or without one the most
+        frequent label: a pair of a text, such as ``"always 'no'"``, and the value. For accuracy, another baseline predicts the
+        label of the row before; if earlier labels were not counted, as in a checkpoint of an earlier version, it is left out.
+        Empty unless the metric can be computed from a confusion matrix, or is one of `BASELINE_METRICS`, in the window.
         """
-        return self._compare_baselines(self.metric.cm, self._n_repeats, self._n_followers) if self._is_matrix_metric else ()
-
-    @property
-    def windowed_baselines(self) -> tuple[tuple[str, float], ...]:
-        if type(self.metric) in BASELINE_METRICS:
+        if is_windowed and type(self.metric) in BASELINE_METRICS:
             return TargetBaselines.of_rows(np.fromiter(self._targets.copy(), np.float64)).compute_values(self.metric)
-        if not self._is_matrix_metric:
+        if not (self._is_matrix_metric and len(self.windowed)):
             return ()
-        return self._compare_baselines(self.windowed.cm, self.windowed.n_repeats, len(self.windowed) - 1)
-
-    def _compare_baselines(self, matrix: Any, n_repeats: int, n_followers: int) -> tuple[tuple[str, float], ...]:
-        """Return the names and values of the baselines for the rows of a confusion matrix, ``n_followers`` of which have a row
-        before, and ``n_repeats`` also its label. If rows before were not counted, as in a checkpoint of an earlier version, the
-        baseline of the previous label is left out.
-        """
-        n_rows = matrix.total_weight
-        if not n_rows:
-            return ()
+        matrix, n_repeats, n_followers = self.metric.cm, self._n_repeats, self._n_followers
+        if is_windowed:
+            matrix, n_repeats, n_followers = self.windowed.cm, self.windowed.n_repeats, len(self.windowed) - 1
         rows = list(matrix.sum_row.items())
         label, n_right = (True, 0.0) if self.is_binary else max(rows, key=lambda item: item[1])
         predicted = self._positive if self.is_binary else label
         name = f"always {'the positive label' if self.is_binary and predicted is None else repr(predicted)}"
         if isinstance(self.metric, metrics.Accuracy):  # which is needed often
-            has_previous = n_followers == n_rows - 1 > 0
-            return (name, n_right / n_rows), *([("the previous label", n_repeats / n_followers)] if has_previous else [])
+            has_previous = n_followers == matrix.total_weight - 1 > 0
+            value = name, n_right / matrix.total_weight
+            return (value, ("the previous label", n_repeats / n_followers)) if has_previous else (value,)
         baseline = type(self.metric)(**self._parameters)
         count_pairs(baseline.cm, {(y, label): int(count) for y, count in rows if count}, 1)
         return ((name, _get_value(baseline)),)

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.scores.base import PositiveLabels, ProbabilityColumns, Score, ScoreReport, TableScore
+from streamsvm.stream.scores.base import Baselines, PositiveLabels, ProbabilityColumns, Score, ScoreReport, TableScore
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, Calibration
 from streamsvm.stream.scores.river_score import BASELINE_METRICS, RiverScore, TargetBaselines
 
@@ -209,20 +209,22 @@ class ScoreSet:
         """Add the collected rows to all metrics now. The final values of the metrics do not depend on when this is called."""
         self.flush_first()
         rows, self._rows, self._n_first = self._rows, [], 0
-        _add_rows(self.scores[1:], rows)
+        self._add_rows(rows, OTHERS)
 
     def flush_first(self) -> None:
         """Add the collected rows to the first metric now, but not to the others, because the first one's value is read most
         often.
         """
-        if self._n_first == len(self._rows):
-            return
         rows, self._n_first = self._rows[self._n_first :], len(self._rows)
-        _add_rows(self.scores[:1], rows)
-        if self._baselines is not None:
-            for y, label, _ in rows:
-                if label is not None:
-                    self._baselines.update(y)
+        self._add_rows(rows, FIRST)
+
+    def _add_rows(self, rows: Sequence[tuple[Any, Any, Any]], updated: slice) -> None:
+        """Update the metrics at the indices ``updated`` with ``rows``: tuples of true label, predicted label and probabilities by
+        label (or None).
+        """
+        for names, group in itertools.groupby(rows, lambda row: tuple(row[2] or ())):
+            ys, labels, probabilities = map(list, zip(*group, strict=True))
+            self._update(ys, labels, {name: np.array([row[name] for row in probabilities], float) for name in names}, updated)
 
     def update_many(
         self,
@@ -241,13 +243,17 @@ class ScoreSet:
             indices = [i for i, y in enumerate(ys) if y is not None]
             ys, labels = [ys[i] for i in indices], [labels[i] for i in indices]
             probabilities = {label: column[indices] for label, column in (probabilities or {}).items()}
+        self._update(ys, labels, probabilities or {}, updated)
+
+    def _update(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: ProbabilityColumns, updated: slice) -> None:
+        """Update the metrics at the indices ``updated`` with rows that all have a label, as `update_many` does."""
         scores = self.scores[updated]
         if self._baselines is not None and self.first in scores:
             for y, label in zip(ys, labels, strict=True):
                 if label is not None:
                     self._baselines.update(y)
         for score in scores:
-            score.update_many(ys, labels if score.uses_predicted_labels else probabilities or {})
+            score.update_many(ys, labels if score.uses_predicted_labels else probabilities)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -286,37 +292,17 @@ class ScoreSet:
         ranking = self._rank_baselines(self.first, is_windowed)
         return ranking[0][1] if ranking else math.nan
 
-    def _rank_baselines(self, score: Score, is_windowed: bool) -> tuple[tuple[str, float], ...]:
+    def _rank_baselines(self, score: Score, is_windowed: bool) -> Baselines:
         """Return the baselines of the metric ``score`` over all rows or over the last ones, as pairs of a name and the value of
         the metric for this baseline, the best one first. Undefined values are left out.
         """
-        if is_windowed:
-            baselines = score.windowed_baselines
+        if self._baselines is not None and not is_windowed:
+            baselines = self._baselines.compute_values(score.metric)
         else:
-            baselines = score.baselines if self._baselines is None else self._baselines.compute_values(score.metric)
+            baselines = score.compute_baselines(is_windowed)
         is_bigger_better = getattr(score.metric, "bigger_is_better", False)  # metrics without it have a single baseline
         finite = [pair for pair in baselines if math.isfinite(pair[1])]
         return tuple(sorted(finite, key=_VALUE, reverse=is_bigger_better) if len(finite) > 1 else finite)
-
-
-def _add_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> None:
-    """Update the metrics ``scores`` with rows. Each row is a tuple of true label, predicted label and probabilities by label (or
-    None); a metric gets the predicted labels or the probabilities, depending on which it uses.
-    """
-    if not (scores and rows):
-        return
-    ys, labels = [row[0] for row in rows], [row[1] for row in rows]
-    for score in scores:
-        if score.uses_predicted_labels:
-            score.update_many(ys, labels)
-    if all(score.uses_predicted_labels for score in scores):
-        return
-    for predicted_labels, group in itertools.groupby(rows, lambda row: tuple(row[2] or ())):
-        ys, _, probabilities = map(list, zip(*group, strict=True))
-        columns = {label: np.array([row[label] for row in probabilities], float) for label in predicted_labels}
-        for score in scores:
-            if not score.uses_predicted_labels:
-                score.update_many(ys, columns)
 
 
 def _make_score(metric: Any, window: int, positive: Hashable, regression: bool) -> Score:
