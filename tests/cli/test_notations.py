@@ -28,6 +28,10 @@ NOTATIONS = {
     "magnitude": (lambda value: f"{value / 1000}K", "quantity"),
     "duration": (lambda value: f"0 days 00:{value // 60:02d}:{value % 60:02d}", "duration"),
     "ISO 8601": (lambda value: f"PT{value // 60}M{value % 60}S", "duration"),
+    "long dash": (lambda value: f"\u2013{value}", "quantity"),
+    "full width": (lambda value: str(value).translate({ord(digit): 0xFEE0 + ord(digit) for digit in "0123456789"}), "quantity"),
+    "lakhs": (lambda value: f"{value},00,000", None),
+    "points between thousands": (lambda value: f"{500 + value:,} €".replace(",", "."), None),
     "no-break space": (lambda value: f"\u00a0{value}\u202f", None),
     "text": (str, None),
 }

@@ -29,7 +29,9 @@ _MAX_MARKER_LENGTH = 40  # characters
 EXCEL_ERRORS = {"#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!", "#spill!", "#calc!", "#getting_data"}
 _USUAL_MARKERS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"} | EXCEL_ERRORS
 _MIN_LONG_SHARE = 0.75  # of numbers with points between thousands: one in ten ends in a zero, and seems to have fewer decimals
-_POINTED = re.compile(r"\d[.,]\d")
+_BOOLEAN_WORDS = {"true", "false", "yes", "no"}
+_POINTED, _MARKED = re.compile(r"\d[.,]\d"), re.compile(r"\d[.,:/]\d|\d ?[AaPp][Mm]\b")
+_VERSION = re.compile(r"v?\d{1,3}(\.\d{1,3}){2,3}")  # or the address of a computer
 _MARKS = (".", ",")
 _EPOCH_RANGE = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970: the years 2001 to 2033
 
@@ -113,6 +115,8 @@ def infer_column(
     if any(isinstance(value, int) for value in non_numbers):
         options = {} if rows_may_fail else make_kind_option(name, DROP)
         return InferredColumn(name, "number", "a huge number", "has numbers that are too large", options)
+    if numbers and set(numbers) <= {0, 1} and not _BOOLEAN_WORDS.isdisjoint(str(value).strip().lower() for value in non_numbers):
+        return InferredColumn(name, "text", format_most_common(values), "", make_kind_option(name, CATEGORY))
     markers, rest = split_missing_markers(values)
     missing = {"missing": list(markers)} if markers else {}
     if not numbers and all(isinstance(value, float) for value in non_numbers):  # NaN, inf
@@ -153,11 +157,15 @@ def infer_column(
         return InferredColumn(name, "text", examples, note, make_kind_option(name, DROP) | missing, is_ambiguous=True)
     n_distinct = len({str(value) for value in values})
     note = _describe_currencies(texts)
-    if n_distinct == len(values) >= MIN_ROWS_TO_JUDGE:
-        note = note or ("numbers written in a way that is not read" if _resemble_numbers(rest) else "looks like an id")
-        return InferredColumn(name, "text", examples, note, make_kind_option(name, DROP))
+    is_unique = n_distinct == len(values)
+    if n_distinct >= MIN_ROWS_TO_JUDGE and _resemble_numbers(rest) and (is_unique or not all(map(_VERSION.fullmatch, texts))):
+        note = note or "numbers or dates written in a way that is not read"
+    if is_unique and n_distinct >= MIN_ROWS_TO_JUDGE:
+        return InferredColumn(name, "text", examples, note or "looks like an id", make_kind_option(name, DROP))
     note = "one value so far" if n_distinct == 1 and len(values) >= MIN_ROWS_TO_JUDGE else note
-    return InferredColumn(name, "text", examples, note, make_kind_option(name, CATEGORY))
+    errors = [marker for marker in markers if marker.lower() in EXCEL_ERRORS]
+    options = make_kind_option(name, CATEGORY) | ({"missing": errors} if errors else {})
+    return InferredColumn(name, "text", examples, note, options)
 
 
 def _interpret_column(column: InferredColumn, numbers: Sequence[float]) -> InferredColumn:
@@ -235,11 +243,11 @@ def _fits_into_flag(text: str) -> bool:
 
 
 def _resemble_numbers(values: Sequence[Any]) -> bool:
-    """Return whether these texts are probably numbers in a notation that cannot be parsed: digits make up at least half of each
-    text, and one text has a point or a comma between digits.
+    """Return whether these texts are probably numbers or dates in a notation that cannot be parsed: digits make up at least a
+    third of each text, and one has a mark between digits.
     """
     texts = [str(value) for value in values]
-    return all(2 * sum(map(str.isdigit, text)) >= len(text) for text in texts) and any(map(_POINTED.search, texts))
+    return all(3 * sum(map(str.isdigit, text)) >= len(text) for text in texts) and any(map(_MARKED.search, texts))
 
 
 def _describe_currencies(texts: Sequence[str]) -> str:
@@ -275,7 +283,10 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
         values = [_call_or_none(parse_formatted, text, mark) for text in texts]
         if fits_numbers and None not in values and values not in values_by_mark.values():
             values_by_mark[mark] = values
-    return list(values_by_mark)
+    group = "," if any("." in text for text in texts) else "."  # the mark, if the other one separates thousands
+    if len(values_by_mark) > 1 and len(texts) >= MIN_ROWS_TO_JUDGE and (numbers or not all(map(_POINTED.search, texts))):
+        return [group]  # 929 beside 1,482: a decimal mark would be followed by less than three digits in some rows
+    return sorted(values_by_mark, key=lambda mark: mark != group)
 
 
 def may_group_thousands(numbers: Sequence[float]) -> bool:

@@ -61,8 +61,6 @@ def _infer_target_options(name: str, labels: Sequence[Any]) -> tuple[dict[str, A
     column = infer_column(name, labels, reads_text=True)
     inferred = column.required_options
     mark, kind = inferred.get("decimal", ""), inferred.get("columns", {}).get(name, "")
-    if column.alternative:  # both marks are possible: the one in the texts separates thousands, as in 1.529 beside 907
-        mark = "," if any("." in text for text in texts) else "."
     missing = {"missing": inferred["missing"]} if "missing" in inferred else {}
     kinds = kind if kind.startswith(QUANTITY) else f"{QUANTITY}={mark}", DURATION, *([kind] if kind.startswith(DATE) else ())
     candidates = [make_kind_option(name, f"{NUMBER}={'|'.join(inferred.get('missing', ()))}")]  # markers of this column only

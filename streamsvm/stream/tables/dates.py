@@ -184,7 +184,9 @@ def _parse_date(text: str, form: str | None) -> datetime:
     except ValueError:
         if (renamed := _rename_zone(text, form)) != text:
             return _parse_date(renamed, form)
-        if not {"%b", "%B", "%p"}.intersection(re.findall("%.", form)):
+        if not {"%b", "%B", "%p"}.intersection(re.findall("%.", form)) and not _WEEKDAY.match(
+            unicodedata.normalize("NFKD", text)
+        ):
             raise
     return _parse_with_year(translate_months(text), form.replace("%B", "%b"))
 
@@ -232,6 +234,12 @@ _MONTHS = {
     for length in range(3, len(name) + 1)
     if name[:length] != "jui"  # juin and juillet
 }
+#: The day of the week at the beginning of a date in German, French, Spanish, Italian, Portuguese or Dutch.
+_WEEKDAY = re.compile(
+    r"(?i)^(?:mo|di|mi|do|fr|sa|so|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch|sonnabend|(?:lun|mar|mercre|jeu|vendre|same)di"
+    r"|dimanche|lunes|martes|mie\W?rcoles|jueves|viernes|sa\W?bado|domingo|(?:lune|marte|mercole|giove|vener)di\W?|sabato|domenica"
+    r"|(?:segunda|terc\W?a|quarta|quinta|sexta)(?:-feira)?|(?:maan|dins|woens|donder|vrij|zater|zon)dag)\.?,? (?=\d)"
+)
 _WORD = re.compile(r"(?<=\d)(?:er|st|nd|rd|th)\b|([^\W\d_]+)\.?")
 
 
@@ -243,7 +251,7 @@ def translate_months(text: str) -> str:
     >>> translate_months("3. M\u00e4rz 2024"), translate_months("1er f\u00e9vr. 2024"), translate_months("5-ene-2024")
     ('3. Mar 2024', '1 Feb 2024', '5-Jan-2024')
     """
-    text = re.sub(r"\b([AaPp])\. ?([Mm])\.", r"\1\2", unicodedata.normalize("NFKD", text))
+    text = re.sub(r"\b([AaPp])\. ?([Mm])\.", r"\1\2", _WEEKDAY.sub("", unicodedata.normalize("NFKD", text)))
     letters = (letter for letter in text if not unicodedata.combining(letter))
     return _WORD.sub(lambda match: _MONTHS.get((match[1] or "").lower(), match[0] if match[1] else ""), "".join(letters))
 

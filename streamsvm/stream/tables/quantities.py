@@ -15,14 +15,15 @@ _CURRENCY_CODES = (
     "USD EUR GBP JPY CHF CNY INR AUD CAD NZD SEK NOK DKK PLN CZK HUF RON RUB UAH TRY ILS ZAR BRL MXN ARS KRW SGD HKD THB"
 )
 _CURRENCY = f"(?:[$€£¥₹]|{_CURRENCY_CODES.replace(' ', '|')})"
-_BLANKS = " \u00a0\u2009\u202f"
+_BLANKS = " \u00a0\u2007\u2009\u202f"
 _THOUSANDS_SEPARATORS = {".": ",", ",": "."}  # by decimal mark
 #: Patterns of numbers that are formatted for people, by decimal mark: with thousands separators, a currency or percent sign, and
 #: the sign before or after the digits. An exponent only follows digits without separators: ``7.064e+02`` is not 706,400.
 _FORMATTED_NUMBERS = {
     mark: re.compile(
         rf"({_SIGN})?{_CURRENCY}?[{_BLANKS}]?({_SIGN})?"
-        rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+(?!.*[eE][-+0-9])|[0-9]+)?"
+        rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+(?!.*[eE][-+0-9])"
+        rf"|[1-9][0-9]?(?:,[0-9]{{2}})+,[0-9]{{3}}|[0-9]+)?"  # 14,82,514: thousands, lakhs and crores
         rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{_CURRENCY})?({_SIGN})?"
     )
     for mark, group in _THOUSANDS_SEPARATORS.items()
@@ -33,9 +34,11 @@ _TRANSLATIONS = {  # from formatted digits to those that float() parses
     for mark, group in _THOUSANDS_SEPARATORS.items()
 }
 _LIMIT = re.compile(
-    r"(?i)(?:(<|≤|under |below |less than )|(>|≥|over |above |more than )|~|≈)?=?\s*(.+?)\s*(\+|(?:or|and) (?:more|over|above))?"
+    r"(?i)(?:(<|≤|under |below |less than )|(>|≥|over |above |more than )|~|≈|ca\.|approx\.)?=?\s*(.+?)\s*"
+    r"(\+|(?:or|and) (?:more|over|above))?"
 )
 _GAP = re.compile(r"<\d+\.?\d*(e[-+]?\d+)?")
+_ASCII_SIGNS = str.maketrans("\u2212\u2013\uff0d\uff0b\uff0e\uff0c\uffe5", "---+.,\u00a5")
 _HEXADECIMAL = re.compile(r"[-+]?0[xX][0-9a-fA-F]{1,16}")
 _FORTRAN = re.compile(r"(?<=[\d.])[dD](?=[-+]?\d{1,3}$)")
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}
@@ -45,9 +48,11 @@ _DURATIONS = {
     re.compile(rf"(?:{_DAYS})?(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)"): (86_400.0, 3600.0, 60.0, 1.0),
     re.compile(rf"{_DAYS}(\d+):([0-5]?\d)"): (86_400.0, 3600.0, 60.0),
     re.compile(r"(\d+):([0-5]?\d(?:\.\d+)?)"): (60.0, 1.0),
+    re.compile(r"(\d+) ?h ?([0-5]\d)"): (3600.0, 60.0),
     re.compile(  # ISO 8601, without months and years, and numbers with units
-        r"(?i)(?=.*\d)(?!p[^t]*m)p?(?:([\d.]+) ?w(?:eeks?|ks?)?,? ?)?(?:([\d.]+) ?d(?:ays?)?,? ?)?t?"
-        r"(?:([\d.]+) ?h(?:(?:ou)?rs?)?,? ?)?(?:([\d.]+) ?m(?:in(?:ute)?s?)?,? ?)?(?:([\d.]+) ?s(?:ec(?:ond)?s?)?)?"
+        r"(?i)(?=.*\d)(?!p[^t]*m)p?(?:([\d.]+) ?w(?:eeks?|ks?)?,? ?)?(?:([\d.]+) ?(?:d(?:ays?)?|tage?|jours?),? ?)?t?"
+        r"(?:([\d.]+) ?(?:h(?:(?:ou)?rs?|eures?|oras?)?|std\.|stunden?),? ?)?"
+        r"(?:([\d.]+) ?m(?:in(?:ut[eo])?[ns]?\.?)?,? ?)?(?:([\d.]+) ?s(?:ec(?:ond)?s?|ek\.)?)?"
     ): (604_800.0, 86_400.0, 3600.0, 60.0, 1.0),
 }
 
@@ -116,9 +121,18 @@ def parse_quantity(
         limit = _LIMIT.fullmatch(text.removesuffix(suffix).strip()) if text.endswith(suffix) else None
         with contextlib.suppress(ValueError):
             if limit is not None:
-                value = _parse_digits(limit[3].replace("\u2212", "-"), to_number)
+                value = _parse_digits(limit[3] if limit[3].isascii() else _to_ascii(limit[3]), to_number)
                 return value - gap if limit[1] else value + gap if limit[2] or limit[4] else value
     raise ValueError(f"{text!r} is not a number")
+
+
+def _to_ascii(text: str) -> str:
+    """Convert the decimal digits of any script, full-width signs and long dashes in the text of a number to those of ASCII.
+
+    >>> _to_ascii("\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH DIGIT ONE}\N{FULLWIDTH FULL STOP}\N{ARABIC-INDIC DIGIT FIVE}")
+    '-1.5'
+    """
+    return "".join(str(int(letter)) if letter.isdecimal() else letter for letter in text).translate(_ASCII_SIGNS)
 
 
 def _parse_digits(text: str, to_number: Callable[[str], float]) -> float:

@@ -1,7 +1,9 @@
 """Inference of the notation of numbers in text."""
 
+import pandas as pd
 import pytest
 
+from streamsvm import load, table_model
 from streamsvm.stream.schema.column_inference import infer_column, make_kind_option
 
 N = 30
@@ -48,6 +50,56 @@ def test_errors_of_spreadsheets_are_missing(marker):
     assert infer_column("c", [1.0, marker, marker, 2.0, 3.0]).required_options == {"missing": [marker]}
     options = infer_column("c", ["5 kg", marker, "<6 kg", "7 kg"]).required_options
     assert options == {"columns": {"c": "quantity=<0.41|kg"}, "missing": [marker]}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_errors_of_spreadsheets_are_no_categories(form, call, tmp_path):
+    cities = [["Oslo", "#N/A", "Rome", "#REF!"][i % 4] for i in range(60)]
+    table, path = pd.DataFrame({"city": cities, "a": [i % 7 for i in range(60)], "y": [0, 1, 1] * 20}), tmp_path / f"rows.{form}"
+    write = {"csv": table.to_csv, "jsonl": table.to_json, "parquet": table.to_parquet}[form]
+    write(path, **{"csv": {"index": False}, "jsonl": {"orient": "records", "lines": True}}.get(form, {}))
+    call("learn", path, "--label", "y", "--learner", "bsgd,budget=10", "--checkpoint", tmp_path / "state", "--quiet")
+    encoder = load(tmp_path / "state")["TableEncoder"]
+    assert (encoder.columns, encoder.missing) == ({"city": "category"}, ["#N/A", "#REF!"])
+    assert table_model(table, "y").schema.options == {"columns": {"city": "category"}, "missing": ["#N/A", "#REF!"]}
+
+
+@pytest.mark.parametrize("words", [["true", "false"], ["TRUE", "FALSE"], ["yes", "no"]])
+def test_truth_values_beside_0_and_1_are_no_marks_of_missing_values(words):
+    column = infer_column("c", [1, words[0], 0, words[1]] * 9)
+    assert column.required_options == make_kind_option("c", "category")
+    assert infer_column("c", [1.0, 7.0, words[0], 3.0] * 9).required_options == {"missing": [words[0]]}
+
+
+@pytest.mark.parametrize(
+    ("write", "is_pointed_out"),
+    [
+        (lambda i: f"{i}.5 \u00b1 0.1", True),
+        (lambda i: f"'{i}.5", True),
+        (lambda i: f"{i}.5ms" if i % 2 else f"{i}.5s", True),
+        (lambda i: f"2024-01-{i + 1:02d}" if i % 2 else f"{i + 1:02d}.01.2024", True),
+        (lambda i: f"{i + 1:02d}/30/2024 3PM", True),
+        (lambda i: f"{i} Main St.", False),
+        (lambda i: f"SKU-{i}", False),
+        (lambda i: f"10.0.0.{i}", False),
+        (lambda i: f"1.{i}.2", False),
+        (lambda i: f"{i % 5}.5 \u00b1 0.1", False),  # few
+    ],
+)
+def test_categories_that_are_probably_numbers_or_dates_are_pointed_out(write, is_pointed_out):
+    column = infer_column("c", [write(i % 28) for i in range(60)])
+    assert column.required_options == make_kind_option("c", "category")
+    assert ("that is not read" in column.note) is is_pointed_out
+
+
+def test_a_mark_between_thousands_is_no_decimal_mark():
+    """929 stands beside 1.482: decimals would be followed by less than three digits in some rows."""
+    numbers = [f"{800 + 13 * i:,} €" for i in range(40)]
+    assert infer_column("c", numbers).required_options == {"decimal": "."}
+    column = infer_column("c", [number.replace(",", ".") for number in numbers])
+    assert (column.required_options, column.is_ambiguous) == ({"decimal": ","}, False)
+    only_thousands = infer_column("c", [f"{1000 + 13 * i:,} €".replace(",", ".") for i in range(40)])
+    assert (only_thousands.required_options, only_thousands.is_ambiguous) == ({"decimal": ","}, True)
 
 
 def test_times_of_day_are_no_durations_without_a_telling_name():

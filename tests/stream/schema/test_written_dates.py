@@ -11,10 +11,20 @@ from streamsvm import BSGDClassifier, load, table_model
 GERMAN = ["Januar", "Feb.", "M\u00e4rz", "Apr.", "Mai", "Juni", "Juli", "Aug.", "Sept.", "Okt.", "Nov.", "Dezember"]
 FRENCH = ["janv.", "f\u00e9vr.", "mars", "avr.", "mai", "juin", "juil.", "ao\u00fbt", "sept.", "oct.", "nov.", "d\u00e9c."]
 SPANISH = ["ene", "feb", "mar", "abr", "may", "jun", "jul", "ago", "sept", "oct", "nov", "dic"]
+GERMAN_DAYS = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
+FRENCH_DAYS = ["lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"]
+SPANISH_DAYS = ["lunes", "martes", "mi\u00e9rcoles", "jueves", "viernes", "s\u00e1bado", "domingo"]
 NOTATIONS = {  # functions that write a date, and the kind that is inferred
     "German months": (lambda t: f"{t.day}. {GERMAN[t.month - 1]} {t.year}", "date=%d. %b %Y"),
     "French months": (lambda t: f"{t.day}{'er' * (t.day == 1)} {FRENCH[t.month - 1]} {t.year}", "date=%d %b %Y"),
     "Spanish months": (lambda t: f"{t.day}-{SPANISH[t.month - 1]}-{t.year}", "date=%d-%b-%Y"),
+    "German days": (lambda t: f"{GERMAN_DAYS[t.weekday()]}, {t.day}. {GERMAN[t.month - 1]} {t.year}", "date=%d. %b %Y"),
+    "short German days": (lambda t: f"{GERMAN_DAYS[t.weekday()][:2]} {t:%d.%m.%Y}", "date=%d.%m.%Y"),
+    "French days": (lambda t: f"{FRENCH_DAYS[t.weekday()]} {t.day} {FRENCH[t.month - 1]} {t.year}", "date=%d %b %Y"),
+    "Spanish days": (
+        lambda t: f"{SPANISH_DAYS[t.weekday()]}, {t.day} de {SPANISH[t.month - 1]} de {t.year}",
+        "date=%d de %b de %Y",
+    ),
     "a year like a time zone": (lambda t: f"{t:%d-%m-%Y}", "date=%d-%m-%Y"),
     "points in the time": (lambda t: f"{t:%d.%m.%Y %H.%M}", "date=%d.%m.%Y %H.%M"),
     "syslog": (lambda t: f"{t:%b} {t.day:2d} {t:%H:%M:%S}", "date=%b %d %H:%M:%S"),

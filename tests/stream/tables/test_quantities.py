@@ -34,6 +34,11 @@ from streamsvm.stream.tables.quantities import make_number_parser, parse_duratio
             ("number", "<5", "<5"),
             ("quantity", " 12\u202f", 12.0),
         ],
+        *[("quantity", "\uff0d\uff11\uff0e\uff15", -1.5), ("quantity", "\u0661\u0662", 12.0), ("quantity", "\u20135", -5.0)],
+        *[("quantity", "12\u00b2", "12\u00b2"), ("quantity", "ca. 12", 12.0), ("quantity=.", "12\u2007345", 12345.0)],
+        *[("quantity=.", "\u20b914,82,514.50", 1482514.5), ("quantity=.", "1,2,345", "1,2,345")],
+        *[("quantity=,", "14,82,514", "14,82,514"), ("quantity=,", "14.82.514", "14.82.514")],
+        *[("duration", "1h39", 5940.0), ("duration", "1 Std. 39 Min.", 5940.0), ("duration", "2 heures 5 minutes", 7500.0)],
         *[("duration", "1:30:00", 5400.0), ("duration", "59:30.5", 3570.5), ("duration", "100:00:00", 360_000.0)],
         *[
             ("duration", "2 days 03:00", 183_600.0),
