@@ -270,7 +270,7 @@ class ColumnState:
                     names[name] = category
             elif (number := parser.get_value_parser(name)(value)) is not None:
                 if type(number) is dict:
-                    return self.split_row(flatten_row(x), learns)
+                    return self.split_row(flatten_row(x, dropped=parser.columns_of_kind(DROP)), learns)
                 if type(number) is not float or not -LARGEST_FLOAT32 <= number <= LARGEST_FLOAT32:
                     if not (learns or name in means or parser.get_kind(name) == DATE) and isinstance(number, str | bytes):
                         is_complete = False

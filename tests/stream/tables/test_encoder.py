@@ -276,3 +276,10 @@ def test_numpy_values_are_encoded_like_python_values():
     assert encoder.transform_one({"flag": np.bool_(True), "a": np.int64(3)}) == {"a": 3.0, "flag=true": 1.0}
     assert encoder.transform_one({"a": np.int64(-999)}) == encoder.transform_one({"a": np.float32(-999)}) == {}
     raises("feature 'a' is", encoder.transform_one, {"a": np.ones(2)})
+
+
+def test_fields_of_a_dropped_object_are_not_learned():
+    encoder = TableEncoder("meta:drop,a.c:drop")
+    encoder.learn_one({"meta": {"p": 1, "q": {"r": 2}}, "a": {"b": 2, "c": 3}})
+    assert encoder.learned_columns == ["a.b"]
+    assert encoder.transform_one({"meta": {"p": 5}, "a": {"b": 4}}) == {"a.b": 4.0}
