@@ -219,7 +219,6 @@ class PredictionLoop(StreamLoop):
             self._field_names = (*self._field_names, "model")
         super().__init__(source, model, metric, sink=sink, **options)
         self.version: int = version
-        self._has_warned_of_mismatch = False
         self._resume_or_start()
 
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
@@ -247,8 +246,8 @@ class PredictionLoop(StreamLoop):
     def _process_chunk(self, chunk: Chunk) -> None:
         self._switch_to_newer()
         super()._process_chunk(chunk)
-        if not self._has_warned_of_mismatch and (mismatch := self.columns.mismatch):
-            self._has_warned_of_mismatch = True
+        if not self._has_compared_columns and (mismatch := self.columns.mismatch):
+            self._has_compared_columns = True
             warn(f"{self.source.name}: {mismatch}")
 
     def _process_row(self, chunk: Chunk, i: int) -> None:

@@ -157,7 +157,7 @@ class LearningCurve:
     >>> curve = LearningCurve("Accuracy", window=1000)
     >>> for rows in range(1, 1001):
     ...     if rows == curve.find_next_row(rows - 1):
-    ...         curve.add(rows, 1 - 1 / rows, 1.0)
+    ...         curve.add(CurvePoint(rows, 1 - 1 / rows, 1.0))
     >>> curve.every, len(curve.points), curve.points[-1]
     (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0, baseline=nan, refused=None, drifts=None, windowed_baseline=nan))
     """
@@ -175,23 +175,10 @@ class LearningCurve:
         """Return the number of rows after which this learning curve gets its next point: the first such number above ``rows``."""
         return (rows // self.every + 1) * self.every
 
-    def add(
-        self,
-        rows: int,
-        metric: float,
-        windowed: float,
-        baseline: float = math.nan,
-        refused: int | None = None,
-        drifts: int | None = None,
-        windowed_baseline: float = math.nan,
-    ) -> None:
-        """Add a point to this learning curve after ``rows`` rows. ``metric`` is the metric over all rows, ``windowed`` that over
-        the last rows, and ``baseline`` and ``windowed_baseline`` are those of the best baseline. ``refused`` and ``drifts`` are
-        the numbers of refused rows and of drifts so far.
-        """
-        metric, windowed, baseline, windowed_baseline = map(_round_value, (metric, windowed, baseline, windowed_baseline))
-        self.points.append(CurvePoint(rows, metric, windowed, baseline, refused, drifts, windowed_baseline))
-        self.make_room(rows, rows)
+    def add(self, point: CurvePoint) -> None:
+        """Add a point to this learning curve, with rounded scores."""
+        self.points.append(_round_scores(point))
+        self.make_room(point.rows, point.rows)
 
     def make_room(self, start: int, stop: int) -> None:
         """Delete every second point of this learning curve, and double their distance, until all points after the rows ``start``
@@ -217,9 +204,9 @@ class LearningCurve:
             curve.every = validate_count("every", state["every"])
             for row, *values in state["points"]:
                 metric, windowed, baseline, refused, drifts, windowed_baseline = values if len(values) > 5 else [*values, None]
-                metrics = [math.nan if x is None else _round_value(x) for x in (metric, windowed, baseline, windowed_baseline)]
                 n_refused, n_drifts = (None if x is None else validate_count("points", x) for x in (refused, drifts))
-                curve.points.append(CurvePoint(row, metrics[0], metrics[1], metrics[2], n_refused, n_drifts, metrics[3]))
+                point = CurvePoint(row, metric, windowed, baseline, n_refused, n_drifts, windowed_baseline)
+                curve.points.append(_round_scores(point))
             positions = [0, *(point.rows for point in curve.points)]
             is_ascending = all(a < b for a, b in itertools.pairwise(positions))
             if len(positions) > _MAX_POINTS or positions[-1] > rows or not is_ascending:
@@ -229,9 +216,15 @@ class LearningCurve:
         return curve
 
 
-def _round_value(value: float) -> float:
-    """Round a metric's value to six significant digits for the learning curve; NaN if it is above 1e300 or not finite."""
-    return float(f"{value:.{_N_DIGITS}g}") if abs(value) <= _LARGEST_VALUE else math.nan
+def _round_scores(point: CurvePoint) -> CurvePoint:
+    """Return a point whose scores are rounded to six significant digits; NaN if one is missing, above 1e300 or not finite."""
+    names = ("metric", "windowed", "baseline", "windowed_baseline")
+    scores: dict[str, Any] = {name: _round_value(getattr(point, name)) for name in names}
+    return point._replace(**scores)
+
+
+def _round_value(value: float | None) -> float:
+    return float(f"{value:.{_N_DIGITS}g}") if value is not None and abs(value) <= _LARGEST_VALUE else math.nan
 
 
 class Timings:

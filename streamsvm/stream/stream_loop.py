@@ -19,7 +19,7 @@ from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtension, abstain_below, select_probabilities
-from streamsvm.stream.progress import LearningCurve, Progress, Timings
+from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress, Timings
 from streamsvm.stream.refusals import RefusedRowHandler
 from streamsvm.stream.resumable_run import ResumableRun
 from streamsvm.stream.rows import (
@@ -333,8 +333,7 @@ class StreamLoop(ResumableRun):
         """Return a function to call with each labelled row after its prediction. It updates the metrics, lets the model learn the
         row if this is a `LearningLoop`, and returns the label.
 
-        It takes the row, its label, its features after all transformers, the predicted label, the probabilities of all labels,
-        and the weight of the row, if it has one. It returns the label, or the target as a float.
+        Its arguments are row, label, features after all transformers, predicted label, probabilities of all labels, and weight.
         """
         update, add_labels = self._scores.update, self.columns.add_labels
 
@@ -454,7 +453,8 @@ class StreamLoop(ResumableRun):
             drifts = None if self.drift is None else self.drift.drifts
             baseline = self._scores.find_best_baseline(is_windowed=False)
             windowed_baseline = baseline if rows <= score.window else self._scores.find_best_baseline(is_windowed=True)
-            self.curve.add(rows, score.value, score.windowed_value, baseline, self._refusals.n_refused, drifts, windowed_baseline)
+            scores = score.value, score.windowed_value, baseline
+            self.curve.add(CurvePoint(rows, *scores, self._refusals.n_refused, drifts, windowed_baseline))
 
     def _knows_label(self, y: Any) -> bool:  # noqa: ARG002
         """Return whether a row with the label ``y`` may be learned together with others in one call, because the label was
@@ -505,5 +505,4 @@ class StreamLoop(ResumableRun):
         if self._has_warned_of_labels or has_labels or self.unlabelled < SETTLED_ROWS:
             return
         self._has_warned_of_labels, done = True, "learned" if self._learns else "scored"
-        rows = f"none of the first {self.rows:,} rows has a label"
-        warn(f"{self.source.name}: {rows}, so nothing is {done}. {self._label_advice}")
+        warn(f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is {done}. {self._label_advice}")

@@ -19,7 +19,7 @@ from streamsvm.export import plots
 from streamsvm.export.plots import DrawingError, draw_boundary, draw_curve, save_plot
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.stream import LearningCurve
+from streamsvm.stream import CurvePoint, LearningCurve
 from streamsvm.stream.tables import TableEncoder
 
 SCALERS = {
@@ -164,7 +164,7 @@ def test_models_that_cannot_be_drawn_are_refused():
 def make_curve():
     curve = LearningCurve("F1", 100)
     for rows in range(1, 51):
-        curve.add(rows, math.nan if rows < 4 else 0.5 + rows / 200, 0.6)
+        curve.add(CurvePoint(rows, math.nan if rows < 4 else 0.5 + rows / 200, 0.6))
     return curve
 
 
@@ -177,7 +177,7 @@ def test_learning_curves():
     assert np.isnan(all_rows.get_ydata()[:3]).all()
     assert (last_rows.get_label(), axes.get_ylabel()) == ("last 100 rows", "F1")
     curve = LearningCurve("F1", 100)
-    curve.add(1, 0.5, 0.5, 0.25)
+    curve.add(CurvePoint(1, 0.5, 0.5, 0.25))
     axes = Figure().add_subplot()
     draw_curve(axes, curve)
     assert [(line.get_label(), line.get_ydata().tolist()) for line in axes.lines[2:]] == [("guessing", [0.25])]

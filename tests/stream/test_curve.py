@@ -27,7 +27,7 @@ def curve_of(rows, first=1):
     for row in range(1, rows + 1):
         if row == due:
             if row >= first:
-                curve.add(row, 1.0 / row, float(row))
+                curve.add(CurvePoint(row, 1.0 / row, float(row)))
             due = curve.find_next_row(row)
     return curve
 
@@ -49,14 +49,14 @@ def test_a_saved_curve_continues_as_one_that_was_not_saved(before, after):
     assert resumed.state == curve.state
     for row in range(before + 1, before + after + 1):
         if row == resumed.find_next_row(row - 1):
-            resumed.add(row, 1.0 / row, float(row))
+            resumed.add(CurvePoint(row, 1.0 / row, float(row)))
     assert resumed.state == curve_of(before + after).state
 
 
 def test_nan_is_none_in_the_file():
     curve = LearningCurve("F1", 10)
     for rows, value in enumerate([math.nan, math.inf, -math.inf, 1e300, 0.123456789], 1):
-        curve.add(rows, value, 0.5)
+        curve.add(CurvePoint(rows, value, 0.5))
     state = curve.state
     saved = [[1, None, 0.5], [2, None, 0.5], [3, None, 0.5], [4, 1e300, 0.5], [5, 0.123457, 0.5]]
     assert state["points"] == [[*point, None, None, None, None] for point in saved]
@@ -147,8 +147,8 @@ def test_points_have_the_numbers_of_refused_rows_and_drifts():
 
 def test_the_name_and_the_values_of_a_curve_are_limited():
     curve = LearningCurve("x" * 10**6, 5)
-    curve.add(1, 1e308, -1e301)
-    curve.add(2, 1e60, -1e60)
+    curve.add(CurvePoint(1, 1e308, -1e301))
+    curve.add(CurvePoint(2, 1e60, -1e60))
     assert curve.metric == "x" * 100
     assert math.isnan(curve.points[0].metric)
     assert math.isnan(curve.points[0].windowed)
