@@ -14,6 +14,7 @@ from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source
 from streamsvm.stream.progress import LearningCurve
+from streamsvm.stream.resumable_run import LoopOptions
 from streamsvm.stream.rows import (
     MAX_LABELS,
     LabelRules,
@@ -23,7 +24,7 @@ from streamsvm.stream.rows import (
     get_learned_columns,
     parse_target,
 )
-from streamsvm.stream.stream_loop import LoopOptions, Metric, StreamLoop
+from streamsvm.stream.stream_loop import Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
 from streamsvm.stream.weights import check_accepts_weights
 

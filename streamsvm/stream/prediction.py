@@ -17,8 +17,9 @@ from streamsvm.stream.batches import Batch, supports_batches
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_row_count, read_newest
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
+from streamsvm.stream.resumable_run import LoopOptions
 from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, get_learned_labels, has_probabilities
-from streamsvm.stream.stream_loop import LoopOptions, Metric, StreamLoop
+from streamsvm.stream.stream_loop import Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -5,22 +5,40 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
-from streamsvm.stream.prediction_fields import PredictionExtension, check_same_fields
+from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtension, check_same_fields
 from streamsvm.stream.progress import Progress
 from streamsvm.stream.refusals import RefusedRowHandler
 from streamsvm.stream.tables.chunk import Chunk
+from streamsvm.stream.tables.table_parser import Names
 
 _PROGRESS_SECONDS = 0.25  # time between two calls of `on_progress`
 _MAX_CHUNK_ROWS = 1000  # a signal waits until a chunk has been processed
 _SAVED_COUNTS = ("learned", "unlabelled", "empty", "abstained")  # in the header of a checkpoint, beside ``rows``
+
+
+class LoopOptions(TypedDict, total=False):
+    """The arguments that all loops have, as `LearningLoop` describes them."""
+
+    positive: Hashable
+    window: int
+    abstain: float
+    checkpoints: Checkpoints | None
+    checkpoint_every: int | None
+    checkpoint_seconds: float | None
+    on_progress: Callable[[Progress], None] | None
+    on_error: str | Path | Sink
+    error_limit: int | None
+    error_share: float
+    passthrough: Names
+    computed_fields: Sequence[ComputedFields]
 
 
 class ResumableRun:

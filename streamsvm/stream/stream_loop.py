@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from river import base
 
@@ -41,24 +41,6 @@ from streamsvm.stream.tables.table_parser import Names
 
 #: A river metric, or the name of one.
 Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
-
-
-class LoopOptions(TypedDict, total=False):
-    """The arguments that all loops have, as `LearningLoop` describes them."""
-
-    positive: Hashable
-    window: int
-    abstain: float
-    checkpoints: Checkpoints | None
-    checkpoint_every: int | None
-    checkpoint_seconds: float | None
-    on_progress: Callable[[Progress], None] | None
-    on_error: str | Path | Sink
-    error_limit: int | None
-    error_share: float
-    passthrough: Names
-    computed_fields: Sequence[ComputedFields]
-
 
 _MAX_BATCH_PROBABILITIES = 2**21  # probabilities of all labels in one batch
 #: Rows after which changed columns are reported: at the end of a run, and during it.

@@ -15,8 +15,9 @@ from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel, pack_pre
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.resumable_run import LoopOptions
 from streamsvm.stream.rows import classify_error
-from streamsvm.stream.stream_loop import MIN_ROWS_COMPARED, LoopOptions, Metric
+from streamsvm.stream.stream_loop import MIN_ROWS_COMPARED, Metric
 
 
 class LearningOptions(LoopOptions, total=False):
