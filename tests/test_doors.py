@@ -1,5 +1,6 @@
 """Small random tables make one model through each door, or the doors say why not."""
 
+import gzip
 import json
 import random
 from contextlib import closing
@@ -86,6 +87,39 @@ def test_missing_numbers_are_replaced_by_their_mean(tmp_path, door):
         data = random_tables.FRAMES[door](table)
         model = trial.learn_in_python("one" if door == "dicts" else "many", data, BSGDClassifier(20)).value
     assert model["TableEncoder"].transform_one({"b": 1.0})["v"] == pytest.approx(50.0, abs=0.5)
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl", "absent"])
+def test_gaps_after_the_first_rows_are_means_or_pointed_out(tmp_path, monkeypatch, name):
+    """A file with gaps is read with their mean. The learner of a pipe whose first rows have none takes a later one for 0."""
+    monkeypatch.setattr("streamsvm.stream.lines._CHUNK_BYTES", 2**12)  # of a pipe, in which the gaps come later
+    rng = random.Random(0)
+    values = [None if i > 500 and i % 3 == 0 else round(rng.gauss(9.0, 1.0), 3) for i in range(600)]
+    table = make_table(([value and str(value) for value in values], values), "number")
+    trial = doors.Trial(table, tmp_path, rng, [name], [])
+    path = trial.paths[name]
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    pipe = trial.learn("pipe", "-", data, "--format", "csv" if name == "csv" else "jsonl")
+    predicted = trial.predict(path, tmp_path / "model pipe")
+    for messages in (pipe.messages, predicted.messages):
+        assert [("row 502 lacks 'v', which counts as 0" in message) for message in messages if "lacks" in message] == [True]
+    again = trial.learn("again", "-", data, "--format", "csv" if name == "csv" else "jsonl", "--when-missing", "mean")
+    assert doors.model_bytes(again.value) == doors.model_bytes(trial.learn(name, path).value) != doors.model_bytes(pipe.value)
+
+
+@pytest.mark.parametrize(
+    "make_row",
+    [
+        lambda rng: {f"w{k}": 1 + (k > 3) for k in rng.sample(range(40), 3)},
+        lambda rng: {"a": 2.0 + rng.random(), **({"new": 1} if rng.random() < 0.3 else {})},
+    ],
+    ids=["words", "flags"],
+)
+def test_absent_words_and_flags_of_a_pipe_are_no_gaps(make_row):
+    rng = random.Random(0)
+    data = "".join(json.dumps({**make_row(rng), "y": rng.choice("pq")}) + "\n" for _ in range(400)).encode()
+    messages = doors.call("learn", "-", "--format", "jsonl", "--label", "y", "--learner", doors.LEARNER, stdin=data)[2]
+    assert not any("lacks" in message for message in messages)
 
 
 @pytest.mark.parametrize("door", ["csv", "text jsonl", "text parquet", "text dicts"])

@@ -104,6 +104,7 @@ def learn_stream(job: LearnJob) -> bool:
             **job.loop_limits,
         )
         display.attach_loop(loop)
+        loop.watch_gaps()
         display.report_event(
             f"continuing after row {loop.rows:,}" if loop.rows else "starting",
             event="start",

@@ -69,6 +69,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             passthrough=job.passthrough,
             **job.loop_limits,
         )
+        loop.watch_gaps()
         n_before = loop.progress.predicted
         if loop.rows or job.reporter.json:
             text = f"continuing after row {loop.rows:,}" if loop.rows else "starting"

@@ -35,6 +35,8 @@ class Batch(NamedTuple):
     table: Table
     start: int
     """Index of the first row in ``table``."""
+    first_gap: int
+    """Index of the first row without a value of a feature, if there is no encoder; else ``start``."""
 
 
 def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
@@ -78,8 +80,9 @@ def next_batch(
         stop = _first_refused_row(table, start, stop)
     if start == stop:
         return None
+    first_gap, update_encoder = start, lambda: None
     if pipeline.encoder is None:
-        X, names, n_empty, update_encoder = *_feature_matrix(table, start, stop, known_features, learns), lambda: None
+        X, names, n_empty, first_gap = _feature_matrix(table, start, stop, known_features, learns)
     else:
         is_learned = np.array([label is not None for label in y[: stop - start]]) if learns else np.zeros(stop - start, bool)
         if weights is not None:
@@ -88,7 +91,8 @@ def next_batch(
             table, start, stop, is_learned if learns else None, known_features, y[: stop - start], weights
         )
     n = len(X)
-    return Batch(X, names, y[:n], None if weights is None else weights[:n], n_empty, update_encoder, table, start) if n else None
+    weights = None if weights is None else weights[:n]
+    return Batch(X, names, y[:n], weights, n_empty, update_encoder, table, start, first_gap) if n else None
 
 
 def _leading_targets(labels: list[Any]) -> list[Any]:
@@ -108,10 +112,11 @@ def _leading_targets(labels: list[Any]) -> list[Any]:
 
 def _feature_matrix(
     table: Table, start: int, stop: int, known_features: Sequence[Hashable], learns: bool
-) -> tuple[np.ndarray, list[Hashable], int]:
+) -> tuple[np.ndarray, list[Hashable], int, int]:
     """Convert rows ``start`` to ``stop`` (exclusive) of a table to a float64 matrix [rows, features] of ``known_features``, with
-    0 for missing values. Return the matrix, its feature names, and its number of rows without any value. The matrix ends before
-    the first invalid row and, if the model ``learns``, before the first row with a new feature.
+    0 for missing values. Return the matrix, its feature names, its number of rows without any value, and the index of the first
+    row without one of the values (else ``start``). The matrix ends before the first invalid row and, if the model ``learns``,
+    before the first row with a new feature.
     """
     known_names, names, columns = set(known_features), [], []
     for name, column in zip(table.names, table.columns, strict=True):
@@ -132,9 +137,9 @@ def _feature_matrix(
     missing = np.isnan(X)
     if (too_large := np.abs(X) > LARGEST_FLOAT32).any():
         n = int(np.argmax(too_large.any(axis=1)))
-    n_empty = int(missing[:n].all(axis=1).sum())
+    n_empty, first_gap = int(missing[:n].all(axis=1).sum()), int(missing[:n].any(axis=1).argmax()) if n else 0
     X[missing] = 0.0
-    return X[:n], names, n_empty
+    return X[:n], names, n_empty, start + first_gap
 
 
 def _is_ignored_if_unknown(value: Any) -> bool:

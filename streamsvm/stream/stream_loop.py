@@ -36,7 +36,7 @@ from streamsvm.stream.rows import (
 from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError, ScoreReport
 from streamsvm.stream.scores.score_set import FIRST, OTHERS, ScoreSet
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, BadRow, Chunk, WeightedLabel, process_rows
-from streamsvm.stream.tables.column_monitor import ColumnMonitor
+from streamsvm.stream.tables.column_monitor import ColumnMonitor, GapWatch
 from streamsvm.stream.tables.table_parser import Names
 
 #: A river metric, or the name of one.
@@ -119,7 +119,12 @@ class StreamLoop(ResumableRun):
         self.timings: Timings | None = None
         self._has_warned_of_labels = self._has_compared_columns = False
         self._last_x: Any = {}  # the features of the last row that was processed alone
+        self._gaps: GapWatch | None = None
         self._process: Callable[[Any, Any], Prediction | None] = lambda x, y: None  # noqa: ARG005 - set by `_prepare_run`
+
+    def watch_gaps(self) -> None:
+        """Warn, once, of a missing number that counts as 0 because the model has no encoder. LIBSVM text leaves out zeros."""
+        self._gaps = GapWatch(self.source.name) if self._pipeline.is_bare_learner and self.source.has_names else None
 
     @property
     def model(self) -> Any:
@@ -303,6 +308,8 @@ class StreamLoop(ResumableRun):
             self.abstained += abstains
             if not x:
                 self.empty += 1
+            elif self._gaps is not None and len(x) != self._gaps.n_columns:
+                self._gaps.add_row(x, self.rows, self._pipeline.last_step)
             return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability) if has_sink else None
 
         return process
@@ -402,6 +409,9 @@ class StreamLoop(ResumableRun):
         self.scored += n_labelled
         self.unlabelled += n - n_labelled
         self.empty += batch.n_empty
+        if self._gaps is not None:
+            for i in (batch.start, batch.first_gap):
+                self._gaps.add_row(batch.table.row(i).x, self.rows + i - batch.start, self._pipeline.last_step)
         self._score_batch(labels, predicted, probabilities if needs_all else None)
         y_true = labels if learns else [y if label is None else label for y, label in zip(batch.y, labels, strict=True)]
         return {"y_pred": predicted, "y_true": y_true, "probability": label_probabilities or [None] * n}

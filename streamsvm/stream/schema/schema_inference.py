@@ -78,13 +78,11 @@ def propose_options(
     names of the columns that cannot be learned with given options: proposals are changed until all can be. Raises
     NoFeatureColumnsError if no column is left to learn from.
     """
-    columns = list(columns)
     kinds = {name: ColumnKind.parse(kind).kind for name, kind in table.columns.items()}
     columns = [_declare_number(column) if kinds.get(column.name) == NUMBER else column for column in columns]
     optional = {"missing"} if rows_may_fail else set()
-    undeclared = [column for column in columns if kinds.get(column.name) != NUMBER]
-    suggested = [column._replace(required_options=column.suggested_options) for column in undeclared if column.suggested_options]
-    others = [column for column in columns if column not in undeclared or not column.suggested_options]
+    suggested = [column._replace(required_options=column.suggested_options) for column in columns if column.suggested_options]
+    others = [column for column in columns if not column.suggested_options]
     undecided = [*suggested, *(column for column in others if column.required_options.keys() - optional)]
     if not undecided:
         return None
@@ -94,16 +92,13 @@ def propose_options(
     declared = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
     while unlearnable := find_unlearnable(options) - declared - _find_dropped(options):
         other_names = unlearnable - {column.name for column in undecided}
-        if additional := [column for column in columns if column.name in other_names and column.required_options]:
-            undecided = [*undecided, *additional]  # without these options, their texts would only have cost their rows
-        else:
-            if with_mark := [column for column in undecided if "decimal" in column.required_options]:
-                changed = [_set_decimal_mark(column) for column in with_mark]  # one mark does not suit all columns
-            else:
-                unsuitable = [column for column in columns if column.name in unlearnable]
-                changed = [column._replace(required_options=make_kind_option(column.name, DROP)) for column in unsuitable]
-            names = {column.name for column in changed}
-            undecided = [column for column in undecided if column.name not in names] + changed
+        changed = (  # without options, texts only cost their rows; then, one decimal mark does not suit all columns
+            [column for column in columns if column.name in other_names and column.required_options]
+            or [_set_decimal_mark(column) for column in undecided if "decimal" in column.required_options]
+            or [c._replace(required_options=make_kind_option(c.name, DROP)) for c in columns if c.name in unlearnable]
+        )
+        names = {column.name for column in changed}
+        undecided = [column for column in undecided if column.name not in names] + changed
         options = _merge_column_options(undecided, table)
     dropped = _find_dropped(options)
     if all(column.kind in ("label", "target", "dropped") or column.name in dropped for column in columns):
@@ -129,9 +124,10 @@ def _find_dropped(options: Mapping[str, Any]) -> set[str]:
 
 
 def _declare_number(column: InferredColumn) -> InferredColumn:
-    """Return an inferred column changed to reflect that the user has declared it as numeric. If its values are not all numbers,
-    it gets a note about them, and is marked as ambiguous, so that the user is asked.
+    """Return an inferred column changed to reflect that the user has declared it as numeric: without suggested options. If its
+    values are not all numbers, it gets a note about them, and is marked as ambiguous, so that the user is asked.
     """
+    column = column._replace(suggested_options={})
     if column.proposed_kind == NUMBER:
         return column
     return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_ambiguous=True)
@@ -230,7 +226,7 @@ def infer_schema(
     features = table = resolve_table_options(options, sample.format)
     if non_feature_columns:
         features = table._replace(encoder=merge_options(table.encoder, {"columns": dict.fromkeys(non_feature_columns, DROP)}))
-    n_rows, columns, is_sparse = infer_columns(sample, label, features, regression, rows_may_fail)
+    n_rows, columns, is_sparse, has_gaps = infer_columns(sample, label, features, regression, rows_may_fail)
     is_target = any(column.note == TARGET_NOTE for column in columns)
     proposal, problem = None, None
     try:
@@ -252,7 +248,7 @@ def infer_schema(
     else:
         new_options |= cycles if proposal is None else proposal.options | cycles
     is_encoded = bool(always_encodes or resolve_table_options(options | new_options, sample.format).encoder)
-    has_gaps = is_sparse is False and any(column.n_missing for column in columns)
+    has_gaps = has_gaps and is_sparse is False
     if problem is None and "when_missing" not in options and (is_sparse if is_encoded else has_gaps):
         new_options["when_missing"] = "drop" if is_encoded else "mean"  # without an encoder, absent numbers are 0
         if is_sparse and asks_user:

@@ -13,6 +13,8 @@ from datetime import date
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from streamsvm.files.messages import shorten, suggest_name
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.schema.column_inference import (
@@ -32,7 +34,7 @@ from streamsvm.stream.schema.column_inference import (
 from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero
 from streamsvm.stream.schema.labels import TARGET_NOTE, infer_label, warn_of_falling_times, warn_of_labels
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
-from streamsvm.stream.tables.chunk import Chunk, Row
+from streamsvm.stream.tables.chunk import Chunk, Row, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind
 from streamsvm.stream.tables.dates import is_date, parse_times, to_seconds
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
@@ -51,10 +53,10 @@ _SAMPLE_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # options wit
 
 def infer_columns(
     sample: SourceSample, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
-) -> tuple[int, list[InferredColumn], bool | None]:
+) -> tuple[int, list[InferredColumn], bool | None, bool]:
     """Infer the kind of each column of a table from a sample of its rows. ``table`` has the options that the user has set,
-    ``label`` is the label column. Returns the number of examined rows, an `InferredColumn` for each column, in table order, and
-    whether absent numbers are 0 (None: perhaps).
+    ``label`` is the label column. Returns the number of examined rows, an `InferredColumn` for each column, in table order,
+    whether absent numbers are 0 (None: perhaps), and whether a row lacks a number.
 
     The first million cells are read, in a long seekable file also rows from its middle and its end. Raises StreamError if the
     source cannot be read.
@@ -69,7 +71,7 @@ def infer_columns(
     with sample.open_rows(label=label, **options) as source:
         open_later = partial(sample.open_later_parts, label=label, **options) if sample.open_later_parts else None
         date_columns = {name for name, kind in kinds.items() if kind.kind == DATE}
-        rows, date_formats, labels = _examine_rows(source, label, {label, *date_columns}, open_later)
+        rows, date_formats, labels, has_gaps = _examine_rows(source, label, {label, *date_columns}, open_later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *kinds]
     columns = _infer_all(rows, names, label, table, regression, rows_may_fail, date_formats)
     if sample.format == "csv":
@@ -87,7 +89,7 @@ def infer_columns(
     is_sparse = are_absent_numbers_zero(rows, numeric)
     if is_sparse:
         columns = [column._replace(note=column.note.replace("missing in ", "absent, so 0, in ")) for column in columns]
-    return len(rows), columns, is_sparse
+    return len(rows), columns, is_sparse, has_gaps
 
 
 def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]]) -> None:
@@ -116,29 +118,31 @@ def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
 
 def _examine_rows(
     source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
-) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]], list[Any]]:
+) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]], list[Any], bool]:
     """Read the first million cells of a source. Returns a list of some of its rows, each a dict that includes the label, the
-    possible formats of each column of ambiguous dates, and the labels of all rows that were read. ``excluded`` columns are not
-    checked for dates. ``open_later``, if any, yields sources of later parts of a long file.
+    possible formats of each column of ambiguous dates, the labels of all rows that were read, and whether one of these lacks a
+    number. ``excluded`` columns are not checked for dates. ``open_later``, if any, yields sources of later parts of a long file.
 
     The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date formats are narrowed
     down by the dates in all chunks.
     """
     rows: list[Mapping[Any, Any]] = []
     labels: list[Any] = []
+    has_gaps = False
     date_formats: dict[Any, list[str | None]] | None = None
     n_text_chunks: Counter[Hashable] = Counter()  # number of chunks with texts, by column
     for chunk in _read_chunks(source, rows, open_later):
         table = chunk.table(())
         labels += (row.y for row in map(chunk.row, range(len(chunk))) if isinstance(row, Row)) if table is None else table.y or ()
-        is_beginning = len(rows) < SAMPLE_ROWS
-        indices = range(min(len(chunk), SAMPLE_ROWS - len(rows))) if is_beginning else _choose_rows(chunk, n_text_chunks)
+        has_gaps = has_gaps or table is None or any(np.isnan(to_float_prefix(values)[0]).any() for values in table.columns)
+        n_first = min(len(chunk), SAMPLE_ROWS - len(rows))
+        indices = range(n_first) if n_first > 0 else _choose_rows(chunk, n_text_chunks)
         readable_rows = [row for row in map(chunk.row, indices) if isinstance(row, Row)]
         rows += [row.x if label is None else row.x | {label: row.y} for row in readable_rows]
-        if len(rows) >= SAMPLE_ROWS or date_formats is not None:
+        if len(rows) >= SAMPLE_ROWS:
             date_formats = _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats
             _narrow_formats(date_formats, chunk)
-    return rows, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats, labels
+    return rows, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats, labels, has_gaps
 
 
 def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position], Iterator[Source]] | None) -> Iterator[Chunk]:
@@ -180,11 +184,8 @@ def _find_ambiguous_formats(rows: Sequence[Mapping[Any, Any]], excluded: Collect
     """Return the possible date formats of each column of ``rows`` whose dates fit more than one format, such as day or month
     first. ``excluded`` columns are left out.
     """
-    values_by_column: dict[Any, list[Any]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if name not in excluded and value is not None:
-                values_by_column.setdefault(name, []).append(value)
+    names = dict.fromkeys(name for row in rows for name in row if name not in excluded)
+    values_by_column = {name: [value for row in rows if (value := row.get(name)) is not None] for name in names}
     formats_by_column = {name: infer_date_formats(split_missing_markers(values)[1]) for name, values in values_by_column.items()}
     return {name: formats for name, formats in formats_by_column.items() if len(formats) > 1}
 
@@ -250,8 +251,7 @@ def _infer_all(
             note = f"{label_markers[0]!r} is also a label"
             column = InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, kind))
         if 0 < len(values) < len(rows) and column.kind not in ("label", "target", "dropped"):
-            n_missing = len(rows) - len(values)
-            column = add_note(column, f"missing in {n_missing}")._replace(n_missing=n_missing)
+            column = add_note(column, f"missing in {len(rows) - len(values)}")
         columns.append(column)
     has_comma = any(column.required_options.get("decimal") == "," for column in columns)
     if has_comma and all(map(is_number, targets)) and not all(may_be_thousands(float(y)) for y in targets):

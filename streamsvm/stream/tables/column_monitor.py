@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.saved import Resumable
+from streamsvm.core.warning import warn
 from streamsvm.files.category_names import normalize_spelling
 from streamsvm.files.messages import format_names, short_repr
 from streamsvm.stream.tables.chunk import Table, Values, is_null
@@ -263,3 +264,30 @@ class ColumnMonitor(Resumable):
             return ""
         names = f"they have {format_names(self._values, 5)}; learned were {format_names(self._learned, 5)}"
         return f"the rows have none of the columns that the model has learned ({names})"
+
+
+class GapWatch:
+    """Warns, once, of a row that lacks a number which the longest row before it has: it counts as 0 for a ``learner`` without an
+    encoder. ``source`` is the name of the source in the message.
+
+    A flag, whose value is 1, may be absent, and so may most columns of a sparse row: there, absent numbers are 0.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source, self._has_warned = source, False
+        self._longest: Mapping[Any, Any] = {}
+        #: Number of columns of rows that need not be added.
+        self.n_columns: int = 0
+
+    def add_row(self, x: Mapping[Any, Any], row: int, learner: Any) -> None:
+        """Compare a row with the features ``x``, number ``row`` of the stream, with those before it. Only features of the
+        ``learner`` count.
+        """
+        if len(x) > self.n_columns:
+            self._longest, self.n_columns = x, len(x)
+        if self._has_warned or 2 * len(x) < self.n_columns or not x.keys() < self._longest.keys():
+            return
+        if gaps := [name for name in learner.feature_names if name not in x and self._longest.get(name, 0) not in (0, 1)]:
+            self._has_warned = True
+            text = f"{self._source}: row {row + 1:,} lacks {gaps[0]!r}, which counts as 0 for this model. For its mean"
+            warn(f"{text}: --when-missing mean in a run from scratch (in Python, a TableEncoder). This is said once")
