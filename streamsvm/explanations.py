@@ -15,7 +15,7 @@ from streamsvm.core.frames import to_columns, to_list
 from streamsvm.files.messages import short_repr, shorten
 from streamsvm.learners.wrapping import explain_wrapped, find_wrapped_examples
 from streamsvm.stream.batches import next_batch, supports_batches
-from streamsvm.stream.rows import ValidatingPipeline
+from streamsvm.stream.rows import ValidatingPipeline, detects_anomalies, find_learner
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_null
 
@@ -335,6 +335,8 @@ class _LearnerTask:
                 advice = ": pass labels as y, not in pairs" * isinstance(x, tuple)
                 raise ValueError(f"a row must be a mapping of names to values, not {short_repr(x)}{advice}")
         ys: list[Any] | None = None
+        if y is not None and detects_anomalies(model):
+            raise ValueError(f"{type(find_learner(model)).__name__} predicts no labels: leave y out")
         if y is not None:
             labels = _validate_labels(y, n)
             ys = [labels[i] for i in indices]

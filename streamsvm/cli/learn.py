@@ -50,7 +50,7 @@ from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.schema.schema_inference import infer_schema
 from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sample_pipe, sample_topic
 from streamsvm.stream.tables import TableParser
-from streamsvm.stream.tables.column_kinds import DROP
+from streamsvm.stream.tables.column_kinds import DROP, DURATION, QUANTITY
 from streamsvm.stream.tables.table_schema import TableOptions, TableSchema, format_flags, format_schema
 
 
@@ -175,8 +175,12 @@ def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableO
         raise CommandError(result.format_error(sample.name, format_flags, "--regression"))
     flags = format_flags(result.new_options)
     if result.is_target:
-        with contextlib.suppress(UsageError):  # then a flag is about labels
+        kind = job.table_flags.get("columns", {}).get(job.row_label, "")
+        try:
             job, flags = job.as_regression(), f"--regression {flags}".strip()
+        except UsageError as error:  # a flag is about labels
+            if kind.startswith((QUANTITY, DURATION)):
+                raise UsageError(f"--columns {job.label}:{kind} is a number to predict: {error}") from None
     if flags:
         text = f"read with {escape_unprintable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.reporter.report_event(text, event="reading", flags=escape_unprintable(flags))

@@ -318,6 +318,8 @@ class DecisionFlags(NamedTuple):
         """
         if self.threshold is not None and self.costs is not None:
             raise UsageError("--threshold and --costs both say which label is predicted: leave one out")
+        if not (learns or self.flag) and self.positive is not None:
+            raise UsageError(f"--positive {self.positive} is the label of --threshold, which is missing: leave it out")
         if regression and self.flag:
             raise UsageError(f"{self.flag.split()[0]} is about labels, and a number is predicted: leave it out")
         positive = parse_positive(self.positive, text_format)
@@ -439,7 +441,7 @@ def find_positive_label(text: str | None, model: Any, text_format: str | None) -
     """
     labels = getattr(find_learner(model), "labels", None)
     if text is not None:
-        if isinstance(find_learner(model), base.Regressor):
+        if isinstance(find_learner(model), base.Regressor | base.AnomalyDetector):
             raise CommandError(f"--positive {text}: the model predicts numbers, no labels")
         positive = parse_positive(text, text_format)
         if labels and positive not in labels:

@@ -39,13 +39,14 @@ def run_score(arguments: argparse.Namespace) -> bool:
     checkpoint = load_newest(arguments.path, arguments.trusted)
     check_predicts(checkpoint.model, arguments.path)
     job = make_labelled_job(arguments.source, arguments)
-    decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive)
+    decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive if arguments.threshold else None)
     wrap_decision = decision.make_wrapper(job.text_format, regression=False, learns=False)
     model = apply_decision(checkpoint.model, wrap_decision, decision.flag, arguments.abstain)
     positive = find_positive_label(arguments.positive, model, job.text_format)
     if arguments.metric is not None and arguments.positive is None:
         metric = choose_metrics(model, arguments.metric)
-        positive = positive if ScoreSet(metric, _WINDOW).accepts_positive_label else None
+        is_regressor = isinstance(find_learner(model), base.Regressor)
+        positive = positive if ScoreSet(metric, _WINDOW, regression=is_regressor).accepts_positive_label else None
     else:
         metric = choose_metrics(model, arguments.metric, positive)
     conformal = None if job.label_stream is not None else make_conformal_fields(model)

@@ -135,8 +135,7 @@ def _read_saved_options(checkpoint: Any) -> dict[str, Any]:
     encoder = next((step for step in split_pipeline(checkpoint.model)[0] if isinstance(step, TableEncoder)), None)
     table = checkpoint.get_facts("position", "table")
     options: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT_OPTIONS and isinstance(value, str)}
-    for name in (*PARSER_OPTIONS, *_ENCODER_OPTIONS) if encoder is not None else ():
-        value = getattr(encoder, name)
-        if value and not (name == "when_missing" and value == "mean"):
-            options[name] = value
+    if encoder is not None:
+        parameters = {name: getattr(encoder, name) for name in (*PARSER_OPTIONS, *_ENCODER_OPTIONS)}
+        options |= {name: value for name, value in parameters.items() if value}
     return options

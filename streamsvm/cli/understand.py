@@ -231,8 +231,9 @@ def run_report(arguments: argparse.Namespace) -> None:
     path: Path = arguments.into
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--to {path}: the report is a page: name an .html file")
-    if arguments.labels is not None and not arguments.source:
-        raise UsageError(f"--labels {arguments.labels} is about ROWS: name them, too")
+    for name in ("labels", "label", "positive", "format") if not arguments.source else ():
+        if (value := getattr(arguments, name)) is not None:
+            raise UsageError(f"--{name} {value} is about ROWS: name them, too")
     if "-" in arguments.source:
         raise UsageError("ROWS -: a report reads the rows twice, and standard input has them once: save them in a file")
     rows = {f"ROWS {name}": Path(name) for name in arguments.source}
@@ -250,14 +251,16 @@ def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Report
     source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     job = make_labelled_job(source, arguments)
     name = job.source_name
-    first_rows = [row for row in read_first_rows(job, checkpoint, _MAX_ROWS) if not isinstance(row, BadRow)]
+    rows = read_first_rows(job, checkpoint, _MAX_ROWS)
+    first_rows = [row for row in rows if not isinstance(row, BadRow)]
     if not first_rows:
-        raise CommandError(f"{name} has no rows")
+        reasons = [f"{row.place}: {row.reason}" for row in rows[:1] if isinstance(row, BadRow)]
+        raise CommandError(*reasons or [f"{name} has no rows"])
     xs, ys = [row.x for row in first_rows], [row.y for row in first_rows]
     model: Any = checkpoint.model
+    positive = find_positive_label(arguments.positive, model, job.text_format)
     if not isinstance(find_learner(model), base.Classifier | base.Regressor):
         return ReportRows(name, xs, ys)
-    positive = find_positive_label(arguments.positive, model, job.text_format)
     with scoring_loop(job, checkpoint, model, choose_metrics(model, positive=positive), positive) as loop:
         start_time = time.process_time()
         try:

@@ -75,7 +75,9 @@ def merge_models(models: Sequence[Any]) -> Any:
     model = copy.deepcopy(models[0])
     (transformers, last_step), *parts = [split_pipeline(one) for one in (model, *models[1:])]
     if unlike := [part for part in parts if len(part[0]) != len(transformers) or type(part[1]) is not type(last_step)]:
-        raise ValueError(f"models of different steps cannot be merged: one ends in {last_step!r}, another in {unlike[0][1]!r}")
+        models_steps = (*transformers, last_step), (*unlike[0][0], unlike[0][1])
+        names = [" | ".join(type(step).__name__ for step in steps) for steps in models_steps]
+        raise ValueError(f"models of different steps cannot be merged: one is {names[0]}, another {names[1]}")
     if not hasattr(last_step, "merge_with"):
         raise ValueError(
             f"models of {type(last_step).__name__} cannot be merged: intervals and sets were calibrated for each model alone. "

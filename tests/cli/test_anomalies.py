@@ -10,7 +10,7 @@ from river import drift
 
 from chunks import write_rows
 from refused import raises
-from streamsvm import BSGDClassifier, OneClassBSGD, table_model
+from streamsvm import BSGDClassifier, OneClassBSGD, importance, table_model
 from streamsvm.stream import DriftWatch, IterableSource, LearningLoop, PredictionLoop
 from streamsvm.stream.checkpoint import read_newest
 from streamsvm.stream.delayed import DelayedLabels, DelayedLearningLoop
@@ -123,3 +123,14 @@ def test_a_detector_reports_no_score(tmp_path, call):
     end = call("learn", path, *words, "--quiet").end
     assert (end["learned"], end["metric_name"], end["metric"], end["scores"]) == (400, "", None, [])
     assert json.loads(call("inspect", tmp_path / "state", "--json").stdout)["scores"] == []
+
+
+def test_labels_of_rows_are_no_use_to_explain_a_detector(tmp_path, call):
+    path, state = write_rows(tmp_path / "rows.csv", ROWS), tmp_path / "state"
+    call("learn", path, *WORDS, "--columns", "n:drop", "--checkpoint", state)
+    expected = call("explain", path, "--model", state, "--rows", 1).stdout
+    assert call("explain", path, "--model", state, "--rows", 1, "--label", "n").stdout == expected
+    call("report", state, path, "--label", "n", "--to", tmp_path / "page.html")
+    says = "--positive 3: the model predicts numbers, no labels"
+    call("report", state, path, "--label", "n", "--positive", "3", "--to", tmp_path / "page.html", status=1, says=says)
+    raises("OneClassBSGD predicts no labels: leave y out", importance, read_newest(state).model, ROWS, [0] * len(ROWS))

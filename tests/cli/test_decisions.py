@@ -169,6 +169,12 @@ def test_contradictory_decision_flags_are_refused(rows, new, tmp_path, call):
     to = ["--model", tmp_path / "state", "--to", "-"]
     call("predict", new, *to, "--costs", "frod=3", status=1, says="has not learned the label 'frod', only 'fine', 'fraud'")
     call("predict", new, *to, "--threshold", "f1", "--positive", "fraud", status=2, says="it is tuned while rows are learned")
+    says = "--positive fraud is the label of --threshold, which is missing: leave it out"
+    call("predict", new, *to, "--positive", "fraud", status=2, says=says)
+    call("export", tmp_path / "state", "--to", "c", "--out", tmp_path, "--positive", "fraud", status=2, says=says)
+    says = "--columns size:quantity is a number to predict: --positive is about labels"
+    flags = ["--columns", "size:quantity", "--threshold", ".3", "--positive", "3"]
+    call("learn", rows, "--label", "size", *flags, status=2, says=says)
     numbers = tmp_path / "numbers"
     call("learn", rows, "--label", "size", "--regression", "--learner", "bsgd", "--checkpoint", numbers, "--quiet")
     to = ["--model", numbers, "--to", "-"]

@@ -10,8 +10,10 @@ import warnings
 from datetime import date, datetime, timedelta
 
 import pytest
+from river import base
 
-from streamsvm import load
+from chunks import write_rows
+from streamsvm import load, table_model
 
 ENDLESS = '{"a": ' + "9" * 400 + ', "y": 1}', *['{"a": 1, "y": 0}'] * 9
 UNNAMED = ",a,y", *(f"{i},{i % 7},{int(i % 7 > 3)}" for i in range(60))
@@ -294,3 +296,23 @@ def test_a_first_look_warns_once(file, call, lines, label, words):
     with warnings.catch_warnings(action="default"):
         said = call("learn", file("rows.csv", *lines), "--label", label, "--quiet").stderr
     assert said.count("warning: ") == said.count(words or "warning: ") == bool(words)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_run_continues_with_the_replacement_of_gaps_that_was_inferred(kind, tmp_path, call):
+    """The first look names the mean where numbers have gaps: a run continues without the flag, and with it."""
+    rows = [{"a": None if i % 7 == 2 else i % 5, "b": i % 3, "y": i % 2} for i in range(300)]
+    path, state = write_rows(tmp_path / f"rows.{kind}", rows), tmp_path / "state"
+    learn = ["learn", path, "--label", "y", "--checkpoint", state]
+    assert "--when-missing mean" in call(*learn, "--max-rows", 100).stderr
+    call(*learn, "--max-rows", 100)
+    call(*learn, "--when-missing", "mean", says="300 rows")
+    call("predict", path, "--model", state, "--to", tmp_path / "out.csv", "--when-missing", "mean", says="300 rows predicted")
+    call(*learn, "--when-missing", "indicator", status=1, says="which was learned with --when-missing mean")
+
+
+def test_a_declared_quantity_is_a_number_to_predict(tmp_path, call):
+    """Also if it has few values, in the command line and in Python."""
+    rows = [{"a": i * 7 % 11, "size": f"{i * 13 % 9} kg"} for i in range(100)]
+    call("learn", write_rows(tmp_path / "rows.csv", rows), "--label", "size", "--columns", "size:quantity=kg", says="MAE")
+    assert isinstance(table_model(rows, "size", columns="size:quantity=kg"), base.Regressor)

@@ -73,3 +73,11 @@ def test_other_columns_are_named(flag, other, says, file, tmp_path, call):
     for number, words in enumerate((flag, other)):
         call("learn", path, "--label", "y", words, "--quiet", "--checkpoint", tmp_path / f"model-{number}")
     call("merge", tmp_path / "model-0", tmp_path / "model-1", "--to", tmp_path / "merged", status=1, says=says)
+
+
+def test_other_steps_are_named(file, tmp_path, call):
+    path = file("rows.csv", "a,c,y", *(f"{i % 7},{'uvw'[i % 3]},{i % 2}" for i in range(40)))
+    for number, words in enumerate(([], ["--interval", ".9"])):
+        call("learn", path, "--label", "y", *words, "--quiet", "--checkpoint", tmp_path / f"model-{number}")
+    says = "one is TableEncoder | BSGDClassifier, another TableEncoder | ConformalClassifier"
+    call("merge", tmp_path / "model-0", tmp_path / "model-1", "--to", tmp_path / "merged", status=1, says=says)

@@ -72,7 +72,17 @@ def test_labels_of_another_stream_are_scored(state, file, tmp_path, call):
     call("report", state, both_file, "--to", tmp_path / "due.html")
     words, joined = ["--label", "y", "--to", tmp_path / "out.html", "--overwrite", "--labels"], f"{labels}?key=id&time=t"
     call("report", state, bare, *words, f"{joined}&expired=dead-letter", status=2, says="leave expired=dead-letter out")
-    call("report", state, *words, joined, status=2, says="is about ROWS: name them, too")
+    for flag in (["--labels", joined], ["--positive", "yes"], ["--label", "y"], ["--format", "csv"]):
+        call(
+            "report",
+            state,
+            "--to",
+            tmp_path / "out.html",
+            *flag,
+            status=2,
+            says=f"{' '.join(flag)} is about ROWS: name them, too",
+        )
+    call("report", state, both_file, *words, joined, status=1, says="line 2: the row contains its label, and labels come from")
     call("report", state, bare, *words, joined)
     due, report_facts = facts(tmp_path / "due.html"), facts(tmp_path / "out.html")
     assert (report_facts["score"]["value"], report_facts["confusion"]) == (due["score"]["value"], due["confusion"])

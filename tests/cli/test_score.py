@@ -179,3 +179,11 @@ def test_commands_that_skip_rows_name_the_column(kind, tmp_path, call):
     call("learn", refused, "--label", "y", "--columns", "b:number=-", "--on-error", "skip", says=says)
     bad = write_rows(tmp_path / f"bad.{kind}", [{"a": 1, "b": "big", "y": 0}])
     call("score", bad, *words, status=1, says=f"refused were not a number 1. The first: {bad}, line")
+
+
+def test_metrics_of_numbers_may_be_named(file, tmp_path, call):
+    path = file("numbers.csv", "a,y", *(f"{i % 10},{i % 10 * 1.5}" for i in range(50)))
+    call("learn", path, "--label", "y", "--regression", "--checkpoint", tmp_path / "model", "--quiet")
+    scores = json.loads(call("score", path, "--model", tmp_path / "model", "--metric", "MAE,R2", "--json").stdout)["scores"]
+    assert [score["name"] for score in scores] == ["MAE", "R2"]
+    call("score", path, "--model", tmp_path / "model", "--metric", "F1", status=2, says="no such metric for regressors")

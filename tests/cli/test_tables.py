@@ -55,7 +55,7 @@ def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(learn, file, 
             ["--columns", "id:drop,age:drop"],
             "contradicts the checkpoint, which was learned with --columns id:drop,city:category,since:date=%d.%m.%Y.",
         ),
-        (["--when-missing", "mean"], "learned with no --when-missing"),
+        (["--when-missing", "indicator"], "learned with --when-missing mean"),
         (["--delimiter", ";"], "learned with no --delimiter"),
     ):
         learn("--checkpoint", pieces, *flags, status=1, says=words)

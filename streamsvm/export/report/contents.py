@@ -15,6 +15,7 @@ from streamsvm.export.report.summary import ModelSummary, compute_missing_share
 from streamsvm.files.messages import format_count
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import clean_text, make_curve_part, make_score_part, make_score_parts, to_json_number
+from streamsvm.stream.rows import detects_anomalies
 from streamsvm.stream.scores.base import ScoreReport
 
 _MAX_COLUMNS, _MAX_IMPORTANT_COLUMNS, _MAX_CONTRIBUTIONS, _MAX_EXPERTS = 60, 12, 6, 6
@@ -214,7 +215,7 @@ def measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]
     much the error grows if a column's values are shuffled; without labels or predictions, by the sizes of the columns'
     contributions to decisions.
     """
-    labelled = [(x, y) for x, y in pairs if y is not None] if hasattr(model, "predict_one") else []
+    labelled = [] if detects_anomalies(model) else [(x, y) for x, y in pairs if y is not None]
     if labelled:
         return importance(model, [x for x, _ in labelled], [y for _, y in labelled])
     return importance(model, [x for x, _ in pairs])

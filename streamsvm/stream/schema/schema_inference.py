@@ -19,7 +19,17 @@ from streamsvm.stream.schema.labels import TARGET_NOTE
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.schema.table_inference import infer_columns
 from streamsvm.stream.tables.chunk import Row
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind, merge_options
+from streamsvm.stream.tables.column_kinds import (
+    CATEGORY,
+    DATE,
+    DROP,
+    DURATION,
+    NUMBER,
+    OTHER_COLUMNS,
+    QUANTITY,
+    ColumnKind,
+    merge_options,
+)
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import (
     PARSER_OPTIONS,
@@ -227,7 +237,8 @@ def infer_schema(
     if non_feature_columns:
         features = table._replace(encoder=merge_options(table.encoder, {"columns": dict.fromkeys(non_feature_columns, DROP)}))
     n_rows, columns, is_sparse, has_gaps = infer_columns(sample, label, features, regression, rows_may_fail)
-    is_target = any(column.note == TARGET_NOTE for column in columns)
+    is_declared = options.get("columns", {}).get(label, "").startswith((QUANTITY, DURATION))
+    is_target = not regression and (is_declared or any(column.note == TARGET_NOTE for column in columns))
     proposal, problem = None, None
     try:
         proposal = propose_options(columns, table, rows_may_fail, partial(find_bad_columns, sample, label, table))

@@ -84,14 +84,15 @@ def datetime_to_seconds(moment: datetime) -> float:
 
 def format_date(seconds: float) -> str:
     """Format seconds since 1970 as a date in ISO 8601, followed by the time unless that is midnight. Times that a date cannot
-    represent are formatted as numbers.
+    represent are formatted as numbers, and times of day that were parsed without a date without one.
 
-    >>> format_date(86400.0), format_date(5400.5), format_date(1e300)
-    ('1970-01-02', '1970-01-01 01:30:00', '1e+300')
+    >>> format_date(86400.0), format_date(5400.5), format_date(1e300), format_date(-2208983400.0)
+    ('1970-01-02', '1970-01-01 01:30:00', '1e+300', '01:30:00')
     """
     if not abs(seconds) < _MAX_DATE_SECONDS:
         return f"{seconds:g}"
-    return (datetime(1970, 1, 1) + timedelta(seconds=int(seconds))).isoformat(" ").removesuffix(" 00:00:00")
+    text = (datetime(1970, 1, 1) + timedelta(seconds=int(seconds))).isoformat(" ").removesuffix(" 00:00:00")
+    return text.removeprefix(f"{_YEAR_OF_STRPTIME}-01-01 ")
 
 
 def parse_iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
