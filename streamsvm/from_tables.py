@@ -134,7 +134,7 @@ def table_model(
     if not inferred.columns:
         raise ValueError(f"{sample.name} has no row to look at")
     if inferred.problem is not None:
-        raise ValueError(inferred.format_error(sample.name, format_arguments, "regression=True"))
+        raise ValueError(inferred.problem.format_error(sample.name, format_arguments, "regression=True"))
     is_regression = inferred.is_target if regression is None else regression
     schema = inferred.make_schema(sample.name, label, is_regression)
     if is_regression:

@@ -172,7 +172,7 @@ def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableO
         table = format_schema(sample.name, result.n_rows, result.columns, format_flags)
         print(escape_unprintable(table, newlines=True), file=sys.stderr)
     if result.problem is not None:
-        raise CommandError(result.format_error(sample.name, format_flags, "--regression"))
+        raise CommandError(result.problem.format_error(sample.name, format_flags, "--regression"))
     flags = format_flags(result.new_options)
     if result.is_target:
         kind = job.table_flags.get("columns", {}).get(job.row_label, "")

@@ -150,6 +150,11 @@ def split_names(text: str) -> list[str]:
         raise ValueError(f"{text[:80]} is not a comma-separated list: {error}") from None
 
 
+def is_encodable(text: str) -> bool:
+    """Return whether a text can be encoded as UTF-8: it has no lone surrogates, which are halves of a pair."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def join_names(values: Iterable[str]) -> str:
     """Join names to a comma-separated list, where names that contain a comma are in double quotes, as `split_names` reads.
 

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from streamsvm.core.text_rows import read_objects
-from streamsvm.files.messages import short_repr
+from streamsvm.files.messages import is_encodable, short_repr
 from streamsvm.stream.lines import ByteStream, can_decode
 from streamsvm.stream.object_lines import ObjectLines
 from streamsvm.stream.sources import TextSource
@@ -180,18 +180,9 @@ class _FieldNames:
         # A stream either has letters beyond ASCII as they are, or escapes all of them.
         for escaped in (False, True)[: 1 + (not "".join(self.all_names).isascii())]:
             # A lone surrogate can only be escaped.
-            written = [json.dumps(name, ensure_ascii=escaped or not _is_text(name)).encode() for name in self.all_names]
+            written = [json.dumps(name, ensure_ascii=escaped or not is_encodable(name)).encode() for name in self.all_names]
             stops = np.cumsum([len(text) for text in written], dtype=np.int64)
             self.spellings.append((np.frombuffer(b"".join(written), np.uint8), stops))
-
-
-def _is_text(name: str) -> bool:
-    """Return whether a field name can be encoded as UTF-8, that is, has no lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class _RowReader:

@@ -16,7 +16,7 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_plain, validate_target
-from streamsvm.files.messages import format_names, short_repr
+from streamsvm.files.messages import format_names, is_encodable, short_repr
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import parse_number
 
@@ -365,7 +365,7 @@ class LabelRules:
             raise RowError("label", f"label {y!r} is not a label; rows without a label can only be predicted")
         if y.__class__ is str and not y.strip():
             raise RowError("label", f"label {short_repr(y)} is empty. {_DECLARE_ADVICE}")
-        if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
+        if y.__class__ is str and not is_encodable(y):
             raise RowError("label", f"label {short_repr(y)} is not valid text: it has a lone surrogate")
         if not self.known_labels:
             return True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from streamsvm.core.checks import to_python_scalar
-from streamsvm.files.messages import short_repr
+from streamsvm.files.messages import is_encodable, short_repr
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.dates import is_time_of_day, to_seconds
 from streamsvm.stream.tables.values import parse_number
@@ -61,7 +62,7 @@ def validate_key(value: Any) -> str:
         )
     if not 0 < len(text) <= _MAX_KEY_LENGTH:
         raise RowError("key", f"the key is {short_repr(value)}: it must have from 1 to {_MAX_KEY_LENGTH} characters")
-    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+    if not is_encodable(text):
         raise RowError("key", f"the key {short_repr(value)} is no text: it has half of a surrogate pair")
     return text
 
@@ -87,10 +88,13 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
     if value is None:
         raise RowError("time", "the event time is missing: rows and labels are read in its order")
     try:
-        if isinstance(value, str) and len(value) <= _MAX_TIME_LENGTH:
-            time = _parse_time_text(value)
-        elif not isinstance(value, str | bool) and not is_time_of_day(value):  # small integers are seconds, not years
-            time = to_seconds(float(value) if isinstance(value, int) else value)
+        moment = value
+        if isinstance(value, str):
+            moment = value.strip() if len(value) <= _MAX_TIME_LENGTH else ""
+            with contextlib.suppress(ValueError):
+                moment = parse_number(moment)
+        if not isinstance(moment, bool) and not is_time_of_day(moment):  # small integers are seconds, not years
+            time = to_seconds(float(moment) if isinstance(moment, int) else moment)
     except (ValueError, TypeError, OverflowError):
         time = math.nan
     if math.isnan(time):
@@ -99,18 +103,6 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
         when = "too long ago" if time < 0.0 else "in the future"
         raise RowError("time", f"the event time is {short_repr(value)}, which is {when}")
     return time
-
-
-def _parse_time_text(text: str) -> float:
-    """Convert the text of a number of seconds or of a date in ISO 8601 to seconds since 1970. Raises
-    ValueError for other texts.
-    """
-    try:
-        return to_seconds(parse_number(text))
-    except ValueError:
-        if is_time_of_day(text):
-            raise
-        return to_seconds(text.strip())
 
 
 def validate_label(y: Any) -> Any:

@@ -110,7 +110,8 @@ def infer_column(
         return InferredColumn(name, "nested", "", "no number", make_kind_option(name, DROP))
     if any(isinstance(value, int) for value in non_numbers):
         options = {} if rows_may_fail else make_kind_option(name, DROP)
-        return InferredColumn(name, "number", "a huge number", "has numbers that are too large", options)
+        low = f"{min(numbers):g} to " if numbers else ""
+        return InferredColumn(name, "number", f"{low}a huge number", "has numbers that are too large", options)
     if numbers and set(numbers) <= {0, 1} and not _BOOLEAN_WORDS.isdisjoint(str(value).strip().lower() for value in non_numbers):
         return InferredColumn(name, "text", format_most_common(values), "", make_kind_option(name, CATEGORY))
     markers, rest = split_missing_markers(values)

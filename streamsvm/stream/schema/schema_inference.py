@@ -50,6 +50,13 @@ class SchemaProblem(NamedTuple):
     regression: bool = False
     """Whether learning a regression may solve it."""
 
+    def format_error(self, name: str, format_options: Callable[[Mapping[str, Any]], str], regression: str) -> str:
+        """Return an error message that describes this problem and proposes options. ``name`` is the source, ``format_options``
+        converts options to flags or arguments, and ``regression`` is the text of the flag or argument for a regression.
+        """
+        proposal = ", ".join(filter(None, (regression * self.regression, format_options(self.options))))
+        return f"{name}: {self.text}" + (f". Try: {proposal}" if proposal else "")
+
 
 class NoFeatureColumnsError(ValueError):
     """No column is left to learn from."""
@@ -200,17 +207,6 @@ class InferredSchema(NamedTuple):
         predict.
         """
         return TableSchema(name, self.n_rows, label, regression, self.columns, dict(self.options))
-
-    def format_error(self, name: str, format_options: Callable[[Mapping[str, Any]], str], regression: str) -> str:
-        """Return an error message that describes the problem of this inferred schema and proposes options; empty without a
-        problem. ``name`` is the source, ``format_options`` converts options to flags or arguments, and ``regression`` is the text
-        of the flag or argument for a regression.
-        """
-        if self.problem is None:
-            return ""
-        options_text = format_options(self.problem.options)
-        proposal = ", ".join(filter(None, (regression * self.problem.regression, options_text)))
-        return f"{name}: {self.problem.text}" + (f". Try: {proposal}" if proposal else "")
 
 
 def infer_schema(
