@@ -14,7 +14,7 @@ from streamsvm.core.checks import to_python_scalar
 from streamsvm.core.memory.features import make_natural_sort_key
 from streamsvm.edge.program import Answer, Column, ExportError, Program
 from streamsvm.edge.step import Step
-from streamsvm.export.pipelines import add_scalings, fold_transformers, get_river_name, start_program
+from streamsvm.export.pipelines import fold_transformers, get_river_name, start_program
 from streamsvm.files.model_file import get_package_versions
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
@@ -111,7 +111,6 @@ def _convert_learner(model: Any, transformers: list[Any]) -> Program:
     if n_hash_columns and transformers:
         raise ExportError("names that are hashed behind a transformer are not exported: learn with a larger max_features")
     program, value = start_program(inputs, n_hash_columns)
-    value = add_scalings(program, value, inputs.scalings)
     answer = (add_ensemble if isinstance(model, Ensemble) else add_learner)(program, model, value)
     if answer.kind == "class" and answer.labels[0] is None:
         raise ExportError(_NOT_LEARNED)
@@ -271,9 +270,8 @@ def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | Non
     return np.array(sorted(range(len(columns)), key=make_key), np.int64)
 
 
-_ELEMENTWISE = frozenset(
-    {"impute", "fill", "cycles", "scale", "clip", "log", "concat"}
-)  # operations whose number j depends on input j alone
+#: Operations whose number j depends on input j alone.
+_ELEMENTWISE = frozenset({"impute", "fill", "cycles", "scale", "clip", "log", "concat"})
 #: Operations that sum over their inputs, and their arrays whose last dimension has an entry for each input.
 _SUMMING = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vectors", "feature_weights"], "linear": ["weights"]}
 

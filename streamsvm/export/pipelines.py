@@ -26,17 +26,12 @@ _FLOAT32_ROUNDING = 2.0**-24  # relative to the rounded number
 
 
 class ColumnScaling(NamedTuple):
-    """A scaling (x - location) / spread of columns. Both are NaN for a column that stays unchanged.
-
-    With ``fills``, nothing is scaled: missing numbers become ``location`` instead, or 0 where it is NaN.
-    """
+    """A scaling (x - location) / spread of columns. Both are NaN for a column that stays unchanged."""
 
     location: np.ndarray
     spread: np.ndarray
     bound: float | None = None
     """Scaled numbers are clipped to this; None: they are not clipped."""
-    fills: bool = False
-    """Whether missing numbers become ``location``."""
 
 
 @dataclass
@@ -48,6 +43,8 @@ class PipelineInputs:
     tables: list[CategoryTable] = field(default_factory=list)
     phases: dict[int, tuple[Any, float, float]] = field(default_factory=dict)
     """Features that are the phase of a date, by index: name of the date, period in seconds, and offset in turns."""
+    means: np.ndarray | None = None
+    """Numbers that replace missing ones before the scalings, float64 [columns]; None: they stay missing."""
 
 
 def fold_transformers(names: Sequence[Any], transformers: Sequence[Any]) -> PipelineInputs:
@@ -115,32 +112,25 @@ def _fold_transformer(inputs: PipelineInputs, transformer: Any) -> None:
 
 
 def start_program(inputs: PipelineInputs, n_hash_columns: int) -> tuple[Program, int]:
-    """Return a program (an exported model) with the columns of ``inputs``, and the index of the value that has its features.
-    Dates are columns; the steps that compute their phase are added. ``n_hash_columns`` is a parameter of `Program`.
+    """Return a program (an exported model) with the columns of ``inputs`` and the steps of their transformers, and the index of
+    the value that has the final model's features. Dates are columns; steps compute their phase. ``n_hash_columns`` is a parameter
+    of `Program`.
     """
     dates = {name: Column(name, name) for name, _, _ in inputs.phases.values()}
     others = [column for index, column in enumerate(inputs.columns) if index not in inputs.phases and column.field not in dates]
-    program = Program([*others, *dates.values()], n_hash_columns, inputs.tables)
-    if not inputs.phases:
-        return program, 0
-    positions = {column: position for position, column in enumerate(program.columns)}
-    phases = [inputs.phases.get(index, (column.field, 0.0, 0.0)) for index, column in enumerate(inputs.columns)]
-    sources = [dates.get(phase[0], column) for phase, column in zip(phases, inputs.columns, strict=True)]
-    value = program.add("select", 0, columns=np.array([positions[column] for column in sources]))
-    _, periods, offsets = zip(*phases, strict=True)
-    return program, program.add("cycles", value, periods=np.array(periods), offsets=np.array(offsets))
-
-
-def add_scalings(program: Program, value: int, scalings: Sequence[ColumnScaling]) -> int:
-    """Append operations for the ``scalings`` of a pipeline, in their order, to a program (an exported model as a list of numpy
-    operations). ``value`` is the index of the operation output that they scale. Returns the index of the scaled output.
-    """
-    for scaling in scalings:
-        if scaling.fills:
-            value = program.add("fill", value, values=np.nan_to_num(scaling.location))
-        else:
-            value = _add_scaling(program, value, scaling)
-    return value
+    program, value = Program([*others, *dates.values()], n_hash_columns, inputs.tables), 0
+    if inputs.phases:
+        positions = {column: position for position, column in enumerate(program.columns)}
+        phases = [inputs.phases.get(index, (column.field, 0.0, 0.0)) for index, column in enumerate(inputs.columns)]
+        sources = [dates.get(phase[0], column) for phase, column in zip(phases, inputs.columns, strict=True)]
+        value = program.add("select", value, columns=np.array([positions[column] for column in sources]))
+        _, periods, offsets = zip(*phases, strict=True)
+        value = program.add("cycles", value, periods=np.array(periods), offsets=np.array(offsets))
+    if inputs.means is not None:
+        value = program.add("fill", value, values=inputs.means)
+    for scaling in inputs.scalings:
+        value = _add_scaling(program, value, scaling)
+    return program, value
 
 
 def _add_scaling(program: Program, value: int, scaling: ColumnScaling) -> int:
@@ -273,9 +263,8 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
         inputs.tables.append(_make_category_table(state, state.target_encoding))
     # Missing numbers become the mean. After a scaler with means, that is the 0 of the learner, without further steps.
     if encoder.when_missing == "mean" and not hasattr(scaler, "means") and numeric:
-        means = np.full(len(columns), math.nan)
-        means[numeric] = [state.means.get(columns[index].field, (0, 0.0))[1] for index in numeric]
-        inputs.scalings.append(ColumnScaling(means, means, fills=True))
+        inputs.means = np.zeros(len(columns))
+        inputs.means[numeric] = [state.means.get(columns[index].field, (0, 0.0))[1] for index in numeric]
     if scaler is None:
         return
     if not _is_scaler(scaler):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.files.messages import short_repr
+from streamsvm.stream.rows import is_number
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm_kafka.codecs.protocol import (
     MessageCodec,
@@ -19,7 +20,6 @@ from streamsvm_kafka.codecs.protocol import (
     check_decoded_size,
     check_message_size,
     check_n_features,
-    is_number,
     numbers_to_labels,
 )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.files.messages import short_repr
+from streamsvm.stream.rows import is_number
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import get_nested_value
 
@@ -141,11 +142,6 @@ def rows_to_table(rows: Sequence[Row]) -> Table:
                 )
             X[i, columns[name]] = value
     return Table(tuple(columns), list(X.T), none_if_all_missing([row.y for row in rows], columns))
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value is a Python or NumPy number (not complex) or boolean."""
-    return isinstance(value, int | float | np.integer | np.floating | np.bool_)
 
 
 def none_if_all_missing(y: list[Any], columns: Collection[Hashable]) -> list[Any] | None:
