@@ -250,7 +250,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 for number, chunk in enumerate(_to_dense_rows(chunk, self._dtype) for chunk in chunks):
                     row = self._find_first_refused(chunk, columns)
                     if row >= 0:
-                        self._raise_row_error(chunk[row], names, number * chunk_rows + row)
+                        self._features.raise_for_numbers(chunk[row], names, number * chunk_rows + row)
                 self._prepare_to_learn()
                 for number, chunk in enumerate(_to_dense_rows(chunk, self._dtype) for chunk in chunks):
                     part = np.ascontiguousarray(sign * coefficients[:, number * chunk_rows :][:, : len(chunk)].T)

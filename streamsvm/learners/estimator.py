@@ -128,7 +128,7 @@ class OnlineEstimator(StoreEstimator):
             row = self._find_first_refused(*gather_columns(matrix[part], columns))
             if row >= 0:
                 row += part.start
-                self._raise_row_error(to_dense(matrix[row : row + 1])[0], names, int(batch.numbers[row]))
+                features.raise_for_numbers(to_dense(matrix[row : row + 1])[0], names, int(batch.numbers[row]))
         if len(columns):
             features.remember_order(names)
         return columns
@@ -140,15 +140,6 @@ class OnlineEstimator(StoreEstimator):
         are_distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
         is_scaled = getattr(self, "scaling", None) is not None
         return int(decisions.find_refused_row(self._used_row, matrix, columns, bool(are_distinct), is_scaled))
-
-    def _raise_row_error(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
-        """Raise a ValueError that names the invalid feature of a row. ``row`` has its numbers [d], ``names`` the d feature names,
-        and ``number`` is its position in the batch, for the message.
-        """
-        try:
-            self._features.raise_for_row(dict(zip(names, row.tolist(), strict=True)))
-        except ValueError as error:
-            raise ValueError(f"row {number}: {error}") from None
 
     def _rollback_row(self, n_features: int, store: Any) -> None:
         """Undo the changes of a row that was refused: return to the memory ``store`` and to the first ``n_features`` feature
@@ -213,7 +204,7 @@ class OnlineEstimator(StoreEstimator):
         refused = np.flatnonzero(np.isnan(values[:, 0]))
         if len(refused):
             row = int(refused[0])
-            self._raise_row_error(to_dense(matrix[row : row + 1])[0], names, row)
+            self._features.raise_for_numbers(to_dense(matrix[row : row + 1])[0], names, row)
         return values, like
 
     def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:

@@ -18,7 +18,7 @@ from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_ta
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.explaining import Example, Examples, Explanation
 from streamsvm.core.frames import to_frame, to_matrix
-from streamsvm.core.memory.features import FINITE_ADVICE
+from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.memory.moments import (
     N_FIRST,
     N_MOMENTS,
@@ -146,7 +146,7 @@ class BoundedScaler(base.MiniBatchTransformer):
             except KeyError:
                 pass
             except (struct.error, TypeError, OverflowError):
-                _raise_for_row(x)
+                FeatureSpace.raise_for_row(x)
             else:
                 return self._all, len(x)
         if not isinstance(x, Mapping):
@@ -157,10 +157,10 @@ class BoundedScaler(base.MiniBatchTransformer):
         try:
             struct.pack_into(f"{len(x)}d", values.data, 0, *x.values())
         except (struct.error, TypeError, OverflowError):
-            _raise_for_row(x)
+            FeatureSpace.raise_for_row(x)
         if learn and not x.keys() <= columns.keys():
             if not np.all(np.abs(values) <= LARGEST_FLOAT32):
-                _raise_for_row(x)
+                FeatureSpace.raise_for_row(x)
             for name in x:
                 columns.setdefault(to_python_scalar(name), len(columns))
             self._make_arrays(max(len(self._moments), 2 * len(columns) if len(columns) > len(self._moments) else 0))
@@ -173,7 +173,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         columns, n = self._fill_values(x, True)
         n_clipped = learn_values(columns, self._values, n, self._bound, self._moments, self._first)
         if n_clipped < 0:
-            _raise_for_row(x)
+            FeatureSpace.raise_for_row(x)
         self.n_bounded += n_clipped
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
@@ -182,7 +182,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         """
         columns, n = self._fill_values(x, False)
         if not standardise_values(columns, self._values, n, self._bound, self._moments, self._scaled):
-            _raise_for_row(x)
+            FeatureSpace.raise_for_row(x)
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
 
     def merge_with(self, *others: BoundedScaler) -> list[Units]:
@@ -268,8 +268,8 @@ class BoundedScaler(base.MiniBatchTransformer):
         values = to_dense(matrix)
         is_valid = np.abs(values) <= LARGEST_FLOAT32
         if not is_valid.all():
-            row, column = np.argwhere(~is_valid)[0]
-            raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {FINITE_ADVICE}")
+            row = int(np.argmin(is_valid.all(axis=1)))
+            FeatureSpace.raise_for_numbers(values[row], names, row)
         values = values.copy() if values is matrix else values
         return values, names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
 
@@ -294,23 +294,6 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.n_bounded = state["n_bounded"]
         self._make_arrays(max(n, len(self._moments)))
         self._moments[:n], self._first[:n] = moments, first
-
-
-def _raise_for_row(x: Mapping[Any, Any]) -> None:
-    """Raise a ValueError that names the first feature of the row ``x`` that is not a finite number within the range of
-    float32.
-    """
-    for name, value in x.items():
-        try:
-            number = float(struct.unpack("d", struct.pack("d", value))[0])
-        except (OverflowError, struct.error, TypeError) as error:
-            if not isinstance(error, OverflowError) and not isinstance(value, int):  # a struct.error from Python 3.14 on
-                type_name = type(value).__name__
-                raise ValueError(f"feature {name!r} is {short_repr(value)}, a {type_name}: features must be numbers") from None
-            number = math.inf
-        if not abs(number) <= LARGEST_FLOAT32:
-            raise ValueError(f"feature {name!r} is {short_repr(value)}: {FINITE_ADVICE}")
-    raise AssertionError("all features are finite numbers")
 
 
 @complete_docstring

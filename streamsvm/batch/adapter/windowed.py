@@ -117,10 +117,7 @@ def scatter_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, wid
     refused = np.flatnonzero(~np.isfinite(out).all(axis=1))
     if len(refused):
         row = refused[0]
-        try:
-            FeatureSpace(1, "ignore").raise_for_row(dict(zip(names, to_dense(matrix[row : row + 1])[0].tolist(), strict=True)))
-        except ValueError as error:
-            raise ValueError(f"row {numbers[row]}: {error}") from None
+        FeatureSpace.raise_for_numbers(to_dense(matrix[row : row + 1])[0], names, int(numbers[row]))
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import struct
@@ -24,6 +25,7 @@ ROOM_ADVICE = "Raise max_features, or choose overflow='hash' or overflow='ignore
 #: Maximum number of characters of a name or a label, which bounds a model's memory, because it keeps all names.
 LONGEST_NAME = 1024
 
+_DOUBLE = struct.Struct("d")
 _MAX_COLUMNS_PER_VALUE = 8  # a row with fewer values is written value by value
 
 
@@ -271,25 +273,34 @@ class FeatureSpace:
         text = name if isinstance(name, str) else repr(name)
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
-    def raise_for_row(self, x: Mapping[Any, Any]) -> NoReturn:
+    @staticmethod
+    def raise_for_row(x: Mapping[Any, Any], row: int | None = None) -> NoReturn:
         """Raise the ValueError that explains why the row ``x`` is invalid. The message names the first feature whose value is
-        not a finite float32 number or, if all are finite, the squared norm of the row, which is too large.
+        not a finite float32 number or, if all are finite, the squared norm of the row, which is too large. It begins with the
+        number ``row``, if there is one.
         """
+        place = "" if row is None else f"row {row}: "
         for name, value in x.items():
             try:
-                self._pack_one(self._cell, 0, value)
+                number = _DOUBLE.unpack(_DOUBLE.pack(value))[0]
             except (OverflowError, struct.error, TypeError) as error:
-                if isinstance(error, OverflowError) or isinstance(value, int):  # a struct.error from Python 3.14 on
-                    raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}: {FINITE_ADVICE}") from None
-                raise ValueError(
-                    f"feature {short_repr(name)} is {short_repr(value)}, a {type(value).__name__}: features must be numbers. "
-                    "If it is a name, encode it (streamsvm.stream.tables.TableEncoder, --columns NAME:category). If it marks a "
-                    "missing value, say so (missing=, --missing TEXT). A run that resumes from a checkpoint reads columns as "
-                    "before: fix the value, or leave its row out (--on-error skip)"
-                ) from None
-            if not abs(self._cell[0]) <= LARGEST_FLOAT32:
-                raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}: {FINITE_ADVICE}")
-        raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
+                if not (isinstance(error, OverflowError) or isinstance(value, int)):  # a struct.error from Python 3.14 on
+                    problem = f"{short_repr(value)}, a {type(value).__name__}: features must be numbers"
+                    raise ValueError(
+                        f"{place}feature {short_repr(name)} is {problem}. If it is a name, encode it "
+                        "(streamsvm.stream.tables.TableEncoder, --columns NAME:category). If it marks a missing value, say so "
+                        "(missing=, --missing TEXT). A run that resumes from a checkpoint reads columns as before: fix the "
+                        "value, or leave its row out (--on-error skip)"
+                    ) from None
+                number = math.inf
+            if not abs(number) <= LARGEST_FLOAT32:
+                raise ValueError(f"{place}feature {short_repr(name)} is {short_repr(value)}: {FINITE_ADVICE}")
+        raise ValueError(f"{place}the row is too large: its squared norm would not be finite in float32. Scale the features")
+
+    @classmethod
+    def raise_for_numbers(cls, numbers: np.ndarray, names: Iterable[Hashable], row: int) -> NoReturn:
+        """Raise the ValueError of `raise_for_row` about ``numbers``, the values of the features ``names`` in the row ``row``."""
+        cls.raise_for_row(dict(zip(names, numbers.tolist(), strict=True)), row)
 
     def restore(self, names: Iterable[Hashable]) -> None:
         """Replace all feature names by ``names``, the saved `names` of another feature space, in the order of columns. Raises
