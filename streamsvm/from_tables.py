@@ -170,7 +170,7 @@ def _sample_data(data: Any, label: str | None) -> tuple[SourceSample, list[str]]
     if hasattr(data, "columns") and not isinstance(data, Source):
         column_names, columns, frame = to_columns(data)
         if invalid := [name for name in column_names if not isinstance(name, str)]:
-            raise ValueError(f"a column is called {invalid[0]!r}: names of columns must be str")
+            raise ValueError(f"a column is called {invalid[0]!r}: names of columns must be str (frame.rename(columns=str))")
         if str(getattr(getattr(data, "index", None), "dtype", "")).startswith(("datetime64", "period")):
             warn("the index of the frame has dates, which are not learned: data.reset_index() makes a column of them")
         table = Table(tuple(column_names), columns)

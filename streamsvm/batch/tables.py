@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 from river import base
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -191,12 +191,13 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         continuous numbers.
         """
         labels = super()._check_labels(y, n)
-        check_classification_targets(y)
+        check_classification_targets(np.asarray(labels))  # an array of objects may have whole numbers or booleans
         return labels
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         super().fit(X, y, sample_weight)
-        self.classes_ = np.unique(y)
+        classes = np.unique(y)
+        self.classes_ = np.array(classes.tolist()) if classes.dtype == object and not isinstance(classes[0], str) else classes
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -216,8 +217,9 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         warning names labels that the model has never learned, if most rows have them.
         """
         frame = self._check_frame(X)
-        predicted = self.model_._predict_frame(frame.to_native(), self.model_.parse_labels(to_list(y)))
-        return float(accuracy_score(y, self._to_predictions(to_list(predicted)), sample_weight=sample_weight))
+        labels = self._check_labels(y, len(frame))
+        predicted = self.model_._predict_frame(frame.to_native(), self.model_.parse_labels(labels))
+        return float(accuracy_score(np.asarray(labels), self._to_predictions(to_list(predicted)), sample_weight=sample_weight))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Predict the probability of each class for the rows of the data frame X, float64 [n, classes], in the order of
@@ -269,6 +271,11 @@ class TableRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
         regressor. Parameters are those of `fit`.
         """
         return self._continue_learning(X, y, sample_weight)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R2 of the predictions for the data frame X with targets y, which may be in the notation that was fitted."""
+        targets = self.model_.parse_labels(self._check_labels(y, len(X)))
+        return float(r2_score(targets, self.predict(X), sample_weight=sample_weight))
 
     def _to_predictions(self, values: list[Any]) -> np.ndarray:
         """Convert the predictions of the stream model, a list of numbers, to float64 [n]."""

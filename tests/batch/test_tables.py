@@ -14,6 +14,7 @@ from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, explain_one, load, save, table_model
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, HierarchicalSVC
 from streamsvm.batch.tables import TableClassifier, TableRegressor
+from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.linear import OutOfCoreLinearSVC
 
 pytestmark = pytest.mark.once  # these are many rows
@@ -132,6 +133,39 @@ def test_a_column_of_labels_is_flattened(table, convert):
     with pytest.warns(DataConversionWarning, match="column-vector"):
         model = TableClassifier(learner, random_state=0).fit(frame, convert(y))
     assert (model.predict(frame) == TableClassifier(learner, random_state=0).fit(frame, y).predict(frame)).all()
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        assert model.score(frame, convert(y)) == model.score(frame, y)
     raises("y should be a 1d array", TableClassifier(learner).fit, frame, np.column_stack([y, y]))
     stream = table_model(frame.assign(y=y), label="y", learner=learner)
     raises(r"not of shape \(400, 1\): give one column", stream.learn_many, frame, convert(y))
+
+
+@pytest.mark.parametrize("convert", [int, bool, float, str])
+def test_labels_in_an_array_of_objects_are_plain(table, convert):
+    frame, warm = table
+    y = [convert(label) for label in warm.astype(int)]
+    model = TableClassifier(BSGDClassifier(budget=10), random_state=0).fit(frame, np.array(y, object))
+    expected = TableClassifier(BSGDClassifier(budget=10), random_state=0).fit(frame, y)
+    assert model.predict(frame).tolist() == expected.predict(frame).tolist()
+    assert list(map(type, model.classes_.tolist())) == [convert] * 2
+    assert model.score(frame, np.array(y, object)) == expected.score(frame, y)
+
+
+@pytest.mark.parametrize("kind", ["currency", "duration", "date"])
+def test_targets_with_types_or_notations_are_scored(kind, tmp_path, call):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=200).round(3), "b": rng.normal(size=200)})
+    hours = 20.0 + 3.0 * X["a"]
+    seconds = pd.to_timedelta(hours * 3600.0, unit="s")
+    y = {"currency": hours.map("${:,.2f}".format), "duration": seconds, "date": pd.Timestamp("1970-01-01") + seconds}[kind]
+    numbers = y.str[1:].astype(float) if kind == "currency" else hours * 3600.0
+    learner = BoundedTargetScaler(BSGDRegressor(20))
+    model, plain = (TableRegressor(learner, random_state=0).fit(X, targets) for targets in (y, numbers))
+    assert model.predict(X) == pytest.approx(plain.predict(X))
+    assert model.score(X, y) == pytest.approx(plain.score(X, numbers))
+    frame = X.assign(y=y)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    words = ["--label", "y", "--learner", "bsgd,budget=20", "--quiet", "--checkpoint"]
+    metric = call("learn", tmp_path / "rows.parquet", *words, tmp_path / "m").end["metric"]
+    X.assign(y=numbers).to_parquet(tmp_path / "plain.parquet")
+    assert metric == pytest.approx(call("learn", tmp_path / "plain.parquet", *words, tmp_path / "p").end["metric"])

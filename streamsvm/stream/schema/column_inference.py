@@ -345,6 +345,12 @@ def _find_epoch_unit(numbers: Sequence[float]) -> str | None:
     return unit if all(_EPOCH_RANGE[0] < number / UNITS[unit][0] < _EPOCH_RANGE[1] for number in numbers) else None
 
 
+def are_epochs(values: Sequence[Any]) -> bool:
+    """Return whether all values are whole numbers that may be seconds since 1970."""
+    low, high = _EPOCH_RANGE
+    return all(is_number(value) and low < float(value) < high and float(value) % 1 == 0 for value in values)
+
+
 def find_invalid_dates(name: str, values: Sequence[Any], date_format: str | None) -> tuple[str, dict[str, Any]]:
     """Check that the values of a date column fit its ``date_format`` (strptime format; None: ISO 8601). If some do not, returns a
     note for the user and the options that would read them. Returns an empty note and no options if all fit.

@@ -82,13 +82,16 @@ def _are_targets(numbers: Sequence[float]) -> bool:
     return len(distinct) > _MAX_CLASSES or (len(distinct) > MIN_ROWS_TO_JUDGE and 2 * len(distinct) > len(numbers))
 
 
-def warn_of_labels(name: str, label: str | None, labels: Sequence[Any], is_file: bool) -> None:
+def warn_of_labels(name: str, label: str | None, labels: Sequence[Any], are_classes: bool, is_file: bool) -> None:
     """Warn of class labels that differ only in upper and lower case, such as ``Yes`` and ``yes``, of whole numbers that are
     probably counts rather than classes, and of a file that is sorted by its labels. ``name`` is the source in the message,
     ``label`` the label column, and ``labels`` has the label of each row.
     """
     labels = [y for y in labels if y is not None and y.__hash__ is not None]
-    counts = Counter(labels)
+    if is_file and are_sorted(labels):  # a frame is checked when it is learned
+        text = f"{name}: the rows are sorted by {label}, {FOLLOWS_LAST}: shuffle them, unless this is their order in time"
+        warnings.warn(text, stacklevel=2)
+    counts = Counter(labels if are_classes else ())
     first_spellings: dict[str, str] = {}
     for text in filter(lambda y: isinstance(y, str), counts):
         if (first := first_spellings.setdefault(text.casefold(), text)) != text:
@@ -98,9 +101,6 @@ def warn_of_labels(name: str, label: str | None, labels: Sequence[Any], is_file:
     if _are_counts(label or "", counts):
         text = f"{name}: the {len(counts)} numbers in {label} are learned as labels. To predict a number: --regression"
         warnings.warn(f"{text} (in Python regression=True, or TableRegressor)", stacklevel=2)
-    if is_file and are_sorted(labels):  # a frame is checked when it is learned
-        text = f"{name}: the rows are sorted by {label}, {FOLLOWS_LAST}: shuffle them, unless this is their order in time"
-        warnings.warn(text, stacklevel=2)
 
 
 def _are_counts(name: str, counts: Mapping[Any, int]) -> bool:

@@ -17,10 +17,12 @@ import numpy as np
 
 from streamsvm.files.messages import shorten, suggest_name
 from streamsvm.stream.endpoints import Position, Source, StreamError
+from streamsvm.stream.schema.codes import ID_NAME
 from streamsvm.stream.schema.column_inference import (
     MIN_ROWS_TO_JUDGE,
     InferredColumn,
     add_note,
+    are_epochs,
     find_invalid_dates,
     format_most_common,
     infer_column,
@@ -76,8 +78,8 @@ def infer_columns(
     columns = _infer_all(rows, names, label, table, regression, rows_may_fail, date_formats)
     if sample.format == "csv":
         _warn_of_header(sample.name, columns, rows)
-    if not regression and all(column.note != TARGET_NOTE for column in columns):
-        warn_of_labels(sample.name, label, labels, is_file=sample.format is not None)
+    are_classes = not regression and all(column.note != TARGET_NOTE for column in columns)
+    warn_of_labels(sample.name, label, labels, are_classes, is_file=sample.format is not None)
     warn_of_falling_times(sample.name, columns)
     if sample.format == "csv" and "decimal" not in options:
         for i, column in enumerate(columns):
@@ -242,6 +244,8 @@ def _infer_all(
         kinds = column.suggested_options.get("columns", {}) | column.required_options.get("columns", {}) | parser.columns
         if (column_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE and name != label:
             column = column._replace(times=parse_times(values, column_kind.format))
+        elif column.kind == "number" and (ID_NAME.search(name) or are_epochs(values)):  # rows are numbered in order of time
+            column = column._replace(times=parse_times(values, "s"))
         column = _note_sentinels(column, column_kind, values, encoder_options.get("missing", ()))
         if not values and column.kind in ("label", "target", "category", "date"):
             column = add_note(column, f"no row has it{suggest_name(name, [other for row in rows for other in row])}")

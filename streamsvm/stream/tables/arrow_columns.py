@@ -109,7 +109,7 @@ class ArrowColumnReader:
         the column for the cache, so that work is saved if the next batch has the same dictionary.
         """
         kind = column.type
-        if types.is_primitive(kind):
+        if types.is_primitive(kind) and not types.is_duration(kind):
             return self._to_list(column)
         if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             column = column.dictionary_encode()  # labels have few distinct values

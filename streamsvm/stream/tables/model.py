@@ -18,7 +18,7 @@ from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, is_null, proces
 from streamsvm.stream.tables.column_monitor import ColumnMonitor
 from streamsvm.stream.tables.dates import format_date
 from streamsvm.stream.tables.row_order import FOLLOWS_LAST, are_sorted
-from streamsvm.stream.tables.table_parser import TableParser
+from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import TableSchema, make_label_options
 from streamsvm.stream.tables.values import parse_number
 
@@ -281,7 +281,7 @@ class TableModel(compose.Pipeline):
             y = None if is_null(label) else parser.parse_label(label)
             if schema.regression and y is not None:  # an integer would be the label of a class for a target encoding
                 with add_row_number(i):
-                    y = parse_number(y) if isinstance(y, str) else float(y)
+                    y = parse_number(y) if isinstance(y, str) else float(to_plain_value(y))
             parsed_labels.append(y)
         return parsed_labels
 

@@ -292,9 +292,9 @@ class TableParser:
         [None, None, None, 'spam', '1209.28', '3 %', 1]
         """
         texts, numbers = self._markers
+        if self.label in self._kinds and isinstance(y, str | date | time):
+            return self._value_parsers[self.label](y)
         if isinstance(y, str):
-            if self.label in self._kinds:
-                return self._value_parsers[self.label](y)
             if y.strip() in texts:
                 return None
             with contextlib.suppress(ValueError):

@@ -30,7 +30,7 @@ def parse_number(text: str) -> float:
 
 def normalize_label(y: Any) -> Any:
     """Convert a label from a typed format, such as Parquet, to the form that it would have in a text format: bytes are decoded,
-    decimals become numbers, and texts are stripped of blanks. Other labels are unchanged.
+    decimals and durations (in seconds) become numbers, and texts are stripped of blanks. Other labels are unchanged.
 
     >>> normalize_label("yes "), normalize_label(b"yes"), normalize_label(1)
     ('yes', 'yes', 1)
@@ -38,8 +38,8 @@ def normalize_label(y: Any) -> Any:
     if isinstance(y, bytes):
         with contextlib.suppress(UnicodeDecodeError):
             y = y.decode()
-    if isinstance(y, Decimal):
-        return to_plain(y)
+    if isinstance(y, Decimal | timedelta):
+        return to_plain(y) if isinstance(y, Decimal) else y.total_seconds()
     return y.strip() if isinstance(y, str) else y
 
 

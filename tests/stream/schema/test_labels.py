@@ -4,11 +4,14 @@ import math
 import random
 import warnings
 
+import pandas as pd
 import pytest
 
+from streamsvm import table_model
 from streamsvm.stream.schema.column_inference import InferredColumn
 from streamsvm.stream.schema.labels import infer_label, warn_of_falling_times, warn_of_labels
 from streamsvm.stream.tables.dates import parse_times
+from streamsvm.stream.tables.row_order import are_falling
 
 rng = random.Random(7)
 N = 600
@@ -59,6 +62,12 @@ def test_names_of_classes_stay_as_they_are(labels):
         ([f"{weight} kg" for weight in LETTERS], ""),
         (sorted(["ham", "spam", "news"] * 50), "the rows are sorted by y"),
         ([1] * 60 + [0] * 60, "the rows are sorted by y"),
+        ([1] * 60 + [0] * 60 + [1], "the rows are sorted by y"),  # nearly
+        ([0] * 40 + [1, 1] + [0] * 38 + [1] * 30 + [0] + [1] * 29, "the rows are sorted by y"),
+        (([0] * 40 + [1] * 40) * 2, ""),  # states that last
+        ([0] * 100 + [1], "the rows are sorted by y"),
+        ([0] * 50 + [1] + [0] * 50, ""),
+        ([0] * 60 + [0, 1] * 30 + [1] * 60, ""),  # drift
         (["Yes", "yes"] * 50, "'Yes' and 'yes' are two labels"),
         (LETTERS, ""),
         (list(range(26)) * 20, ""),
@@ -71,9 +80,39 @@ def test_names_of_classes_stay_as_they_are(labels):
 def test_unusual_labels_are_pointed_out(labels, words):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_labels("rows.csv", "y", labels, is_file=True)
+        warn_of_labels("rows.csv", "y", labels, are_classes=True, is_file=True)
     assert len(caught) == (words != "")
     assert all(words in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("targets", [[i / 7 for i in range(90)], [str(-i / 7) for i in range(90)], [*range(9), "1e1"] * 9])
+def test_a_file_sorted_by_its_targets_is_pointed_out(targets):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_labels("rows.csv", "y", targets, are_classes=False, is_file=True)
+    assert ["the rows are sorted by y" in str(warning.message) for warning in caught] == [True] * (targets[-1] != "1e1")
+
+
+@pytest.mark.parametrize(
+    ("days", "is_newest_first"), [(range(30, 20, -1), True), (range(20, 30), False), ([3, 2, 4, 1] * 3, False)]
+)
+def test_days_of_several_rows_may_fall(days, is_newest_first):
+    assert are_falling([float(day) for day in days for _ in range(7)]) is is_newest_first
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "frame"])
+@pytest.mark.parametrize(
+    ("name", "first", "is_pointed_out"), [("order_id", 900, True), ("ts", 1_700_000_000, True), ("a", 900, False)]
+)
+def test_ids_and_epochs_may_fall(form, name, first, is_pointed_out, tmp_path):
+    frame = pd.DataFrame({name: range(first, first - 90, -1), "b": [i % 7 for i in range(90)], "y": [0, 1, 1] * 30})
+    path, write = tmp_path / f"rows.{form}", {"csv": frame.to_csv, "jsonl": frame.to_json, "parquet": frame.to_parquet}.get(form)
+    if write is not None:
+        write(path, **{"csv": {"index": False}, "jsonl": {"orient": "records", "lines": True}}.get(form, {}))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table_model(frame if write is None else path, "y")
+    assert [f"{name} falls from row to row" in str(warning.message) for warning in caught] == [True] * is_pointed_out
 
 
 @pytest.mark.parametrize(("step", "is_newest_first"), [(-1, True), (1, False), (7, False)])
