@@ -145,8 +145,10 @@ def make_labels(rng, kind, n, scores):
 
 
 def make_table(rng):
-    """Return a random table of 60 to 120 rows and 2 to 6 columns besides the label."""
+    """Return a random table of 60 to 120 rows and 2 to 6 columns besides the label. Some have 200 more, and late gaps."""
     n = rng.randint(60, 120)
+    n_complete = 0 if n % 10 else 210
+    n += n_complete and 200
     kinds = ["present"] * rng.randint(4, 6) if rng.random() < 0.08 else [rng.choice(KINDS) for _ in range(rng.randint(2, 6))]
     if not {*kinds} - {"id", "constant"}:
         kinds.append("number")
@@ -158,11 +160,13 @@ def make_table(rng):
         texts, values = make_values(rng, kind, n)
         if kind not in ("id", "constant", "present") and rng.random() < 0.3:
             share, mark = rng.choice([0.02, 0.2, 0.6]), rng.choice([None, None, "NA", "-", "nan"])
-            gaps = [rng.random() < share for _ in range(n)]
-            is_text = kind in ("category", "code", "many", "bool")
-            texts = [(None if is_text else mark) if gap else text for gap, text in zip(gaps, texts, strict=True)]
-            values = [None if gap else value for gap, value in zip(gaps, values, strict=True)]
-        columns.append(Column("id" if kind == "id" and rng.random() < 0.5 and "id" not in names else name, kind, texts, values))
+            gaps = [rng.random() < share and i >= n_complete for i in range(n)]
+            is_text = kind in ("category", "code", "many")  # its typed values have the marker, too
+            mark = None if kind == "bool" else mark
+            texts = [mark if gap else text for gap, text in zip(gaps, texts, strict=True)]
+            values = [(mark if is_text else None) if gap else value for gap, value in zip(gaps, values, strict=True)]
+        is_called_id = kind == "id" and rng.random() < 0.5 and all(column.name != "id" for column in columns)
+        columns.append(Column("id" if is_called_id else name, kind, texts, values))
     kind = rng.choice(LABELS)
     texts, values = make_labels(rng, kind, n, [column_rank(columns, i) for i in range(n)])
     if rng.random() < 0.15:

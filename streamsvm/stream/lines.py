@@ -31,6 +31,7 @@ _BINARY_SIGNATURES = {
     b"\xfd7zXZ\0": ("compressed by xz", "Unpack it: xz -d"),
     b"PK\x03\x04": ("a zip archive, as spreadsheets are too", "Unpack it, or save the spreadsheet as CSV"),
     b"PAR1": ("a Parquet file", "Give it a name that ends in .parquet"),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("text in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8 old > new")),
 }
 #: Whether a wait for a pipe can be ended, which Windows does not support.
 _CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
@@ -111,7 +112,7 @@ class ByteStream:
         if not self._n_read:
             for signature, (kind, advice) in _BINARY_SIGNATURES.items():
                 if chunk.startswith(signature) and (signature != b"BZh" or chunk[4:10] == b"1AY&SY"):
-                    raise StreamError(f"{self.name} is {kind}, not text. {advice}")
+                    raise StreamError(f"{self.name} is {kind}, not plain text. {advice}")
         self._n_read += len(chunk)
         return chunk
 
