@@ -205,7 +205,7 @@ def use_sources() -> None:
     for i in range(20):
         encoder.learn_one(table.row(i).x, i % 2)
     # More category names than the initial table of statistics holds.
-    encoder.encode_batch(table, 0, 400, np.ones(400, bool), None, [0, 1] * 200).update_encoder()
+    encoder.parse_table(table).encode_batch(0, 400, np.ones(400, bool), None, [0, 1] * 200).update_encoder()
     encoder.transform_one(table.row(0).x)
     assert encoder.column_state.find_unknown_names("b", ["name 1", "nobody"]) == {"nobody": 1}
 

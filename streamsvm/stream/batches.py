@@ -87,8 +87,8 @@ def next_batch(
         is_learned = np.array([label is not None for label in y[: stop - start]]) if learns else np.zeros(stop - start, bool)
         if weights is not None:
             is_learned &= weights[: stop - start] > 0.0
-        X, names, n_empty, update_encoder = pipeline.encoder.encode_batch(
-            table, start, stop, is_learned if learns else None, known_features, y[: stop - start], weights
+        X, names, n_empty, update_encoder = pipeline.encoder.parse_table(table).encode_batch(
+            start, stop, is_learned if learns else None, known_features, y[: stop - start], weights
         )
     n = len(X)
     weights = None if weights is None else weights[:n]

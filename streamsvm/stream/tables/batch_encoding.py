@@ -45,10 +45,10 @@ class CategoryColumn(NamedTuple):
 
 
 class ParsedTable:
-    """The columns of a table as parsed for an encoder, before batches of its rows are encoded."""
+    """The columns of a table as parsed for an encoder with this ``state``, which encodes them in batches of rows."""
 
-    def __init__(self, table: Table, parser: TableParser) -> None:
-        self.table = table
+    def __init__(self, table: Table, state: ColumnState) -> None:
+        self.table, self._state, parser = table, state, state.parser
         self.numeric_columns: dict[Hashable, NumericColumn] = {}
         self.category_columns: dict[Hashable, CategoryColumn] = {}
         for name, values in zip(table.names, table.columns, strict=True):
@@ -64,6 +64,64 @@ class ParsedTable:
             self.has_value |= (
                 ~np.isnan(values) if isinstance(values, np.ndarray) else np.array([value is not None for value in values], bool)
             )
+
+    def encode_batch(
+        self,
+        first: int,
+        stop: int,
+        is_learned: np.ndarray | None,
+        features: Collection[Hashable] | None,
+        y: Sequence[Any] = (),
+        weights: np.ndarray | None = None,
+    ) -> EncodedBatch:
+        """Encode rows ``first`` to ``stop - 1`` of this table as a matrix of features, float64 [rows, features], each row as
+        `TableEncoder.transform_one` would. The batch ends early, before the first row that must be encoded on its own, such as
+        one with a new category or an invalid value.
+
+        ``is_learned``, bool [stop - first], is a mask of the rows that will be learned; None: rows are only predicted. A row that
+        will be learned must be encoded singly if it has a new column, a new category, or a feature that is not among the
+        learner's ``features`` (None: any feature may be used). ``y`` are the labels of the rows and ``weights`` their weights,
+        float64, for the target encoding, which is not learned without them. ``update_encoder`` of the result changes the state.
+        """
+        state = self._state
+        batch = _BatchEncoding(state, self, first, stop, is_learned is not None, None if features is None else set(features))
+        target_encoding = state.target_encoding
+        targets = None
+        if target_encoding is not None:
+            targets = _BatchTargetEncoding(target_encoding, batch, self, is_learned, y, weights)
+        n = batch.n
+        numeric_features = map(state.get_feature, batch.numbers)
+        names = [*numeric_features, *batch.indicators, *batch.cycles, *([] if targets is None else targets.names)]
+        if len(set(names)) < len(names):  # a column has the name of another column's feature
+            n = 0
+        X = np.zeros((n, len(names)))
+        means: dict[Hashable, tuple[int, float]] = {}
+        mask = np.zeros(n, bool) if is_learned is None else is_learned[:n]
+        for i, (name, column) in enumerate(batch.numbers.items()):
+            numbers, filled = np.ascontiguousarray(column[:n]), np.empty(n)
+            means[name] = fill_means(numbers, mask, *state.means[name], filled)
+            X[:, i] = np.where(np.isnan(numbers), 0.0, numbers) if state.when_missing == "drop" else filled
+        rows = np.arange(n)
+        for indices in batch.indicator_indices:
+            has_indicator = indices[:n] >= 0
+            X[rows[has_indicator], indices[:n][has_indicator] + len(batch.numbers)] = 1.0
+        for i, numbers in enumerate(batch.cycles.values(), len(batch.numbers) + len(batch.indicators)):
+            X[:, i] = numbers[:n]
+        if targets is not None and targets.names:
+            X[:, len(names) - len(targets.names) :] = targets.values[:n]
+
+        def update_encoder() -> None:
+            state.forget_cells()
+            state.means.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
+            for name in batch.numbers:
+                if state.parser.get_kind(name) == DATE:
+                    dates = batch.numbers[name][:n][mask]
+                    first, last = np.fmin.reduce(dates, initial=np.inf), np.fmax.reduce(dates, initial=-np.inf)
+                    state.extend_date_range(name, float(first), float(last))
+            if targets is not None:
+                targets.learn_rows(n)
+
+        return EncodedBatch(X, names, int(np.count_nonzero(~self.has_value[first : first + n])), update_encoder)
 
 
 def _check_numbers(values: Values) -> NumericColumn:
@@ -146,65 +204,6 @@ def fill_means(values: Any, is_learned: Any, count: int, mean: float, out: Any) 
                 mean += (values[i] - mean) / (count + 1)
                 count += 1
     return count, mean
-
-
-def encode_batch(
-    state: ColumnState,
-    table: ParsedTable,
-    first: int,
-    stop: int,
-    is_learned: np.ndarray | None,
-    features: Collection[Hashable] | None,
-    y: Sequence[Any] = (),
-    weights: np.ndarray | None = None,
-) -> EncodedBatch:
-    """Encode rows ``first`` to ``stop - 1`` of a table as a matrix of features, float64 [rows, features], with feature names.
-    The batch ends early, before the first row that must be encoded on its own,
-    such as one with a new category or an invalid value.
-
-    ``is_learned``, bool [stop - first], is a mask of the rows that will be learned; None: rows are only predicted. A row that
-    will be learned must be encoded singly if it has a new column, a new category, or a feature that is not among the learner's
-    ``features`` (None: any feature may be used). ``y`` are the labels of the rows and ``weights`` their weights, float64, for the
-    target encoding, which is not learned without them. ``update_encoder`` of the result changes ``state``.
-    """
-    batch = _BatchEncoding(state, table, first, stop, is_learned is not None, None if features is None else set(features))
-    target_encoding = state.target_encoding
-    targets = None
-    if target_encoding is not None:
-        targets = _BatchTargetEncoding(target_encoding, batch, table, is_learned, y, weights)
-    n = batch.n
-    numeric_features = map(state.get_feature, batch.numbers)
-    names = [*numeric_features, *batch.indicators, *batch.cycles, *([] if targets is None else targets.names)]
-    if len(set(names)) < len(names):  # a column has the name of another column's feature
-        n = 0
-    X = np.zeros((n, len(names)))
-    means: dict[Hashable, tuple[int, float]] = {}
-    mask = np.zeros(n, bool) if is_learned is None else is_learned[:n]
-    for i, (name, column) in enumerate(batch.numbers.items()):
-        numbers, filled = np.ascontiguousarray(column[:n]), np.empty(n)
-        means[name] = fill_means(numbers, mask, *state.means[name], filled)
-        X[:, i] = np.where(np.isnan(numbers), 0.0, numbers) if state.when_missing == "drop" else filled
-    rows = np.arange(n)
-    for indices in batch.indicator_indices:
-        has_indicator = indices[:n] >= 0
-        X[rows[has_indicator], indices[:n][has_indicator] + len(batch.numbers)] = 1.0
-    for i, numbers in enumerate(batch.cycles.values(), len(batch.numbers) + len(batch.indicators)):
-        X[:, i] = numbers[:n]
-    if targets is not None and targets.names:
-        X[:, len(names) - len(targets.names) :] = targets.values[:n]
-
-    def update_encoder() -> None:
-        state.forget_cells()
-        state.means.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
-        for name in batch.numbers:
-            if state.parser.get_kind(name) == DATE:
-                dates = batch.numbers[name][:n][mask]
-                first, last = np.fmin.reduce(dates, initial=np.inf), np.fmax.reduce(dates, initial=-np.inf)
-                state.extend_date_range(name, float(first), float(last))
-        if targets is not None:
-            targets.learn_rows(n)
-
-    return EncodedBatch(X, names, int(np.count_nonzero(~table.has_value[first : first + n])), update_encoder)
 
 
 class _BatchTargetEncoding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,7 +13,7 @@ from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import check_weights, list_labels, to_columns, to_frame
 from streamsvm.core.transformers import Units, import_standard_scaler, merge_transformers
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.tables.batch_encoding import EncodedBatch, ParsedTable, encode_batch
+from streamsvm.stream.tables.batch_encoding import ParsedTable
 from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds, format_columns, select_different_kinds
 from streamsvm.stream.tables.column_state import STORED_NAMES, Category, ColumnState, ParsedRow
@@ -276,26 +276,13 @@ class TableEncoder(base.MiniBatchTransformer):
             encodings = target_encoding.encode_categories(list(keys.values())).ravel().tolist()
             features.update(zip([f"{name}~{suffix}" for name in keys for suffix in suffixes], encodings, strict=True))
 
-    def encode_batch(
-        self,
-        table: Table,
-        first: int,
-        stop: int,
-        is_learned: np.ndarray | None,
-        features: Collection[Hashable] | None,
-        y: Sequence[Any] = (),
-        weights: np.ndarray | None = None,
-    ) -> EncodedBatch:
-        """Encode rows ``first`` to ``stop - 1`` of a table as a matrix of features, each as `transform_one` would. ``is_learned``
-        is a mask of the rows that the caller will learn (None: no row). The batch ends early, before the first row that must be
-        encoded on its own.
-
-        The encoder must not have a scaler. ``streamsvm.stream.tables.batch_encoding.encode_batch`` describes the parameters, and
-        which rows must be encoded by themselves.
+    def parse_table(self, table: Table) -> ParsedTable:
+        """Parse a table. The result encodes its rows in batches, each as `transform_one` would. The encoder must not have a
+        scaler.
         """
         if self._parsed is None or self._parsed.table is not table:  # batches of one table come in a row
-            self._parsed = ParsedTable(table, self._parser)
-        return encode_batch(self._state, self._parsed, first, stop, is_learned, features, y, weights)
+            self._parsed = ParsedTable(table, self._state)
+        return self._parsed
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None) -> None:
         """Update the encoder with the rows of a frame [n, columns], in order, as `learn_one` would. ``y`` are the n labels (None:
@@ -312,7 +299,7 @@ class TableEncoder(base.MiniBatchTransformer):
             if self._scaler is not None:
                 return 0
             all_rows = np.ones(stop - first, bool)
-            batch = self.encode_batch(table, first, stop, all_rows, None, labels[first:stop], weights[first:stop])
+            batch = self.parse_table(table).encode_batch(first, stop, all_rows, None, labels[first:stop], weights[first:stop])
             batch.update_encoder()
             return len(batch.X)
 
@@ -346,7 +333,7 @@ class TableEncoder(base.MiniBatchTransformer):
         """Encode the ``n`` rows of a table in batches, and return a dict from feature to its values, float64 [n]. Only for
         encoders without a scaler.
         """
-        batch = self.encode_batch(table, 0, n, None, None)
+        batch = self.parse_table(table).encode_batch(0, n, None, None)
         if (n_encoded := len(batch.X)) < n:
             with add_row_number(n_encoded):
                 self.transform_one(table.row(n_encoded).x)

@@ -293,7 +293,7 @@ class TableModel(compose.Pipeline):
         encoder, last = self.steps.values()
         if not hasattr(last, "predict_then_learn") or encoder.learned_scaler is not None or None in y:
             return 0
-        batch = encoder.encode_batch(table, first, first + len(y), w > 0.0, set(last.feature_names), y, w)
+        batch = encoder.parse_table(table).encode_batch(first, first + len(y), w > 0.0, set(last.feature_names), y, w)
         n = len(batch.X)
         if n < MIN_BATCH_ROWS:
             return 0

@@ -74,7 +74,7 @@ def check_encoded(encoder, table, first, stop, is_learned, features=None, labels
     """Check that a batch is encoded and learned like its rows singly; return the encoded batch."""
     before, twin, n_empty = dumps(encoder), copy.deepcopy(encoder), 0
     weights = None if len(labels) == 0 else 0.25 + np.arange(len(labels)) % 3
-    batch = encoder.encode_batch(table, first, stop, is_learned, features, labels, weights)
+    batch = encoder.parse_table(table).encode_batch(first, stop, is_learned, features, labels, weights)
     assert dumps(encoder) == before
     for i, row in enumerate(batch.X):
         x = table.row(first + i).x
@@ -147,5 +147,5 @@ def test_a_table_with_learned_columns_is_encoded_in_one_batch(when_missing):
         assert len(batch.X) == n - 8
     assert {"c#", "k#"} <= {name[:2] for name in batch.names}
     wide = Table((*table.names, "new"), [*table.columns, np.ones(n)])
-    assert encoder.encode_batch(wide, 0, n, None, None).names == batch.names
-    assert len(encoder.encode_batch(wide, 0, n, is_learned, None).X) == 0
+    assert encoder.parse_table(wide).encode_batch(0, n, None, None).names == batch.names
+    assert len(encoder.parse_table(wide).encode_batch(0, n, is_learned, None).X) == 0

@@ -45,7 +45,7 @@ LONG = "k" * 1023  # too long for features of its categories
 
 def learn_batch(encoder):
     x = {"n": 7.0, "c": "a", LONG: "a"}
-    encoder.encode_batch(Table.from_rows([(x, 1)]), 0, 1, np.ones(1, bool), None, [1], np.ones(1)).update_encoder()
+    encoder.parse_table(Table.from_rows([(x, 1)])).encode_batch(0, 1, np.ones(1, bool), None, [1], np.ones(1)).update_encoder()
 
 
 def learn_other(encoder):
@@ -102,7 +102,9 @@ def test_an_encoder_answers_like_one_that_has_just_been_loaded(seed):
             x[draw.choice("nck")] = draw.choice(values)
         elif step == "batch" and parameters["scaler"] is None and x:
             for model in (encoder, twin):
-                model.encode_batch(Table.from_rows([(x, y)]), 0, 1, np.ones(1, bool), None, [y], np.ones(1)).update_encoder()
+                model.parse_table(Table.from_rows([(x, y)])).encode_batch(
+                    0, 1, np.ones(1, bool), None, [y], np.ones(1)
+                ).update_encoder()
         elif step == "merge":
             other = loads(dumps(encoder))
             assert call(encoder.merge_with, other) == call(twin.merge_with, other)

@@ -109,7 +109,7 @@ def test_a_full_hash_table_encodes_batches_like_single_rows(monkeypatch, is_regr
     first = n_in_batches = 0
     while first < len(y):
         is_learned = np.arange(first, len(y)) % 9 > 0
-        batch = many.encode_batch(table, first, len(y), is_learned, None, y[first:])
+        batch = many.parse_table(table).encode_batch(first, len(y), is_learned, None, y[first:])
         for i, row in enumerate(batch.X, first):
             expected = one.transform_one(table.row(i).x)
             assert dict(zip(batch.names, row, strict=True)) == {name: expected.get(name, 0.0) for name in batch.names}
