@@ -25,7 +25,7 @@ from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import Reporter, as_usage_error, logs_json, select_job_flags
 from streamsvm.cli.job import LearnJob
 from streamsvm.cli.parsing import LEARNERS
-from streamsvm.cli.progress import SECONDS_BETWEEN_LINES, ProgressDisplay, scores_to_json
+from streamsvm.cli.progress import SECONDS_BETWEEN_LINES, ProgressDisplay, progress_to_json
 from streamsvm.cli.streams import (
     interruptible,
     open_checkpoint_store,
@@ -35,7 +35,6 @@ from streamsvm.cli.streams import (
     stop_on_signals,
 )
 from streamsvm.cli.tables import combine_table_options
-from streamsvm.core.checks import finite_or_none
 from streamsvm.core.compiling.ahead_of_time import compile_ahead, list_components
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import describe_status, is_available
@@ -250,18 +249,7 @@ def _show_progress(reporter: Reporter, rows: int, loops: dict[int, LearningLoop]
     """
     progress = {number: loop.progress for number, loop in loops.items()}
     if not reporter.shows_text:
-        partitions = {
-            str(number): {
-                "rows": report.rows,
-                "learned": report.learned,
-                "metric_name": report.metric_name,
-                "metric": finite_or_none(report.metric),
-                "scores": scores_to_json(report.scores),
-                "refused": dict(report.refused),
-            }
-            | ({} if report.drifts is None else {"drifts": report.drifts})
-            for number, report in progress.items()
-        }
+        partitions = {str(number): progress_to_json(report, with_tables=True) for number, report in progress.items()}
         if reporter.quiet:
             print(json.dumps({"event": event, "rows": rows, "partitions": partitions}, allow_nan=False), flush=True)
         else:

@@ -18,6 +18,7 @@ from streamsvm.cli.arguments import Reporter
 from streamsvm.core.checks import finite_or_none
 from streamsvm.files.messages import format_count
 from streamsvm.stream import LearningLoop, Progress
+from streamsvm.stream.delayed.loop import UNJOINED_STATES
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import find_learner
 from streamsvm.stream.scores.base import ScoreReport
@@ -28,16 +29,6 @@ SECONDS_BETWEEN_LINES: dict[bool, float] = {False: 5.0, True: 1.0}
 _MAX_CELL_CHARS = 24  # in a table
 _MAX_CURVE_POINTS = 8
 _LEARNER_COUNTS = {"n_support": "support vector", "n_merges": "merge"}
-#: Texts for the counts of rows and labels of ``--labels`` that are not joined.
-DELAYED_LABEL_COUNTS = {
-    "pending": "wait for a label",
-    "early": "labels wait for a row",
-    "expired_rows": "expired",
-    "expired_labels": "labels without a row",
-    "late_labels": "labels too late",
-    "duplicate_rows": "duplicate rows",
-    "duplicate_labels": "duplicate labels",
-}
 
 
 class ProgressDisplay:
@@ -108,13 +99,13 @@ class ProgressDisplay:
             return
         self._is_waiting = False
         if self._reporter.quiet:
-            print(json.dumps(_progress_to_json(progress), allow_nan=False), flush=True)  # noqa: T201
+            print(json.dumps(_report_to_json(progress), allow_nan=False), flush=True)  # noqa: T201
         if progress.ended and self._reporter.shows_text:
             lines = [*progress.refusal_messages, *format_scores(progress.scores[1:], min(progress.window, progress.learned))]
             for line in lines if self.curve is None else [*lines, *format_learning_curve(self.curve)]:
                 self._console.print(Text(escape_unprintable(line)))
         if progress.ended or not self._reporter.quiet:
-            self.report_event(_format_progress(progress), **_progress_to_json(progress))
+            self.report_event(_format_progress(progress), **_report_to_json(progress))
 
 
 def _format_progress(progress: Progress) -> str:
@@ -132,7 +123,7 @@ def _format_progress(progress: Progress) -> str:
     line += "".join(f"  {format_count(size, noun)}" for noun, size in sizes.items())
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
     if progress.delayed is not None:
-        counts |= {text: progress.delayed[name] for name, text in DELAYED_LABEL_COUNTS.items()}
+        counts |= {text: progress.delayed[name] for name, text in UNJOINED_STATES.items()}
     if progress.refused:
         line += f"  {sum(progress.refused.values()):,} refused"
     line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
@@ -232,31 +223,35 @@ def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
     return facts
 
 
-def _progress_to_json(progress: Progress) -> dict[str, Any]:
-    """Convert the counts and scores of a run to a dict that JSON can represent."""
+def progress_to_json(progress: Progress, with_tables: bool) -> dict[str, Any]:
+    """Convert the counts and scores of a run to a dict that JSON can represent, without metrics that are tables unless
+    ``with_tables``.
+    """
     learner = find_learner(progress.model)
     facts = {
-        "event": "end" if progress.ended else "progress",
         "rows": progress.rows,
         "learned": progress.learned,
-        "rows_per_second": round(progress.rows_per_second, 1),
         "metric_name": progress.metric_name,
         "metric": finite_or_none(progress.metric),
         "windowed": finite_or_none(progress.windowed),
         "window": progress.window,
-        "scores": scores_to_json([report for report in progress.scores if progress.ended or report.table is None]),
+        "scores": scores_to_json([report for report in progress.scores if with_tables or report.table is None]),
         "refused": dict(progress.refused),
         "unlabelled": progress.unlabelled,
         "empty": progress.empty,
         "bounded": _count_clipped_values(progress.model),
-        "seconds": round(progress.seconds, 3),
     }
     facts |= {} if progress.delayed is None else {"delayed": dict(progress.delayed)}
     facts |= {} if progress.drifts is None else {"drifts": progress.drifts}
-    facts |= {name: getattr(learner, name) for name in (*_LEARNER_COUNTS, "active_combiner", "nbytes") if hasattr(learner, name)}
-    if progress.ended:
-        facts["interrupted"] = progress.interrupted
-    return facts
+    sizes = (*_LEARNER_COUNTS, "active_combiner", "nbytes")
+    return facts | {name: getattr(learner, name) for name in sizes if hasattr(learner, name)}
+
+
+def _report_to_json(progress: Progress) -> dict[str, Any]:
+    """Convert a report of the progress, or of the end of a run, to a dict that JSON can represent."""
+    speed = {"rows_per_second": round(progress.rows_per_second, 1), "seconds": round(progress.seconds, 3)}
+    end = {"interrupted": progress.interrupted} if progress.ended else {}
+    return {"event": "end" if progress.ended else "progress", **progress_to_json(progress, progress.ended), **speed, **end}
 
 
 def _count_clipped_values(model: Any) -> int:

@@ -15,11 +15,12 @@ from river import base
 from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.job import StreamJob
 from streamsvm.cli.parsing import DecisionFlags, apply_decision, check_predicts, find_positive_label, make_metrics
-from streamsvm.cli.progress import DELAYED_LABEL_COUNTS, format_learning_curve, format_scores, scores_to_json
+from streamsvm.cli.progress import format_learning_curve, format_scores, scores_to_json
 from streamsvm.cli.streams import load_newest, open_source_for_model, print_messages, stop_on_signals
 from streamsvm.files.messages import format_count
 from streamsvm.stream import DelayedLearningLoop, PredictionLoop, Progress, Sink
 from streamsvm.stream.checkpoint import Checkpoint
+from streamsvm.stream.delayed.loop import UNJOINED_STATES
 from streamsvm.stream.endpoints import Position, Record
 from streamsvm.stream.prediction_fields import make_conformal_fields
 from streamsvm.stream.rows import find_learner, has_probabilities, split_pipeline
@@ -176,6 +177,6 @@ def choose_metrics(model: Any, metrics: str | None = None, positive: Any = None)
 def count_unscored_rows(progress: Progress) -> dict[str, int]:
     """Return the numbers of rows that were not scored, by reason (such as "without label"); zero counts are left out."""
     delayed = progress.delayed
-    unjoined = {} if delayed is None else {text: delayed[name] for name, text in DELAYED_LABEL_COUNTS.items()}
+    unjoined = {} if delayed is None else {text: delayed[name] for name, text in UNJOINED_STATES.items()}
     counts = {"abstained": progress.abstained, **progress.refused, "without label": progress.unlabelled, **unjoined}
     return {reason: count for reason, count in counts.items() if count}

@@ -116,17 +116,10 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
         kind_counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
         lines["columns"] = f"{kind_counts}\n{_format_names([column.name for column in columns if column.kind != 'dropped'])}"
     lines["learner"] = f"{summary.learner_name}: {summary.learner_description[:1].lower()}{summary.learner_description[1:]}"
-    if summary.decision_rule:
-        lines["decides"] = summary.decision_rule
     if summary.experts:
         weights = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in summary.experts[:_MAX_EXPERTS])
         lines["listens to"] = ", ".join(weights) + (", ..." if len(summary.experts) > _MAX_EXPERTS else "")
-    if summary.support_vectors is not None:
-        n, budget = summary.support_vectors
-        lines["support vectors"] = f"{n:,}" + (f" of {budget:,}" if budget is not None else "")
-    if summary.nbytes is not None:
-        lines["memory"] = f"{summary.nbytes:,} bytes"
-    lines["export"] = summary.export
+    lines |= summary.facts
     if summary.curve_error:
         lines["learning curve"] = summary.curve_error
     elif summary.curve is not None and (points := summary.curve.points):

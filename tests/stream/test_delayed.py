@@ -371,12 +371,12 @@ def test_parameters_are_checked(parameters, message):
 
 
 def test_streams_that_cannot_be_joined_cause_warnings_or_errors():
-    states = r"2 rows wait for their label, 1 labels wait for their row. Is the key right\? 'a' waits in the first row, 'c' in"
+    states = r"2 wait for a label, 1 labels wait for a row. Is the key right\? 'a' waits in the first row, 'c' in"
     with pytest.warns(UserWarning, match=f"of 2 rows and 1 labels, none were joined so far: {states} the first label"):
         learn([row("a", 0.0), row("b", 1.0)], [label("c", 1.0)])
-    with pytest.warns(UserWarning, match="none were joined so far: 1 rows have expired, 1 labels came after that$"):
+    with pytest.warns(UserWarning, match="none were joined so far: 1 expired, 1 labels too late$"):
         learn([row("a", 0.0)], [label("a", 9.0)], delayed=DelayedLabels(max_age=5.0))
-    with pytest.warns(UserWarning, match="none were joined so far: 1 rows wait for their label, 1 labels have expired$"):
+    with pytest.warns(UserWarning, match="none were joined so far: 1 wait for a label, 1 labels without a row$"):
         learn([row("b", 99.0)], [label("a", 1.0)], delayed=DelayedLabels(max_age=5.0))
     raises("have no rows", learn, [], [], error=StreamError)
     alone = DelayedLearningLoop(iterable([row("a", 0.0)]), make_model(), delayed=DelayedLabels(), on_error="skip")

@@ -151,16 +151,9 @@ def _make_facts_table(summary: ModelSummary, rows: ReportRows | None, file_bytes
     are those that were scored, or None, and ``file_bytes`` is the size of the model's file, or None.
     """
     table = [["the model is", clean_text(summary.learner_description, 160) or summary.learner_name]]
-    if summary.decision_rule:
-        table.append(["decides", clean_text(summary.decision_rule, 200)])
-    if summary.nbytes is not None:
-        table.append(["memory", f"{summary.nbytes:,} bytes"])
+    table += [[name, clean_text(text, 200)] for name, text in summary.facts.items()]
     if file_bytes is not None:
         table.append(["file", f"{file_bytes:,} bytes"])
-    table.append(["exported", clean_text(summary.export, 200)])
-    if summary.support_vectors is not None:
-        n, budget = summary.support_vectors
-        table.append(["support vectors", f"{n:,}" + (f" of {budget:,}" if budget is not None else "")])
     if rows is not None and rows.n_scored and rows.seconds > 0.0:
         micros = 1e6 * rows.seconds / rows.n_scored
         table.append(["to read, predict and score a row", f"{micros:,.0f} µs ({rows.n_scored:,} rows, one processor)"])

@@ -42,8 +42,6 @@ class ModelSummary:
         label_column = next((column.name for column in self.columns if column.kind in ("label", "target")), None)
         self.label: str | None = label if isinstance(label, str) else label_column
         """The column that the model predicts."""
-        self.decision_rule: str = ", ".join(_describe_wrappers(model))
-        """The threshold, costs or conformal level of the model's wrappers; "" without wrappers."""
         self.learner_name: str = type(learner).__name__
         self.learner_description: str = (inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix(".")
         """The first line of the learner's docstring."""
@@ -62,11 +60,17 @@ class ModelSummary:
         self.labels: list[Any] = list(getattr(learner, "labels", ()))
         self.nbytes: int | None = getattr(learner, "nbytes", None)
         budget, n_support = getattr(learner, "budget", None), getattr(learner, "n_support", None)
-        limit = budget if isinstance(budget, int) else None
-        self.support_vectors: tuple[int, int | None] | None = None if n_support is None else (n_support, limit)
-        """Number of support vectors, and the budget."""
-        self.export: str = _describe_export(model)
-        """The size of an export, or the reason why the model cannot be exported."""
+        limit = f" of {budget:,}" if isinstance(budget, int) else ""
+        facts = {
+            "decides": ", ".join(_describe_wrappers(model)),
+            "support vectors": "" if n_support is None else f"{n_support:,}{limit}",
+            "memory": "" if self.nbytes is None else f"{self.nbytes:,} bytes",
+            "export": _describe_export(model),
+        }
+        self.facts: dict[str, str] = {name: text for name, text in facts.items() if text}
+        """What the model's wrappers decide by, the number of support vectors, the memory, and the size of an export or the
+        reason why there is none.
+        """
         self.curve: LearningCurve | None = None
         self.curve_error: str = ""
         """The reason why the saved learning curve is invalid."""

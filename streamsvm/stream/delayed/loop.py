@@ -215,7 +215,7 @@ class DelayedLearningLoop(LearningLoop):
         counts = self.delayed.counts
         if counts["features"] and counts["labels"] and not counts["joined"]:
             rows, labels = f"{counts['features']:,} rows", f"{counts['labels']:,} labels"
-            states = ", ".join(f"{counts[name]:,} {state}" for name, state in _UNJOINED_STATES.items() if counts[name])
+            states = ", ".join(f"{counts[name]:,} {state}" for name, state in UNJOINED_STATES.items() if counts[name])
             hint = ". Is the key right? {!r} waits in the first row, {!r} in the first label".format(*self.delayed.example_keys)
             hint = hint if counts["pending"] and counts["early"] else ""
             warn(f"{self.source.name}: of {rows} and {labels}, none were joined so far: {states}{hint}")
@@ -237,11 +237,13 @@ class DelayedLearningLoop(LearningLoop):
 #: If one message expires at least this many rows and labels, and half of all that are waiting, a clock is probably wrong.
 _MIN_EXPIRED_TO_WARN = 20
 #: What has become of rows and labels that were not joined, by the name of their number.
-_UNJOINED_STATES = {
-    "pending": "rows wait for their label",
-    "early": "labels wait for their row",
-    "expired_rows": "rows have expired",
-    "late_labels": "labels came after that",
-    "expired_labels": "labels have expired",
+UNJOINED_STATES: dict[str, str] = {
+    "pending": "wait for a label",
+    "early": "labels wait for a row",
+    "expired_rows": "expired",
+    "expired_labels": "labels without a row",
+    "late_labels": "labels too late",
+    "duplicate_rows": "duplicate rows",
+    "duplicate_labels": "duplicate labels",
 }
 _EXPIRY_REASONS = {"age": "too long", "count": "too many rows are waiting", "bytes": "the waiting rows take too many bytes"}
