@@ -21,6 +21,8 @@ collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None 
 #: Baselines and hierarchical kernels, whose compilation takes a quarter of the time of the quick list of tests.
 SLOW_TESTS = "test_family|hierarchical|hss|exact-fits|with-trees|no budget"
 THOROUGH_PATTERN = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|{SLOW_TESTS}", re.IGNORECASE)
+#: Tests that compile into one folder of their own.
+SHARED_CACHE = "tests/core/compiling/test_plain_numba.py"
 #: Number of cases of a parametrized test in the quick list, evenly spaced from the first to the last.
 QUICK_CASES = 4
 
@@ -45,12 +47,15 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
-        """Groups the Kafka tests by client library, each with one worker and broker; all other tests are distributed one by one.
+        """Groups the Kafka tests by client library, each with one worker and broker, and tests that share what one of them has
+        compiled; all other tests are distributed one by one. Groups of many tests begin first.
 
         pytest-xdist's own groups have no effect with pytest 9.2: https://github.com/pytest-dev/pytest-xdist/issues/1386
         """
 
         def _split_scope(self, nodeid):
+            if nodeid.startswith(SHARED_CACHE):
+                return SHARED_CACHE
             if not nodeid.startswith("tests/kafka/") or "started_again" in nodeid:  # it starts its own broker
                 return nodeid
             return "confluent" if "confluent" in nodeid else "kafka"

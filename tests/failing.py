@@ -1,5 +1,7 @@
 """Functions that fail when a test wants them to."""
 
+import threading
+
 import pytest
 
 
@@ -7,11 +9,13 @@ class Failing:
     """A function whose call of a number, counted from 1, raises an error instead."""
 
     def __init__(self, call, at=1, error=KeyboardInterrupt):
-        self.call, self.at, self.error, self.calls = call, at, error, 0
+        self.call, self.at, self.error, self.calls, self.counting = call, at, error, 0, threading.Lock()
 
     def __call__(self, *args, **kwargs):
-        self.calls += 1
-        if self.calls == self.at:
+        with self.counting:  # threads call it, too
+            self.calls += 1
+            fails = self.calls == self.at
+        if fails:
             raise self.error
         return self.call(*args, **kwargs)
 

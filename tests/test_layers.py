@@ -20,8 +20,13 @@ LAYERS = ("__main__", "cli", "export", "batch linear explanations", "from_tables
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
 
 
+@functools.cache
 def imports(path):
     """Return the modules of our packages that a file imports, also within functions."""
+    return [*iter_imports(path)]
+
+
+def iter_imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PLACES:
             modules = [f"{node.module}.{name.name}" for name in node.names]
