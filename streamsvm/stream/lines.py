@@ -101,7 +101,7 @@ class ByteStream:
         """
         chunk: bytes | None = None
         while chunk is None:  # None if another reader of the pipe was quicker
-            if not self._wait_for_bytes(seconds):
+            if self.is_pipe and not self._poll.poll(None if seconds is None else 1000 * seconds):
                 return None
             if self.stopped:
                 return b""
@@ -115,12 +115,6 @@ class ByteStream:
                     raise StreamError(f"{self.name} is {kind}, not plain text. {advice}")
         self._n_read += len(chunk)
         return chunk
-
-    def _wait_for_bytes(self, seconds: float | None) -> bool:
-        """Wait at most ``seconds`` (None: without a limit) until bytes arrive or the stream ends. Return False if neither has
-        happened in time.
-        """
-        return not self.is_pipe or bool(self._poll.poll(None if seconds is None else 1000 * seconds))
 
     def peek(self, max_lines: int, min_lines: int, max_bytes: int, seconds: float, ask_to_wait: Callable[[], bool]) -> bytes:
         """Return the first bytes of this stream, without consuming them: at most about ``max_lines`` lines or ``max_bytes``. Wait

@@ -196,7 +196,8 @@ def _to_json_value(name: str, value: Any) -> Any:
             return None if value != value else value.isoformat()  # pandas' NaT is a date that differs from itself
         if isinstance(value, bytes):
             return value.decode()
-        text = value if type(value) is str else _to_text(value)
+        is_json = isinstance(value, Mapping | Sequence) and not isinstance(value, str)
+        text = json.dumps(value, default=str, ensure_ascii=False, allow_nan=False) if is_json else str(value)
         if not text.isascii():
             text.encode()
     except (ValueError, TypeError, RecursionError):  # a lone surrogate, NaN within a list, a key that is not a str, deep nesting
@@ -205,13 +206,6 @@ def _to_json_value(name: str, value: Any) -> Any:
             f"column {name!r} is {short_repr(value)}, which cannot be passed through: it is neither valid text nor JSON",
         ) from None
     return text
-
-
-def _to_text(value: Any) -> str:
-    """Return a mapping or sequence as JSON text, and any other value (such as a Decimal) as ``str(value)``."""
-    if isinstance(value, Mapping | Sequence):
-        return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
-    return str(value)  # such as a Decimal of a Parquet file
 
 
 def select_probabilities(probabilities: Mapping[Any, Sequence[float]], labels: Sequence[Any]) -> list[float | None]:
