@@ -218,9 +218,8 @@ class LearningCurve:
 
 def _round_scores(point: CurvePoint) -> CurvePoint:
     """Return a point whose scores are rounded to six significant digits; NaN if one is missing, above 1e300 or not finite."""
-    names = ("metric", "windowed", "baseline", "windowed_baseline")
-    scores: dict[str, Any] = {name: _round_value(getattr(point, name)) for name in names}
-    return point._replace(**scores)
+    metric, windowed, baseline, last = map(_round_value, (*point[1:4], point.windowed_baseline))
+    return CurvePoint(point.rows, metric, windowed, baseline, point.refused, point.drifts, last)
 
 
 def _round_value(value: float | None) -> float:

@@ -197,7 +197,7 @@ class RiverScore(Score):
         self.windowed: Any = windowed
         self._parameters = parameters
         self._rows_to_reset = window if regression else 0  # rows until the windowed metric is recomputed
-        self._regression = regression
+        self._regression, self._is_accuracy = regression, isinstance(metric, metrics.Accuracy)
         self._targets: deque[float] = deque(maxlen=window)  # of the rows in the window of a regression
         self._n_repeats = self._n_followers = 0  # rows with the label of the row before, and rows with a row before
         self.uses_predicted_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
@@ -283,7 +283,7 @@ class RiverScore(Score):
         label, n_right = (True, 0.0) if self.is_binary else max(rows, key=lambda item: item[1])
         predicted = self._positive if self.is_binary else label
         name = f"always {'the positive label' if self.is_binary and predicted is None else repr(predicted)}"
-        if isinstance(self.metric, metrics.Accuracy):  # which is needed often
+        if self._is_accuracy:  # which is needed often
             has_previous = n_followers == matrix.total_weight - 1 > 0
             value = name, n_right / matrix.total_weight
             return (value, ("the previous label", n_repeats / n_followers)) if has_previous else (value,)

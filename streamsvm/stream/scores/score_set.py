@@ -215,8 +215,9 @@ class ScoreSet:
         """Add the collected rows to the first metric now, but not to the others, because the first one's value is read most
         often.
         """
-        rows, self._n_first = self._rows[self._n_first :], len(self._rows)
-        self._add_rows(rows, FIRST)
+        if self._n_first < len(self._rows):
+            rows, self._n_first = self._rows[self._n_first :], len(self._rows)
+            self._add_rows(rows, FIRST)
 
     def _add_rows(self, rows: Sequence[tuple[Any, Any, Any]], updated: slice) -> None:
         """Update the metrics at the indices ``updated`` with ``rows``: tuples of true label, predicted label and probabilities by
