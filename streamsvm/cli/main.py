@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import io
 import logging
@@ -128,7 +129,8 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
     from streamsvm.stream import CheckpointError, StreamError
 
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
-        warnings.showwarning = lambda message, *_, **__: _print_problem(arguments, str(message), is_error=False)
+        show_once = functools.cache(lambda text: _print_problem(arguments, text, is_error=False))
+        warnings.showwarning = lambda message, *_, **__: show_once(str(message))
         status = 1
         try:
             stack.enter_context(configure_logs(arguments))

@@ -25,7 +25,7 @@ _BATCH_ROWS = 1024
 
 
 class ArrowSource(TableSource):
-    """Rows of a Parquet file or an Arrow file (IPC, also called Feather).
+    """Rows of a Parquet file or an Arrow file (IPC, also called Feather), or of a file with an Arrow stream.
 
     It needs pyarrow (``streamsvm[files]``). Numbers, booleans, texts and times become Python objects, and a null is a missing
     feature. The fields of a struct become columns named by their path (``after.amount``). Memory holds at most 1,024 rows as
@@ -102,7 +102,9 @@ class ArrowSource(TableSource):
                 schema = self._file.schema_arrow
             else:
                 mapped = self._exit_stack.enter_context(pa.memory_map(self.name))
-                self._file = self._exit_stack.enter_context(pa.ipc.open_file(mapped))
+                is_stream = mapped.read(4) == b"\xff\xff\xff\xff"
+                mapped.seek(0)
+                self._file = self._exit_stack.enter_context((pa.ipc.open_stream if is_stream else pa.ipc.open_file)(mapped))
                 schema = self._file.schema
         except self._errors as error:
             self._exit_stack.close()
@@ -177,10 +179,11 @@ class ArrowSource(TableSource):
         """
         fields = list(dict.fromkeys(column.path[0] for column in (*self._columns, *self._passthrough)))
         if self._kind == "parquet":
-            groups = range(self._file.num_row_groups)
+            groups: Any = range(self._file.num_row_groups)
             sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
         else:
-            groups, sizes = range(self._file.num_record_batches), []
+            is_stream, sizes = not hasattr(self._file, "get_batch"), []
+            groups = self._file if is_stream else map(self._file.get_batch, range(self._file.num_record_batches))
         for group in groups:
             if sizes and sizes[group] <= n_skipped:
                 n_skipped -= sizes[group]
@@ -188,7 +191,7 @@ class ArrowSource(TableSource):
             if self._kind == "parquet":
                 batches = self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=fields, use_threads=False)
             else:
-                batch = self._file.get_batch(group).select(fields)
+                batch = group.select(fields)
                 batch.validate(full=True)  # the offsets of a corrupt file could point outside its memory
                 batches = iter([batch])
             for batch in batches:

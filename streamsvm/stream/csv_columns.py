@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from typing import Any
 
@@ -64,8 +65,8 @@ class CSVColumnReader:
         last line. ``first_line`` is the line number of ``lines[0]``.
         """
         source, n, (data, begins, ends) = self._source, len(lines), concatenate_rows(lines)
-        may_have_header = source._longest_name in data
-        header_lines = {i for i, line in enumerate(lines) if source.is_header_line(line)} if may_have_header else set()
+        may_have_special_lines = source._longest_name in data or codecs.BOM_UTF8 in data
+        special_lines = {i for i, line in enumerate(lines) if source.is_special_line(line)} if may_have_special_lines else set()
         X, places = np.empty((n, self._n_numbers)), np.zeros((n, self._n_texts, 2), np.int64)
         rows, bits = np.frombuffer(data, np.uint8), X.view(np.uint64)
         unparsed, n_texts, i = UnparsedRows(n), Counter[int](), 0
@@ -85,7 +86,7 @@ class CSVColumnReader:
             X[i], places[i] = np.nan, 0
             unparsed.add(i)
             i += 1
-        for i in header_lines:
+        for i in special_lines:
             if i < n:
                 unparsed.add(i)
         return self._make_chunk(lines[:n], first_line, data, X[:n], places[:n], unparsed)

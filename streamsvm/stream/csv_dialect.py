@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamsvm.stream.csv_columns import parse_cell
-from streamsvm.stream.lines import can_decode
+from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.lines import can_decode, normalize_encoding
 
 _MIN_WRONG_LINES = 3  # fewer lines that are not UTF-8 are damaged lines of a UTF-8 file
 _MAX_DIALECT_ROWS, _MIN_FITTING_SHARE = 20, 0.8  # rows for delimiter detection; share of them with as many cells as the header
 _DELIMITERS = ",;\t| "
-_SEPARATOR_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=(\\t|[^\r\n])"?\r?\n')  # as Excel reads it
+_SEPARATOR_LINE = re.compile(rb'(?i:(?:\xef\xbb\xbf)?"?sep=)(\\t|[^\r\n])\1*"?\r?\n')  # as Excel reads it
 #: Assumed encoding of text that is not UTF-8: that of Windows in Western Europe, which contains all letters of Latin-1.
 _FALLBACK_ENCODING = "cp1252"
 
@@ -34,9 +35,10 @@ def detect_csv_options(head: bytes, label: str | None, options: Mapping[str, Any
         detected["encoding"] = encoding
     if "delimiter" not in options:
         try:
-            text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(head.removeprefix(codecs.BOM_UTF8))
-        except LookupError:  # an unknown encoding is reported when the file is opened
+            decoder = codecs.getincrementaldecoder(normalize_encoding(encoding))(errors="replace")
+        except StreamError:  # an unknown encoding is reported when the file is opened
             return detected
+        text = decoder.decode(head.removeprefix(codecs.BOM_UTF8))
         if (delimiter := read_separator(head) or _detect_delimiter(text, label)) != ",":
             detected["delimiter"] = delimiter
     return detected

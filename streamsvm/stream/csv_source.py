@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import itertools
@@ -24,6 +25,7 @@ from streamsvm.stream.tables.values import parse_number
 
 #: The compiled reader splits lines by these delimiters, and in these encodings.
 _COMPILED_DELIMITERS = ",;\t|"
+_MAX_TITLE_LINES = 20  # a header after fewer lines, such as a title or comments, is pointed out
 _COMPILED_ENCODINGS = ("utf-8", "iso8859-1", "cp1252", "ascii")
 
 
@@ -98,7 +100,8 @@ class CSVSource(TextSource):
     _column_reader: CSVColumnReader
 
     def _read_header(self) -> None:
-        lines = self._next_lines(1)
+        while (lines := self._next_lines(1)) and not self._has_row(lines[0]):
+            self._consume_lines(lines, 1)
         if lines and (delimiter := read_separator(lines[0])):
             self._delimiter = delimiter
             self._consume_lines(lines, 1)
@@ -128,10 +131,14 @@ class CSVSource(TextSource):
         label = self._label if self._label_needed else None
         problem = self._parser.find_column_problem(self._names, label, columns_needed=self._columns_needed)
         if problem and n:
-            mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
+            mark = next((mark for mark in ";\t|,^:" if len(self._names) == 1 and mark in self._names[0]), None)
             hint = "" if mark is None else f". Is {mark!r} the delimiter (--delimiter {mark!r})?"
             if 2 * sum(isinstance(parse_cell(name), float) for name in self._names) >= len(self._names) > 1:
                 hint = ". Is its first line a row? Put a line with names before it"
+            for i, line in enumerate(self._reader.peek_lines(_MAX_TITLE_LINES), self._line + 1):
+                cells = line.decode(self._encoding, "replace").split(self._delimiter)
+                if self._label in [cell.strip('" \r\n') for cell in cells]:
+                    hint = f". Line {i} names it. Leave out the lines before it: tail -n +{i} < old.csv > new.csv"
             raise self._header_error(problem + hint)
         if n and (missing := [name for name in self.passthrough_names if name not in self._names]):
             columns = f"{', '.join(self._names)}{suggest_name(missing[0], self._names)}"
@@ -326,10 +333,12 @@ class CSVSource(TextSource):
         _, _, problem = self._parse_row([line.decode(self._encoding, errors="replace")])
         return "unexpected end" not in problem
 
-    def is_header_line(self, line: bytes) -> bool:
-        """Return whether a line repeats the header, the names of all columns; False if it is unreadable."""
+    def is_special_line(self, line: bytes) -> bool:
+        """Return whether a line begins with a byte order mark, as in joined files, or repeats the header, the names of all
+        columns; False if it is unreadable.
+        """
         try:
-            return self._is_header(self.split_cells(line.decode(self._encoding)))
+            return line.startswith(codecs.BOM_UTF8) or self._is_header(self.split_cells(line.decode(self._encoding)))
         except ValueError:
             return False
 

@@ -16,14 +16,15 @@ from streamsvm.stream.lines import ByteStream
 
 _WILDCARDS = frozenset("*?[")
 _FORMAT_BY_SUFFIX = (
-    dict.fromkeys((".csv", ".tsv", ".tab"), "csv")
+    dict.fromkeys((".csv", ".tsv", ".tab", ".psv"), "csv")
     | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
     | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
     | {".parquet": "parquet"}
     | dict.fromkeys((".arrow", ".feather"), "arrow")
 )
-#: Names in the folder of a table whose files also hold rows of earlier versions.
-_TABLE_LOGS = {"_delta_log": "a Delta", ".hoodie": "a Hudi", "metadata/version-hint.text": "an Iceberg"}
+#: Patterns of names in the folder of a table whose files also hold rows of earlier versions.
+_TABLE_LOGS = {"_delta_log": "a Delta", ".hoodie": "a Hudi"}
+_TABLE_LOGS |= dict.fromkeys(("metadata/version-hint.text", "metadata/*.metadata.json"), "an Iceberg")
 _PARTITION = re.compile(r"[A-Za-z_][^=/]*=")
 _COPY_MARK = re.compile(r"(?: ?\([0-9]+\)| - Copy| copy)?(\.[^./]+)(?:\.(?:gz|bz2|zst))?$", re.IGNORECASE)
 _COMPRESSED = (".gz", ".bz2", ".zst")
@@ -52,9 +53,8 @@ def list_source_files(spec: str | Sequence[str]) -> list[str]:
     if path.is_dir():
         candidates = [file for file in _iter_folder(path) if file.name[0] not in "._" and _is_filled(file)]
         if not (files := [str(file) for file in candidates if get_suffix(file.name) in _FORMAT_BY_SUFFIX]):
-            raise StreamError(
-                f"{spec} is a folder without a file of rows. Give a pattern and format: '{path}/*.txt' --format csv"
-            )
+            advice = find_other_files(spec, []) or f"'{path}/*.txt' --format csv"
+            raise StreamError(f"{spec} is a folder without a file of rows. Give a pattern and format: {advice}")
     elif not _WILDCARDS & {*spec} or path.exists():
         return []
     else:
@@ -62,7 +62,7 @@ def list_source_files(spec: str | Sequence[str]) -> list[str]:
         if not (files := _remove_duplicates(file for file in matches if _is_filled(Path(file)))):
             raise StreamError(f"{spec}: no file matches this pattern")
     for folder in {parent for file in files for parent in Path(file).parents}:
-        if kind := next((kind for name, kind in _TABLE_LOGS.items() if (folder / name).exists()), ""):
+        if kind := next((kind for pattern, kind in _TABLE_LOGS.items() if any(folder.glob(pattern))), ""):
             raise StreamError(
                 f"{folder} is {kind} table, and its files have rows that were deleted or replaced. Export its current version, "
                 "or list the files of that version"
@@ -70,6 +70,17 @@ def list_source_files(spec: str | Sequence[str]) -> list[str]:
     files = sorted(files, key=make_natural_sort_key)
     _check_copies(files)
     return files
+
+
+def find_other_files(folder: str, files: Sequence[str]) -> str:
+    """Return a quoted pattern of the ``files`` of a folder and of others in its subfolders, whose suffix is one of theirs. Empty
+    if there are no others; without ``files``, any suffix of a format counts.
+    """
+    suffixes = {*map(get_suffix, files)} or _FORMAT_BY_SUFFIX
+    for file in (*Path(folder).glob("[!._]*/[!._]*"), *Path(folder).glob("[!._]*/[!._]*/[!._]*")):
+        if get_suffix(file.name) in suffixes and str(file) not in files:
+            return f"'{Path(folder)}/**/*{file.suffix}'"
+    return ""
 
 
 def read_partition(path: str) -> dict[str, str]:

@@ -318,7 +318,7 @@ class JSONLinesSource(TextSource):
 
     def _parse_object(self, line: str) -> dict[str, Any]:
         """Parse a line of text as a JSON object. Raise a ValueError with the reason if it is not valid JSON, or not an object."""
-        hint = _LIST_HINT if line.lstrip()[:1] == "[" else ""
+        hint = _LIST_HINT if line.lstrip()[:1] == "[" or line.rstrip()[-1:] == "," else ""
         try:
             x = STRICT_DECODER.decode(line)
         except (ValueError, RecursionError) as error:

@@ -31,14 +31,18 @@ _BINARY_SIGNATURES = {
     b"\xfd7zXZ\0": ("compressed by xz", "Unpack it: xz -d"),
     b"PK\x03\x04": ("a zip archive, as spreadsheets are too", "Unpack it, or save the spreadsheet as CSV"),
     b"PAR1": ("a Parquet file", "Give it a name that ends in .parquet"),
-    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("text in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8 old > new")),
 }
+#: First bytes of text in UTF-16: a byte order mark, or four letters of ASCII. The names of the groups are those of the encodings.
+_UTF_16 = re.compile(
+    rb"(?P<utf_16>\xff\xfe(?!\0\0)|\xfe\xff)|(?P<utf_16_le>(?:[^\0]\0){4})|(?P<utf_16_be>(?:\0[^\0]){4})", re.DOTALL
+)
 #: Whether a wait for a pipe can be ended, which Windows does not support.
 _CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
 
 
 class ByteStream:
     """The bytes of a file, decompressed if it is named ``.gz``, ``.bz2`` or ``.zst``, of a FIFO, or of standard input (``"-"``).
+    Text in UTF-16 is converted to UTF-8.
 
     Raises
     ------
@@ -57,6 +61,7 @@ class ByteStream:
     stopped: bool = False
     """Whether `stop` was called. Then `read` returns no more bytes."""
     _wake_pipe: tuple[io.FileIO, io.FileIO] | None = None
+    _decoder: codecs.IncrementalDecoder | None = None  # of text in UTF-16
 
     def __init__(self, path: str | Path) -> None:
         is_standard = str(path) == "-"
@@ -113,8 +118,13 @@ class ByteStream:
             for signature, (kind, advice) in _BINARY_SIGNATURES.items():
                 if chunk.startswith(signature) and (signature != b"BZh" or chunk[4:10] == b"1AY&SY"):
                     raise StreamError(f"{self.name} is {kind}, not plain text. {advice}")
+            if match := _UTF_16.match(chunk):
+                self._decoder, self._is_seekable = codecs.getincrementaldecoder(str(match.lastgroup))("replace"), False
         self._n_read += len(chunk)
-        return chunk
+        if self._decoder is None:
+            return chunk
+        text = self._decoder.decode(chunk, not chunk)
+        return text.encode() if text or not chunk else self._read_bytes(seconds)
 
     def peek(self, max_lines: int, min_lines: int, max_bytes: int, seconds: float, ask_to_wait: Callable[[], bool]) -> bytes:
         """Return the first bytes of this stream, without consuming them: at most about ``max_lines`` lines or ``max_bytes``. Wait
@@ -273,17 +283,17 @@ def digest_file_ends(path: str | Path, size: int, prefix: str) -> str:
 
 def normalize_encoding(name: str) -> str:
     """Return Python's canonical name of a text encoding, such as ``utf-8``. Raise a StreamError if the encoding is unknown, or if
-    it does not encode a newline as a single byte, as with UTF-16.
+    it does not encode a newline as a single byte, as with UTF-32.
     """
     try:
         canonical = codecs.lookup(name).name
         newline = "\n".encode(canonical)
     except (LookupError, TypeError, ValueError):
         raise StreamError(f"encoding {name!r} is not known: utf-8, latin-1, cp1252 or shift_jis are") from None
-    if canonical == "utf-8-sig":
+    if canonical in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):  # `ByteStream` converts UTF-16
         return "utf-8"
     if newline != b"\n":
-        raise StreamError(f"text in {name} cannot be read line by line. Convert it: iconv -f {name} -t utf-8 rows.csv")
+        raise StreamError(f"text in {name} cannot be read line by line. Convert it: iconv -f {name} -t utf-8 old.csv > new.csv")
     return canonical
 
 

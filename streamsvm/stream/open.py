@@ -16,7 +16,7 @@ from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Sink, Source, StreamError
-from streamsvm.stream.file_names import detect_format, format_source_name, list_source_files, read_partition
+from streamsvm.stream.file_names import detect_format, find_other_files, format_source_name, list_source_files, read_partition
 from streamsvm.stream.files_source import FilesSource
 from streamsvm.stream.json_objects import JSONLinesSource
 from streamsvm.stream.libsvm_source import LIBSVMSource
@@ -113,6 +113,8 @@ def open_source(
         source = _open_files(name, files, kind, label, file_options)
         if files == location and files == sorted(files) != sorted(files, key=make_natural_sort_key):
             warn(f"{name}: the files are not in the order of the numbers in their names. Quote the pattern, or sort the list")
+        if Path(name).is_dir() and (pattern := find_other_files(name, files)):
+            warn(f"{name}: files in ordinary subfolders are not read. To read all, give the pattern {pattern}")
     else:
         source = _open_file(name if stream is None else stream, kind, label, file_options)
     if weight is None:
@@ -136,6 +138,8 @@ def _open_files(name: str, paths: list[str], kind: str, label: str | None, optio
     """Open several files as one source. Columns whose values are in the names of folders, such as ``region=north``, have kinds
     among the ``options``, too.
     """
+    if label in read_partition(paths[0]):
+        raise StreamError(f"{name}: the label {label!r} is in the names of folders: write it into the rows, and mix the labels")
     parser = TableParser(**{option: value for option, value in options.items() if option in PARSER_OPTIONS})
 
     def open_file(path: str, columns_needed: bool) -> Source:

@@ -193,11 +193,12 @@ class TextSource(TableSource):
         return BadRow(place, line, reason)
 
     def _decode_line(self, line: bytes, place: str = "") -> str:
-        """Return a line as text. A line of another encoding in a UTF-8 text, such as one of an appended file, is decoded as
-        cp1252, with one warning that names its ``place``. Raise a UnicodeDecodeError if that yields no plausible text.
+        """Return a line as text, without a byte order mark. A line of another encoding in a UTF-8 text, such as one of an
+        appended file, is decoded as cp1252, with one warning that names its ``place``. Raise a UnicodeDecodeError if that yields
+        no plausible text.
         """
         try:
-            return line.decode(self._encoding)
+            return line.decode(self._encoding).removeprefix("\ufeff")
         except UnicodeDecodeError:
             if self._encoding != "utf-8" or (text := decode_windows(line)) is None:
                 raise

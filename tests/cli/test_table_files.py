@@ -7,9 +7,11 @@ import io
 import json
 import random
 import re
+import subprocess
 import warnings
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import zstandard
 
@@ -80,7 +82,23 @@ def in_months(path):
         (path / f"month-{month}.csv").write_text(text(FRAME[20 * (month - 1) : 20 * month]))
 
 
+def write_in(encoding, suffix):
+    """Return a function that writes a file in UTF-16, with or without a byte order mark."""
+
+    def write(path):
+        path.write_text(text(FOREIGN) if suffix == "csv" else FOREIGN.to_json(orient="records", lines=True), encoding=encoding)
+
+    return write
+
+
+def write_arrow_stream(path):
+    table = pa.Table.from_pandas(FRAME)
+    with pa.ipc.new_stream(path, table.schema) as stream:
+        stream.write_table(table, max_chunksize=70)
+
+
 CITIES = sorted(set(FRAME.city))
+BY_LABEL = FRAME[["y", "a", "city"]]
 BY_CITY = pd.concat([FRAME[FRAME.city == city] for city in CITIES])
 LETTERS = {"Oslo": "Åmål", "Rome": "Köln", "Lima": "Lima"}
 FOREIGN = FRAME.assign(city=FRAME.city.map(LETTERS))
@@ -149,6 +167,27 @@ KINDS = {
         FOREIGN,
         "read as cp1252",
     ),
+    **{
+        f"{name} in {encoding}": (f"rows.{name}", write_in(encoding, name), FOREIGN, "")
+        for name in ("csv", "jsonl")
+        for encoding in ("utf-16", "utf-16-le", "utf-16-be")
+    },
+    "byte order marks between joined files": (
+        "rows.csv",
+        lambda path: path.write_text(text(BY_LABEL[:120]) + "\ufeff" + text(BY_LABEL[120:], header=False), encoding="utf-8-sig"),
+        BY_LABEL,
+        "",
+    ),
+    "byte order marks between joined objects": (
+        "rows.jsonl",
+        lambda path: path.write_text(("\ufeff" + FRAME.to_json(orient="records", lines=True)) * 2),
+        pd.concat([FRAME, FRAME]),
+        "",
+    ),
+    "blank lines at the top": ("rows.csv", lambda path: path.write_text("\n\r\n" + text()), FRAME, ""),
+    "other delimiters of Excel": ("rows.csv", lambda path: path.write_text("SEP=;;\n" + text(sep=";")), FRAME, "--delimiter ';'"),
+    "psv": ("rows.psv", lambda path: path.write_text(text(sep="|")), FRAME, ""),
+    "an Arrow stream": ("rows.arrow", write_arrow_stream, FRAME, ""),
     **{f"folders of {suffix}": ("rows", in_folders(suffix), BY_CITY, "city") for suffix in ("csv", "jsonl", "parquet")},
     "months": ("rows", in_months, FRAME, ""),
 }
@@ -253,7 +292,7 @@ def test_files_with_other_columns_are_reported_once(tmp_path, call):
     assert set(load(tmp_path / "state")["TableEncoder"].learned_columns) == {"a", "city", "kind", "late"}
 
 
-@pytest.mark.parametrize("log", ["_delta_log", ".hoodie", "metadata/version-hint.text"])
+@pytest.mark.parametrize("log", ["_delta_log", ".hoodie", "metadata/version-hint.text", "metadata/00000-abc.metadata.json"])
 @pytest.mark.parametrize("spec", ["", "/*.parquet", "/**/*.parquet"])
 def test_files_of_earlier_versions_are_refused(tmp_path, log, spec):
     (tmp_path / log).mkdir(parents=True)
@@ -263,6 +302,60 @@ def test_files_of_earlier_versions_are_refused(tmp_path, log, spec):
     raises("table, and its files have rows that were deleted", open_source, f"{tmp_path}{spec}", label="y", error=StreamError)
     with open_source([str(tmp_path / "part-0.parquet")], label="y") as source:
         assert len(list(source)) == N
+
+
+def test_files_in_ordinary_subfolders_are_pointed_out(tmp_path, call):
+    for folder in (tmp_path / "t" / "2023" / "01", tmp_path / "t" / ".git"):
+        folder.mkdir(parents=True)
+        (folder / "rows.csv").write_text(text(FRAME[:120]))
+    advice = f"'{tmp_path}/t/**/*.csv'"
+    call(
+        "learn",
+        tmp_path / "t",
+        *LEARN,
+        tmp_path / "state",
+        status=1,
+        says=f"a folder without a file of rows. Give a pattern and format: {advice}",
+    )
+    (tmp_path / "t" / "more.csv").write_text(text(FRAME[120:]))
+    (tmp_path / "t" / "2023" / "settings.json").write_text("{}")
+    with warnings.catch_warnings(action="default"):
+        said = call("learn", tmp_path / "t", *LEARN, tmp_path / "state").stderr
+    assert said.count("warning: ") == said.count(f"ordinary subfolders are not read. To read all, give the pattern {advice}") == 1
+    assert call("learn", advice.strip("'"), *LEARN, tmp_path / "other", "--quiet").end["learned"] == N
+    (tmp_path / "t" / "2023" / "01").rename(tmp_path / "t" / "_old")
+    with warnings.catch_warnings(action="error"):
+        open_source(str(tmp_path / "t"), label="y").close()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_label_in_the_names_of_folders_is_refused(tmp_path, suffix):
+    in_folders(suffix)(tmp_path / "t")
+    raises(
+        "label 'city' is in the names of folders: write it into the rows",
+        open_source,
+        str(tmp_path / "t"),
+        label="city",
+        error=StreamError,
+    )
+
+
+@pytest.mark.parametrize("title", ["# made by x\n", "Sales, 2024\n\n,,\n", "% x\n% y\n"])
+def test_lines_above_the_header_are_pointed_out(tmp_path, title, call):
+    path, new = tmp_path / "rows.csv", tmp_path / "new.csv"
+    path.write_text(title + text(quoting=csv.QUOTE_ALL))
+    said = call("learn", path, *LEARN, tmp_path / "state", status=1).stderr
+    command = re.search("names it. Leave out the lines before it: (tail .*)\n", said)[1]
+    subprocess.run(command.replace("old.csv", str(path)).replace("new.csv", str(new)), shell=True, check=True)
+    assert new.read_text() == text(quoting=csv.QUOTE_ALL)
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("rows.tsv", ","), ("rows.csv", "^"), ("rows.csv", ":")])
+def test_the_delimiter_is_proposed(tmp_path, name, delimiter, call):
+    (tmp_path / name).write_text(text(sep=delimiter))
+    learn = ["learn", tmp_path / name, *LEARN, tmp_path / "state"]
+    call(*learn, status=1, says=f"(--delimiter {delimiter!r})")
+    assert call(*learn, "--delimiter", delimiter, "--quiet").end["learned"] == N
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst"])

@@ -47,7 +47,6 @@ def test_it_resumes_after_any_row_with_any_cells(tmp_path_factory, table, newlin
         *[(b"PK\x03\x04", ["a zip archive"]), (b"PAR1", ["a Parquet file"]), (b"a,b\n1,2\n", ["no column 'y'", "a, b"])],
         *[(b"a,\xff\n", ["line 1", "not UTF-8"]), (b'a,"y\n', ["line 1", "unexpected end"])],
         (bytes(9) + b"a,y\n", ["line 1", "NUL bytes", "tr -d"]),
-        *[(text.encode("utf-16"), ["text in UTF-16", "iconv -f UTF-16 -t UTF-8"]) for text in ("a,y\n1,0\n", "a,y\r\n1,0\r\n")],
     ],
 )
 def test_a_malformed_header_is_refused(tmp_path, text, words):
@@ -160,7 +159,7 @@ def test_encodings(tmp_path):
     assert read(path, encoding="Latin1")[0] == [({"größe": 1.0}, "ä")]
     for options, reason in (
         ({}, r"not UTF-8: .* --encoding cp1252"),
-        ({"encoding": "utf-16"}, r"utf-16 cannot be read line by line\. Convert it"),
+        ({"encoding": "utf-32"}, r"utf-32 cannot be read line by line\. Convert it"),
         ({"encoding": "ascii7"}, "'ascii7' is not known"),
     ):
         raises(reason, read, path, error=StreamError, **options)

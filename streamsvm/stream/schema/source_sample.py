@@ -157,10 +157,11 @@ def _open_lines(path: str, open_rows: Callable[..., Source], head: bytes, start:
     Parts with an unpaired quote are skipped: a cell may span lines there, so that it is unclear where rows begin. The same holds
     for JSON whose objects span lines.
     """
+    head = head.lstrip(b"\r\n")
     header = head[: head.find(b"\n", head.find(b"\n") + 1 if read_separator(head) else 0) + 1]
     read_bytes, size = start["offset"], Path(path).stat().st_size
     with contextlib.closing(ByteStream(path)) as stream:
-        for offset in (size // 2, size - _TAIL_BYTES) if stream.can_skip_to(size) else ():
+        for offset in (size // 2, size - _TAIL_BYTES) if stream.read() and stream.can_skip_to(size) else ():
             if offset <= read_bytes:
                 continue
             stream.seek(offset)
