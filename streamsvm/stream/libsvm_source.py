@@ -88,7 +88,7 @@ def parse_libsvm_line(line: str) -> Row | None:
 
 
 def _parse_label(text: bytes) -> Any:
-    (label,) = text.decode().split()
+    (label,) = text.decode().removeprefix("\ufeff").split()
     return parse_libsvm_label(label)
 
 
