@@ -102,8 +102,7 @@ class ArrowSource(TableSource):
                 schema = self._file.schema_arrow
             else:
                 mapped = self._exit_stack.enter_context(pa.memory_map(self.name))
-                is_stream = mapped.read(4) == b"\xff\xff\xff\xff"
-                mapped.seek(0)
+                is_stream = mapped.read_at(4, 0) == b"\xff\xff\xff\xff"
                 self._file = self._exit_stack.enter_context((pa.ipc.open_stream if is_stream else pa.ipc.open_file)(mapped))
                 schema = self._file.schema
         except self._errors as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections import Counter
 from typing import Any
 
@@ -65,7 +64,7 @@ class CSVColumnReader:
         last line. ``first_line`` is the line number of ``lines[0]``.
         """
         source, n, (data, begins, ends) = self._source, len(lines), concatenate_rows(lines)
-        may_have_special_lines = source._longest_name in data or codecs.BOM_UTF8 in data
+        may_have_special_lines = source._longest_name in data or b"\xef\xbb\xbf" in data
         special_lines = {i for i, line in enumerate(lines) if source.is_special_line(line)} if may_have_special_lines else set()
         X, places = np.empty((n, self._n_numbers)), np.zeros((n, self._n_texts, 2), np.int64)
         rows, bits = np.frombuffer(data, np.uint8), X.view(np.uint64)

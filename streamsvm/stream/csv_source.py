@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
 import itertools
@@ -338,7 +337,7 @@ class CSVSource(TextSource):
         columns; False if it is unreadable.
         """
         try:
-            return line.startswith(codecs.BOM_UTF8) or self._is_header(self.split_cells(line.decode(self._encoding)))
+            return line.startswith(b"\xef\xbb\xbf") or self._is_header(self.split_cells(line.decode(self._encoding)))
         except ValueError:
             return False
 

@@ -33,9 +33,7 @@ _BINARY_SIGNATURES = {
     b"PAR1": ("a Parquet file", "Give it a name that ends in .parquet"),
 }
 #: First bytes of text in UTF-16: a byte order mark, or four letters of ASCII. The names of the groups are those of the encodings.
-_UTF_16 = re.compile(
-    rb"(?P<utf_16>\xff\xfe(?!\0\0)|\xfe\xff)|(?P<utf_16_le>(?:[^\0]\0){4})|(?P<utf_16_be>(?:\0[^\0]){4})", re.DOTALL
-)
+_UTF_16 = re.compile(rb"(?P<utf_16>\xff\xfe(?!\0\0)|\xfe\xff)|(?P<utf_16_le>(?:[^\0]\0){4})|(?P<utf_16_be>(?:\0[^\0]){4})")
 #: Whether a wait for a pipe can be ended, which Windows does not support.
 _CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
 
