@@ -137,8 +137,10 @@ def _feature_matrix(
     missing = np.isnan(X)
     if (too_large := np.abs(X) > LARGEST_FLOAT32).any():
         n = int(np.argmax(too_large.any(axis=1)))
-    n_empty, first_gap = int(missing[:n].all(axis=1).sum()), int(missing[:n].any(axis=1).argmax()) if n else 0
-    X[missing] = 0.0
+    n_empty = first_gap = 0
+    if n and (missing.any() or not columns):
+        n_empty, first_gap = int(missing[:n].all(axis=1).sum()), int(missing[:n].any(axis=1).argmax())
+        X[missing] = 0.0
     return X[:n], names, n_empty, start + first_gap
 
 
