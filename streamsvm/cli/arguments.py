@@ -277,16 +277,18 @@ def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
     )
 
 
-def add_decision_flags(group: Any, learns: bool) -> None:
+def add_decision_flags(group: Any, learns: bool, positive_help: str = "") -> None:
     """Add the flags ``--threshold`` and ``--costs``, which change how labels are predicted, to an argparse ``group``. For a
-    command that ``learns``, also add ``--interval``, and let ``--threshold`` be a metric.
+    command that ``learns``, also add ``--interval``, and let ``--threshold`` be a metric; for others, ``--positive``.
     """
     tuned = ", or a metric, such as f1, balanced or mcc, for which it is tuned row by row" if learns else ""
     text = f"predict the --positive label from this probability on (default: where it is the most probable one){tuned}"
     group.add_argument("--threshold", metavar="P|METRIC" if learns else "P", help=text)
     text = "what it costs to miss a row of a label, against 1 of others: the label with the least expected cost is predicted"
     group.add_argument("--costs", metavar="LABEL=N,...", help=text)
-    if learns:
+    if not learns:
+        group.add_argument("--positive", metavar="LABEL", help="the label of --threshold" + positive_help)
+    else:
         text = (
             "also learn how sure predictions are: an interval (low and high) that holds the number of this share of the rows, "
             "such as .9; of labels a set of them (labels)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,6 +83,7 @@ class StreamJob:
     threshold: str | None = None
     costs: str | None = None
     positive: str | None = None
+    interval: float | None = None
     checkpoint: Path | str | None = None
     checkpoint_every: Mapping[str, Any] = field(default_factory=dict)
     max_rows: int | None = None
@@ -130,8 +131,8 @@ class StreamJob:
 
     @property
     def decision(self) -> DecisionFlags:
-        """The flags ``--threshold``, ``--costs`` and ``--positive``, which change the label that is predicted."""
-        return DecisionFlags(self.threshold, self.costs, self.positive)
+        """The flags ``--threshold``, ``--costs``, ``--positive`` and ``--interval``, which change predictions."""
+        return DecisionFlags(self.threshold, self.costs, self.positive, self.interval)
 
     @cached_property
     def label_stream(self) -> LabelStream | None:
@@ -197,7 +198,6 @@ class LearnJob(StreamJob):
     regression: bool
     scale: str | None
     bound: float | None
-    interval: float | None
     labels_are: str | None
     metric: str | None
     window: int
@@ -206,11 +206,6 @@ class LearnJob(StreamJob):
     ask: bool
     group: str | None
     scope: str
-
-    @property
-    def decision(self) -> DecisionFlags:
-        """The flags ``--threshold``, ``--costs``, ``--positive`` and ``--interval``, which change predictions."""
-        return DecisionFlags(self.threshold, self.costs, self.positive, self.interval)
 
     @property
     def compile_target(self) -> str:
@@ -222,10 +217,6 @@ class LearnJob(StreamJob):
     def detects_anomalies(self) -> bool:
         """Whether ``--learner anomaly`` learns without labels."""
         return split_learner(self.learner)[0] == ANOMALY
-
-    def as_regression(self) -> LearnJob:
-        """Return a copy of this job with ``--regression``. Raise a UsageError if a flag makes sense only for labels."""
-        return replace(self, regression=True)
 
     def check_flags(self) -> None:
         """Raise a UsageError if flags of ``learn`` contradict each other, or a value is invalid."""

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,7 +41,7 @@ from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_count, format_names
-from streamsvm.stream import CheckpointError, CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
+from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.merging import CheckpointMerger, MergeResult
 from streamsvm.stream.open import open_worker
@@ -81,7 +82,11 @@ def learn_stream(job: LearnJob) -> bool:
                 checkpoints.save_start(start_position)
         sample = schema = None
         if saved is not None:
-            job = job.as_regression() if isinstance(find_learner(saved.model), base.Regressor) and not job.regression else job
+            job = (
+                replace(job, regression=True)
+                if isinstance(find_learner(saved.model), base.Regressor) and not job.regression
+                else job
+            )
         elif (sample := _sample_source(job, start_position)) is not None:
             if sample.byte_stream is not None:
                 stack.callback(sample.byte_stream.close)
@@ -176,7 +181,7 @@ def _infer_schema(job: LearnJob, sample: SourceSample) -> tuple[LearnJob, TableO
     if result.is_target:
         kind = job.table_flags.get("columns", {}).get(job.row_label, "")
         try:
-            job, flags = job.as_regression(), f"--regression {flags}".strip()
+            job, flags = replace(job, regression=True), f"--regression {flags}".strip()
         except UsageError as error:  # a flag is about labels
             if kind.startswith((QUANTITY, DURATION)):
                 raise UsageError(f"--columns {job.label}:{kind} is a number to predict: {error}") from None
@@ -285,9 +290,6 @@ def run_merge(arguments: argparse.Namespace) -> bool:
                 if (merged := merger.merge_if_changed()) is not None:
                     _show_merged(merged, reporter)
                 stopped.wait(arguments.every)
-    except CheckpointError as error:
-        hint = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner"
-        raise CommandError(str(error).replace(hint, f"{hint} (--learner bsgd, bsca or linear)")) from error
     finally:
         checkpoints.close()
     return True

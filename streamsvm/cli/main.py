@@ -279,7 +279,6 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     add_trusted_flag(model, "the model")
     outputs = predict.add_argument_group("what predictions contain")
     add_decision_flags(outputs, learns=False)
-    outputs.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
     text = "a label that is less probable than this is not predicted: null, or an empty cell"
     outputs.add_argument("--abstain", type=parse_share, default=0.0, metavar="P", help=text)
     text = "also write the probabilities of all labels, as a field probabilities"
@@ -335,9 +334,7 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
         "label also ROCAUC,AveragePrecision,F1; for numbers MAE,RMSE,R2)"
     )
     scoring.add_argument("--metric", metavar="NAME,...", help=text)
-    text = "the positive label of metrics, and of --threshold (default: that of the model's threshold or costs)"
-    scoring.add_argument("--positive", metavar="LABEL", help=text)
-    add_decision_flags(scoring, learns=False)
+    add_decision_flags(scoring, False, ", and of metrics (default: that of the model's threshold or costs)")
     text = "a label that is less probable than this is not predicted, and only the rest is scored"
     scoring.add_argument("--abstain", type=parse_share, default=0.0, metavar="P", help=text)
     scoring.add_argument("--json", action="store_true", help="print one JSON object")
@@ -395,7 +392,6 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     export.add_argument("--name", metavar="NAME", help=text)
     add_overwrite_flag(export)
     add_decision_flags(export, learns=False)
-    export.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
     text = "in C: the bits of each number of the support vectors (default: 32, float); the coefficients are fitted anew"
     export.add_argument("--bits", type=int, choices=[8, 16, 32], help=text)
     text = "use fewer support vectors, until the C tables have at most N bytes, and report the accuracy that is left"

@@ -358,7 +358,7 @@ class Ensemble(ScalingEstimator):
         raise ValueError(
             f"models of {type(self).__name__} cannot be merged: the stack of each is fitted to the decision values of its own "
             "experts, and there are no rows to fit a new stack to. To merge models, use BSGDClassifier or BSCAClassifier, their "
-            "regressors, or a linear learner"
+            "regressors, or a linear learner (--learner bsgd, bsca or linear)"
         )
 
     @property

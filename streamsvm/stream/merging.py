@@ -70,7 +70,7 @@ def merge_models(models: Sequence[Any]) -> Any:
     if not hasattr(learner, "merge_with"):
         raise ValueError(
             f"models of {type(learner).__name__} cannot be merged: learn with BSGDClassifier or BSCAClassifier, their "
-            "regressors, or a linear learner"
+            "regressors, or a linear learner (--learner bsgd, bsca or linear)"
         )
     model = copy.deepcopy(models[0])
     (transformers, last_step), *parts = [split_pipeline(one) for one in (model, *models[1:])]
