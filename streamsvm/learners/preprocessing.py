@@ -36,8 +36,6 @@ from streamsvm.files.messages import short_repr
 from streamsvm.learners.wrapping import RegressorWrapper
 
 _TARGET: Hashable = "target"  # the feature name of the target in a BoundedScaler
-#: Attributes of the regressor that stream loops read through the wrapper.
-_FORWARDED = frozenset({"feature_names", "note_columns", "overflow", "can_learn_many"})
 
 
 @complete_docstring
@@ -324,6 +322,8 @@ class BoundedTargetScaler(RegressorWrapper):
     0.4
     """
 
+    _forwarded = frozenset({"feature_names", "note_columns", "overflow", "can_learn_many"})
+
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
         if not isinstance(regressor, base.Regressor):
             raise ValueError(f"regressor must be a river regressor, not {short_repr(regressor)}")
@@ -380,11 +380,6 @@ class BoundedTargetScaler(RegressorWrapper):
         has no such method.
         """
         return partial(self._predict_then_learn, self.regressor.predict_then_learn)  # type: ignore[attr-defined]
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _FORWARDED:
-            return getattr(self.__dict__["regressor"], name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _predict_then_learn(
         self,

@@ -202,7 +202,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
                 "A tuned threshold needs two classes; for more, set costs with CostSensitiveClassifier (--costs LABEL=N)"
             )
 
-    def check_one(self, x: dict[Any, Any], y: Any) -> None:
+    def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
         """Check that `learn_one` would accept the row ``x`` with the label ``y``, without learning anything, and raise a
         ValueError if not. The row itself is only checked if the classifier has a `check_one`.
         """

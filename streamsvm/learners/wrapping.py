@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from river import base, compose
@@ -15,17 +15,42 @@ from streamsvm.core.explaining import Examples, Explanation
 Probabilities = Mapping[Any, np.ndarray]
 #: Weights of many rows, float64 [rows]; None: all weights are 1.
 Weights = np.ndarray | None
-#: Attributes of the classifier that stream loops read through the wrapper.
-_FORWARDED = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "can_learn_many"})
 
 
-class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
+class ModelWrapper:
+    """The base of wrappers of classifiers and of regressors."""
+
+    _wrapped_model: Any
+    _forwarded: ClassVar[frozenset[str]] = frozenset()
+    """Attributes of the wrapped model that stream loops read through the wrapper."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._forwarded:
+            return getattr(self._wrapped_model, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
+        """Check that the wrapped model would accept the row ``x`` with the label or target ``y``, without learning them. If it
+        has no method `check_one`, nothing is checked.
+        """
+        if (check := getattr(self._wrapped_model, "check_one", None)) is not None:
+            check(x, y)
+
+    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
+        """Return the stored rows (or support vectors) of the wrapped model that are nearest to the row ``x``: at most ``n`` of
+        each label, or ``n`` with their targets. Raises a ValueError if it stores no rows.
+        """
+        return find_wrapped_examples(self._wrapped_model, x, n)
+
+
+class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classifier):
     """The base of wrappers around a ``classifier`` that learns as it would without the wrapper.
 
     A subclass derives its predictions from the classifier's probabilities, or learns from them.
     """
 
     classifier: base.Classifier
+    _forwarded = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "can_learn_many"})
 
     @property
     def _wrapped_model(self) -> base.Classifier:
@@ -41,18 +66,6 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
     def wrapped_learner(self) -> base.Classifier:
         """The wrapped classifier, for loops over streams that look inside a wrapper."""
         return self.classifier
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _FORWARDED and "classifier" in self.__dict__:
-            return getattr(self.classifier, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def check_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Check that the wrapped classifier would accept the row ``x`` with the label ``y``, without learning them. If it has no
-        method `check_one`, nothing is checked.
-        """
-        if (check := getattr(self.classifier, "check_one", None)) is not None:
-            check(x, y)
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn the row ``x`` with the label ``y`` in the wrapped classifier."""
@@ -82,12 +95,6 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         By default, it is the decision for the label that the wrapper predicts.
         """
         return explain_wrapped(self.classifier, x, typical, groups, self.predict_one(dict(x)) if label is None else label)
-
-    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the stored rows (or support vectors) of the wrapped classifier that are nearest to the row ``x``: at most ``n``
-        of each label. Raises a ValueError if it stores no rows.
-        """
-        return find_wrapped_examples(self.classifier, x, n)
 
     @property
     def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
@@ -145,7 +152,7 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         raise NotImplementedError
 
 
-class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
+class RegressorWrapper(ModelWrapper, base.Wrapper[base.Regressor], base.Regressor):
     """The base of wrappers around a ``regressor``."""
 
     regressor: base.Regressor
@@ -160,8 +167,7 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
         without learning them. The row itself is only checked if the regressor has a `check_one`.
         """
         validate_target(y)
-        if (check := getattr(self.regressor, "check_one", None)) is not None:
-            check(x, y)
+        super().check_one(x, y)
 
     def explain_one(
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
@@ -171,12 +177,6 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
         that are counted together.
         """
         return explain_wrapped(self.regressor, x, typical, groups)
-
-    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the ``n`` stored rows (or support vectors) of the wrapped regressor that are nearest to the row ``x``, with
-        their targets. Raises a ValueError if it stores no rows.
-        """
-        return find_wrapped_examples(self.regressor, x, n)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
