@@ -37,7 +37,7 @@ SILENT = ("silent", "no message")  # outcomes that are faults
 
 
 class Result:
-    """What a door has returned, with its messages; ``reason`` is the message that explains a difference, or None."""
+    """The result of a door, with its messages; ``reason`` is the message that explains a difference, or None."""
 
     def __init__(self, value, messages, table, path=""):
         self.value, self.messages = value, messages

@@ -1,4 +1,4 @@
-"""Advice in messages: what it names is typed, and the next run succeeds, or fails later and with another message."""
+"""Advice in messages: its flags are typed, and the next run succeeds, or fails later and with another message."""
 
 import difflib
 import io

@@ -123,7 +123,7 @@ def test_an_interrupt_stops_all_threads(case, monkeypatch):
     make, _, target = CASES[case]
     X, values = rows()
     y = values > 0.0 if target == "two" else np.digitize(values, [-0.6, 0.0, 0.6])
-    before = {*threading.enumerate()}  # of which some may end in the meantime
+    before = {*threading.enumerate()}  # some may end in the meantime
     monkeypatch.setattr(solver, "run_steps", Failing(solver.run_steps, 4))
     model = make(tol=1e-6, n_jobs=2)
     interrupts(model.fit, X, y)

@@ -86,5 +86,5 @@ def test_each_private_part_may_be_renamed(cache, part):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("learner", "parameters"), [("BSGDClassifier", "{'budget': 20}"), ("SVMClassifier", "{}")])
 def test_strategies_and_experts_are_called_by_address(cache, learner, parameters):
-    # Optimised less, as the speed of what is compiled does not matter here.
+    # Optimised less, as the speed of compiled functions does not matter here.
     assert len(learn("_finalize_final_module", cache, learner, parameters, NUMBA_OPT="1").splitlines()) == 1
