@@ -17,7 +17,7 @@ from streamsvm.cli.arguments import add_table_flags
 from streamsvm.cli.tables import combine_table_options, parse_table_flags
 from streamsvm.files.messages import quote_name
 from streamsvm.stream import open_source
-from streamsvm.stream.schema.schema_inference import NoFeatureColumnsError, find_bad_columns, propose_options
+from streamsvm.stream.schema.schema_inference import SchemaProblem, find_bad_columns, propose_options
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.schema.table_inference import infer_columns
 from streamsvm.stream.tables import TableEncoder
@@ -157,12 +157,11 @@ def test_proposed_options_work(tmp_path_factory, pools, labels):
     def ask(words):
         table = combine_table_options(parse_table_flags(parser.parse_args(words)), "jsonl", "y")
         beginning = sample_files(path, "jsonl")
-        try:
-            proposed = propose_options(
-                infer_columns(beginning, "y", table)[1], table, False, partial(find_bad_columns, beginning, "y", table)
-            )
-        except NoFeatureColumnsError as error:
-            return table, str(error)
+        proposed = propose_options(
+            infer_columns(beginning, "y", table)[1], table, False, partial(find_bad_columns, beginning, "y", table)
+        )
+        if isinstance(proposed, SchemaProblem):
+            return table, proposed.text
         return table, "" if proposed is None else f"Try: {format_flags(proposed.problem.options)}"
 
     table, said = ask([])

@@ -58,10 +58,6 @@ class SchemaProblem(NamedTuple):
         return f"{name}: {self.text}" + (f". Try: {proposal}" if proposal else "")
 
 
-class NoFeatureColumnsError(ValueError):
-    """No column is left to learn from."""
-
-
 class ProposedOptions(NamedTuple):
     """Options for columns that cannot be learned without them, or that they read better."""
 
@@ -86,14 +82,14 @@ def propose_options(
     table: TableOptions,
     rows_may_fail: bool,
     find_unlearnable: Callable[[Mapping[str, Any]], set[str]],
-) -> ProposedOptions | None:
+) -> ProposedOptions | SchemaProblem | None:
     """Propose options (column kinds, missing-value markers, decimal mark) for columns that cannot be learned, or are read badly,
     without them. ``table`` has the options set so far. ``find_unlearnable`` takes options and returns the columns that still
     cannot be learned. Returns None if no option is needed.
 
     If ``rows_may_fail``, a text in a numeric column only costs its row, and needs no option. ``find_unlearnable`` returns the
-    names of the columns that cannot be learned with given options: proposals are changed until all can be. Raises
-    NoFeatureColumnsError if no column is left to learn from.
+    names of the columns that cannot be learned with given options: proposals are changed until all can be. Returns
+    a `SchemaProblem` if no column is left to learn from.
     """
     kinds = {name: ColumnKind.parse(kind).kind for name, kind in table.columns.items()}
     columns = [_declare_number(column) if kinds.get(column.name) == NUMBER else column for column in columns]
@@ -124,7 +120,7 @@ def propose_options(
             return propose_options(columns, table, rows_may_fail, find_unlearnable)
         features = [column for column in columns if column.kind not in ("label", "target")]
         notes = ", ".join(f"{column.name} ({column.note or column.kind})" for column in features)
-        raise NoFeatureColumnsError(f"no column is left to learn from: {shorten(notes, 400)}")
+        return SchemaProblem(f"no column is left to learn from: {shorten(notes, 400)}")
     return ProposedOptions(undecided, options)
 
 
@@ -235,11 +231,9 @@ def infer_schema(
     n_rows, columns, is_sparse, has_gaps = infer_columns(sample, label, features, regression, rows_may_fail)
     is_declared = options.get("columns", {}).get(label, "").startswith((QUANTITY, DURATION))
     is_target = not regression and (is_declared or any(column.note == TARGET_NOTE for column in columns))
-    proposal, problem = None, None
-    try:
-        proposal = propose_options(columns, table, rows_may_fail, partial(find_bad_columns, sample, label, table))
-    except NoFeatureColumnsError as error:
-        problem = SchemaProblem(str(error))
+    problem, proposal = None, propose_options(columns, table, rows_may_fail, partial(find_bad_columns, sample, label, table))
+    if isinstance(proposal, SchemaProblem):
+        proposal, problem = None, proposal
     kinds = (proposal.options if proposal is not None else options).get("columns", {})
     dates = [column for column in columns if ColumnKind.parse(kinds.get(column.name, NUMBER)).kind == DATE]
     inferred_cycles = [] if "cycles" in options else format_cycles({column.name: infer_cycles(column.times) for column in dates})

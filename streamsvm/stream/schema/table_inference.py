@@ -36,7 +36,7 @@ from streamsvm.stream.schema.column_inference import (
 from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero
 from streamsvm.stream.schema.labels import TARGET_NOTE, infer_label, warn_of_falling_times, warn_of_labels
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
-from streamsvm.stream.tables.chunk import Chunk, Row, to_float_prefix
+from streamsvm.stream.tables.chunk import Chunk, Row, Table, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind
 from streamsvm.stream.tables.dates import is_date, parse_times, to_seconds
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
@@ -143,7 +143,8 @@ def _examine_rows(
         rows += [row.x if label is None else row.x | {label: row.y} for row in readable_rows]
         if len(rows) >= SAMPLE_ROWS:
             date_formats = _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats
-            _narrow_formats(date_formats, chunk)
+            if table is not None:
+                _narrow_formats(date_formats, table)
     return rows, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats, labels, has_gaps
 
 
@@ -192,19 +193,14 @@ def _find_ambiguous_formats(rows: Sequence[Mapping[Any, Any]], excluded: Collect
     return {name: formats for name, formats in formats_by_column.items() if len(formats) > 1}
 
 
-def _narrow_formats(formats_by_column: dict[Any, list[str | None]], chunk: Chunk) -> None:
-    """Remove from ``formats_by_column``, the possible date formats of each column, those that do not fit all dates in this chunk.
+def _narrow_formats(formats_by_column: dict[Any, list[str | None]], table: Table) -> None:
+    """Remove from ``formats_by_column``, the possible date formats of each column, those that do not fit all dates in a table.
     The last remaining format of a column is not removed.
     """
-    is_ambiguous = any(len(formats) > 1 for formats in formats_by_column.values())
-    table = chunk.table(()) if is_ambiguous else None
-    if table is None:
-        return
     for name, formats in formats_by_column.items():
-        values = table.get_column(name)
+        values = table.get_column(name) if len(formats) > 1 else None
         for text in {value.strip() for value in values if isinstance(value, str)} if isinstance(values, list) else ():
-            if len(formats) > 1:
-                formats = [form for form in formats if is_date(text, form)] or formats
+            formats = [form for form in formats if is_date(text, form)] or formats
         formats_by_column[name] = formats
 
 
