@@ -316,3 +316,19 @@ def test_a_declared_quantity_is_a_number_to_predict(tmp_path, call):
     rows = [{"a": i * 7 % 11, "size": f"{i * 13 % 9} kg"} for i in range(100)]
     call("learn", write_rows(tmp_path / "rows.csv", rows), "--label", "size", "--columns", "size:quantity=kg", says="MAE")
     assert isinstance(table_model(rows, "size", columns="size:quantity=kg"), base.Regressor)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_declared_kind_that_values_lack_is_not_dropped_in_silence(kind, tmp_path, call):
+    path = write_rows(tmp_path / f"rows.{kind}", [{"a": f"{i * 7 % 11}.5", "c": "uv"[i % 3 > 1], "y": i % 2} for i in range(60)])
+    says = "a (said to be a duration, and has "
+    done = call("learn", path, "--label", "y", "--columns", "a:duration", status=1, says=says)
+    assert done.last.endswith("Try: --columns a:drop,c:category")
+
+
+@pytest.mark.filterwarnings("default")
+def test_cycles_without_dates_are_pointed_out(tmp_path, call):
+    path = write_rows(tmp_path / "rows.csv", [{"a": i % 7, "y": i % 2} for i in range(60)])
+    with pytest.warns(UserWarning, match="no column is a date, so cycles of day add nothing"):
+        table_model(path, "y", cycles="day")
+    call("learn", path, "--label", "y", "--cycles", "day", says="rows.csv: no column is a date, so cycles of day add nothing")

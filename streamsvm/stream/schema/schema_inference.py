@@ -108,7 +108,7 @@ def propose_options(
         changed = (  # without options, texts only cost their rows; then, one decimal mark does not suit all columns
             [column for column in columns if column.name in other_names and column.required_options]
             or [_set_decimal_mark(column) for column in undecided if "decimal" in column.required_options]
-            or [c._replace(required_options=make_kind_option(c.name, DROP)) for c in columns if c.name in unlearnable]
+            or [_drop_column(column, table.columns.get(column.name)) for column in columns if column.name in unlearnable]
         )
         names = {column.name for column in changed}
         undecided = [column for column in undecided if column.name not in names] + changed
@@ -129,6 +129,13 @@ def _set_decimal_mark(column: InferredColumn) -> InferredColumn:
     options = dict(column.required_options)
     kind = f"{QUANTITY}={options.pop('decimal')}"
     return column._replace(required_options={**options, **make_kind_option(column.name, kind)})
+
+
+def _drop_column(column: InferredColumn, kind: str | None) -> InferredColumn:
+    """Return an inferred column that is dropped; the user is asked if they have declared its ``kind``, which its values lack."""
+    column = column._replace(required_options=make_kind_option(column.name, DROP))
+    note = f"said to be a {kind}, and has {column.values or 'none'}"
+    return column if kind is None else column._replace(note=note, is_ambiguous=True)
 
 
 def _find_dropped(options: Mapping[str, Any]) -> set[str]:
@@ -236,6 +243,10 @@ def infer_schema(
         proposal, problem = None, proposal
     kinds = (proposal.options if proposal is not None else options).get("columns", {})
     dates = [column for column in columns if ColumnKind.parse(kinds.get(column.name, NUMBER)).kind == DATE]
+    if options.get("cycles") and not dates:
+        warnings.warn(
+            f"{sample.name}: no column is a date, so cycles of {', '.join(options['cycles'])} add nothing", stacklevel=2
+        )
     inferred_cycles = [] if "cycles" in options else format_cycles({column.name: infer_cycles(column.times) for column in dates})
     cycles = {"cycles": inferred_cycles} if inferred_cycles else {}
     if columns and all(column.kind in ("label", "target") for column in columns):
