@@ -203,10 +203,10 @@ class Trial:
             self.add_model(f"learn {name}", self.learn(name, path), is_typed(name), self.folder / f"model {name}")
             self.add(f"predict {name}", self.predict(path, where), self.predicted[False].value, self.predicted[False])
             door, words, answer = self.rng.choice([("explain", ["--json"], explained), ("score", ["--json"], scored)])
-            status, found, messages = call(door, path, "--model", where, *words)
-            found = without_name(found) if status == 0 else None
-            messages += [f"{path}: {found['left_out']}"] if found and found.get("left_out") else []
-            self.add(f"{door} {name}", Result(found, messages, self.table, path), without_name(answer), reference)
+            status, output, messages = call(door, path, "--model", where, *words)
+            answered = without_name(output) if status == 0 else None
+            messages += [f"{path}: {answered['left_out']}"] if answered and answered.get("left_out") else []
+            self.add(f"{door} {name}", Result(answered, messages, self.table, path), without_name(answer), reference)
         for door in self.doors:
             self.try_door(door, {is_typed: last_step(model) for is_typed, model in models.items()})
         if random_tables.are_plain_numbers(self.table):

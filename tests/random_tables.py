@@ -46,7 +46,7 @@ class Column:
 
 @dataclass
 class Table:
-    """The columns of a table, of which the last one is the label ``y``."""
+    """The columns of a table. The last one is the label ``y``."""
 
     columns: list
     regression: bool
@@ -66,7 +66,7 @@ class Table:
     def to_dicts(self, typed=True, absent=False, nested=False):
         """Return the rows as dicts: with values or texts, with gaps as None or as absent keys, and ``m.p`` as ``{"m": ...}``."""
         rows = []
-        is_text = {column.name: not typed and column.name != "y" for column in self.columns}  # a label "true" is no boolean
+        is_text = {column.name: not typed and column.name != "y" for column in self.columns}  # a label "true" is not a boolean
         columns = [column.texts if is_text[column.name] else column.values for column in self.columns]
         for cells in zip(*columns, strict=True):
             row = {}
@@ -118,6 +118,7 @@ def make_values(rng, kind, n):
 
 
 KINDS = ["number", "number", "whole", "category", "code", "many", "date", "time", "bool", "id", "constant", *NOTATIONS]
+TEXT_KINDS = ["category", "code", "many"]
 LABELS = ["words", "words", "three", "0/1", "bool", "True/False", "float", "whole", "dollars"]
 
 
@@ -161,12 +162,16 @@ def make_table(rng):
         if kind not in ("id", "constant", "present") and rng.random() < 0.3:
             share, mark = rng.choice([0.02, 0.2, 0.6]), rng.choice([None, None, "NA", "-", "nan"])
             gaps = [rng.random() < share and i >= n_complete for i in range(n)]
-            is_text = kind in ("category", "code", "many")  # its typed values have the marker, too
+            is_text = kind in TEXT_KINDS  # its typed values have the marker, too
             mark = None if kind == "bool" else mark
             texts = [mark if gap else text for gap, text in zip(gaps, texts, strict=True)]
             values = [(mark if is_text else None) if gap else value for gap, value in zip(gaps, values, strict=True)]
         is_called_id = kind == "id" and rng.random() < 0.5 and all(column.name != "id" for column in columns)
         columns.append(Column("id" if is_called_id else name, kind, texts, values))
+    numbers = [column for column in columns if column.kind not in TEXT_KINDS]
+    markers = {text for column in numbers for text, value in zip(column.texts, column.values, strict=True) if value is None}
+    for column in columns:  # a marker of numbers means "missing" in all columns
+        column.values = [None if column.kind in TEXT_KINDS and value in markers else value for value in column.values]
     kind = rng.choice(LABELS)
     texts, values = make_labels(rng, kind, n, [column_rank(columns, i) for i in range(n)])
     if rng.random() < 0.15:

@@ -94,7 +94,7 @@ def test_missing_numbers_are_replaced_by_their_mean(tmp_path, door):
 @pytest.mark.parametrize("name", ["csv", "jsonl", "absent"])
 def test_gaps_after_the_first_rows_are_means_or_pointed_out(tmp_path, monkeypatch, name):
     """A file with gaps is read with their mean. The learner of a pipe whose first rows have none takes a later one for 0."""
-    monkeypatch.setattr("streamsvm.stream.lines._CHUNK_BYTES", 2**12)  # of a pipe, in which the gaps come later
+    monkeypatch.setattr("streamsvm.stream.lines._CHUNK_BYTES", 2**12)  # of a pipe: the gaps come later
     rng = random.Random(0)
     values = [None if i > 500 and i % 3 == 0 else round(rng.gauss(9.0, 1.0), 3) for i in range(600)]
     table = make_table(([value and str(value) for value in values], values), "number")
@@ -172,7 +172,7 @@ def test_each_column_has_its_decimal_mark(tmp_path, door):
 
 @pytest.mark.parametrize(("kind", "other"), [("exponent", "decimal comma"), ("date", "number")])
 def test_columns_are_read_alike_beside_others(tmp_path, kind, other):
-    """An exponent beside a decimal comma is no group of thousands, and ``nan`` among dates is missing beside other markers."""
+    """An exponent beside a decimal comma is not a group of thousands, and ``nan`` among dates is missing beside other markers."""
     table = make_table(random_tables.make_values(random.Random(9), kind, N), kind)
     table.columns.insert(1, Column("w", other, *map(list, KINDS[other])))
     for column, marker in zip(table.columns, ["nan", "-"], strict=False):

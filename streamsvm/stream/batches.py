@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     start: int
     """Index of the first row in ``table``."""
     first_gap: int
-    """Index of the first row without a value of a feature, if there is no encoder; else ``start``."""
+    """Index of the first row without a value of a feature, if the model lacks an encoder; else ``start``."""
 
 
 def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
