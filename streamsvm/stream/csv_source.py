@@ -134,7 +134,8 @@ class CSVSource(TextSource):
             hint = "" if mark is None else f". Is {mark!r} the delimiter (--delimiter {mark!r})?"
             if 2 * sum(isinstance(parse_cell(name), float) for name in self._names) >= len(self._names) > 1:
                 hint = ". Is its first line a row? Put a line with names before it"
-            for i, line in enumerate(self._reader.peek_lines(_MAX_TITLE_LINES), self._line + 1):
+            lines = [] if self._label in self._names else self._reader.peek_lines(_MAX_TITLE_LINES)
+            for i, line in enumerate(lines, self._line + 1):
                 cells = line.decode(self._encoding, "replace").split(self._delimiter)
                 if self._label in [cell.strip('" \r\n') for cell in cells]:
                     hint = f". Line {i} names it. Leave out the lines before it: tail -n +{i} < old.csv > new.csv"

@@ -104,11 +104,19 @@ def _check_copies(paths: Sequence[str]) -> None:
     paths_by_name: dict[str, str] = {}
     for path in paths:
         if (original := paths_by_name.setdefault(_COPY_MARK.sub(r"\1", path), path)) != path:
-            with contextlib.closing(ByteStream(path)) as first, contextlib.closing(ByteStream(original)) as second:
-                start, other_start = first.read() or b"", second.read() or b""
+            start, other_start = _read_start(path), _read_start(original)
             n = min(len(start), len(other_start))
             if n and start[:n] == other_start[:n]:
                 raise StreamError(f"{original} and {path} have the same rows: remove one, or name the other files by a pattern")
+
+
+def _read_start(path: str) -> bytes:
+    """Return the first bytes of a file, decompressed if its name has the suffix of a compression."""
+    if PurePath(path.lower()).suffix not in _COMPRESSED:
+        with Path(path).open("rb") as file:
+            return file.read(2**18)
+    with contextlib.closing(ByteStream(path)) as stream:
+        return stream.read() or b""
 
 
 def _remove_duplicates(paths: Iterable[str]) -> list[str]:

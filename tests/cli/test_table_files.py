@@ -348,6 +348,8 @@ def test_lines_above_the_header_are_pointed_out(tmp_path, title, call):
     command = re.search("names it. Leave out the lines before it: (tail .*)\n", said)[1]
     subprocess.run(command.replace("old.csv", str(path)).replace("new.csv", str(new)), shell=True, check=True)
     assert new.read_text() == text(quoting=csv.QUOTE_ALL)
+    path.write_text("a,a,y\n1,2,y\n")
+    assert call("learn", path, *LEARN, tmp_path / "state", status=1).stderr.endswith("two columns have one name, 'a'\n")
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("rows.tsv", ","), ("rows.csv", "^"), ("rows.csv", ":")])
@@ -413,6 +415,15 @@ def test_an_index_in_memory_is_dropped(as_data):
     frame["Unnamed: 0.1"] = frame["index"] + 1
     schema = streamsvm.table_model(as_data(frame), "y").schema
     assert [column.name for column in schema.columns if column.kind == "dropped"] == ["index", "Unnamed: 0.1"]
+
+
+def test_a_copy_of_a_parquet_file_is_refused(tmp_path):
+    FRAME.to_parquet(tmp_path / "x.parquet")
+    FRAME.to_parquet(tmp_path / "x (1).parquet")
+    raises("have the same rows: remove one", open_source, str(tmp_path), label="y", error=StreamError)
+    FRAME[::-1].to_parquet(tmp_path / "x (1).parquet")  # other rows
+    with open_source(str(tmp_path), label="y") as source:
+        assert len(list(source)) == 2 * N
 
 
 def test_a_list_in_the_order_of_a_shell(tmp_path):
