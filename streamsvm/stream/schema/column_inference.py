@@ -11,7 +11,7 @@ from datetime import date, time
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamsvm.files.messages import shorten
+from streamsvm.files.messages import format_count, shorten
 from streamsvm.stream.schema.codes import ID_NAME, are_codes, are_row_numbers
 from streamsvm.stream.schema.notation import infer_number_kinds, split_suffix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER
@@ -101,7 +101,9 @@ def infer_column(
         if len(values) < n_values:
             n_empty = n_values - len(values)
             options = {} if rows_may_fail and len(numbers) >= _MAJORITY_RATIO * n_empty else as_number
-            return InferredColumn(name, "number", _format_range(numbers), f"empty text in {_format_row_count(n_empty)}", options)
+            return InferredColumn(
+                name, "number", _format_range(numbers), f"empty text in {format_count(n_empty, 'row')}", options
+            )
         note, suggested, alternative = _interpret_numbers(name, numbers)
         is_code = suggested == make_kind_option(name, CATEGORY)
         examples = format_most_common(list(map(int, numbers))) if is_code else _format_range(numbers)
@@ -143,7 +145,7 @@ def infer_column(
         column = InferredColumn(name, "number", _format_range(numbers), note, {"missing": list(markers)})
         return column if rest else _interpret_column(column, numbers)
     if are_mostly_numbers or (len(texts) <= _MAX_UNUSUAL_MARKERS and len(numbers) >= _MAJORITY_RATIO * len(non_numbers)):
-        return InferredColumn(name, "number", _format_range(numbers), f"not a number in {_format_row_count(len(non_numbers))}")
+        return InferredColumn(name, "number", _format_range(numbers), f"not a number in {format_count(len(non_numbers), 'row')}")
     if not numbers and rest and (formats := date_formats or infer_date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, formats[1:]))}: these rows fit both" if len(formats) > 1 else ""
         note = f"looks like {_describe_dates(rest, formats[0])}{either}{_describe_time_zones(texts, formats[0])}{beside}"
@@ -257,11 +259,7 @@ def _describe_currencies(texts: Sequence[str]) -> str:
 
 def _format_counts(markers: Mapping[str, int]) -> str:
     """Format missing-value markers (``markers``: number of rows by text) for the user, such as ``'NA' in 3 rows``."""
-    return ", ".join(f"{shorten(text, _MAX_VALUE_LENGTH)!r} in {_format_row_count(count)}" for text, count in markers.items())
-
-
-def _format_row_count(count: int) -> str:
-    return f"{count} row{'s' * (count > 1)}"
+    return ", ".join(f"{shorten(text, _MAX_VALUE_LENGTH)!r} in {format_count(count, 'row')}" for text, count in markers.items())
 
 
 def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
