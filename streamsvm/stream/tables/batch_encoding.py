@@ -48,7 +48,8 @@ class ParsedTable:
     """The columns of a table as parsed for an encoder with this ``state``, which encodes them in batches of rows."""
 
     def __init__(self, table: Table, state: ColumnState) -> None:
-        self.table, self._state, parser = table, state, state.parser
+        self.table: Table = table
+        self._state, parser = state, state.parser
         self.numeric_columns: dict[Hashable, NumericColumn] = {}
         self.category_columns: dict[Hashable, CategoryColumn] = {}
         for name, values in zip(table.names, table.columns, strict=True):
