@@ -14,7 +14,7 @@ FOLLOWS_LAST = "and a model of a stream follows what comes last"
 _MIN_ROWS = 50  # a table with fewer rows is not checked
 _MIN_ROWS_PER_LABEL = 5  # mean number of rows of a label in a sorted table
 _MAX_MISPLACED = 0.05  # of the rows whose label is not the most frequent one, the share that may be elsewhere in a sorted table
-_MIN_CHANGES = 8  # of a time
+_MIN_CHANGES = 5  # of a time: six days that follow each other by chance fall in one of 720 tables
 _MIN_FALLING_SHARE = 0.95  # of the changes of a time from row to row
 
 

@@ -94,10 +94,11 @@ def test_a_file_sorted_by_its_targets_is_pointed_out(targets):
 
 
 @pytest.mark.parametrize(
-    ("days", "is_newest_first"), [(range(30, 20, -1), True), (range(20, 30), False), ([3, 2, 4, 1] * 3, False)]
+    ("days", "is_newest_first"),
+    [(range(30, 24, -1), True), (range(24, 30), False), ([3, 2, 4, 1] * 3, False), ([5, 4, 3, 1, 2, 0], False)],
 )
 def test_days_of_several_rows_may_fall(days, is_newest_first):
-    assert are_falling([float(day) for day in days for _ in range(7)]) is is_newest_first
+    assert are_falling([float(day) for day in days for _ in range(9)]) is is_newest_first
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "frame"])
