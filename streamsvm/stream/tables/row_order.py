@@ -37,12 +37,12 @@ def are_sorted(labels: Sequence[Any]) -> bool:
             totals[label] += i
         in_order = [label for label in sorted(counts, key=lambda y: totals[y] / counts[y]) for _ in range(counts[label])]
         return sum(map(operator.ne, labels, in_order)) <= _MAX_MISPLACED * (len(labels) - max(counts.values()))
+    if n_distinct <= _MIN_ROWS:
+        return False
     with contextlib.suppress(TypeError, ValueError):  # targets may be texts of numbers
         labels = list(map(float, labels))
     with contextlib.suppress(TypeError):
-        return n_distinct > _MIN_ROWS and not all(
-            any(map(is_beyond, labels, labels[1:])) for is_beyond in (operator.gt, operator.lt)
-        )
+        return not all(any(map(is_beyond, labels, labels[1:])) for is_beyond in (operator.gt, operator.lt))
     return False
 
 

@@ -85,7 +85,7 @@ def test_flags_of_cycles(tmp_path, call, door):
     assert "--cycles none contradicts the checkpoint, which was learned with --cycles at:day,at:week,clock:day" in said
     call(*learn, "--checkpoint", tmp_path / "none", "--cycles", "none")
     assert load(tmp_path / "none")["TableEncoder"].cycles == []
-    call(*learn, "--checkpoint", tmp_path / "none")  # goes on as it was learned
+    call(*learn, "--checkpoint", tmp_path / "none")  # continues with the learned cycles
     assert load(tmp_path / "none")["TableEncoder"].cycles == []
     said = call(*learn, "--ask", status=1).stderr
     flags = ["--columns", "at:date,born:date,clock:date", "--cycles", "at:day,at:week,clock:day"]

@@ -1,4 +1,4 @@
-"""Rows that are predicted and learned singly: what an encoder remembers of earlier rows changes no answer and no byte."""
+"""Rows that are predicted and learned singly: the memory that an encoder has of earlier rows changes no answer and no byte."""
 
 import math
 import random
