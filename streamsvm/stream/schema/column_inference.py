@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.files.messages import format_count, shorten
 from streamsvm.stream.schema.codes import ID_NAME, are_codes, are_row_numbers
-from streamsvm.stream.schema.notation import infer_number_kinds, split_suffix
+from streamsvm.stream.schema.notation import infer_number_kinds, may_be_thousands, split_suffix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
 from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
@@ -295,11 +295,6 @@ def may_group_thousands(numbers: Sequence[float]) -> bool:
     n_long = sum(round(number, 2) != number for number in fractions)
     is_mixed = 0 < len(fractions) < len(numbers) and n_long >= _MIN_LONG_SHARE * len(fractions)
     return is_mixed and all(abs(number) < 1000.0 and may_be_thousands(number) for number in numbers)
-
-
-def may_be_thousands(value: float) -> bool:
-    """Return whether the decimal point of a parsed number may have been a thousands separator: 1.234 may have meant 1234."""
-    return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
 def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:

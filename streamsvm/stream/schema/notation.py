@@ -39,7 +39,7 @@ def infer_number_kinds(name: str, numbers: Sequence[float], texts: Sequence[str]
     ([], [])
     """
     kinds: dict[tuple[float, ...], str] = {}  # by the values that they give
-    for mark in ("", ".", ","):
+    for mark in ("", ".", ",") if all(map(may_be_thousands, numbers)) else ("", "."):
         if (result := _infer_quantity(mark, numbers, texts)) is not None:
             kinds.setdefault(*result)
             if not mark:
@@ -92,3 +92,8 @@ def _is_one_unit(counts: Mapping[str, int], n_plain: int) -> bool:
         return not n_plain or not any(map(_MAGNITUDE.fullmatch, counts))
     may_be_flags = len(counts) <= _MAX_FLAGS and sum(counts.values()) <= n_plain
     return may_be_flags and not any(_MAGNITUDE.fullmatch(suffix) or _SCALED_UNIT.fullmatch(suffix) for suffix in counts)
+
+
+def may_be_thousands(value: float) -> bool:
+    """Return whether the decimal point of a parsed number may have been a thousands separator: 1.234 may have meant 1234."""
+    return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)

@@ -29,12 +29,12 @@ from streamsvm.stream.schema.column_inference import (
     infer_date_formats,
     is_number,
     make_kind_option,
-    may_be_thousands,
     may_group_thousands,
     split_missing_markers,
 )
 from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero
 from streamsvm.stream.schema.labels import TARGET_NOTE, infer_label, warn_of_falling_times, warn_of_labels
+from streamsvm.stream.schema.notation import may_be_thousands
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind

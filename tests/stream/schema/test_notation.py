@@ -31,6 +31,7 @@ N = 30
         (["5 g", "7 g", "5 kg"], "category"),  # units that differ
         ([*map(float, range(N)), "5 g", "5 kg"], None),
         ([*map(float, range(N)), "2K", "3k"], "quantity"),
+        ([*(i / 7 for i in range(N * 20)), "1,5"], None),  # a typing error among numbers with points
         (["1st", "2nd", "3rd", "1st"], "category"),
         (["10 am", "11 am", "12 pm", "10 am"], "category"),
         (["2WD", "4WD", "2WD"], "category"),  # too few numbers
