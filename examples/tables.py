@@ -89,8 +89,9 @@ def bikes() -> None:
 
 @table(
     "Empty cells: measurements",
-    "An empty cell is replaced by the mean of its column so far, without a flag. `--when-missing` sets how it is handled. The "
-    "second command adds an indicator feature, because a missing measurement is informative here.",
+    "An empty cell is replaced by the mean of its column so far, without a flag. Only if a pipe or a topic has nothing "
+    "but numbers, and no gap in its first rows, does a later gap count as 0, with one warning. `--when-missing` sets how it is "
+    "handled. The second command adds an indicator feature, because a missing measurement is informative here.",
     "learn sensors.csv --label faulty",
     "learn sensors.csv --label faulty --when-missing indicator",
 )
