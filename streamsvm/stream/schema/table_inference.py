@@ -118,6 +118,15 @@ def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
     return name in texts or any(all(is_date(text, form) for text in texts) for form in infer_date_formats([name]))
 
 
+def _has_gaps(chunk: Chunk, table: Table) -> bool:
+    """Return whether a readable row of a chunk lacks a number of the ``table`` with its rows."""
+    for values in table.columns:
+        for row in map(chunk.row, np.flatnonzero(np.isnan(to_float_prefix(values)[0])).tolist()):
+            if isinstance(row, Row) and (len(row.x) < len(table.names) or any(x is None or x != x for x in row.x.values())):
+                return True
+    return False
+
+
 def _examine_rows(
     source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]], list[Any], bool]:
@@ -136,7 +145,7 @@ def _examine_rows(
     for chunk in _read_chunks(source, rows, open_later):
         table = chunk.table(())
         labels += (row.y for row in map(chunk.row, range(len(chunk))) if isinstance(row, Row)) if table is None else table.y or ()
-        has_gaps = has_gaps or table is None or any(np.isnan(to_float_prefix(values)[0]).any() for values in table.columns)
+        has_gaps = has_gaps or table is None or _has_gaps(chunk, table)
         n_first = min(len(chunk), SAMPLE_ROWS - len(rows))
         indices = range(n_first) if n_first > 0 else _choose_rows(chunk, n_text_chunks)
         readable_rows = [row for row in map(chunk.row, indices) if isinstance(row, Row)]
