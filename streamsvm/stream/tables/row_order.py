@@ -24,7 +24,7 @@ def are_sorted(labels: Sequence[Any]) -> bool:
 
     >>> are_sorted(["ham"] * 30 + ["spam"] * 30), are_sorted(["ham", "spam"] * 30), are_sorted([i / 7 for i in range(60)])
     (True, False, True)
-    >>> are_sorted(["ham"] * 30 + ["spam"] * 30 + ["ham"])
+    >>> are_sorted(["ham"] * 60 + ["spam"] * 60 + ["ham"])
     True
     """
     if len(labels) < _MIN_ROWS:

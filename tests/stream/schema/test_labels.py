@@ -63,7 +63,7 @@ def test_names_of_classes_stay_as_they_are(labels):
         (sorted(["ham", "spam", "news"] * 50), "the rows are sorted by y"),
         ([1] * 60 + [0] * 60, "the rows are sorted by y"),
         ([1] * 60 + [0] * 60 + [1], "the rows are sorted by y"),  # nearly
-        ([0] * 40 + [1, 1] + [0] * 38 + [1] * 30 + [0] + [1] * 29, "the rows are sorted by y"),
+        ([0] * 80 + [1, 1] + [0] * 78 + [1] * 60 + [0] + [1] * 59, "the rows are sorted by y"),
         (([0] * 40 + [1] * 40) * 2, ""),  # states that last
         ([0] * 100 + [1], "the rows are sorted by y"),
         ([0] * 50 + [1] + [0] * 50, ""),
