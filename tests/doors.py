@@ -59,7 +59,7 @@ def call(*words, stdin=None):
         except SystemExit as left:
             status = left.code
     lines = stderr.getvalue().splitlines()
-    return status, stdout.getvalue(), [line for line in lines if line.startswith("streamsvm")]
+    return status, stdout.getvalue(), [line for line in lines if line.startswith(("streamsvm", "column"))]
 
 
 @contextlib.contextmanager
