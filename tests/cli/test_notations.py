@@ -153,6 +153,32 @@ def test_targets_of_frames_in_other_notations_are_predicted():
     assert estimator.predict(frame).tolist() == pytest.approx(list(plain.predict_many(frame)))
 
 
+NO_NUMBERS = {
+    "currencies": lambda i: f"{5 + i % 15} {('USD', 'JPY', 'EUR')[i % 3]}",
+    "symbols": lambda i: f"{'$€'[i % 2]}{5 + i % 20}",
+    "per cent": lambda i: f"{5 + i % 20}%" if i % 2 else f"${5 + i % 20}",
+    "houses": lambda i: f"{5 + i % 8}{('A', 'B', 'C', '')[i % 13 % 4]}",
+    "engines": lambda i: ("1.6L", "2.0L", "2.5L V6", "3.0L")[i % 4],
+    "stages": lambda i: f"{1 + i % 3}{'B' if i % 4 == 0 else ''}",
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_amounts_in_several_units_and_letters_after_numbers_are_categories(write, call, tmp_path, kind, form):
+    texts = list(map(NO_NUMBERS[kind], range(N)))
+    table = write(form, v=texts, b=OTHER, y=Y)
+    if form == "frame":
+        assert table_model(table, label="y").schema.options["columns"] == {"v": "category"}
+        with pytest.raises(ValueError, match="v"):  # as a target
+            table_model(table, label="v", regression=True).learn_many(table)
+        return
+    call("learn", table, "--label", "y", "--learner", LEARNER, "--checkpoint", tmp_path / "m")
+    encoder = load(tmp_path / "m")["TableEncoder"]
+    assert (encoder.columns, encoder.missing) == ({"v": "category"}, [])
+    call("learn", table, "--label", "v", "--regression", "--learner", LEARNER, "--quiet", status=1)
+
+
 def test_many_counts_as_labels_are_pointed_out(write, call):
     counts = [max(0, round(rng.gauss(40, 12))) for _ in range(600)]
     path = write("csv", v=[rng.gauss(0, 1) for _ in counts], y=counts)

@@ -6,14 +6,14 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, time
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.files.messages import format_count, shorten
 from streamsvm.stream.schema.codes import ID_NAME, are_codes, are_row_numbers
-from streamsvm.stream.schema.notation import infer_number_kinds, may_be_thousands, split_suffix
+from streamsvm.stream.schema.notation import find_currencies, infer_number_kinds, may_be_thousands, split_suffix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
 from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
@@ -26,11 +26,14 @@ _MAX_VALUE_LENGTH = 20  # characters of a value in a message
 _MAJORITY_RATIO = 10  # a kind of values is the rule if it is this many times as frequent as the exceptions
 _MAX_UNUSUAL_MARKERS = 3  # texts among numbers or dates that may mean "missing", beside the usual ones
 _MAX_MARKER_LENGTH = 40  # characters
+#: Of the rows, the share that may have a text such as ``2.5L V6`` as a marker. ``00.00.0000`` and ``99/99`` may be in more.
+_MAX_NUMBERED_SHARE = 0.05
 EXCEL_ERRORS = {"#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!", "#spill!", "#calc!", "#getting_data"}
 _USUAL_MARKERS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"} | EXCEL_ERRORS
 _MIN_LONG_SHARE = 0.75  # of numbers with points between thousands: one in ten ends in a zero, and seems to have fewer decimals
 _BOOLEAN_WORDS = {"true", "false", "yes", "no"}
 _POINTED, _MARKED = re.compile(r"\d[.,]\d"), re.compile(r"\d[.,:/]\d|\d ?[AaPp][Mm]\b")
+_NUMBERED = re.compile(r"[1-8]")
 _VERSION = re.compile(r"v?\d{1,3}(\.\d{1,3}){2,3}")  # or the address of a computer
 _MARKS = (".", ",")
 _EPOCH_RANGE = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970: the years 2001 to 2033
@@ -139,7 +142,7 @@ def infer_column(
         note += "".join(f", or of the kind {kind}: these rows fit both" for kind in kinds[1:]) + beside
         options = make_kind_option(name, kinds[0]) | missing
         return InferredColumn(name, "number", examples, note, options, is_ambiguous=len(kinds) > 1)
-    if numbers and len(texts) <= _MAX_UNUSUAL_MARKERS and all(map(_fits_into_flag, texts)):
+    if numbers and len(texts) <= _MAX_UNUSUAL_MARKERS and _may_be_markers(texts, values):
         markers = Counter(str(value).strip() for value in non_numbers)
         note = f"{_format_counts(markers)} {'is not a number' if len(markers) == 1 else 'are not numbers'}"
         column = InferredColumn(name, "number", _format_range(numbers), note, {"missing": list(markers)})
@@ -212,7 +215,7 @@ def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[A
     number of rows, and a list of the remaining values that are not numbers.
 
     A marker is a usual one such as ``NA``, or one of at most three texts that are neither numbers nor dates, and are in fewer
-    rows than the values that can be read.
+    rows than the values that can be read; if it has digits, such as ``2.5L V6``, in few of the rows.
     """
     non_numbers = [value for value in values if not _is_finite(value)]
     n_readable = len(values) - len(non_numbers)
@@ -230,10 +233,17 @@ def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[A
         if len(unreadable) > _MAX_UNUSUAL_MARKERS:
             break
     n_unreadable = sum(texts[text] for text in unreadable)
-    if len(unreadable) <= _MAX_UNUSUAL_MARKERS and all(map(_fits_into_flag, unreadable)) and n_unreadable < n_readable:
+    if len(unreadable) <= _MAX_UNUSUAL_MARKERS and _may_be_markers(unreadable, values) and n_unreadable < n_readable:
         markers |= unreadable
     counts = {text: count for text, count in texts.items() if text in markers and text}
     return counts, [value for value in non_numbers if str(value).strip() not in markers]
+
+
+def _may_be_markers(texts: Collection[str], values: Sequence[Any]) -> bool:
+    """Return whether all ``texts`` may be markers of missing values in a column with these ``values``, which include them."""
+    numbered = {text for text in texts if _NUMBERED.search(text)}
+    n_numbered = sum(str(value).strip() in numbered for value in values) if numbered else 0
+    return all(map(_fits_into_flag, texts)) and n_numbered <= _MAX_NUMBERED_SHARE * len(values)
 
 
 def _fits_into_flag(text: str) -> bool:
@@ -408,21 +418,6 @@ def _format_range(numbers: Sequence[float]) -> str:
 
 def format_most_common(values: Sequence[Any], limit: int = 3) -> str:
     """Format up to ``limit`` of the most frequent values for the user, most frequent first, shortened and separated by commas."""
-    counts = Counter(str(value) for value in values)
+    counts = Counter(str(value).removesuffix(".0") if isinstance(value, float) else str(value) for value in values)
     texts = [shorten(text, _MAX_VALUE_LENGTH) for text, _ in counts.most_common(limit)]
     return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > limit else "")
-
-
-_CURRENCY_CODES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
-_CURRENCY_OR_PERCENT = re.compile(r"%|[$€£¥₹]|[^\W\d_]{2,}")
-
-
-def find_currencies(texts: Iterable[str]) -> list[str]:
-    """Return the currency codes (``$`` as ``USD``) and percent signs in texts with amounts such as ``"$5"`` or ``"CHF 5"``, each
-    once, in order of appearance.
-
-    >>> find_currencies(["$5", "5.50", "(7 USD)", "1e3"]), find_currencies(["EUR 5", "CHF5", "3%"])
-    (['USD'], ['EUR', 'CHF', '%'])
-    """
-    units = (unit for text in texts for unit in _CURRENCY_OR_PERCENT.findall(text))
-    return list(dict.fromkeys(_CURRENCY_CODES.get(unit, unit) for unit in units))

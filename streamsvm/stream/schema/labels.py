@@ -62,7 +62,8 @@ def _infer_target_options(name: str, labels: Sequence[Any]) -> tuple[dict[str, A
     inferred = column.required_options
     mark, kind = inferred.get("decimal", ""), inferred.get("columns", {}).get(name, "")
     missing = {"missing": inferred["missing"]} if "missing" in inferred else {}
-    kinds = kind if kind.startswith(QUANTITY) else f"{QUANTITY}={mark}", DURATION, *([kind] if kind.startswith(DATE) else ())
+    quantity = f"{QUANTITY}={mark}" if mark else kind if kind.startswith(QUANTITY) else DURATION
+    kinds = quantity, DURATION, *([kind] if kind.startswith(DATE) else ())
     candidates = [make_kind_option(name, f"{NUMBER}={'|'.join(inferred.get('missing', ()))}")]  # markers of this column only
     candidates += [{"decimal": mark} | missing] if mark else []
     for options in (*candidates, *(make_kind_option(name, kind) | missing for kind in kinds)):

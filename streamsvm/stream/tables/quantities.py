@@ -14,21 +14,22 @@ _SIGN = "[-+\u2212]"
 _CURRENCY_CODES = (
     "USD EUR GBP JPY CHF CNY INR AUD CAD NZD SEK NOK DKK PLN CZK HUF RON RUB UAH TRY ILS ZAR BRL MXN ARS KRW SGD HKD THB"
 )
-_CURRENCY = f"(?:[$€£¥₹]|{_CURRENCY_CODES.replace(' ', '|')})"
+#: A pattern of currencies.
+CURRENCY = f"(?:[$€£¥₹]|{_CURRENCY_CODES.replace(' ', '|')})"
 _BLANKS = " \u00a0\u2007\u2009\u202f"
 _THOUSANDS_SEPARATORS = {".": ",", ",": "."}  # by decimal mark
 #: Patterns of numbers that are formatted for people, by decimal mark: with thousands separators, a currency or percent sign, and
 #: the sign before or after the digits. An exponent only follows digits without separators: ``7.064e+02`` is not 706,400.
 _FORMATTED_NUMBERS = {
     mark: re.compile(
-        rf"({_SIGN})?{_CURRENCY}?[{_BLANKS}]?({_SIGN})?"
+        rf"({_SIGN})?{CURRENCY}?[{_BLANKS}]?({_SIGN})?"
         rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+(?!.*[eE][-+0-9])"
         rf"|[1-9][0-9]?(?:,[0-9]{{2}})+,[0-9]{{3}}|[0-9]+)?"  # 14,82,514: thousands, lakhs and crores
-        rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{_CURRENCY})?({_SIGN})?"
+        rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{CURRENCY})?({_SIGN})?"
     )
     for mark, group in _THOUSANDS_SEPARATORS.items()
 }
-_IN_PARENTHESES = re.compile(rf"({_CURRENCY}?)[{_BLANKS}]?\(([^()]*)\)")  # an accountant's notation of a negative number
+_IN_PARENTHESES = re.compile(rf"({CURRENCY}?)[{_BLANKS}]?\(([^()]*)\)")  # an accountant's notation of a negative number
 _TRANSLATIONS = {  # from formatted digits to those that float() parses
     mark: str.maketrans({**dict.fromkeys(["'", "\u2019", *_BLANKS, group]), mark: "."})
     for mark, group in _THOUSANDS_SEPARATORS.items()
@@ -111,13 +112,15 @@ def parse_quantity(
     ``suffixes``, hexadecimal, or with an exponent of Fortran. ``to_number`` converts the digits. Raises ValueError for other
     texts.
 
-    A limit becomes a number that lies ``gap`` beyond it, so that it differs from the value itself.
+    A limit becomes a number that lies ``gap`` beyond it, so that it differs from the value itself. Beside units and flags of
+    letters, a number with a magnitude and without a unit is refused: ``7B`` beside ``7A`` is no billion.
 
     >>> [parse_quantity(text, ["kg", "e"], 1.5) for text in ("71.5 kg", "<8kg", "8+ kg", "3.1 e", "1.5K", "0x1F", "1.5D+03")]
     [71.5, 6.5, 9.5, 3.1, 1500.0, 31.0, 1500.0]
     """
     text = text.strip()
-    for suffix in ("", *suffixes):
+    has_letter = text[-1:] in _MAGNITUDES and any(suffix[0].isalpha() for suffix in suffixes)
+    for suffix in suffixes if has_letter else ("", *suffixes):
         limit = _LIMIT.fullmatch(text.removesuffix(suffix).strip()) if text.endswith(suffix) else None
         with contextlib.suppress(ValueError):
             if limit is not None:

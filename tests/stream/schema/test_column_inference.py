@@ -134,3 +134,23 @@ def test_unique_ids_are_dropped():
     ids = rng.sample(range(1000), 60)
     assert infer_column("customer_id", ids).suggested_options == make_kind_option("customer_id", "drop")
     assert infer_column("customer", ids).suggested_options == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        (["1.6L", "2.0L", "3.0L", "2.5L V6"] * 20, {"columns": {"a": "category"}}),
+        ([1.0, 2.0, 4.0, "3 (b)"] * 20, {"columns": {"a": "category"}}),
+        ([*["1.6L", "2.0L", "3.0L"] * 20, "2.5L V6"], {"columns": {"a": "quantity=L"}, "missing": ["2.5L V6"]}),  # in few rows
+        ([*map(float, range(40)), "3 (b)"], {"missing": ["3 (b)"]}),
+        ([1.0, 2.0, 4.0, "none"] * 20, {"missing": ["none"]}),
+        (["2024-01-31", "2024-02-01", "0000-00-00"] * 20, {"columns": {"a": "date"}, "missing": ["0000-00-00"]}),
+        (["31.01.2024", "01.02.2024", "99.99.9999"] * 20, {"columns": {"a": "date=%d.%m.%Y"}, "missing": ["99.99.9999"]}),
+    ],
+)
+def test_a_text_with_digits_in_many_rows_is_no_marker(values, options):
+    assert infer_column("a", values).required_options == options
+
+
+def test_whole_numbers_beside_texts_are_shown_as_they_are_written():
+    assert infer_column("a", [12.0, "x", 12.0, "y", "z", "u", 3.5] * 9).values == "12, x, y, ... (6)"

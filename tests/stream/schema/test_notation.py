@@ -5,6 +5,7 @@ import pytest
 
 from streamsvm import load, table_model
 from streamsvm.stream.schema.column_inference import infer_column, make_kind_option
+from streamsvm.stream.tables.quantities import make_number_parser
 
 N = 30
 
@@ -39,11 +40,35 @@ N = 30
         (["18-25", "26-40", ">40", ">40"], "category"),
         (["<=50K", ">50K", ">50K"], "category"),
         (["A1", "B2", "A1"], "category"),
+        ([f"{i} {('USD', 'JPY', 'EUR')[i % 3]}" for i in range(N)] * 2, "category"),  # currencies that differ
+        ([f"{'$€'[i % 2]}{i}" for i in range(N)] * 2, "category"),
+        ([f"{i}%" if i % 2 else f"${i}" for i in range(N)] * 2, "category"),
+        ([f"{i} USD" if i % 2 else f"{i} Fr." for i in range(N)] * 2, "category"),
+        ([f"{i} %" if i % 2 else f"{i} kg" for i in range(N)] * 2, "category"),
+        ([*map(float, range(N)), *(f"{i} {('USD', 'EUR')[i % 2]}" for i in range(8))], "category"),
+        ([f"${i}" if i % 2 else f"{i} USD" for i in range(N)], None),  # one currency
+        ([f"€{i}.5M" if i % 2 else f"€{i}00K" for i in range(1, N)], "quantity=."),
+        ([f"{i}{'AB'[i % 2]}" for i in range(N)] * 2, "category"),  # house numbers, stages and lots
+        ([*map(float, range(N)), "7A", "7B", "9C", "9B"] * 2, "category"),
+        ([1.0, 2.0, 3.0, "3B", "2B"] * 9, "category"),
+        ([1.0, 2.0, 3.0, "3M"] * 9, "category"),
+        ([12.0, 14.0, "377M", "52K"] * 9, "category"),
+        ([12.0, 900.0, 0.0, "377M", "52K"] * 9, "quantity"),
+        ([0.0, "1.2K", "3.4M"] * 9, "quantity"),
+        ([f"{i} views" if i % 2 else f"{i}.5K views" for i in range(N)] * 2, "category"),  # units that differ by a factor
+        ([f"{i}00 B" if i % 2 else f"{i} MB" for i in range(N)] * 2, "category"),
     ],
 )
 def test_the_notation_of_numbers_is_inferred(values, kind):
     options = infer_column("c", values).required_options
     assert options.get("columns", {}).get("c") == kind, options
+
+
+def test_a_letter_beside_flags_is_no_magnitude():
+    parse_house, parse_views, parse_any = map(make_number_parser, ("quantity=A|B", "quantity=*", "quantity"))
+    assert (parse_house("7B"), parse_house("7A"), parse_views("7B*"), parse_any("7B")) == (7.0, 7.0, 7e9, 7e9)
+    with pytest.raises(ValueError, match="'7M' is not a number"):
+        parse_house("7M")
 
 
 @pytest.mark.parametrize("marker", ["#N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "n/a"])
