@@ -236,13 +236,13 @@ class NaiveBSGDRegression(Insensitive, NaiveBSGD):
 
 
 class NaiveOneClass(NaiveBSGD):
-    """Budgeted SGD for one class, of the rows below the median; the bias is minus the ``nu`` quantile."""
+    """Budgeted SGD for one class, of the rows below the median; the bias is minus a running ``nu`` quantile."""
 
     def __init__(self, budget, gamma, nu, averaging):
         super().__init__(budget, gamma, 0.5, learning_rate="capped", eta0=1.0, averaging=averaging)
         self.nu = nu
         self.centers, self.sizes, self.medians = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
-        self.distances = [math.log((1.0 - nu + 1e-9) / nu, 4.0)] * 2
+        self.quiet = [2.5, 2.5]
 
     def learn(self, x, y, w=1.0):
         self.biases = [self.bias, self.average_bias]
@@ -265,9 +265,13 @@ class NaiveOneClass(NaiveBSGD):
         rate = max(0.5 / math.sqrt(self.t), 0.03)
         for k, f in enumerate(self.decided):
             self.medians[k] += rate * ((f <= self.centers[k] - self.medians[k] * self.sizes[k]) - 0.5)
-            self.distances[k] += rate * ((f < 0.0) - self.nu)
-            self.biases[k] += self.distances[k] * self.sizes[k] - self.centers[k]
-            self.centers[k] = self.distances[k] * self.sizes[k]
+            mean, threshold = self.centers[k] - self.biases[k], -self.biases[k]
+            if self.t < max(100.0, 1.0 / self.nu) or threshold <= 1e-20:
+                threshold = max(2.0 * self.nu * mean, 1e-20)
+            self.quiet[k] = 0.0 if f < 0.0 else min(self.quiet[k] + self.nu, 50.0)
+            step = self.nu - 1.0 if f < 0.0 else self.nu * max(self.quiet[k] - 4.0, 1.0)
+            threshold *= math.exp(min(step * max(0.5 / math.sqrt(self.t), 0.2), 0.5) * min(1.0, self.sizes[k] / threshold))
+            self.biases[k], self.centers[k] = -threshold, mean - threshold
 
 
 class NaiveBSCA(NaiveBSGD):

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.core.budget import Removal, Strategy
 from streamsvm.core.checks import LearningRate, check_decay, parameter
+from streamsvm.core.kernels import RBF
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import ONE_CLASS, get_common_state, track_threshold
 from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
@@ -53,7 +54,7 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
     if shrink > 0.0:  # it is 0 in the first step of Pegasos, when the model is empty
         c["scale"] *= shrink
     if c["loss"] == ONE_CLASS:  # the intercept is minus the threshold, and l2 is nu
-        track_threshold(c, v.scores, v.biases, s["l2"])
+        track_threshold(c, v.scores, v.biases, s["l2"], v.header[0]["kernel"] == RBF)
     elif shrink > 0.0 and s["fit_intercept"]:  # without fit_intercept, an intercept from `start_from` does not change
         for k in range(0, live, 2):
             v.biases[k] *= shrink

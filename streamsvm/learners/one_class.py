@@ -32,7 +32,8 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     -----
     The kernel expansion is made of rows whose decision value is below the running median, with the weight that nu = 0.5 has in
     the reference: an expansion of many rows ranks rows better than one of the few rows outside of a large region. The threshold
-    is a running quantile of decision values, and minus ``intercept``. A row is forgotten after about 1,000 others.
+    is a running quantile of decision values, and minus ``intercept``. With the RBF kernel it is above 0, the value of the
+    expansion far from all rows. A row is forgotten after about 1,000 others.
 
     A score compares the decision value of a row with those of recent rows: it is the distribution function of Student's t with
     two degrees of freedom, at the difference from their mean, divided by their mean absolute deviation. A row with the mean

@@ -82,6 +82,32 @@ def test_the_threshold_follows_a_drift_and_survives_a_constant_stretch(seed):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("nu", [0.1, 0.02, 0.005])
+@pytest.mark.parametrize("d", [2, 10])
+def test_a_row_far_from_all_others_is_an_anomaly_at_any_time(d, nu):
+    rng, model, far = np.random.default_rng(0), OneClassBSGD(nu=nu, seed=0), np.full((1, d), 1000.0)
+    for _ in range(100):
+        model.learn_many(rng.normal(size=(100, d)))
+        assert model.decision_function_many(far)[0] < 0.0
+    assert nu / 3.0 < share_outside(model, rng.normal(size=(2000, d))) < 2.0 * nu
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("nu", [0.1, 0.05, 0.01, 0.001])
+@pytest.mark.parametrize("n_repeats", [300, 1000])
+def test_the_threshold_recovers_soon_after_a_constant_stretch(n_repeats, nu):
+    rng, model = np.random.default_rng(0), OneClassBSGD(nu=nu, seed=0)
+    for X in (rng.normal(size=(2000, 4)), np.repeat(rng.normal(size=(1, 4)), n_repeats, axis=0)):
+        model.learn_many(X)
+    for _ in range(10):
+        X = rng.normal(size=(300, 4))
+        assert (model.decision_function_many(X + rng.choice([-4.0, 4.0], X.shape)) < 0.0).mean() > 0.98
+        model.learn_many(X)
+        assert (model.decision_function_many(rng.normal(size=(300, 4))) < 0.0).mean() < 2.0 * nu + 0.03
+    assert share_outside(model, rng.normal(size=(2000, 4))) == pytest.approx(nu, abs=0.02)
+
+
+@pytest.mark.once
 def test_scores_decrease_with_decision_values_without_ties():
     model = OneClassBSGD(50, kernel="linear", scaling=None, averaging=0)
     for x, _ in stream(300):

@@ -155,8 +155,8 @@ COMMON_STATE = np.dtype(
         ("error", "f8", 2),  # recent prequential error of the last and the average iterate
         ("center", "f8", 2),  # anomaly detectors: the mean decision value of both iterates
         ("size", "f8", 2),  # mean absolute decision value of both iterates; of anomaly detectors, less the center
-        # Log of the factor from decision value, over its size, to log odds, of both iterates; of anomaly detectors, the distance
-        # of the threshold below the center, in sizes.
+        # Log of the factor from decision value, over its size, to log odds, of both iterates; of anomaly detectors, the number of
+        # rows since the last anomaly, times nu.
         ("slope", "f8", 2),
         # Running mean of the curvature of the log-likelihood, of both iterates; of anomaly detectors, the distance of the median
         # below the center, in sizes.
@@ -184,8 +184,12 @@ RULE_STATE_OFFSET = STATE_BEGIN + COMMON_STATE.itemsize
 _AVERAGING_POWER = 15.0  # power of the polynomial decay of the first averages (Shamir and Zhang 2013)
 _ERROR_WINDOW = 1000.0  # rows over which the errors of both iterates are compared
 _MAX_CENTER_DEVIATION = 1e99  # larger deviations of a decision value from the center are ignored
-#: Step size of quantiles of anomaly detectors, in sizes: at the first row, and the smallest one; and their largest distance.
-_FIRST_QUANTILE_RATE, _QUANTILE_RATE, _MAX_QUANTILE = 0.5, 0.03, 50.0
+#: Step size of the quantiles of anomaly detectors: at the first row, the smallest one of the median and of the threshold; and
+#: the largest distance of the median from the center, in sizes.
+_FIRST_QUANTILE_RATE, _QUANTILE_RATE, _THRESHOLD_RATE, _MAX_QUANTILE = 0.5, 0.03, 0.2, 50.0
+#: Thresholds are a multiple of the mean for the first rows: one over this, or over nu if that is more. Later steps grow when rows
+#: without an anomaly in succession, times nu, are more than `_MAX_QUIET`. The threshold of a positive kernel has a least value.
+_START_RATE, _MAX_QUIET, _MIN_THRESHOLD = 0.01, 4.0, 1e-20
 _MIN_LAZY_FACTOR = 1e-5  # coefficients are multiplied by a lazy scale factor below this, in O(B)
 
 
@@ -249,25 +253,32 @@ def _is_in_sparse_half(common: np.ndarray, iterate: int, f: float) -> bool:
 
 
 @compiled(inline=True)
-def track_threshold(common: np.ndarray, scores: np.ndarray, biases: np.ndarray, nu: float) -> None:
-    """Move the threshold of an anomaly detector to the ``nu`` quantile of recent decision values, for both iterates, and update
-    the median. ``scores`` are the current row's decision values, ``biases`` minus the thresholds, and ``common`` is the record
-    of the model's training state.
+def track_threshold(common: np.ndarray, scores: np.ndarray, biases: np.ndarray, nu: float, is_positive: bool) -> None:
+    """Move the threshold of an anomaly detector towards the ``nu`` quantile of recent decision values, for both iterates, and
+    update the median. ``scores`` are the current row's decision values, ``biases`` minus the thresholds, and ``common`` is the
+    record of the model's training state. ``is_positive`` tells whether the kernel is.
 
-    Both quantiles are stored as their distance below the center, in sizes, because decision values drift while a model learns.
-    Their distribution changes less.
+    A positive kernel has an expansion of 0 far from all rows. Its threshold stays above 0, since steps are relative to it; those
+    of other kernels are relative to the size of decision values. Steps upwards grow after many rows without an anomaly. The
+    median is stored as its distance below the center, in sizes, because decision values drift while a model learns.
     """
-    rate = max(_FIRST_QUANTILE_RATE / math.sqrt(float(common["t"])), _QUANTILE_RATE)
+    n_rows = float(common["t"])
+    rate = _FIRST_QUANTILE_RATE / math.sqrt(n_rows)
     for iterate in range(2):
-        if common["slope"][iterate] == INITIAL_SLOPE:  # the quantile of a logistic distribution
-            common["slope"][iterate] = math.log((1.0 - nu + 1e-9) / nu) / math.log(4.0)
-        median = common["curvature"][iterate] + rate * (0.5 if _is_in_sparse_half(common, iterate, scores[iterate]) else -0.5)
+        median_step = 0.5 if _is_in_sparse_half(common, iterate, scores[iterate]) else -0.5
+        median = common["curvature"][iterate] + max(rate, _QUANTILE_RATE) * median_step
         common["curvature"][iterate] = min(max(median, -_MAX_QUANTILE), _MAX_QUANTILE)
-        quantile = common["slope"][iterate] + rate * ((1.0 if scores[iterate] < 0.0 else 0.0) - nu)
-        common["slope"][iterate] = min(max(quantile, -_MAX_QUANTILE), _MAX_QUANTILE)
-        center = common["slope"][iterate] * common["size"][iterate]
-        biases[iterate] += center - common["center"][iterate]
-        common["center"][iterate] = center
+        threshold, size, is_anomaly = -biases[iterate], common["size"][iterate], scores[iterate] < 0.0
+        mean = common["center"][iterate] + threshold
+        if min(nu, _START_RATE) * n_rows < 1.0 or (is_positive and threshold <= _MIN_THRESHOLD):
+            logistic_quantile = mean - size * math.log((1.0 - nu + 1e-9) / nu) / math.log(4.0)
+            threshold = max(2.0 * nu * mean, _MIN_THRESHOLD) if is_positive else logistic_quantile
+        common["slope"][iterate] = 0.0 if is_anomaly else min(max(common["slope"][iterate], 0.0) + nu, _MAX_QUANTILE)
+        step = nu - 1.0 if is_anomaly else nu * max(common["slope"][iterate] - _MAX_QUIET, 1.0)
+        step = min(max(rate, _THRESHOLD_RATE) * step, 0.5)
+        threshold = threshold * math.exp(step * min(size / threshold, 1.0)) if is_positive else threshold + step * size
+        common["center"][iterate] = mean - threshold
+        biases[iterate] = -threshold
 
 
 @compiled(inline=True)
