@@ -214,7 +214,9 @@ class Labels:
         n = len(self.targets)
         if n >= self.max_classes:
             seen = ", ".join(map(repr, self.seen[:10]))
-            regressor = ", or use a regressor if the labels are numbers to predict" if isinstance(y, int | float) else ""
+            regressor = (
+                ", or use a regressor (--regression) if the labels are numbers to predict" if isinstance(y, int | float) else ""
+            )
             raise TooManyLabelsError(
                 f"label {y!r} exceeds max_classes={self.max_classes}: the model has learned {seen}{', ...' if n > 10 else ''}. "
                 f"Use a model with a larger max_classes, or wrap it in river.multiclass.OneVsRestClassifier{regressor}"

@@ -24,7 +24,7 @@ _FORMATTED_NUMBERS = {
     mark: re.compile(
         rf"({_SIGN})?{CURRENCY}?[{_BLANKS}]?({_SIGN})?"
         rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+(?!.*[eE][-+0-9])"
-        rf"|[1-9][0-9]?(?:,[0-9]{{2}})+,[0-9]{{3}}|[0-9]+)?"  # 14,82,514: thousands, lakhs and crores
+        rf"|[1-9][0-9]{{0,2}}(?:,[0-9]{{2}})+,[0-9]{{3}}|[0-9]+)?"  # 14,82,514: thousands, lakhs and crores
         rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{CURRENCY})?({_SIGN})?"
     )
     for mark, group in _THOUSANDS_SEPARATORS.items()

@@ -16,7 +16,9 @@ from streamsvm.stream.tables.row_order import are_falling
 rng = random.Random(7)
 N = 600
 LETTERS = [rng.randrange(26) for _ in range(N)]
+TENURES = [*range(1, 73), *[1] * 900, *[72] * 700, *(min(72, 1 + int(rng.expovariate(0.03))) for _ in range(9 * N))]
 COUNTS = [max(0, round(rng.gauss(40, 12))) for _ in range(N)]
+ROUNDED = [count // 5 * 5 if rng.random() < 0.6 else count for count in COUNTS * 5]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,9 @@ def test_names_of_classes_stay_as_they_are(labels):
         ([f"{count} months" for count in COUNTS], "numbers in y are learned as labels"),
         (["unknown" if count % 9 == 0 else count for count in COUNTS], "numbers in y are learned as labels"),
         ([f"{2000 + count}-01-01" for count in COUNTS], "numbers in y are learned as labels"),
+        (TENURES, "the 72 numbers in y are learned as labels"),  # peaks at the ends
+        (ROUNDED, "numbers in y are learned as labels"),
+        ([1000 * count * count for count in ROUNDED], ""),  # ids of classes, whose neighbours are not near
         ([i % 90 for i in range(300)], "the 90 numbers in y are learned as labels"),
         ([f"{weight} kg" for weight in LETTERS], ""),
         (sorted(["ham", "spam", "news"] * 50), "the rows are sorted by y"),
@@ -127,3 +132,12 @@ def test_rows_with_the_newest_first_are_pointed_out(step, is_newest_first):
         warnings.simplefilter("always")
         warn_of_falling_times("rows.csv", [InferredColumn("at", "date", "", times=times)])
     assert ["newest rows come first" in str(warning.message) for warning in caught] == [True] * is_newest_first
+
+
+def test_random_classes_are_no_counts():
+    """Classes with numbers, whose frequencies differ, as those of 35 or 90 classes do."""
+    for n_classes in range(22, 98, 4):
+        weights = [rng.lognormvariate(0.0, 1.0) for _ in range(n_classes)]
+        labels = rng.choices(range(n_classes), weights, k=60 * n_classes)
+        with warnings.catch_warnings(action="error"):
+            warn_of_labels("rows.csv", "y", labels, are_classes=True, is_file=True)

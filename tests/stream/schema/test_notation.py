@@ -45,7 +45,7 @@ N = 30
         ([f"{i}%" if i % 2 else f"${i}" for i in range(N)] * 2, "category"),
         ([f"{i} USD" if i % 2 else f"{i} Fr." for i in range(N)] * 2, "category"),
         ([f"{i} %" if i % 2 else f"{i} kg" for i in range(N)] * 2, "category"),
-        ([*map(float, range(N)), *(f"{i} {('USD', 'EUR')[i % 2]}" for i in range(8))], "category"),
+        ([*map(float, range(N)), *(f"{i} {('USD', 'EUR')[i % 2]}" for i in range(8))] * 2, "category"),
         ([f"${i}" if i % 2 else f"{i} USD" for i in range(N)], None),  # one currency
         ([f"€{i}.5M" if i % 2 else f"€{i}00K" for i in range(1, N)], "quantity=."),
         ([f"{i}{'AB'[i % 2]}" for i in range(N)] * 2, "category"),  # house numbers, stages and lots
