@@ -25,9 +25,10 @@ from streamsvm.stream.tables.table_parser import TableParser
 
 #: Note on a label column whose values look like numbers to predict, if no regression was requested.
 TARGET_NOTE = "a number to predict"
-_MAX_CLASSES = 100  # more distinct whole numbers are numbers to predict
+#: More distinct whole numbers are numbers to predict; and the number of distinct labels that are examined.
+MAX_CLASSES, MAX_COUNTS = 100, 1000
 _GROUPED = re.compile(r"-?(0|[1-9]\d{0,2}(\.\d{3})*)")  # 907 or 1.529, with points between thousands
-_MAX_COUNTS, _MIN_ROWS_PER_CLASS = 1000, 5  # distinct labels that are examined, and mean rows of a class
+_MIN_ROWS_PER_CLASS = 5  # on average
 #: Neighbouring values of a count are about as frequent, and those of classes are not: the mean square of the differences of
 #: frequencies, or of their ranks, is below this share of twice their variance. Chosen on half of 3,800 generated columns,
 #: confirmed on the others: .3 % of random classes are taken for counts, and 95 % of counts, of which some are rounded.
@@ -84,7 +85,7 @@ def _are_targets(numbers: Sequence[float]) -> bool:
     distinct = set(numbers)
     if len(distinct) > 2 and not all(map(float.is_integer, distinct)):
         return True
-    return len(distinct) > _MAX_CLASSES or (len(distinct) > MIN_ROWS_TO_JUDGE and 2 * len(distinct) > len(numbers))
+    return len(distinct) > MAX_CLASSES or (len(distinct) > MIN_ROWS_TO_JUDGE and 2 * len(distinct) > len(numbers))
 
 
 def warn_of_labels(name: str, label: str | None, labels: Sequence[Any], are_classes: bool, is_file: bool) -> None:
@@ -112,7 +113,7 @@ def _are_counts(name: str, counts: Mapping[Any, int]) -> bool:
     """Return whether labels in the column ``name`` are probably counts rather than classes: many numbers, also with units, that
     have few rows each, or whose neighbours are about equally frequent. ``counts`` has the number of rows with each label.
     """
-    if not MIN_ROWS_TO_JUDGE < len(counts) <= _MAX_COUNTS:
+    if not MIN_ROWS_TO_JUDGE < len(counts) <= MAX_COUNTS:
         return False
     numbers = zip(_infer_target_options(name, list(counts))[1], counts.values(), strict=False)
     pairs = sorted(pair for pair in numbers if pair[0] is not None)

@@ -33,12 +33,20 @@ from streamsvm.stream.schema.column_inference import (
     split_missing_markers,
 )
 from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero
-from streamsvm.stream.schema.labels import TARGET_NOTE, infer_label, warn_of_falling_times, warn_of_labels
+from streamsvm.stream.schema.labels import (
+    MAX_CLASSES,
+    MAX_COUNTS,
+    TARGET_NOTE,
+    infer_label,
+    warn_of_falling_times,
+    warn_of_labels,
+)
 from streamsvm.stream.schema.notation import may_be_thousands
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind
 from streamsvm.stream.tables.dates import is_date, parse_times, to_seconds
+from streamsvm.stream.tables.row_order import are_rising
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import MAX_NAME_LENGTH, TableOptions
 
@@ -75,11 +83,12 @@ def infer_columns(
         date_columns = {name for name, kind in kinds.items() if kind.kind == DATE}
         rows, date_formats, labels, has_gaps = _examine_rows(source, label, {label, *date_columns}, open_later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *kinds]
-    columns = _infer_all(rows, names, label, table, regression, rows_may_fail, date_formats)
+    columns = _infer_all(rows, names, label, () if regression else labels, table, regression, rows_may_fail, date_formats)
     if sample.format == "csv":
         _warn_of_header(sample.name, columns, rows)
     are_classes = not regression and all(column.note != TARGET_NOTE for column in columns)
-    warn_of_labels(sample.name, label, labels, are_classes, is_file=sample.format is not None)
+    are_in_order = any(column.kind == "date" and are_rising(column.times) for column in columns)
+    warn_of_labels(sample.name, label, labels, are_classes, is_file=sample.format is not None and not are_in_order)
     warn_of_falling_times(sample.name, columns)
     if sample.format == "csv" and "decimal" not in options:
         for i, column in enumerate(columns):
@@ -217,14 +226,15 @@ def _infer_all(
     rows: Sequence[Mapping[Any, Any]],
     names: Iterable[str],
     label: str | None,
+    class_labels: Iterable[Any],
     table: TableOptions,
     regression: bool,
     rows_may_fail: bool,
     date_formats: Mapping[Any, list[str | None]],
 ) -> list[InferredColumn]:
     """Infer the kind of each column of ``rows``. Returns a list of `InferredColumn`: first the columns in ``names``, then others.
-    Columns that ``table`` declares have that kind, and the ``label`` is described as label or target. ``date_formats`` are the
-    possible date formats of ambiguous columns.
+    Columns that ``table`` declares have that kind, and the ``label`` is described as label or target, also by ``class_labels``,
+    those of more rows, if there are many. ``date_formats`` are the possible date formats of ambiguous columns.
     """
     encoder_options = table.encoder
     parser = TableParser(encoder_options.get("columns", ""))
@@ -236,7 +246,9 @@ def _infer_all(
         values = [value for row in rows if (value := row.get(name)) is not None and not (skips_nan and value != value)]
         values = list(map(to_plain_value, values))
         if name == label:
-            targets, column = values, infer_label(name, values, regression)
+            distinct = list(dict.fromkeys(y for y in class_labels if y is not None and y == y and y.__hash__ is not None))
+            distinct = list(map(to_plain_value, distinct[:MAX_COUNTS]))
+            targets, column = values, infer_label(name, distinct if len(distinct) > MAX_CLASSES else values, regression)
         elif (kind := parser.get_kind(name)) == DROP:
             column = InferredColumn(name, "dropped", "")
         elif kind == CATEGORY:

@@ -16,8 +16,8 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import suggest_name
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, is_null, process_rows
 from streamsvm.stream.tables.column_monitor import ColumnMonitor
-from streamsvm.stream.tables.dates import format_date
-from streamsvm.stream.tables.row_order import FOLLOWS_LAST, are_sorted
+from streamsvm.stream.tables.dates import format_date, parse_times
+from streamsvm.stream.tables.row_order import FOLLOWS_LAST, are_rising, are_sorted
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import TableSchema, make_label_options
 from streamsvm.stream.tables.values import parse_number
@@ -108,7 +108,7 @@ class TableModel(compose.Pipeline):
             rows = [i for i, label in enumerate(labels) if label is not None]
             columns = [values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows] for values in columns]
             table, n, labels, weights = Table(tuple(names), columns), len(rows), [labels[i] for i in rows], weights[rows]
-        if are_sorted(labels):
+        if are_sorted(labels) and not self._are_rows_in_order(table):
             warn(f"the rows are sorted by their labels, {FOLLOWS_LAST}: shuffle them first")
 
         def learn_batch(first: int, stop: int) -> int:
@@ -246,6 +246,13 @@ class TableModel(compose.Pipeline):
         if not hasattr(last, method):
             raise ValueError(f"a {type(last).__name__} has {missing}")
         return getattr(last, method)(self._transform_one(x)[0], *more)  # type: ignore[arg-type] # the encoder checks that it is a mapping
+
+    def _are_rows_in_order(self, table: Table) -> bool:
+        """Return whether a date rises from row to row of a table."""
+        encoder = next(iter(self.steps.values()))
+        columns = {name: table.get_column(name) for name in encoder.dates}
+        get_format = encoder.column_state.parser.get_date_format
+        return any(are_rising(parse_times(values, get_format(name))) for name, values in columns.items() if values is not None)
 
     def _get_labels(self, X: Any, y: Any) -> list[Any]:
         """Return the parsed labels of the n rows of a frame ``X``: those in ``y``, or without ``y`` those in the frame's label

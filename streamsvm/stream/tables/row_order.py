@@ -55,3 +55,8 @@ def are_falling(times: Sequence[float]) -> bool:
     changes = [b - a for a, b in itertools.pairwise(times) if a != b]
     n_falling = sum(change < 0.0 for change in changes)
     return len(times) >= _MIN_ROWS and len(changes) >= _MIN_CHANGES and n_falling >= _MIN_FALLING_SHARE * len(changes)
+
+
+def are_rising(times: Sequence[float]) -> bool:
+    """Return whether rows are in their order in time, without exception: sorting by label keeps it within each label."""
+    return len(times) >= _MIN_ROWS and times[0] < times[-1] and all(map(operator.le, times, times[1:]))

@@ -7,7 +7,7 @@ import warnings
 import pandas as pd
 import pytest
 
-from streamsvm import table_model
+from streamsvm import BSGDClassifier, table_model
 from streamsvm.stream.schema.column_inference import InferredColumn
 from streamsvm.stream.schema.labels import infer_label, warn_of_falling_times, warn_of_labels
 from streamsvm.stream.tables.dates import parse_times
@@ -106,18 +106,25 @@ def test_days_of_several_rows_may_fall(days, is_newest_first):
     assert are_falling([float(day) for day in days for _ in range(9)]) is is_newest_first
 
 
+def write_frame(frame, form, tmp_path):
+    """Return the path of a frame that is written in a format, or the frame itself."""
+    path, write = tmp_path / f"rows.{form}", {"csv": frame.to_csv, "jsonl": frame.to_json, "parquet": frame.to_parquet}.get(form)
+    if write is None:
+        return frame
+    write(path, **{"csv": {"index": False}, "jsonl": {"orient": "records", "lines": True}}.get(form, {}))
+    return path
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "frame"])
 @pytest.mark.parametrize(
     ("name", "first", "is_pointed_out"), [("order_id", 900, True), ("ts", 1_700_000_000, True), ("a", 900, False)]
 )
 def test_ids_and_epochs_may_fall(form, name, first, is_pointed_out, tmp_path):
     frame = pd.DataFrame({name: range(first, first - 90, -1), "b": [i % 7 for i in range(90)], "y": [0, 1, 1] * 30})
-    path, write = tmp_path / f"rows.{form}", {"csv": frame.to_csv, "jsonl": frame.to_json, "parquet": frame.to_parquet}.get(form)
-    if write is not None:
-        write(path, **{"csv": {"index": False}, "jsonl": {"orient": "records", "lines": True}}.get(form, {}))
+    table = write_frame(frame, form, tmp_path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        table_model(frame if write is None else path, "y")
+        table_model(table, "y")
     assert [f"{name} falls from row to row" in str(warning.message) for warning in caught] == [True] * is_pointed_out
 
 
@@ -141,3 +148,33 @@ def test_random_classes_are_no_counts():
         labels = rng.choices(range(n_classes), weights, k=60 * n_classes)
         with warnings.catch_warnings(action="error"):
             warn_of_labels("rows.csv", "y", labels, are_classes=True, is_file=True)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "frame"])
+@pytest.mark.parametrize("name", ["day", "order_id"])
+def test_labels_that_last_in_a_time_series_are_no_misleading_order(form, name, tmp_path):
+    """A sort by label keeps the days in order within each label, and an id may have been given after it."""
+    days = pd.date_range("2024-01-01", periods=120)
+    values = {
+        "day": days.strftime("%Y-%m-%d"),
+        "epoch": [1_700_000_000 + 86_400 * i for i in range(120)],
+        "order_id": range(9, 129),
+    }
+    frame = pd.DataFrame({name: values[name], "b": [i % 7 for i in range(120)], "y": ["winter"] * 40 + ["spring"] * 80})
+    for table, is_in_order in ((frame, name != "order_id"), (pd.concat([frame[40:], frame[:40]]), False)):
+        source = write_frame(table, form, tmp_path)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = table_model(source, "y", learner=BSGDClassifier(5))
+            if form == "frame":
+                model.learn_many(table)
+        assert any("the rows are sorted by" in str(warning.message) for warning in caught) is not is_in_order
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "frame"])
+@pytest.mark.parametrize("unit", ["", " kg"])
+def test_many_numbers_after_the_first_rows_are_targets(form, unit, tmp_path):
+    targets = [40 + (i % 30 if i < 250 else i * 7 % 200) for i in range(900)]
+    frame = pd.DataFrame({"b": [i % 7 for i in range(900)], "y": [f"{y}{unit}" if unit else y for y in targets]})
+    with warnings.catch_warnings(action="error"):
+        assert table_model(write_frame(frame, form, tmp_path), "y").schema.regression
