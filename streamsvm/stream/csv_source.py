@@ -41,7 +41,8 @@ class CSVSource(TextSource):
     label
         Name of the column of labels or targets. None if the rows have none.
     delimiter
-        Character between two cells, such as ``";"``. None: a tab if the path ends with ``.tsv`` or ``.tab``, else a comma.
+        Character between two cells, such as ``";"``. None: a tab if the path ends with ``.tsv`` or ``.tab``, a bar for
+        ``.psv``, else a comma.
     label_needed
         Whether a file without the column ``label`` is an error. If not, its rows have no label.
     columns_needed
@@ -81,7 +82,7 @@ class CSVSource(TextSource):
         columns_needed: bool = True,
         **parser_options: Unpack[TextParserOptions],
     ) -> None:
-        delimiter = delimiter or ("\t" if get_suffix(str(path)) in (".tsv", ".tab") else ",")
+        delimiter = delimiter or {".tsv": "\t", ".tab": "\t", ".psv": "|"}.get(get_suffix(str(path)), ",")
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise StreamError(f"{path}: delimiter must be one character, such as ';', and not {delimiter!r}")
         super().__init__(path, label, **parser_options)
