@@ -66,7 +66,7 @@ class RefusedRowHandler(Resumable):
         self._sink: Sink | None = None
         self._position: Any = None  # the position after the last durable dead letter; None before the first
         self.counts: Counter[str] = Counter()  # refused rows by kind of reason
-        self.examples: dict[str, str] = {}  # position and reason of the first row of each kind that this run refused
+        self.examples: dict[str, str] = {}  # text about the first row of each kind that this run refused: position and reason
         # The exponentially decayed number of refused rows, and the row number for which it was computed.
         self._recent, self._recent_row = 0.0, 0
 
@@ -84,7 +84,7 @@ class RefusedRowHandler(Resumable):
     def messages(self) -> list[str]:
         """One message for each kind of rows that this run refused, with the position of the first one, and the reason."""
         return [
-            f"{format_count(self.counts[kind], 'refused row')} ({kind}), the first: {example}"
+            f"{format_count(self.counts[kind], 'refused row')} ({kind}), the first{example}"
             for kind, example in self.examples.items()
         ]
 
@@ -97,8 +97,8 @@ class RefusedRowHandler(Resumable):
         if self._stops_at_first:
             raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_SKIP_ADVICE}")
         self.write_dead_letter(row, place, raw, kind, reason)
+        self.examples.setdefault(kind, f"{' in this run' if self.counts[kind] else ''}: {place}: {reason}")
         self.counts[kind] += 1
-        self.examples.setdefault(kind, f"{place}: {reason}")
         self._recent = self._recent * math.exp((self._recent_row - row) / _WINDOW_ROWS) + 1.0
         self._recent_row = row
         total = self.n_refused

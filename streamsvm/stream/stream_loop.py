@@ -467,7 +467,7 @@ class StreamLoop(ResumableRun):
             raise StreamError(f"{text} was learned: those with a label have the weight 0, in column {self.source.weight!r}")
         if self.refused:
             counts = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
-            example = "".join(f". The first: {example}" for example in [*self._refusals.examples.values()][:1])
+            example = "".join(f". The first{example}" for example in [*self._refusals.examples.values()][:1])
             raise StreamError(f"{text} was {done}: {self.unlabelled:,} had no label, and refused were {counts}{example}")
         raise StreamError(f"{text} had a label: nothing was {done}. {self._label_advice}")
 

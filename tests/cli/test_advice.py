@@ -110,6 +110,7 @@ MISTAKES = [
     ("export names --to c --out mine", {}),
 ]
 #: Values of flags in messages: quoted, or up to a blank or punctuation.
+SHELL_CHARACTER = re.compile(r"[&<>|;*?()$`]")
 FLAG = re.compile(r"(--[a-z][\w-]*)(?:[ =]('[^']*'|[^\s;()]*[^\s,;:().?']))?")
 
 
@@ -164,6 +165,8 @@ def find_action(words, flag):
 
 def apply_advice(words, message, values):
     """Return the words that a message suggests to type in place of those that caused it."""
+    for flag, value in FLAG.findall(message):  # a shell would cut the value, or replace it
+        assert not SHELL_CHARACTER.search(value) or value.startswith("'") or find_action(words, flag) is None, message
     for name, value in values.items():
         message = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", value, message)
     if command := re.search(rf"streamsvm (?:{'|'.join(PARSERS)}) (?!error).*", message):  # a whole command

@@ -78,7 +78,7 @@ def test_rows_from_standard_input_several_files_and_labels_from_a_file(state, fi
     flags = "--labels", f"{labels}?key=id&time=at"
     assert call("explain", features, "--model", state, *flags).stdout == expected
     words = "explain", features, "--model", state, "--labels", f"{labels}?key=id"
-    call(*words, status=1, says="its rows have no event time: name its column, --labels STREAM?key=ID&time=AT")
+    call(*words, status=1, says="rows have no event time: name its column, --labels 'STREAM?key=ID&time=AT'")
 
 
 def test_a_report_measures_importance_with_labels_from_a_file(state, file, call, tmp_path):

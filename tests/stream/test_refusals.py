@@ -242,7 +242,9 @@ def test_refused_rows_are_counted_across_runs(tmp_path):
 
     assert piece(dead, 11).refused == {"not a number": 1}
     assert piece("skip", 5).refused == {"not a number": 1}  # another policy applies to the next rows
-    assert piece(dead, None).refused == {"not a number": 2}
+    last = piece(dead, None)
+    assert last.refused == {"not a number": 2}
+    assert last._refusals.messages[0].startswith("2 refused rows (not a number), the first in this run: ")
     assert [letter["row"] for letter in letters_of(dead)] == [10, 21]
     assert letters_of(dead)[0]["encoding"] == "repr"
     dead.write_text("")

@@ -111,7 +111,7 @@ class JoinedSource(Source):
             if source.weight is not None:
                 raise StreamError(f"{source.name}: rows that wait for their labels have no weights: leave the weight out")
             if time is None and not source.has_messages:
-                raise StreamError(f"{source.name}: its rows have no event time: name its column, --labels STREAM?key=ID&time=AT")
+                raise StreamError(f"{source.name}: rows have no event time: name its column, --labels 'STREAM?key=ID&time=AT'")
             source.prepare_for_join()
         # For each stream: messages read ahead, time of the last returned message, whether it has ended, and when to poll again.
         self._buffers: list[deque[BufferedMessage]] = [deque(), deque()]

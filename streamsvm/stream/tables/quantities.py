@@ -69,7 +69,7 @@ def make_number_parser(notation: str | None = None, decimal: str | None = None) 
     """
     kind, _, details = (notation or "").partition("=")
     if kind == DURATION:
-        return parse_duration
+        return lambda text: float(text) if text.isdecimal() else parse_duration(text)  # whole numbers are seconds
     parts = [part for part in details.split("|") if part]
     decimal = parts.pop(0) if parts and parts[0] in _THOUSANDS_SEPARATORS else decimal
     gap = float(parts.pop(0)[1:]) if parts and _GAP.fullmatch(parts[0]) else 0.0

@@ -337,11 +337,15 @@ def _format_moment(moment: date | time) -> tuple[str, str]:
 
 
 def to_plain_value(value: Any) -> Any:
-    """Convert a NumPy scalar or a decimal to a Python number, and a duration to seconds; other values are unchanged."""
+    """Convert a NumPy scalar or a decimal to a Python number, a duration to seconds, and a period of pandas to the time when it
+    begins; other values are unchanged.
+    """
     if isinstance(value, np.number | np.bool_):
         value = value.item()
     if isinstance(value, timedelta):
         return value.total_seconds()
+    if type(value).__name__ == "Period":  # pandas, which may not be installed
+        return value.start_time
     return float(value) if isinstance(value, Decimal) else value
 
 

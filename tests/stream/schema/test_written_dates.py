@@ -68,3 +68,21 @@ def test_written_dates_are_dates_through_all_doors(tmp_path, call, notation, doo
         call("learn", data, "--label", "y", "--learner", "bsgd,budget=20", "--checkpoint", tmp_path / "state")
         assert load(tmp_path / "state")["TableEncoder"].columns == {"at": kind}
         assert "missing" not in call("score", data, "--model", tmp_path / "state").stderr
+
+
+@pytest.mark.parametrize("freq", ["h", "D", "M"])
+def test_a_period_of_pandas_is_the_time_when_it_begins(freq):
+    t = pd.period_range("2020-01-01", periods=300, freq=freq)
+    frame = pd.DataFrame(
+        {"at": t.insert(7, pd.NaT)[:300], "a": [i % 7 / 3 for i in range(300)], "y": [i % 5 < 2 for i in range(300)]}
+    )
+    times = frame.assign(at=frame["at"].dt.start_time)
+    models = []
+    for data in (times, frame, frame.to_dict("records")):
+        models.append(table_model(data, "y", learner=BSGDClassifier(20, seed=0)))
+        models[-1].learn_many(frame if models[1:] else times)
+        assert dict(models[-1].schema.options["columns"]) == {"at": "date"}
+        assert models[-1].predict_proba_one({"at": t[9], "a": 0.5}) == models[0].predict_proba_one(
+            {"at": t[9].start_time, "a": 0.5}
+        )
+    assert models[1].predict_proba_many(frame).equals(models[0].predict_proba_many(times))

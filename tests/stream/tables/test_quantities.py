@@ -50,6 +50,9 @@ from streamsvm.stream.tables.quantities import make_number_parser, parse_duratio
         *[("duration", "1h 30m", 5400.0), ("duration", "1 hr 5 min 3 sec", 3903.0), ("duration", "90 min", 5400.0)],
         *[
             ("duration", "2 weeks", 1_209_600.0),
+            ("duration", "90", 90.0),
+            ("duration", " 1 ", 1.0),
+            ("duration", "1.5", "1.5"),
             ("duration", "PT", "PT"),
             ("duration", "1h 30m 10", "1h 30m 10"),
             ("duration", "", None),
