@@ -9,10 +9,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm import table_model
 from streamsvm.cli.arguments import add_table_flags
 from streamsvm.cli.tables import combine_table_options, parse_table_flags
 from streamsvm.files.messages import quote_name
@@ -130,11 +132,33 @@ def test_points_between_thousands(file, call):
     note = "or with points between thousands (--decimal ,)"
     assert note in say(["12.345", "567", "1.000"])
     assert note in say(["12.345", "567", "NA"], "--missing", "NA")
-    for values in (["12.345", "567", "1.5"], ["12.345", "0.567", "8"], ["12.345", "4567"], ["12.345", "1.500"]):
+    for values in (
+        ["12.345", "567", "1.5"],
+        ["12.345", "0.567", "8"],
+        ["12.345", "4567"],
+        ["12.345", "1.500"],
+        ["12.345", "2.99", "7.699", "3.444", "8", "5.123"],  # without its final zero: no thousands
+    ):
         assert note not in say(values)
     assert note not in say(["12.345", "567"], "--decimal", ".")
     assert say(["12.345", "567", "1.234.567"], "--ask", status=1).endswith("Try: --decimal ,\n")
     assert re.search(r"^  a +number +567 to 1.23457e\+06$", say(["12.345", "567", "1.234.567"], "--decimal", ","), re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("other", ["7", "2024-01-31"])
+def test_numbers_without_the_decimal_mark_are_not_dropped(file, call, kind, other):
+    """A column of numbers with points, and the flag for commas; the other column may need an option, too."""
+    rows = [{"a": ["12.34", "2.99", "7.699", "8"][i % 4], "b": other, "y": i % 2} for i in range(80)]
+    lines = map(json.dumps, rows) if kind == "jsonl" else ["a,b,y", *(",".join(map(str, row.values())) for row in rows)]
+    learn = ["learn", file(f"rows.{kind}", *lines), "--label", "y", "--learner", "bsgd,budget=5"]
+    call(
+        *learn, "--decimal", ",", status=1, says="feature 'a' is '12.34', a text. Its decimal mark is '.', and that of the column"
+    )
+    assert call(*learn, "--decimal", ".", "--quiet").end["refused"] == {}
+    frame = pd.DataFrame(rows)
+    with pytest.raises(ValueError, match=r"Its decimal mark is '\.'"):
+        table_model(frame, "y", decimal=",").learn_many(frame)
 
 
 CELLS = "1|2.5|NA|-|--|none|2024-03-01|31.12.2024|03/04/2024|1,234.50|1.234,50|1,5|12.345|1.234.567|$5|(1,200.50)|EUR 3|5%|x|y"

@@ -30,7 +30,7 @@ _MAX_MARKER_LENGTH = 40  # characters
 _MAX_NUMBERED_SHARE = 0.05
 EXCEL_ERRORS = {"#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!", "#spill!", "#calc!", "#getting_data"}
 _USUAL_MARKERS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"} | EXCEL_ERRORS
-_MIN_LONG_SHARE = 0.75  # of numbers with points between thousands: one in ten ends in a zero, and seems to have fewer decimals
+_GROUPED = re.compile(r"-?(0|[1-9]\d{0,2}(\.\d{3})*)")  # 907 or 1.529, with points between thousands
 _BOOLEAN_WORDS = {"true", "false", "yes", "no"}
 _POINTED, _MARKED = re.compile(r"\d[.,]\d"), re.compile(r"\d[.,:/]\d|\d ?[AaPp][Mm]\b")
 _NUMBERED = re.compile(r"[1-8]")
@@ -294,17 +294,14 @@ def _find_decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[
     return sorted(values_by_mark, key=lambda mark: mark != group)
 
 
-def may_group_thousands(numbers: Sequence[float]) -> bool:
-    """Return whether the decimal points of a column, whose parsed numbers these are, may be thousands separators. This is so if
-    three digits follow the points, as far as can be told without final zeros, and all other numbers are below 1000.
+def may_group_thousands(texts: Sequence[str]) -> bool:
+    """Return whether points in the numbers of a column, with these ``texts``, may be thousands separators: three digits follow
+    all of them, and all numbers without a point are below 1000.
 
-    >>> may_group_thousands([12.345, 567.0, 1.0]), may_group_thousands([12.345, 0.567, 8.0]), may_group_thousands([12.345, 1.5])
-    (True, False, False)
+    >>> may_group_thousands(["12.345", "567", "1.000"]), may_group_thousands(["2.795", "2.99", "8"])
+    (True, False)
     """
-    fractions = [number for number in numbers if not number.is_integer()]
-    n_long = sum(round(number, 2) != number for number in fractions)
-    is_mixed = 0 < len(fractions) < len(numbers) and n_long >= _MIN_LONG_SHARE * len(fractions)
-    return is_mixed and all(abs(number) < 1000.0 and may_be_thousands(number) for number in numbers)
+    return 0 < sum("." in text for text in texts) < len(texts) and all(map(_GROUPED.fullmatch, texts))
 
 
 def _interpret_numbers(name: str, numbers: Sequence[float]) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from streamsvm.stream.schema.column_inference import (
     infer_column,
     is_number,
     make_kind_option,
+    may_group_thousands,
 )
 from streamsvm.stream.tables.column_kinds import DATE, DURATION, NUMBER, QUANTITY
 from streamsvm.stream.tables.row_order import FOLLOWS_LAST, are_falling, are_sorted
@@ -27,7 +27,6 @@ from streamsvm.stream.tables.table_parser import TableParser
 TARGET_NOTE = "a number to predict"
 #: More distinct whole numbers are numbers to predict; and the number of distinct labels that are examined.
 MAX_CLASSES, MAX_COUNTS = 100, 1000
-_GROUPED = re.compile(r"-?(0|[1-9]\d{0,2}(\.\d{3})*)")  # 907 or 1.529, with points between thousands
 _MIN_ROWS_PER_CLASS = 5  # on average
 #: Neighbouring values of a count are about as frequent, and those of classes are not: the mean square of the differences of
 #: frequencies, or of their ranks, is below this share of twice their variance. Chosen on half of 3,800 generated columns,
@@ -59,7 +58,7 @@ def _infer_target_options(name: str, labels: Sequence[Any]) -> tuple[dict[str, A
     are no such options.
     """
     texts = [str(label).strip() for label in labels]
-    if 0 < sum("." in text for text in texts) < len(texts) and all(map(_GROUPED.fullmatch, texts)):
+    if may_group_thousands(texts):
         return make_kind_option(name, f"{QUANTITY}=,"), [float(text.replace(".", "")) for text in texts]
     if all(map(is_number, labels)):
         return {}, list(map(float, labels))

@@ -103,6 +103,10 @@ def propose_options(
         return ProposedOptions(unwritable, {})
     options = _merge_column_options(undecided, table)
     declared = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
+    if "decimal" in table.encoder:  # rows with another mark are refused
+        declared |= {
+            column.name for column in columns if column.kind == "number" and column.proposed_kind == NUMBER
+        } - kinds.keys()
     while unlearnable := find_unlearnable(options) - declared - _find_dropped(options):
         other_names = unlearnable - {column.name for column in undecided}
         changed = (  # without options, texts only cost their rows; then, one decimal mark does not suit all columns

@@ -91,16 +91,31 @@ def infer_columns(
     warn_of_labels(sample.name, label, labels, are_classes, is_file=sample.format is not None and not are_in_order)
     warn_of_falling_times(sample.name, columns)
     if sample.format == "csv" and "decimal" not in options:
-        for i, column in enumerate(columns):
-            numbers = [value for row in rows if isinstance(value := row.get(column.name), float)]
-            is_plain = column.kind == "number" and column.required_options.keys() <= {"missing"}
-            if is_plain and may_group_thousands(numbers):
-                columns[i] = add_note(column._replace(note=_THOUSANDS_NOTE, alternative={"decimal": ","}), column.note)
+        _note_thousands(columns, rows, partial(sample.open_rows, label=label, **options))
     numeric = [column.name for column in columns if column.kind == "number" and column.proposed_kind == NUMBER]
     is_sparse = are_absent_numbers_zero(rows, numeric)
     if is_sparse:
         columns = [column._replace(note=column.note.replace("missing in ", "absent, so 0, in ")) for column in columns]
     return len(rows), columns, is_sparse, has_gaps
+
+
+def _note_thousands(columns: list[InferredColumn], rows: Sequence[Mapping[Any, Any]], open_rows: Callable[..., Source]) -> None:
+    """Add a note for the user to numeric columns of a CSV file whose points may be between thousands, judged by the texts of
+    their cells: of ``rows``, these have become numbers. ``open_rows`` reads the first rows, with the kinds of some columns.
+    """
+    kinds = {}
+    for column in columns:
+        numbers = [value for row in rows if isinstance(value := row.get(column.name), float)]
+        is_plain = column.kind == "number" and column.required_options.keys() <= {"missing"}
+        if is_plain and all(map(may_be_thousands, numbers)) and not all(map(float.is_integer, numbers)):
+            kinds[column.name] = CATEGORY
+    with open_rows(columns=kinds) if kinds else contextlib.nullcontext(()) as source:
+        cells = [row.x for row in itertools.islice(source, SAMPLE_ROWS) if isinstance(row, Row)]
+    for i, column in enumerate(columns):
+        markers = {"None", *column.required_options.get("missing", ())}
+        texts = [text for row in cells if (text := str(row.get(column.name))) not in markers]
+        if column.name in kinds and may_group_thousands(texts):
+            columns[i] = add_note(column._replace(note=_THOUSANDS_NOTE, alternative={"decimal": ","}), column.note)
 
 
 def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]]) -> None:

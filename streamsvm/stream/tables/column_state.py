@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
@@ -18,8 +19,9 @@ from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name, normalize_spelling
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Values
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
 from streamsvm.stream.tables.dates import format_date
+from streamsvm.stream.tables.quantities import parse_formatted
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import format_arguments, format_flags
 from streamsvm.stream.tables.target_encoding import TargetEncoding
@@ -456,6 +458,11 @@ class ColumnState:
         """
         parser, n_learned = self.parser, self.means.get(name, (0, 0.0))[0]
         is_known, is_text = n_learned >= _MIN_ROWS_OF_NUMBERS, isinstance(value, str)
+        if is_text and parser.get_kind(name) == NUMBER and not parser.has_plain_numbers(name):
+            for mark in ".,":
+                with contextlib.suppress(ValueError):
+                    parse_formatted(value, mark)
+                    return f"Its decimal mark is {mark!r}, and that of the column is another one: fix it, or leave its row out"
         missing = _format_option({"missing": [str(value)]})
         if is_known or parser.get_kind(name) == DATE:  # too late for another kind of column
             advice = f"The {n_learned:,} values learned before are numbers: fix this one"

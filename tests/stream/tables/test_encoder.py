@@ -283,3 +283,15 @@ def test_fields_of_a_dropped_object_are_not_learned():
     encoder.learn_one({"meta": {"p": 1, "q": {"r": 2}}, "a": {"b": 2, "c": 3}})
     assert encoder.learned_columns == ["a.b"]
     assert encoder.transform_one({"meta": {"p": 5}, "a": {"b": 4}}) == {"a.b": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "mark"),
+    [({"decimal": ","}, "9.2", "."), ({"decimal": "."}, "9,2", ","), ({"columns": 'a:quantity=",|kg"'}, "9.25", ".")],
+)
+def test_a_number_with_another_decimal_mark_is_no_missing_value(options, value, mark):
+    encoder = TableEncoder(**options)
+    with pytest.raises(ValueError, match=re.escape(f"Its decimal mark is {mark!r}, and that of the column is another one")):
+        encoder.learn_one({"a": value})
+    with pytest.raises(ValueError, match="If it marks a missing value"):
+        encoder.learn_one({"a": "none"})
