@@ -25,6 +25,7 @@ _NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # optionally in double quotes
 _FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
 _COLUMN = re.compile(f"{_NAME}:\\s*({_KINDS})(?:={_FORMAT})?\\s*(?:,|$)")
 _KIND = re.compile(f"({_KINDS})(?:=(.*))?", re.DOTALL)
+_DIRECTIVE_TWICE = re.compile(r"(?s)(%.).*\1")  # of strptime
 
 
 class ColumnKind(NamedTuple):
@@ -50,6 +51,8 @@ class ColumnKind(NamedTuple):
         if match is None or (match[1] in (DROP, DURATION) and match[2] is not None):
             raise ValueError(f"{short_repr(text)} is not a kind of column: {_USAGE}")
         kind, detail = match.groups()
+        if kind == DATE and (twice := _DIRECTIVE_TWICE.search((detail or "").replace("%%", ""))) is not None:
+            raise ValueError(f"columns: {text} is an invalid format of dates: it has {twice[1]} twice")
         if kind == DATE:
             return cls(kind, detail or None)
         if kind in (QUANTITY, DURATION):

@@ -206,14 +206,16 @@ def _rename_zone(text: str, form: str) -> str:
 
 def _parse_with_year(text: str, form: str) -> datetime:
     """Parse the text of a date in the strptime format ``form``. If that has no year, the year is 1900, and the 29th of February
-    becomes the 28th. Raises ValueError if the text does not fit.
+    becomes the 28th. Raises ValueError if the text does not fit, or if the format has a part of the date twice.
     """
-    if YEAR_DIRECTIVE.search(form):
-        return datetime.strptime(text, form)
     try:
-        return datetime.strptime(f"{_YEAR_OF_STRPTIME} {text}", f"%Y {form}")
-    except ValueError:
+        if YEAR_DIRECTIVE.search(form):
+            return datetime.strptime(text, form)
+        with contextlib.suppress(ValueError):
+            return datetime.strptime(f"{_YEAR_OF_STRPTIME} {text}", f"%Y {form}")
         return datetime.strptime(f"2000 {text}", f"%Y {form}") - _CENTURY
+    except re.error:
+        raise ValueError(f"{form!r} is an invalid format: it has a part of the date twice") from None
 
 
 _YEAR_OF_STRPTIME, _CENTURY = 1900, timedelta(days=36_525)

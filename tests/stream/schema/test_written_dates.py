@@ -6,7 +6,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from refused import raises
 from streamsvm import BSGDClassifier, load, table_model
+from streamsvm.stream.tables import TableEncoder
 
 GERMAN = ["Januar", "Feb.", "M\u00e4rz", "Apr.", "Mai", "Juni", "Juli", "Aug.", "Sept.", "Okt.", "Nov.", "Dezember"]
 FRENCH = ["janv.", "f\u00e9vr.", "mars", "avr.", "mai", "juin", "juil.", "ao\u00fbt", "sept.", "oct.", "nov.", "d\u00e9c."]
@@ -86,3 +88,33 @@ def test_a_period_of_pandas_is_the_time_when_it_begins(freq):
             {"at": t[9].start_time, "a": 0.5}
         )
     assert models[1].predict_proba_many(frame).equals(models[0].predict_proba_many(times))
+
+
+RANGES = {  # of hours, which are no dates
+    "opening hours": lambda i: f"{8 + i % 5:02d}:00 - {18 + i % 3}:30",
+    "a day and its hours": lambda i: f"2024-01-0{1 + i % 5} {8 + i % 5:02d}:00 18:30",
+    "hours of twelve": lambda i: f"{8 + i % 4}:00 am - {5 + i % 3}:00 pm",
+    "both halves of the day": lambda i: f"{8 + i % 4}:00 am pm",
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("notation", RANGES)
+def test_ranges_of_hours_are_categories_through_all_doors(tmp_path, call, notation, door):
+    texts = [RANGES[notation](i) for i in range(120)]
+    data = write(pd.DataFrame({"at": texts, "v": [i % 7 for i in range(120)], "y": ["a", "b"] * 60}), door, tmp_path)
+    model = table_model(data, "y", learner=BSGDClassifier(budget=20))
+    assert model.schema.options["columns"] == {"at": "category"}
+    if door in ("csv", "jsonl", "parquet"):
+        call("learn", data, "--label", "y", "--learner", "bsgd,budget=20", "--checkpoint", tmp_path / "state")
+        assert load(tmp_path / "state")["TableEncoder"].columns == {"at": "category"}
+
+
+def test_a_format_with_two_hours_is_refused_through_all_doors(tmp_path, call):
+    table, kind = pd.DataFrame({"at": ["10 11", "11 12"] * 20, "y": ["a", "b"] * 20}), "date=%H %H"
+    path, reason = write(table, "csv", tmp_path), f"columns: {kind} is an invalid format of dates: it has %H twice"
+    call("learn", path, "--label", "y", "--columns", f"at:{kind}", status=2, says=f"--{reason}")
+    raises(reason, table_model, table, "y", learner=BSGDClassifier(budget=20), columns=f"at:{kind}")
+    raises(reason, TableEncoder, {"at": kind})
+    saved = TableEncoder({"at": "date=%H %M"}).__getstate__() | {"columns": {"at": kind}}
+    raises(reason, TableEncoder().__setstate__, saved)

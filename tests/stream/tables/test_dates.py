@@ -1,5 +1,6 @@
 """Parsing of dates, and the formats in which they are written."""
 
+import contextlib
 import math
 import re
 from datetime import UTC, datetime, time, timedelta
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from refused import raises
 from streamsvm.stream import open_source
 from streamsvm.stream.tables.date_formats import find_date_formats
-from streamsvm.stream.tables.dates import parse_datetime, parse_iso_seconds, to_seconds
+from streamsvm.stream.tables.dates import is_date, parse_datetime, parse_iso_seconds, to_seconds
 
 
 @given(st.datetimes(datetime(1974, 1, 1), datetime(2099, 1, 1)), st.sampled_from(["s", "ms", "us", "ns"]))
@@ -142,11 +143,21 @@ def test_invalid_dates_are_refused(text):
 
 NO_DATES = ["1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 Pst", "5 to 10", "1-2", "", "x"]
 NO_DATES += ["25:30", "12:30:99", "1.5 12.30", "Mon 08:30", "Mai 12", "1 Jui 2024", "5 Marble 2024", "3 Mar", "1st"]
+NO_DATES += ["10:00 - 22:30", "2024-01-01 10:00 12:30", "10:00 am pm", "10:00 am - 5:00 pm", "Mon Tue 2024-01-01"]
+NO_DATES += ["2024-01-01 10:00 +01:00 +02:00", "10:00:00 11:00", "Jan 5 10:00 - Jan 5 11:00", "10.30 11.30"]
 
 
 @pytest.mark.parametrize("text", NO_DATES)
 def test_texts_that_are_not_dates_have_no_format(text):
     assert find_date_formats([text]) == []
+
+
+@pytest.mark.parametrize("form", ["%H %H", "%H:%M - %H:%M", "%b %B", "%c %Y", "%d.%m.%y %%%d"])
+def test_a_format_with_a_part_of_the_date_twice_is_invalid(form):
+    raises(r"twice|does not match|bad directive", parse_datetime, "10 10", form)
+    assert not is_date("10 10", form)
+    with contextlib.suppress(ValueError):  # of another text
+        parse_datetime("May May", form)
 
 
 def test_a_typed_time_of_day_equals_its_text():
