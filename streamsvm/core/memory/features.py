@@ -339,7 +339,7 @@ def make_natural_sort_key(name: Hashable) -> tuple[Any, ...]:
     if not isinstance(name, str):
         return 2, type(name).__name__, repr(name)
     parts = _DIGITS.split(name)  # alternates between text and digits
-    parts[1::2] = map(int, parts[1::2])
+    parts[1::2] = ((len(number), number) for number in (digits.lstrip("0") for digits in parts[1::2]))  # int has a limit
     return 1, parts, len(name), name
 
 

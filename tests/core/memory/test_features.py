@@ -1,6 +1,7 @@
 """Rows are written into arrays by the names of their features."""
 
 import math
+import re
 from types import MappingProxyType
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.core.memory.features import FeatureSpace
+from refused import refused
+from streamsvm import BSGDClassifier
+from streamsvm.core.memory.features import FeatureSpace, make_natural_sort_key
 
 KINDS = dict, MappingProxyType
 NUMBERS = st.sampled_from([1.5, -2, True, 0.0, -0.0, 1e300, math.nan, np.float32(0.25), "1", None, 10**400])
@@ -40,3 +43,21 @@ def test_a_dict_is_written_like_another_mapping(dtype, data):
         if not is_full:  # a dict with exactly the known names leaves the other columns, and the signs of zeros, as they are
             assert results[0] == results[1]
         assert spaces[0].names == spaces[1].names
+
+
+@given(st.lists(st.from_regex(r"[fg]?[0-9]{0,24}(_[0-9]{1,3})?", fullmatch=True) | st.integers(-5, 5), max_size=8))
+def test_digits_in_names_are_ordered_as_numbers(names):
+    def make_key(name):
+        if isinstance(name, int):
+            return 0, name
+        parts = re.split("([0-9]+)", name)
+        parts[1::2] = map(int, parts[1::2])
+        return 1, parts, len(name), name
+
+    assert sorted(names, key=make_natural_sort_key) == sorted(names, key=make_key)
+
+
+def test_names_may_have_more_digits_than_an_int():
+    names = ["9" * 5000, "f" + "1" * 5000, "f2", "1" + "0" * 5000]
+    assert sorted(names, key=make_natural_sort_key) == [names[0], names[3], names[2], names[1]]
+    refused("has a name of 5,000 characters, more than 1,024", BSGDClassifier(20).learn_one, {names[0]: 1.0}, "a")
