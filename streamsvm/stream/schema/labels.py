@@ -116,7 +116,7 @@ def _are_counts(name: str, counts: Mapping[Any, int]) -> bool:
         return False
     numbers = zip(_infer_target_options(name, list(counts))[1], counts.values(), strict=False)
     pairs = sorted(pair for pair in numbers if pair[0] is not None)
-    if not pairs:
+    if len(pairs) < 2:
         return False
     values, frequencies = np.array(pairs).T
     are_rare = frequencies.mean() < _MIN_ROWS_PER_CLASS

@@ -261,9 +261,11 @@ def _infer_all(
         values = [value for row in rows if (value := row.get(name)) is not None and not (skips_nan and value != value)]
         values = list(map(to_plain_value, values))
         if name == label:
+            targets, column = values, infer_label(name, values, regression)
             distinct = list(dict.fromkeys(y for y in class_labels if y is not None and y == y and y.__hash__ is not None))
-            distinct = list(map(to_plain_value, distinct[:MAX_COUNTS]))
-            targets, column = values, infer_label(name, distinct if len(distinct) > MAX_CLASSES else values, regression)
+            if len(distinct) > MAX_CLASSES and not column.note:
+                more = infer_label(name, list(map(to_plain_value, distinct[:MAX_COUNTS])), regression)
+                column = more._replace(values=column.values)
         elif (kind := parser.get_kind(name)) == DROP:
             column = InferredColumn(name, "dropped", "")
         elif kind == CATEGORY:

@@ -177,4 +177,6 @@ def test_many_numbers_after_the_first_rows_are_targets(form, unit, tmp_path):
     targets = [40 + (i % 30 if i < 250 else i * 7 % 200) for i in range(900)]
     frame = pd.DataFrame({"b": [i % 7 for i in range(900)], "y": [f"{y}{unit}" if unit else y for y in targets]})
     with warnings.catch_warnings(action="error"):
-        assert table_model(write_frame(frame, form, tmp_path), "y").schema.regression
+        schema = table_model(write_frame(frame, form, tmp_path), "y").schema
+    assert schema.regression
+    assert "... (30)" in schema.columns[-1].values  # of the first rows
