@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError
+from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.file_names import list_source_files
 from streamsvm.stream.lines import digest_tail
 
@@ -116,18 +117,18 @@ def _check_may_overwrite(option: str, path: Path, own_pattern: re.Pattern[bytes]
         raise UsageError(f"{option} {path} exists, and streamsvm did not write it: name another file, or give --overwrite")
 
 
-def check_differs_from_learner(sinks: Mapping[str, str], header: Mapping[str, Any]) -> None:
+def check_differs_from_learner(sinks: Mapping[str, str], checkpoint: Checkpoint) -> None:
     """Raise a UsageError if one of ``sinks``, the outputs of a command by flag, is a file to which the learner of a checkpoint
-    has written predictions or refused rows, and which it will continue. ``header`` is that of the checkpoint.
+    has written predictions or refused rows, and which it will continue.
     """
-    positions = header.get("sink"), dict(header.get("refused") or {}).get("dead_letters")
-    names = {position.get("name"): position for position in positions if isinstance(position, Mapping) and position.get("offset")}
-    for flag, sink in sinks.items():
-        if (position := names.get(Path(sink).resolve().name)) is not None and Path(sink).is_file():
-            with Path(sink).open("rb") as file:
-                is_same = digest_tail(file, position["offset"]) == position.get("tail_digest")
-            if is_same:
-                raise UsageError(f"{flag} {sink} is where the learner of this model writes, too: name another file")
+    for position in (checkpoint.get_facts("sink"), checkpoint.get_facts("refused", "dead_letters")):
+        name, offset = position.get("name"), position.get("offset")
+        for flag, sink in sinks.items():
+            if isinstance(offset, int) and 0 < offset < 2**63 and name == Path(sink).resolve().name and Path(sink).is_file():
+                with Path(sink).open("rb") as file:
+                    is_same = digest_tail(file, offset) == position.get("tail_digest")
+                if is_same:
+                    raise UsageError(f"{flag} {sink} is where the learner of this model writes, too: name another file")
 
 
 def _is_standard_input(path: str) -> bool:

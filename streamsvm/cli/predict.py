@@ -43,7 +43,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         if saved is None:  # interrupted while waiting
             return True
         check_predicts(saved.model, job.model, accepts_detectors=True)
-        check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, saved.header)
+        check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, saved)
         followed = models if job.follow else None
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
         default_label = None if job.text_format == "libsvm" else read_saved_label(saved)

@@ -52,7 +52,9 @@ class TableSource(Source):
                 f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "
                 f"Ask for the same, {START_AFRESH}"
             )
-        if (table := position.get("table", {})) != self._options:
+        if not isinstance(table := position.get("table", {}), dict):
+            raise self._foreign_position_error(position)
+        if table != self._options:
             then, now = (", ".join(f"{k}={v!r}" for k, v in x.items()) or "no options" for x in (table, self._options))
             raise StreamError(
                 f"{self.name}: the checkpoint was learned from columns read with {then}, not with {now}. "

@@ -1,11 +1,14 @@
 """Files that commands write: which are continued, replaced, or must not be overwritten."""
 
+import json
 import os
 
 import pytest
 
+from crafted import repacked
 from lists import first
 from streamsvm import BSGDClassifier, load, save
+from streamsvm.files.container import unpack_container
 from streamsvm.stream import IterableSource, LearningLoop
 
 LEARN = ["learn", "--label", "y", "--learner", "bsgd", "--quiet"]
@@ -124,6 +127,18 @@ def test_predict_does_not_write_into_the_files_of_the_learner(file, tmp_path, ca
         call("predict", rows, "--model", tmp_path / "state", "--to", tmp_path / "other" / name, "--on-error", "skip")
     file("rows.csv", "a,y", *["1,0", "x,1", "2,1"] * 40)
     call(*LEARN, rows, *more)  # it continues
+
+
+@pytest.mark.parametrize("position", [5, {"dead_letters": 5}, {"dead_letters": {"name": ["p.csv"], "offset": 2**70}}])
+def test_positions_that_no_run_has_saved_are_no_files_of_the_learner(file, tmp_path, call, position):
+    rows, state = file("rows.csv", "a,y", *["1,0", "2,1"] * 20), tmp_path / "state"
+    call(*LEARN, rows, "--checkpoint", state)
+    (path,) = state.glob("*.ckpt")
+    container = unpack_container(path.read_bytes())
+    arrays, header = dict(container.arrays), json.loads(container.strings["metadata"])
+    repacked(path, arrays.pop("tree").tobytes(), arrays, header | {"refused": position, "sink": [position]})
+    for _ in range(2):  # the second time, the file exists
+        call("predict", rows, "--model", state, "--to", tmp_path / "p.csv")
 
 
 @pytest.mark.parametrize("word", ["skp", "Stop", "dead"])

@@ -26,7 +26,7 @@ from streamsvm.stream.checkpoint import read_header
 def run_on(kind, folder, rows):
     with (
         CheckpointFolder(folder / "saved") as checkpoints,
-        CSVSource(folder / "rows.csv", "y", label_needed=kind == "learn") as source,
+        CSVSource(folder / "rows.csv", "y", label_needed=kind == "learn", missing="?") as source,
         CSVSource(folder / "labels.csv", "y") as labels,
         FileSink(folder / f"{kind}.csv") as sink,
     ):
@@ -99,6 +99,7 @@ WRONG = [
     *((("position", *at, name), NO_COUNTS) for at in ((), ("rows",), ("labels",)) for name in ("rows", "offset", "line")),
     *((place, NO_MAPPINGS) for place in (("position",), ("refused",), ("sink",))),
     *((("refused", name), NO_MAPPINGS) for name in ("dead_letters", "counts")),
+    (("position", "rows", "table"), NO_MAPPINGS),
     (("labels",), NO_MAPPINGS),
     (("labels", "seen"), [[["a"]], None]),
     (("labels", "classes"), ["ab", [[1], [2]], ["a"]]),

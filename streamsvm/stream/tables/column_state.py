@@ -356,6 +356,18 @@ class ColumnState:
         distances = distances[distances > _MIN_SHARE_BEYOND * (last - first)]
         return len(distances), float(distances.max(initial=0.0))
 
+    def restore_attributes(self, learned: Mapping[str, Any]) -> None:
+        """Set the learned attributes to those of a saved encoder, by attribute name. Raises ValueError if they are corrupt."""
+        have_types = [*map(type, learned.values())] == [type(getattr(self, name)) for name in learned]
+        vars(self).update(learned)
+        texts = itertools.chain(self.quoted.values(), *(pair for values in self.categories.values() for pair in values.items()))
+        limit, ranges = LARGEST_FLOAT32, self.date_ranges.values()
+        ascending = [numbers for n, mean in self.means.values() for numbers in ((1, n, 2**62), (-limit, mean, limit))]
+        ascending += [numbers for first, last in ranges for numbers in ((-limit, first, last), (first, last, limit))]
+        numbers = np.array([(0.0, 0.0, 0.0), *ascending])
+        if not (have_types and {*map(type, texts)} <= {str} and numbers.dtype == float and (np.diff(numbers) >= 0.0).all()):
+            raise ValueError("the table encoder is corrupt: its means, dates or categories are invalid")
+
     def merge_attributes(self, others: Sequence[ColumnState]) -> dict[str, Any]:
         """Merge the means, the one-hot categories and the target encoding of this state and of ``others``, as if all their rows
         had been learned by one encoder. Returns them as a dict by attribute name. Raises ValueError if there are too many columns

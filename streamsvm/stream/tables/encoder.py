@@ -404,9 +404,11 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = {name: value for name, value in state.items() if not name.startswith("_")}
-        self.__init__(**parameters | {"scaler": None})  # type: ignore[misc] # cloning would reset the scaler
-        self.scaler, self._scaler = state["scaler"], state["_scaler"]
-        vars(self._state).update({name: state[stored] for stored, name in STORED_NAMES.items() if stored in state})
+        self.__init__(**parameters)  # type: ignore[misc]
+        if type(state["_scaler"]) is not type(self._scaler):
+            raise ValueError(f"the table encoder is corrupt: its learned scaler is {short_repr(state['_scaler'])}")
+        self._scaler = state["_scaler"]  # this one is reset
+        self._state.restore_attributes({name: state[stored] for stored, name in STORED_NAMES.items() if stored in state})
 
     @classmethod
     def _unit_test_params(cls) -> Any:

@@ -192,7 +192,7 @@ class TableSchema:
         return TableSchema(self.name, self.n_rows, self.label, self.regression, apply_kinds(self.columns, changed), changed)
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state)
+        self.__init__(**state)  # type: ignore[misc] # which refuses other names
         self.columns = [ColumnSchema(*column) for column in state["columns"]]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar
+from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_count
 from streamsvm.files.category_names import compute_name_key
 from streamsvm.stream.tables.target_counts import (
     WAYS,
@@ -291,11 +291,12 @@ class TargetEncoding:
         n = len(state["keys"])
         # Compiled code relies on these types and shapes.
         expected = [("<u4", (n,)), ("<i8", (n,)), ("<f8", (n, width)), ("<f8", (n_totals,))]
-        if [(array.dtype.str, array.shape) for array in arrays] != expected or size not in _TABLE_SIZES:
-            raise ValueError("the target encoding is corrupt: its arrays do not fit")
+        is_valid = state["of_numbers"] in (is_regression, None) and all(y is not None and _to_plain_label(y) is y for y in labels)
+        if not is_valid or [(array.dtype.str, array.shape) for array in arrays] != expected or size not in _TABLE_SIZES:
+            raise ValueError("the target encoding is corrupt: its labels or arrays do not fit")
         self.__init__()  # type: ignore[misc]
         self.is_regression, self._labels = state["of_numbers"], {label: index for index, label in enumerate(labels)}
-        self._n_rows, (keys, last_rows, counts, self._totals) = state["rows"], arrays
+        self._n_rows, (keys, last_rows, counts, self._totals) = validate_count("rows", state["rows"]), arrays
         self._make_table(size, width)
         _, n_new = merge_categories(self._keys, self._last_rows, self._counts, n, keys, last_rows, counts, 0)
         self._n_categories = int(n_new)

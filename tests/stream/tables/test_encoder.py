@@ -18,6 +18,7 @@ from river import checks, preprocessing
 from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
+from streamsvm.files.container import ModelFileError
 from streamsvm.stream.tables import TableEncoder, TableParser
 
 
@@ -196,6 +197,35 @@ def test_copies_keep_the_learned_scaler(copy_encoder):
     copy = copy_encoder(encoder)
     assert copy.transform_one({"a": 4.0, "c": "x"}) == encoder.transform_one({"a": 4.0, "c": "x"})
     raises("'names' is not a kind", copy.__setstate__, encoder.__getstate__() | {"columns": {"c": "names"}})
+
+
+#: Learned attributes that no encoder has saved.
+WRONG_PAIRS = [(1,), (0, 1.0), (2**70, 1.0), (1, "1"), (1, math.nan), (1, 1e300), ("a", "b"), "ab", True, (1, [1.0, 2.0])]
+WRONG = [
+    *(
+        (name, value)
+        for name in ("_means", "_categories", "_quoted", "_date_ranges")
+        for value in (5, "a", None, True, [("a", 1)])
+    ),
+    *(("_means", {"a": pair}) for pair in WRONG_PAIRS),
+    *(("_date_ranges", {"at": pair}) for pair in (*WRONG_PAIRS[3:], (2.0, 1.0), (-math.inf, 1.0))),
+    *(("_categories", {"c": values}) for values in (5, "a", ["a"], {"x": 5}, {"x": None}, {5: "c=x"})),
+    *(("_quoted", {"a": value}) for value in (5, None, ["a"])),
+    *(("_statistics", value) for value in (None, False, "a", {})),
+    *(("_scaler", value) for value in (None, "standard", {}, preprocessing.MinMaxScaler())),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG, ids=str)
+def test_forged_states_are_refused(name, value, monkeypatch):
+    encoder = TableEncoder("c:category,at:date", scaler="standard")
+    for _ in range(2):
+        encoder.learn_one({"a": 1.0, "c": "x", "at": "1970-01-02"})
+    assert loads(dumps(encoder)).transform_one({"c": "x"}) == encoder.transform_one({"c": "x"})
+    state = encoder.__getstate__()
+    assert name in state or name == "_quoted"
+    monkeypatch.setattr(TableEncoder, "__getstate__", lambda _: state | {name: value})
+    raises("not be loaded again: ValueError|inconsistent", dumps, encoder, error=ModelFileError)  # which loads it again
 
 
 @pytest.mark.once

@@ -207,8 +207,8 @@ def test_saved_arrays_with_wrong_types_or_shapes_are_refused():
     keys, counts = state["keys"], state["counts"]
     invalid = {
         "table_size": (0, 255, 384, 2**20, "256"),
-        "of_numbers": (True,),
-        "labels": ([], ["x"], list("xyz")),
+        "of_numbers": (True, "a", 2),
+        "labels": ([], ["x"], list("xyz"), ["x", None], ["x", ("y",)], ["x", float("nan")]),
         "keys": (keys[:-1], keys.astype(np.int64), keys.astype(">u4"), keys[:, None]),
         "last_rows": (state["last_rows"].astype(np.int32), state["last_rows"][1:]),
         "counts": (counts[:, :1], counts.astype(np.float32)),
@@ -217,6 +217,7 @@ def test_saved_arrays_with_wrong_types_or_shapes_are_refused():
     for name, values in invalid.items():
         for value in values:
             raises("do not fit", TargetEncoding.__new__(TargetEncoding).__setstate__, state | {name: value})
+    raises("rows must be", TargetEncoding.__new__(TargetEncoding).__setstate__, state | {"rows": -1})
 
 
 def test_an_encoder_with_buckets_is_saved_without_target_encoding():
