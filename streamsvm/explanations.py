@@ -15,7 +15,7 @@ from streamsvm.core.frames import to_columns, to_list
 from streamsvm.files.messages import short_repr, shorten
 from streamsvm.learners.wrapping import explain_wrapped, find_wrapped_examples
 from streamsvm.stream.batches import next_batch, supports_batches
-from streamsvm.stream.rows import ValidatingPipeline, detects_anomalies, find_learner
+from streamsvm.stream.rows import ValidatingPipeline, detects_anomalies, find_learner, parse_target
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_null
 
@@ -306,7 +306,7 @@ def _compute_error(y: Sequence[Any], predictions: Sequence[Any], is_regression: 
     the fraction of wrong labels.
     """
     if is_regression:
-        return float(np.mean(np.abs(np.asarray(y, np.float64) - np.asarray(predictions, np.float64))))
+        return float(np.mean(np.abs(np.array(list(map(parse_target, y))) - np.asarray(predictions, np.float64))))
     return float(np.mean([label != prediction for label, prediction in zip(y, predictions, strict=True)]))
 
 

@@ -124,7 +124,9 @@ def table_model(
         problem = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
         advice = (label and suggest_name(label, names)) or f". Perhaps label={guess_label_column(names)!r}"
         raise ValueError(f"{sample.name}: {problem} It has {format_names(names, 20)}{advice}")
-    if unknown := [name for name in kinds if names and name not in (*names, OTHER_COLUMNS)]:
+    fields = {field: name for name, kind in kinds.items() for field in names if kind == DROP and field.startswith(f"{name}.")}
+    kinds.update(dict.fromkeys(fields, DROP))  # dropping an object drops all values within it
+    if unknown := [name for name in kinds if names and name not in (*names, *fields.values(), OTHER_COLUMNS)]:
         columns_text = f"{format_names(names, 20)}{suggest_name(unknown[0], names)}"
         raise ValueError(f"{sample.name}: there is no column {unknown[0]!r}. It has {columns_text}")
     if sample.format == "libsvm":

@@ -285,3 +285,4 @@ def test_unlabelled_rows_are_skipped_and_sorted_frames_cause_a_warning():
     tree = table_model(frame, label="y", learner=HoeffdingTreeClassifier())
     tree.learn_many(frame)
     assert 0.0 <= tree.score(frame) <= 1.0
+    raises("a HoeffdingTreeClassifier has no predict_proba_many", tree.predict_proba_many, frame)

@@ -83,10 +83,8 @@ class RefusedRowHandler(Resumable):
     @property
     def messages(self) -> list[str]:
         """One message for each kind of rows that this run refused, with the position of the first one, and the reason."""
-        return [
-            f"{format_count(self.counts[kind], 'refused row')} ({kind}), the first{example}"
-            for kind, example in self.examples.items()
-        ]
+        examples = self.examples.items()
+        return [f"{format_count(self.counts[kind], 'refused row')} ({kind}), the first{example}" for kind, example in examples]
 
     def handle_row(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
         """Count a refused row, and write it to the dead-letter sink. ``row`` is its number, ``place`` its line or offset, ``raw``

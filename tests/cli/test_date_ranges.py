@@ -3,7 +3,12 @@
 import datetime as dt
 import random
 
+import pandas as pd
 import pytest
+
+from streamsvm import BSGDClassifier, table_model
+from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns
+from streamsvm.stream.tables.column_monitor import ColumnMonitor
 
 
 def make_lines(first, n, form="%Y-%m-%d %H:%M"):
@@ -43,3 +48,19 @@ def test_every_command_reports_dates_beyond_those_learned(file, tmp_path, call, 
     assert "beyond" not in call("score", later, "--model", tmp_path / "dropped").stderr
     path = file("rows.csv", "at,a,y", *make_lines(0, 480, form), *make_lines(4800, 30, form))
     assert "beyond" not in call("learn", path, *learn).stderr  # it learns there
+
+
+def test_columns_with_dates_beyond_those_learned_share_a_message():
+    rows = [
+        {"at": f"2024-0{1 + i // 60}-{1 + i % 28:02d}", "due": f"2025-0{1 + i // 60}-{1 + i % 28:02d}", "a": i % 7 / 3}
+        for i in range(300)
+    ]
+    frame = pd.DataFrame([{**row, "y": i % 3 > 1} for i, row in enumerate(rows)])
+    model = table_model(frame, "y", learner=BSGDClassifier(20, seed=0))
+    model.learn_many(frame)
+    monitor = ColumnMonitor(get_learned_columns(model), ValidatingPipeline(model, learns=False).encoder)
+    for row in ({**rows[0], "due": "2026-01-01"}, {**rows[0], "at": "2025-01-01"}, rows[1]):
+        monitor.add_row(row)
+    (message,) = monitor.messages
+    assert message.startswith("columns 'due', 'at' are up to 2")
+    assert "(1 of 3 rows)" in message

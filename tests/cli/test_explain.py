@@ -99,3 +99,11 @@ def test_a_report_measures_importance_with_labels_from_a_file(state, file, call,
 
 def test_a_report_does_not_read_standard_input(state, tmp_path, call):
     call("report", state, "-", "--format", "csv", "--to", tmp_path / "a.html", status=2, says="save them in a file")
+
+
+def test_a_text_as_the_target_of_a_regression_is_named(file, call, tmp_path):
+    lines = [f"{i % 7},{i % 5 / 4}" for i in range(60)]
+    words = "--label", "y", "--learner", "bsgd,budget=20", "--checkpoint", tmp_path / "state"
+    call("learn", file("rows.csv", "a,y", *lines), "--regression", *words)
+    rows = file("texts.csv", "a,y", "3,yes", *lines)
+    call("explain", rows, "--model", tmp_path / "state", status=1, says="label 'yes' is not a finite number to predict")

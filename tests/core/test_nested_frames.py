@@ -82,3 +82,18 @@ def test_ambiguous_fields_are_refused_and_lists_cannot_be_learned():
     assert set(to_columns(mixed)[0]) == {"dev", "dev.a", "c"}  # as in JSON
     with pytest.raises(ValueError, match="feature 'x' is"):
         (TableEncoder() | BSGDClassifier(5)).learn_many(pl.DataFrame({"x": [[1.0], [2.0]]}), [0, 1])
+
+
+def test_dropping_an_object_drops_its_fields_through_all_doors(tmp_path, call):
+    rows, path = list(make_rows()), tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for data in (rows, str(path), *(make(rows) for make in MAKERS.values())):
+        model = table_model(data, "y", columns="dev:drop", learner=BSGDClassifier(30, seed=0))
+        model.learn_one(rows[1], "yes")
+        assert list(model._last_step.feature_names) == ["c"]
+        with pytest.raises(ValueError, match="there is no column 'device'"):
+            table_model(rows, "y", columns="device:drop")
+    call(
+        "learn", path, "--label", "y", "--columns", "dev:drop", "--checkpoint", tmp_path / "state", "--learner", "bsgd,budget=20"
+    )
+    assert "never learned" not in call("predict", path, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl").stderr

@@ -186,7 +186,7 @@ _ERROR_WINDOW = 1000.0  # rows over which the errors of both iterates are compar
 _MAX_CENTER_DEVIATION = 1e99  # larger deviations of a decision value from the center are ignored
 #: Step size of the quantiles of anomaly detectors: at the first row, the smallest one of the median and of the threshold; and
 #: the largest distance of the median from the center, in sizes.
-_FIRST_QUANTILE_RATE, _QUANTILE_RATE, _THRESHOLD_RATE, _MAX_QUANTILE = 0.5, 0.03, 0.2, 50.0
+_FIRST_QUANTILE_RATE, _MEDIAN_RATE, _THRESHOLD_RATE, _MAX_QUANTILE = 0.5, 0.03, 0.2, 50.0
 #: Thresholds are a multiple of the mean for the first rows: one over this, or over nu if that is more. Later steps grow when rows
 #: without an anomaly in succession, times nu, are more than `_MAX_QUIET`. The threshold of a positive kernel has a least value.
 _START_RATE, _MAX_QUIET, _MIN_THRESHOLD = 0.01, 4.0, 1e-20
@@ -262,19 +262,16 @@ def track_threshold(common: np.ndarray, scores: np.ndarray, biases: np.ndarray, 
     of other kernels are relative to the size of decision values. Steps upwards grow after many rows without an anomaly. The
     median is stored as its distance below the center, in sizes, because decision values drift while a model learns.
     """
-    n_rows = float(common["t"])
-    rate = _FIRST_QUANTILE_RATE / math.sqrt(n_rows)
+    rate = _FIRST_QUANTILE_RATE / math.sqrt(float(common["t"]))
     for iterate in range(2):
-        median_step = 0.5 if _is_in_sparse_half(common, iterate, scores[iterate]) else -0.5
-        median = common["curvature"][iterate] + max(rate, _QUANTILE_RATE) * median_step
-        common["curvature"][iterate] = min(max(median, -_MAX_QUANTILE), _MAX_QUANTILE)
-        threshold, size, is_anomaly = -biases[iterate], common["size"][iterate], scores[iterate] < 0.0
+        f, size, threshold = scores[iterate], common["size"][iterate], -biases[iterate]
+        median_step = max(rate, _MEDIAN_RATE) * (0.5 if _is_in_sparse_half(common, iterate, f) else -0.5)
+        common["curvature"][iterate] = min(max(common["curvature"][iterate] + median_step, -_MAX_QUANTILE), _MAX_QUANTILE)
         mean = common["center"][iterate] + threshold
-        if min(nu, _START_RATE) * n_rows < 1.0 or (is_positive and threshold <= _MIN_THRESHOLD):
-            logistic_quantile = mean - size * math.log((1.0 - nu + 1e-9) / nu) / math.log(4.0)
-            threshold = max(2.0 * nu * mean, _MIN_THRESHOLD) if is_positive else logistic_quantile
-        common["slope"][iterate] = 0.0 if is_anomaly else min(max(common["slope"][iterate], 0.0) + nu, _MAX_QUANTILE)
-        step = nu - 1.0 if is_anomaly else nu * max(common["slope"][iterate] - _MAX_QUIET, 1.0)
+        if min(nu, _START_RATE) * common["t"] < 1.0 or (is_positive and threshold <= _MIN_THRESHOLD):
+            threshold = max(2.0 * nu * mean, _MIN_THRESHOLD) if is_positive else mean - 2.0 * size
+        common["slope"][iterate] = 0.0 if f < 0.0 else min(max(common["slope"][iterate], 0.0) + nu, _MAX_QUANTILE)
+        step = nu - 1.0 if f < 0.0 else nu * max(common["slope"][iterate] - _MAX_QUIET, 1.0)
         step = min(max(rate, _THRESHOLD_RATE) * step, 0.5)
         threshold = threshold * math.exp(step * min(size / threshold, 1.0)) if is_positive else threshold + step * size
         common["center"][iterate] = mean - threshold

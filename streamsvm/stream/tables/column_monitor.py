@@ -210,14 +210,17 @@ class ColumnMonitor(Resumable):
             similar = [column for column in missing if normalize_spelling(column) == normalize_spelling(name)]
             hint = f". Is it {similar[0]!a}? It is written {name!a}" if similar else ""
             messages.append(f"column {name!r} was never learned: it is left out ({n:,} of {self.rows:,} rows){hint}")
+        dates = {name: values for (kind, name), values in self._unknown.items() if kind == _DATE}
+        # A frame may continue that of before, and be learned next: then its first dates are not beyond.
+        dates = {str(name): n for name, n in dates.items() if n[_ROWS] >= (self._values[name] if min_share else 1)}
+        if dates:
+            n, hours = (max(counter[key] for counter in dates.values()) for key in (_ROWS, _HOURS))
+            distance = f"{hours / 24:,.0f} days" if hours >= _MIN_HOURS else f"{hours} hour{'s' * (hours > 1)}"
+            start = f"column {format_names(dates, 5)} is" if len(dates) == 1 else f"columns {format_names(dates, 5)} are"
+            message = f"{start} up to {distance} beyond the dates that were learned"
+            messages.append(f"{message} ({n:,} of {self.rows:,} rows): the model has to extrapolate")
         for (kind, column), values in self._unknown.items():
             if kind == _DATE:
-                # A frame may continue that of before, and be learned next: then its first dates are not beyond.
-                if (n := values[_ROWS]) >= (self._values[column] if min_share else 1):
-                    hours = values[_HOURS]
-                    distance = f"{hours / 24:,.0f} days" if hours >= _MIN_HOURS else f"{hours} hour{'s' * (hours > 1)}"
-                    message = f"column {str(column)!r} is up to {distance} beyond the dates that were learned"
-                    messages.append(f"{message} ({n:,} of {self.rows:,} rows): the model has to extrapolate")
                 continue
             similar_names = {value: self._find_similar(kind, column, value) for value in values if value is not None}
             hints = {value: "" if name is None else f" (like {short_repr(name)})" for value, name in similar_names.items()}

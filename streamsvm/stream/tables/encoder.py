@@ -180,8 +180,8 @@ class TableEncoder(base.MiniBatchTransformer):
         return self._state.target_encoding
 
     def drops(self, column: Hashable) -> bool:
-        """Return whether a column is declared to be ignored."""
-        return self._parser.get_kind(column) == DROP
+        """Return whether a column, or the object that it is in, is declared to be ignored."""
+        return DROP in (self._parser.get_kind(column), self._parser.columns.get(str(column).split(".")[0]))
 
     def compute_max_features(self, default: int, n_columns: int = 0) -> int:
         """Return a value for a learner's parameter ``max_features`` that is large enough for all features of a table. ``default``

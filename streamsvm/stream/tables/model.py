@@ -152,10 +152,10 @@ class TableModel(compose.Pipeline):
         names, columns, frame = to_columns(X)
         table, predictions = Table(tuple(names), columns), []
         warn_of_unknown_values(self, table, labels)
-        method_of_one_row = method.replace("_many", "_one")
+        method_of_one_row = "" if method == "predict_proba_many" else method.replace("_many", "_one")
         if not (hasattr(self._last_step, method) or hasattr(self._last_step, method_of_one_row)):
             raise ValueError(f"a {type(self._last_step).__name__} has no {method}")
-        if hasattr(self._last_step, method) or method == "predict_proba_many":
+        if hasattr(self._last_step, method):
             encoder, *others, last = self.steps.values()
             return getattr(super(), method)(X) if others else getattr(last, method)(encoder.transform_table(table, frame))
         for i in range(len(frame)):
