@@ -191,6 +191,14 @@ def test_many_counts_as_labels_are_pointed_out(write, call):
 
 
 @pytest.mark.parametrize("form", FORMATS[:3])
+def test_an_error_on_too_many_numbers_as_labels_names_the_flag(write, call, form):
+    path = write(form, v=OTHER, y=[i % 7 for i in range(N)])
+    learn = ["learn", path, "--label", "y", "--learner"]
+    call(*learn, "bsgd,max_classes=3", status=1, says="or use a regressor (--regression) if the labels are numbers to predict")
+    call(*learn, "bsgd,budget=5", "--regression", "--quiet")
+
+
+@pytest.mark.parametrize("form", FORMATS[:3])
 def test_a_missing_label_is_no_number_to_predict(write, call, form):
     """0, 1 and NaN are two labels and a missing one, and not fractions."""
     path = write(form, v=OTHER, y=[float("nan") if i % 9 == 3 else float(value > 0) for i, value in enumerate(OTHER)])

@@ -241,8 +241,7 @@ def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[A
 
 def _may_be_markers(texts: Collection[str], values: Sequence[Any]) -> bool:
     """Return whether all ``texts`` may be markers of missing values in a column with these ``values``, which include them."""
-    numbered = {text for text in texts if _NUMBERED.search(text)}
-    n_numbered = sum(str(value).strip() in numbered for value in values) if numbered else 0
+    n_numbered = sum(text in texts and _NUMBERED.search(text) is not None for text in map(str.strip, map(str, values)))
     return all(map(_fits_into_flag, texts)) and n_numbered <= _MAX_NUMBERED_SHARE * len(values)
 
 
@@ -261,10 +260,9 @@ def _resemble_numbers(values: Sequence[Any]) -> bool:
 
 def _describe_currencies(texts: Sequence[str]) -> str:
     """Return a remark for the user if the texts are amounts in several currencies. Empty otherwise."""
-    if any(all(_call_or_none(parse_formatted, text, mark) is not None for text in texts) for mark in _MARKS):
-        currencies = find_currencies(texts)
-        return f"numbers in several units: {shorten(', '.join(currencies), _MAX_VALUE_LENGTH)}" if len(currencies) > 1 else ""
-    return ""
+    are_amounts = any(all(_call_or_none(parse_formatted, text, mark) is not None for text in texts) for mark in _MARKS)
+    currencies = find_currencies(texts) if are_amounts else []
+    return f"numbers in several units: {shorten(', '.join(currencies), _MAX_VALUE_LENGTH)}" if len(currencies) > 1 else ""
 
 
 def _format_counts(markers: Mapping[str, int]) -> str:
