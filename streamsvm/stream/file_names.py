@@ -54,6 +54,7 @@ def list_source_files(spec: str | Sequence[str]) -> list[str]:
         candidates = [file for file in _iter_folder(path) if file.name[0] not in "._" and _is_filled(file)]
         if not (files := [str(file) for file in candidates if get_suffix(file.name) in _FORMAT_BY_SUFFIX]):
             advice = find_other_files(spec, []) or f"'{path}/*.txt' --format csv"
+            advice += " (only subfolders such as region=north are read)" * any(map(Path.is_dir, path.iterdir()))
             raise StreamError(f"{spec} is a folder without a file of rows. Give a pattern and format: {advice}")
     elif not _WILDCARDS & {*spec} or path.exists():
         return []

@@ -92,8 +92,9 @@ class RefusedRowHandler(Resumable):
         rows were refused than the limit allows, or if the row cannot be written.
         """
         reason = reason if len(reason) <= _MAX_REASON_CHARS else f"{reason[:_MAX_REASON_CHARS]}..."
+        sentence = f"{place}: {reason}{'' if reason.endswith(('.', '?')) else '.'}"
         if self._stops_at_first:
-            raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_SKIP_ADVICE}")
+            raise StreamError(f"{sentence} {_SKIP_ADVICE}")
         self.write_dead_letter(row, place, raw, kind, reason)
         self.examples.setdefault(kind, f"{' in this run' if self.counts[kind] else ''}: {place}: {reason}")
         self.counts[kind] += 1
@@ -102,12 +103,12 @@ class RefusedRowHandler(Resumable):
         total = self.n_refused
         if self._limit is not None and total > self._limit:
             raise self._limit_error(
-                f"{place}: {reason}. It is the {_format_ordinal(total)} row that was refused, and at most {self._limit:,} may be"
+                f"{sentence} It is the {_format_ordinal(total)} row that was refused, and at most {self._limit:,} may be"
             )
         decayed_rows = math.expm1(-(row + 1) / _WINDOW_ROWS) / math.expm1(-1 / _WINDOW_ROWS)  # as `_recent`, of all rows
         if total >= _MIN_REFUSED_ROWS and self._recent > self._share * decayed_rows * (1.0 + 1e-9):
             share = f"of the last rows {self._recent / decayed_rows:.0%} were refused, and at most {self._share:.0%} may be"
-            raise self._limit_error(f"{place}: {reason}. Now {share}")
+            raise self._limit_error(f"{sentence} Now {share}")
 
     def _limit_error(self, text: str) -> StreamError:
         """Return a StreamError that begins with ``text``, and adds the number of refused rows of each kind."""

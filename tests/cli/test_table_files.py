@@ -304,6 +304,17 @@ def test_files_of_earlier_versions_are_refused(tmp_path, log, spec):
         assert len(list(source)) == N
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])
+def test_a_label_with_another_name_in_a_later_file_is_proposed(tmp_path, call, suffix):
+    table = FRAME[["y", "a", "city"]]
+    for i, frame in enumerate([table, table.rename(columns={"y": "Target"})]):
+        path, writers = tmp_path / "rows" / f"{i}.{suffix}", {"csv": "to_csv", "parquet": "to_parquet", "arrow": "to_feather"}
+        path.parent.mkdir(exist_ok=True)
+        getattr(frame, writers[suffix])(path, **({"index": False} if suffix == "csv" else {}))
+    says = "no column 'y' for the label. It has: Target, a, city. Perhaps 'Target'"
+    call("learn", tmp_path / "rows", *LEARN, tmp_path / "state", status=1, says=says)
+
+
 def test_files_in_ordinary_subfolders_are_pointed_out(tmp_path, call):
     for folder in (tmp_path / "t" / "2023" / "01", tmp_path / "t" / ".git"):
         folder.mkdir(parents=True)
@@ -315,7 +326,7 @@ def test_files_in_ordinary_subfolders_are_pointed_out(tmp_path, call):
         *LEARN,
         tmp_path / "state",
         status=1,
-        says=f"a folder without a file of rows. Give a pattern and format: {advice}",
+        says=f"without a file of rows. Give a pattern and format: {advice} (only subfolders such as region=north are read)",
     )
     (tmp_path / "t" / "more.csv").write_text(text(FRAME[120:]))
     (tmp_path / "t" / "2023" / "settings.json").write_text("{}")

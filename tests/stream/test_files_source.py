@@ -103,12 +103,16 @@ def test_the_files_of_folders_patterns_and_lists(tmp_path):
     (folder / "z.jsonl").write_text("{}\n")
     for spec, match in [
         (str(folder), "have two formats"),
-        (str(folder / "more.csv"), "is a folder without a file of rows"),
+        (str(folder / "more.csv"), r"is a folder without a file of rows\. Give a pattern and format: '.*/\*\.txt' --format csv$"),
         (f"{folder}/x*.csv", "no file matches this pattern"),
         ([str(folder / "part-0.csv"), "-"], "- is not a file: several sources are files"),
         ([str(folder / "part-0.csv"), str(folder / "none.csv")], r"none\.csv is not a file"),
     ]:
         raises(match, open_source, spec, label="y", error=StreamError)
+    for name in ("=x", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / name / name).mkdir(parents=True)
+        (tmp_path / name / name / "rows.csv").write_text("a,y\n1,0\n")
+        raises("only subfolders such as region=north are read", open_source, str(tmp_path / name), label="y", error=StreamError)
     odd = folder / "part[1].csv"
     odd.write_text("a,y\n1,0\n")
     with open_source(str(odd), label="y") as source:

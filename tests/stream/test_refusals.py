@@ -313,3 +313,16 @@ def test_long_and_binary_rows_in_dead_letters(tmp_path):
     assert letters[0]["raw"] == "é" * (MAX_RAW_BYTES // 2)
     assert letters[1]["raw"] == "x" + "é" * (MAX_RAW_BYTES // 2 - 1)
     assert base64.b64decode(letters[2]["raw"]) == b"\xff" * 10
+
+
+@pytest.mark.parametrize("reason", ["2 cells", "2 cells.", "is a quote not closed?"])
+@pytest.mark.parametrize("options", [{"on_error": "stop"}, {"on_error": "skip", "limit": 0}, {"on_error": "skip", "share": 0.0}])
+def test_a_reason_ends_with_one_mark(reason, options):
+    handler, messages = RefusedRowHandler(**options), []
+    for row in range(200):
+        try:
+            handler.handle_row(row, "rows.csv", b"", "malformed", reason)
+        except StreamError as error:
+            messages.append(str(error))
+    sentence = reason if reason.endswith("?") else "2 cells."
+    assert any(messages[0].startswith(f"rows.csv: {sentence} {word} ") for word in ("To", "It", "Now"))

@@ -288,16 +288,3 @@ def read_column_names(sample: SourceSample) -> list[str]:
         rows = itertools.islice(source, SAMPLE_ROWS)  # an object may lack the label
         return list(map(str, source.columns or dict.fromkeys(name for row in rows if isinstance(row, Row) for name in row.x)))
     return []
-
-
-def guess_label_column(names: Sequence[str]) -> str:
-    """Return the name of the column that is probably the label: one called ``y``, ``label``, ``target``, ``class`` or
-    ``outcome``, or else the last one.
-
-    >>> guess_label_column(["a", "Class", "b"]), guess_label_column(["a", "b"])
-    ('Class', 'b')
-    """
-    return next((name for name in names if name.lower() in _USUAL_LABEL_NAMES), names[-1])
-
-
-_USUAL_LABEL_NAMES = {"y", "label", "target", "class", "outcome"}

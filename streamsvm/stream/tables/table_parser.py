@@ -145,8 +145,10 @@ class TableParser:
         unknown = [name for name in names if name not in columns and not (name in within and self.get_kind(name) == DROP)]
         if not unknown:
             return ""
-        missing = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
-        return f"there is no column {missing}. It has: {', '.join(columns)}{suggest_name(unknown[0], columns)}"
+        missing, advice = repr(unknown[0]), suggest_name(unknown[0], columns)
+        if unknown[0] == label and columns:
+            missing, advice = f"{missing} for the label", advice or f". Perhaps {guess_label_column(columns)!r}"
+        return f"there is no column {missing}. It has: {', '.join(columns)}{advice}"
 
     def parse_row(
         self, cells: Iterable[tuple[Hashable, Any]], to_number: Callable[[str], float] = parse_number
@@ -377,3 +379,16 @@ def validate_names(parameter: str, names: Names) -> list[str]:
 
 
 _NOT_TEXT = "missing must be texts, such as 'NA' or '-999'"
+
+
+def guess_label_column(names: Sequence[str]) -> str:
+    """Return the name of the column that is probably the label: one called ``y``, ``label``, ``target``, ``class`` or
+    ``outcome``, or else the last one.
+
+    >>> guess_label_column(["a", "Class", "b"]), guess_label_column(["a", "b"])
+    ('Class', 'b')
+    """
+    return next((name for name in names if name.lower() in _USUAL_LABEL_NAMES), names[-1])
+
+
+_USUAL_LABEL_NAMES = {"y", "label", "target", "class", "outcome"}
