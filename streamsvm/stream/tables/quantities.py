@@ -18,11 +18,13 @@ _CURRENCY_CODES = (
 CURRENCY = f"(?:[$€£¥₹]|{_CURRENCY_CODES.replace(' ', '|')})"
 _BLANKS = " \u00a0\u2007\u2009\u202f"
 _THOUSANDS_SEPARATORS = {".": ",", ",": "."}  # by decimal mark
+#: Begins the patterns that take quadratic time: a number has at most 64 characters, or nothing but digits, mark and exponent.
+_SHORT = r"(?:(?=[-+]?[0-9]*(?:[.,][0-9]*)?(?:[eE][-+]?[0-9]+)?\Z)|(?!(?s:.{65})))"
 #: Patterns of numbers that are formatted for people, by decimal mark: with thousands separators, a currency or percent sign, and
 #: the sign before or after the digits. An exponent only follows digits without separators: ``7.064e+02`` is not 706,400.
 _FORMATTED_NUMBERS = {
     mark: re.compile(
-        rf"({_SIGN})?{CURRENCY}?[{_BLANKS}]?({_SIGN})?"
+        rf"{_SHORT}({_SIGN})?{CURRENCY}?[{_BLANKS}]?({_SIGN})?"
         rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+(?!.*[eE][-+0-9])"
         rf"|[1-9][0-9]{{0,2}}(?:,[0-9]{{2}})+,[0-9]{{3}}|[0-9]+)?"  # 14,82,514: thousands, lakhs and crores
         rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{CURRENCY})?({_SIGN})?"
@@ -35,7 +37,7 @@ _TRANSLATIONS = {  # from formatted digits to those that float() parses
     for mark, group in _THOUSANDS_SEPARATORS.items()
 }
 _LIMIT = re.compile(
-    r"(?i)(?:(<|≤|under |below |less than )|(>|≥|over |above |more than )|~|≈|ca\.|approx\.)?=?\s*(.+?)\s*"
+    rf"(?i){_SHORT}(?:(<|≤|under |below |less than )|(>|≥|over |above |more than )|~|≈|ca\.|approx\.)?=?\s*(.+?)\s*"
     r"(\+|(?:or|and) (?:more|over|above))?"
 )
 _GAP = re.compile(r"<\d+\.?\d*(e[-+]?\d+)?")

@@ -1,12 +1,15 @@
 """Numbers in other notations: limits, units, flags, magnitudes, durations, hexadecimal, and those of Fortran."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refused import raises
+from streamsvm.stream.schema.notation import infer_number_kinds
 from streamsvm.stream.tables import TableParser
-from streamsvm.stream.tables.quantities import make_number_parser, parse_duration, parse_quantity
+from streamsvm.stream.tables.quantities import is_limit, make_number_parser, parse_duration, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -93,3 +96,40 @@ def test_the_label_has_the_kind_of_a_number():
     assert [parser.parse_label(y) for y in ("$1,200", ">20", "NA", "spam", 3, None)] == [1200.0, 25.0, None, "spam", 3, None]
     assert TableParser("y:number=unknown", label="y").parse_label("unknown") is None
     raises("duration", TableParser, "y:duration=s")
+
+
+LONG = [sign + digits + end for sign in ("", "-", "<") for digits in ("1", "1.5", "$5") for end in ("{}x", "{}1", "{}kg")]
+LONG = [text.format(blanks) for text in LONG for blanks in (" " * 100_000, "\u00a0" * 100_000, "\t \n" * 30_000)]
+LONG += [
+    "1" + ",000" * 25_000 + "x",
+    "1" + ",000" * 12_000 + "e" + "5" * 50_000,
+    "1" + ".000" * 25_000 + "x",
+    "1" + " 000" * 25_000,
+]
+LONG += ["1" * 100_000 + "x", "1" * 50_000 + "." + "1" * 50_000 + "x", "1e" + "1" * 100_000 + "x", "over " * 20_000 + "1"]
+
+
+@pytest.mark.parametrize("door", ["quantity", "quantity=kg", "quantity=.|kg", "number .", "number ,", "label", "kinds", "limit"])
+def test_long_texts_are_no_numbers_and_take_no_time(door):
+    """They took minutes, each."""
+    kind, _, mark = door.partition(" ")
+    parser = TableParser({"a": kind if mark or "quantity" in kind else "quantity=kg"}, decimal=mark or None, label="a")
+    parse = parser.parse_label if door == "label" else parser.get_value_parser("a")
+    began = time.process_time()
+    for text in LONG:
+        if door == "kinds":
+            assert infer_number_kinds("a", [], ["1 kg", "2 kg", "3 kg", text]) == []
+        elif door == "limit":
+            assert not is_limit(text)
+        elif not text.endswith("kg") or mark:
+            assert parse(text) == text.strip()
+    assert time.process_time() - began < 5.0
+
+
+@pytest.mark.parametrize("kind", ["quantity", "quantity=kg", "quantity=.", "number"])
+def test_plain_numbers_may_be_long(kind):
+    parse = TableParser({"a": kind}, decimal="." if kind == "number" else None).get_value_parser("a")
+    for text in ("1" * 64, "-" + "1" * 300, "0." + "1" * 10_000, "1" * 10_000, "1" * 70 + "e-60"):
+        assert parse(text) == float(text)
+    assert parse("<" + "1" * 63) == (float("1" * 63) if kind != "number" else "<" + "1" * 63)
+    assert parse("<" + "1" * 64) == "<" + "1" * 64
