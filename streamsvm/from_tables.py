@@ -12,7 +12,7 @@ from river import base
 
 from streamsvm.core.frames import to_columns
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import format_names, short_repr, suggest_name
+from streamsvm.files.messages import format_names, guess_label_column, short_repr, suggest_name
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream import BadRow, Row, Source, StreamError, Table, WeightedLabel
 from streamsvm.stream.file_names import detect_format, format_source_name
@@ -20,7 +20,7 @@ from streamsvm.stream.schema.schema_inference import infer_schema, read_column_n
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample, sample_files, sample_rows, sample_topic
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.column_kinds import DROP, OTHER_COLUMNS, find_label_problem, parse_columns
-from streamsvm.stream.tables.table_parser import guess_label_column, validate_names
+from streamsvm.stream.tables.table_parser import validate_names
 from streamsvm.stream.tables.table_schema import TableSchema, format_arguments
 from streamsvm.stream.tables.values import flatten_row
 

@@ -26,7 +26,7 @@ from streamsvm.cli.parsing import (
 )
 from streamsvm.cli.tables import parse_table_flags
 from streamsvm.core.checks import OnDrift
-from streamsvm.files.messages import format_names
+from streamsvm.files.messages import format_names, guess_label_column
 from streamsvm.stream import DelayedLabels, StreamError
 from streamsvm.stream.file_names import detect_format, format_source_name
 from streamsvm.stream.refusals import describe_on_error_problem
@@ -34,7 +34,6 @@ from streamsvm.stream.schema.schema_inference import read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.tables.quantities import parse_duration
-from streamsvm.stream.tables.table_parser import guess_label_column
 from streamsvm.stream.tables.table_schema import TableSchema
 
 

@@ -9,7 +9,7 @@ import io
 import operator
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
@@ -116,6 +116,16 @@ def suggest_name(name: Any, names: Iterable[Any]) -> str:
     candidates = {str(candidate).casefold(): candidate for candidate in names if candidate != name}
     similar = difflib.get_close_matches(str(name).casefold(), candidates, 1)
     return f". Perhaps {candidates[similar[0]]!r}" if similar else ""
+
+
+def guess_label_column(names: Sequence[str]) -> str:
+    """Return the name of the column that is probably the label: one called ``y``, ``label``, ``target``, ``class`` or
+    ``outcome``, or else the last one.
+
+    >>> guess_label_column(["a", "Class", "b"]), guess_label_column(["a", "b"])
+    ('Class', 'b')
+    """
+    return next((name for name in names if name.lower() in ("y", "label", "target", "class", "outcome")), names[-1])
 
 
 def quote_name(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -66,19 +66,21 @@ class CSVColumnReader:
         source, n, (data, begins, ends) = self._source, len(lines), concatenate_rows(lines)
         may_have_special_lines = source._longest_name in data or b"\xef\xbb\xbf" in data
         special_lines = {i for i, line in enumerate(lines) if source.is_special_line(line)} if may_have_special_lines else set()
-        X, places = np.empty((n, self._n_numbers)), np.zeros((n, self._n_texts, 2), np.int64)
-        rows, bits = np.frombuffer(data, np.uint8), X.view(np.uint64)
-        unparsed, n_texts, i = UnparsedRows(n), Counter[int](), 0
+        rows, n_numbers = np.frombuffer(data, np.uint8), -1
         while True:
+            if n_numbers != self._n_numbers:  # at first, and when columns have become texts
+                n_numbers, X, places = self._n_numbers, np.empty((n, self._n_numbers)), np.zeros((n, self._n_texts, 2), np.int64)
+                bits, unparsed, text_lines, i = X.view(np.uint64), UnparsedRows(n), defaultdict[int, list[bytes]](list), 0
             i, cell = read_cells(rows, begins, ends, i, ord(source._delimiter), self._columns, self._places, X, bits, places)
             if i == n:
                 break
             if cell >= 0 and self._columns[cell] >= 0 and cell not in self._texts:
-                n_texts[int(cell)] += 1
-                if n_texts[int(cell)] >= _MIN_TEXTS:
-                    self._add_text_column(int(cell))
+                text_lines[cell].append(lines[i])
+                if len(text_lines[cell]) >= _MIN_TEXTS:
+                    for index in {cell, *self._find_text_columns(text_lines[cell])}:
+                        self._add_text_column(index)
                     self._assign_columns()
-                    return self.read(lines, first_line)
+                    continue
             if not source.is_complete_row(lines[i]):  # it is only a part of a row
                 n = i
                 break
@@ -89,6 +91,15 @@ class CSVColumnReader:
             if i < n:
                 unparsed.add(i)
         return self._make_chunk(lines[:n], first_line, data, X[:n], places[:n], unparsed)
+
+    def _find_text_columns(self, lines: list[bytes]) -> set[int]:
+        """Return the indices of the columns of numbers that have a text in each of these lines; empty if one is unreadable."""
+        try:
+            columns = [*zip(*(self._source.split_cells(line.decode(self._source._encoding)) for line in lines), strict=True)]
+        except ValueError:
+            return set()
+        numeric = np.flatnonzero(self._columns[: len(columns)] >= 0).tolist()
+        return {i for i in numeric if all(text.strip() and isinstance(parse_cell(text), str) for text in columns[i])}
 
     def _make_chunk(
         self, lines: list[bytes], first_line: int, data: bytes, X: np.ndarray, places: np.ndarray, unparsed: UnparsedRows

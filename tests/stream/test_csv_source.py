@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunks import check_chunks, chunks_of, text_of, write_text
-from reading import read
+from reading import read, read_chunks
 from refused import raises
 from streamsvm.stream import BadRow, CSVSource, StreamError
 
@@ -183,3 +183,22 @@ def test_a_position_fits_only_the_same_parser_options(tmp_path):
     for name in options:
         remaining = {key: value for key, value in options.items() if key != name}
         raises(rf"read with .*{name}=.*Ask for the same", read, path, position, error=StreamError, **remaining)
+
+
+def test_more_columns_of_texts_than_calls_can_be_nested(tmp_path):
+    n, gap = 1500, 700
+    cells = [[f"{'xy'[(i + k) % 2]}" if k != gap else f"{i}" for k in range(n)] for i in range(20)]
+    cells[3][5], cells[4][6] = "7", ""
+    path = tmp_path / "wide.csv"
+    path.write_text("\n".join(map(",".join, [[*(f"c{k}" for k in range(n)), "y"], *([*row, "no"] for row in cells)])) + "\n")
+    rows = read_chunks(CSVSource(path, "y"), 20)[0]
+    expected = [{f"c{k}": float(cell) if cell.isdigit() else cell for k, cell in enumerate(row) if cell} for row in cells]
+    assert [row.x for row in rows] == expected
+
+
+@pytest.mark.parametrize("text", ["x", '"x"', " x", "nan", "1_0", "0x1F"])
+def test_columns_become_texts_together_or_one_by_one(tmp_path, text):
+    lines = [f"{text if i % 3 else i},{text if i % 4 else i},{text if i % 40 == 5 else i},{i},no" for i in range(100)]
+    path = write_text(tmp_path / "rows.csv", "\n".join(["a,b,c,d,y", *lines]) + "\n")
+    together, one_by_one = (read_chunks(CSVSource(path, "y"), most)[:2] for most in (100, 1))
+    assert repr(together) == repr(one_by_one)

@@ -51,7 +51,7 @@ def find_date_formats(texts: Sequence[str]) -> list[str | None]:
     >>> find_date_formats(["01/02/2024"]), find_date_formats(["1.2"])
     (['%d/%m/%Y', '%m/%d/%Y'], [])
     """
-    if not texts:
+    if not (texts and re.search(r"\d", texts[0])):  # strptime is slow
         return []
     if all(is_date(text, None) for text in texts):
         return [None]

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from streamsvm.files.messages import short_repr, suggest_name
+from streamsvm.files.messages import guess_label_column, short_repr, suggest_name
 from streamsvm.stream.tables.chunk import Table, Values, is_null, to_float_prefix
 from streamsvm.stream.tables.column_kinds import (
     CATEGORY,
@@ -379,16 +379,3 @@ def validate_names(parameter: str, names: Names) -> list[str]:
 
 
 _NOT_TEXT = "missing must be texts, such as 'NA' or '-999'"
-
-
-def guess_label_column(names: Sequence[str]) -> str:
-    """Return the name of the column that is probably the label: one called ``y``, ``label``, ``target``, ``class`` or
-    ``outcome``, or else the last one.
-
-    >>> guess_label_column(["a", "Class", "b"]), guess_label_column(["a", "b"])
-    ('Class', 'b')
-    """
-    return next((name for name in names if name.lower() in _USUAL_LABEL_NAMES), names[-1])
-
-
-_USUAL_LABEL_NAMES = {"y", "label", "target", "class", "outcome"}
