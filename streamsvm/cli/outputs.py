@@ -126,9 +126,8 @@ def check_differs_from_learner(sinks: Mapping[str, str], checkpoint: Checkpoint)
         for flag, sink in sinks.items():
             if isinstance(offset, int) and 0 < offset < 2**63 and name == Path(sink).resolve().name and Path(sink).is_file():
                 with Path(sink).open("rb") as file:
-                    is_same = digest_tail(file, offset) == position.get("tail_digest")
-                if is_same:
-                    raise UsageError(f"{flag} {sink} is where the learner of this model writes, too: name another file")
+                    if digest_tail(file, offset) == position.get("tail_digest"):
+                        raise UsageError(f"{flag} {sink} is where the learner of this model writes, too: name another file")
 
 
 def _is_standard_input(path: str) -> bool:

@@ -164,10 +164,10 @@ def run_explain(arguments: argparse.Namespace) -> None:
     checkpoint = load_newest(place, arguments.trusted)
     job = make_labelled_job(source, arguments)
     model: Any = checkpoint.model
-    rows = list(iter_first_rows(job, checkpoint, _MAX_ROWS))
-    if not rows:
-        raise CommandError(f"{job.source_name} has no rows to explain")
     with as_command_error(f"{place} cannot explain {job.source_name}: ", ValueError):
+        rows = list(iter_first_rows(job, checkpoint, _MAX_ROWS))
+        if not rows:
+            raise CommandError(f"{job.source_name} has no rows to explain")
         ranking = measure_importance(model, rows)
         explanations = [explain_one(model, x) for x, _ in rows[: arguments.rows]]
         n_examples = arguments.examples

@@ -4,8 +4,9 @@ import json
 import re
 
 import pytest
+from river import cluster, preprocessing
 
-from streamsvm import load
+from streamsvm import load, save
 
 pytestmark = pytest.mark.once  # these are many rows
 
@@ -60,6 +61,13 @@ def test_explains_rows_without_labels_and_refuses_other_models(state, file, call
     said = call("explain", tmp_path / "other", numbers, "--rows", "1").stdout.splitlines()
     [line] = [line for line in said if line.startswith("row 1: ")]
     assert abs(float(line.split()[2].strip(":")) - load(tmp_path / "other").predict_one({"a": 0.0})) < 1.0
+
+
+@pytest.mark.parametrize("model", [cluster.KMeans(), preprocessing.StandardScaler()], ids=lambda model: type(model).__name__)
+def test_objects_that_do_not_predict_are_refused(file, call, tmp_path, model):
+    save(model, tmp_path / "other")
+    says = "cannot explain .*: (the model must be a classifier or a regressor|decisions of a KMeans cannot be explained)"
+    assert re.search(says, call("explain", file("rows.csv", "a,b", "1,2"), "--model", tmp_path / "other", status=1).stderr)
 
 
 def test_rows_from_standard_input_several_files_and_labels_from_a_file(state, file, call, monkeypatch):

@@ -400,8 +400,8 @@ class ColumnState:
         for column, (first, last) in (item for state in (self, *others) for item in state.date_ranges.items()):
             old_first, old_last = ranges.get(column, (first, last))
             ranges[column] = min(old_first, first), max(old_last, last)
-        learned: dict[str, Any] = {"means": means, "categories": categories, "target_encoding": target_encoding}
-        return learned | {"quoted": quoted, "date_ranges": ranges}
+        learned = {"means": means, "categories": categories, "target_encoding": target_encoding}
+        return {**learned, "quoted": quoted, "date_ranges": ranges}
 
     @property
     def phases(self) -> dict[str, tuple[Hashable, str, str]]:

@@ -130,7 +130,7 @@ class TableEncoder(base.MiniBatchTransformer):
             if (value is not None or name == "max_columns") and (type(value) is not int or value < least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {short_repr(value)}")
         if len(self.categories) > max_columns:
-            raise ValueError(f"{len(self.categories)} columns of categories are more than max_columns={max_columns}")
+            raise ValueError(f"columns have {len(self.categories)} categories, more than max_columns={max_columns}: drop some")
         if not (scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)):
             raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {short_repr(scaler)}")
         self._scaler: Any = import_standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
@@ -397,9 +397,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
-        for stored in ("_quoted", "_date_ranges"):
-            if not learned[stored]:  # as in older versions
-                del learned[stored]
+        learned = {name: value for name, value in learned.items() if value or name not in ("_quoted", "_date_ranges")}
         return {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state")} | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:
