@@ -9,6 +9,7 @@ from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream
 
 _decode = json.JSONDecoder().raw_decode
 _MAX_TOKEN_CHARS = 16  # an error this close to the end of the text may be a number or a word that is not complete yet
+_MAX_CHARS_BEFORE = 2**14  # a malformed object, whose error counts the lines in them
 _NONBLANK, _NEXT_OBJECT = re.compile(r"\S"), re.compile(r"\}\s*(?=\{)")
 _BLANKS_AND_MARK = " \t\r\n\xef\xbb\xbf"  # with the bytes of a byte order mark, which may arrive one by one
 _NEWLINES_TO_BLANKS = str.maketrans("\r\n", "  ")
@@ -42,6 +43,8 @@ class ObjectLines(ByteStream):
             self._text += chunk.decode("latin-1")
             if self._changes_lines is None:
                 self._changes_lines = _needs_own_lines(self._text.lstrip(_BLANKS_AND_MARK), not chunk)
+                if self._changes_lines is None and len(self._text) > MAX_LINE_BYTES:
+                    self._changes_lines = True  # blanks before the first or second object
             lines = ""
             if self._changes_lines is False:
                 lines, self._text = self._text, ""
@@ -58,6 +61,7 @@ class ObjectLines(ByteStream):
             start = first.start()
             end = _find_end(text, start, has_ended)
             if end == 0:
+                text, start = (text[start:], 0) if start > _MAX_CHARS_BEFORE else (text, start)
                 border = _NEXT_OBJECT.search(text, start + 1)
                 is_long = has_ended or len(text) - start > MAX_LINE_BYTES
                 end = border.end() if border is not None else len(text) if is_long else -1
@@ -65,7 +69,7 @@ class ObjectLines(ByteStream):
                 break
             lines.append(text[start:end].rstrip().translate(_NEWLINES_TO_BLANKS) + "\n")
             start = end
-        self._text = text[start:]
+        self._text = "" if first is None else text[start:]
         return "".join(lines)
 
     def can_skip_to(self, offset: int) -> bool:

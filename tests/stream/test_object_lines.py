@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from patience import until
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.stream import CheckpointFolder, JSONLinesSource, LearningLoop
+from streamsvm.stream import CheckpointFolder, JSONLinesSource, LearningLoop, object_lines
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.object_lines import ObjectLines
 
@@ -130,3 +130,28 @@ def test_bytes_of_lines_are_unchanged():
     data = b'\n {"a": 1}\r\n\r\n{"a": 2}{"a": 3}\n{'
     stream = ObjectLines(InPieces([data[:9], data[9:]]))
     assert b"".join(iter(stream.read, b"")) == data
+
+
+@pytest.mark.parametrize("size", [2**12, 2**18])
+def test_many_malformed_objects_take_linear_time(monkeypatch, size):
+    """The error of a malformed object counts the lines before it."""
+    text, starts = '{"a": 1}{"a": 2}' + "{x}" * 20_000 + '{"a": 3}', []
+    find_end = object_lines._find_end
+    monkeypatch.setattr(object_lines, "_find_end", lambda text, start, end: starts.append(start) or find_end(text, start, end))
+    stream = ObjectLines(InPieces(text[i : i + size].encode() for i in range(0, len(text), size)))
+    assert b"".join(iter(stream.read, b"")).decode() == text.replace("}", "}\n")
+    assert len(starts) < 21_000
+    assert max(starts) < 2**14 + 8
+
+
+BLANKS = itertools.product([b"", b'{"a": 1}', b'{"a": 1}{"a": 2}', b'{"a": 1}{x}', b'{\n"a": 1}'], [b" ", b"\r\n", b"\t \n\n"])
+
+
+@pytest.mark.parametrize(("before", "blank"), [pair for pair in BLANKS if pair[0] != b'{"a": 1}' or pair[1] == b" "])
+def test_many_blanks_between_objects_are_not_kept(monkeypatch, before, blank):
+    monkeypatch.setattr(object_lines, "MAX_LINE_BYTES", 2**12)
+    kept, stream = [], ObjectLines(InPieces([before, *[blank * 2**10] * 100, b'{"a": 3}{"a": 4}']))
+    read = stream._stream.read
+    stream._stream.read = lambda seconds=None: kept.append(len(stream._text)) or read(seconds)
+    assert b"".join(iter(stream.read, b"")).split(b"\n")[-3:] == [b'{"a": 3}', b'{"a": 4}', b""]
+    assert max(kept) <= 3 * 2**12
