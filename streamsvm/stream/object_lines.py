@@ -42,14 +42,10 @@ class ObjectLines(ByteStream):
                 return chunk
             self._text += chunk.decode("latin-1")
             if self._changes_lines is None:
-                self._changes_lines = _needs_own_lines(self._text.lstrip(_BLANKS_AND_MARK), not chunk)
-                if self._changes_lines is None and len(self._text) > MAX_LINE_BYTES:
-                    self._changes_lines = True  # blanks before the first or second object
-            lines = ""
+                self._changes_lines = _needs_own_lines(self._text, not chunk)
+            lines = self._cut_objects(not chunk) if self._changes_lines else ""
             if self._changes_lines is False:
                 lines, self._text = self._text, ""
-            elif self._changes_lines:
-                lines = self._cut_objects(not chunk)
             if lines or not chunk:
                 return lines.encode("latin-1")
         return None
@@ -97,11 +93,12 @@ def _find_end(text: str, start: int, has_ended: bool) -> int:
 
 
 def _needs_own_lines(text: str, has_ended: bool) -> bool | None:
-    """Return whether the first JSON object of a text has several lines, or shares its line with the next object; None if that is
-    not known yet.
+    """Return whether the first JSON object of a text has several lines, or shares its line with the next object or many blanks;
+    None if that is not known yet. Many blanks before it may be left out, too.
     """
+    is_long, text = len(text) > MAX_LINE_BYTES, text.lstrip(_BLANKS_AND_MARK)
     end = _find_end(text, 0, has_ended) if text[:1] == "{" else -1 if not (text or has_ended) else 0
     rest = text[end:].lstrip(" \t\r")
     if end < 0 or not (rest or has_ended):
-        return None
+        return is_long or None
     return end > 0 and ("\n" in text[:end] or rest[:1] == "{")

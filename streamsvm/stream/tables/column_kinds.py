@@ -25,7 +25,6 @@ _NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # optionally in double quotes
 _FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
 _COLUMN = re.compile(f"{_NAME}:\\s*({_KINDS})(?:={_FORMAT})?\\s*(?:,|$)")
 _KIND = re.compile(f"({_KINDS})(?:=(.*))?", re.DOTALL)
-_DIRECTIVE_TWICE = re.compile(r"(?s)(%.).*\1")  # of strptime
 
 
 class ColumnKind(NamedTuple):
@@ -51,7 +50,7 @@ class ColumnKind(NamedTuple):
         if match is None or (match[1] in (DROP, DURATION) and match[2] is not None):
             raise ValueError(f"{short_repr(text)} is not a kind of column: {_USAGE}")
         kind, detail = match.groups()
-        if kind == DATE and (twice := _DIRECTIVE_TWICE.search((detail or "").replace("%%", ""))) is not None:
+        if kind == DATE and (twice := re.search(r"(?s)(%.).*\1", (detail or "").replace("%%", ""))) is not None:
             raise ValueError(f"columns: {text} is an invalid format of dates: it has {twice[1]} twice")
         if kind == DATE:
             return cls(kind, detail or None)
