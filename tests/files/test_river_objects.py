@@ -1,9 +1,12 @@
 """river's objects are loaded as saved, including pipelines with cached plans and all kinds of transformers."""
 
+import pytest
 from river import linear_model, multiclass, preprocessing
 
+from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
+from streamsvm.files.container import ModelFileError
 
 
 def learned(**options):
@@ -39,3 +42,17 @@ def test_text_transformers_and_boolean_parameters():
     for i in range(9):
         codes.learn_one({"a": float(i)}, i % 3)
     assert loads(dumps(codes)).predict_one({"a": 1.0}) == codes.predict_one({"a": 1.0})
+
+
+def contain_itself(make_model):
+    """Return a wrapper whose last model is the wrapper itself."""
+    model = preprocessing.TargetStandardScaler(linear_model.LinearRegression())
+    model.regressor = make_model(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    "make_model", [lambda model: model, lambda model: preprocessing.StandardScaler() | model], ids=["wrapper", "pipeline"]
+)
+def test_a_model_that_contains_itself_is_refused(make_model):
+    raises("RecursionError", dumps, contain_itself(make_model), error=ModelFileError)  # which loads it again
