@@ -144,10 +144,10 @@ def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
 
 def _has_gaps(chunk: Chunk, table: Table) -> bool:
     """Return whether a readable row of a chunk lacks a number of the ``table`` with its rows."""
-    for values in table.columns:
-        for row in map(chunk.row, np.flatnonzero(np.isnan(to_float_prefix(values)[0])).tolist()):
-            if isinstance(row, Row) and (len(row.x) < len(table.names) or any(x is None or x != x for x in row.x.values())):
-                return True
+    indices = {i for values in table.columns for i in np.flatnonzero(np.isnan(to_float_prefix(values)[0])).tolist()}
+    for row in map(chunk.row, sorted(indices)):  # each row is parsed once
+        if isinstance(row, Row) and (len(row.x) < len(table.names) or any(x is None or x != x for x in row.x.values())):
+            return True
     return False
 
 
