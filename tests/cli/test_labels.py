@@ -110,7 +110,7 @@ def test_invalid_label_streams_are_refused(files, file, call):
         "--label",
         "y",
         status=1,
-        says="name its column, --labels STREAM?key=ID&time=AT",
+        says="name its column, --labels 'STREAM?key=ID&time=AT'",
     )
     inside = file("inside.jsonl", '{"id": 1, "t": 1.0, "a": 1.0, "y": true}')
     call("learn", inside, "--labels", files[3], *WORDS, status=1, says="contains its label")

@@ -184,8 +184,9 @@ RULE_STATE_OFFSET = STATE_BEGIN + COMMON_STATE.itemsize
 _AVERAGING_POWER = 15.0  # power of the polynomial decay of the first averages (Shamir and Zhang 2013)
 _ERROR_WINDOW = 1000.0  # rows over which the errors of both iterates are compared
 _MAX_CENTER_DEVIATION = 1e99  # larger deviations of a decision value from the center are ignored
-#: Step size of the quantiles of anomaly detectors: at the first row, the smallest one of the median and of the threshold; and
-#: the largest distance of the median from the center, in sizes.
+#: Step size of the quantiles of anomaly detectors: at the first row, the smallest one of the median, and that of the threshold
+#: for a small nu (a larger nu has smaller steps, because rows beyond it are not rare); and the largest distance of the median
+#: from the center, in sizes.
 _FIRST_QUANTILE_RATE, _MEDIAN_RATE, _THRESHOLD_RATE, _MAX_QUANTILE = 0.5, 0.03, 0.2, 50.0
 #: Thresholds are a multiple of the mean for the first rows: one over this, or over nu if that is more. Later steps grow when rows
 #: without an anomaly in succession, times nu, are more than `_MAX_QUIET`. The threshold of a positive kernel has a least value.
@@ -272,7 +273,7 @@ def track_threshold(common: np.ndarray, scores: np.ndarray, biases: np.ndarray, 
             threshold = max(2.0 * nu * mean, _MIN_THRESHOLD) if is_positive else mean - 2.0 * size
         common["slope"][iterate] = 0.0 if f < 0.0 else min(max(common["slope"][iterate], 0.0) + nu, _MAX_QUANTILE)
         step = nu - 1.0 if f < 0.0 else nu * max(common["slope"][iterate] - _MAX_QUIET, 1.0)
-        step = min(max(rate, _THRESHOLD_RATE) * step, 0.5)
+        step = min(max(rate, _THRESHOLD_RATE * (1.0 - nu) ** 2) * step, 0.5)
         threshold = threshold * math.exp(step * min(size / threshold, 1.0)) if is_positive else threshold + step * size
         common["center"][iterate] = mean - threshold
         biases[iterate] = -threshold

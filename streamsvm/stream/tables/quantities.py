@@ -117,8 +117,10 @@ def parse_quantity(
     A limit becomes a number that lies ``gap`` beyond it, so that it differs from the value itself. Beside units and flags of
     letters, a number with a magnitude and without a unit is refused: ``7B`` beside ``7A`` is no billion.
 
-    >>> [parse_quantity(text, ["kg", "e"], 1.5) for text in ("71.5 kg", "<8kg", "8+ kg", "3.1 e", "1.5K", "0x1F", "1.5D+03")]
-    [71.5, 6.5, 9.5, 3.1, 1500.0, 31.0, 1500.0]
+    >>> [parse_quantity(text, ["kg", "e"], 1.5) for text in ("71.5 kg", "<8kg", "8+ kg", "3.1 e", "0x1F", "1.5D+03")]
+    [71.5, 6.5, 9.5, 3.1, 31.0, 1500.0]
+    >>> parse_quantity("1.5K")
+    1500.0
     """
     text = text.strip()
     has_letter = text[-1:] in _MAGNITUDES and any(suffix[0].isalpha() for suffix in suffixes)
