@@ -270,7 +270,9 @@ class NaiveOneClass(NaiveBSGD):
                 threshold = max(2.0 * self.nu * mean, 1e-20)
             self.quiet[k] = 0.0 if f < 0.0 else min(self.quiet[k] + self.nu, 50.0)
             step = self.nu - 1.0 if f < 0.0 else self.nu * max(self.quiet[k] - 4.0, 1.0)
-            threshold *= math.exp(min(step * max(0.5 / math.sqrt(self.t), 0.2), 0.5) * min(1.0, self.sizes[k] / threshold))
+            threshold *= math.exp(
+                min(step * max(0.5 / math.sqrt(self.t), 0.2 * (1.0 - self.nu) ** 2), 0.5) * min(1.0, self.sizes[k] / threshold)
+            )
             self.biases[k], self.centers[k] = -threshold, mean - threshold
 
 
