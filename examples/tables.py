@@ -362,9 +362,9 @@ Numbers in other notations have a kind of their own, which is inferred from the 
 |---|---|
 | `quantity` | hexadecimal `0x1F`, Fortran's `1.5D+03`, `1.2K`, `3M`, and limits: `<0.01`, `>20`, `20+`, `less than 5` |
 | `quantity=<5` | as above; a limit is a number that lies 5 beyond it: `>20` is 25, and `<1` is -4 |
-| `quantity=kg` | `71.5 kg`, `80kg` and `80`; `500 g` is refused. Several units or flags: `quantity=*\\|e\\|kg` |
+| `quantity=kg` | `71.5 kg`, `80kg` and `80`; not `500 g`. Several: `quantity=*\\|e\\|kg`; beside letters, `7B` is no billion |
 | `quantity=,` or `quantity=.` | with this decimal mark, and currencies: `1.209,28 €` |
-| `duration` | `26:00:00`, `2 days 03:00`, `PT1H30M`, `1h 30m`, in seconds; `2:30` are minutes and seconds |
+| `duration` | `26:00:00`, `2 days 03:00`, `PT1H30M`, `1h 30m`, in seconds; `2:30` are minutes and seconds, and `90` seconds |
 
 They combine: `quantity=,|<5|kg`. A target of a regression may have these kinds, too (`--columns price:quantity=.`), may be a
 date (`due:date`, in seconds since 1970), or have missing-value markers (`price:number=unknown`). Errors of a spreadsheet

@@ -147,7 +147,8 @@ class TableParser:
             return ""
         missing, advice = repr(unknown[0]), suggest_name(unknown[0], columns)
         if unknown[0] == label and columns:
-            missing, advice = f"{missing} for the label", advice or f". Perhaps {guess_label_column(columns)!r}"
+            guess = f". Perhaps {guess_label_column(columns)!r}" if len(columns) > 1 else ""  # one: the delimiter is another
+            missing, advice = f"{missing} for the label", advice or guess
         return f"there is no column {missing}. It has: {', '.join(columns)}{advice}"
 
     def parse_row(
