@@ -70,7 +70,7 @@ def table_model(
     decimal
         The decimal mark, ``","`` or ``"."``, of numbers that are formatted for people.
     when_missing
-        As in `TableEncoder`. None: ``"drop"`` if rows name only what they have, so that absent numbers are 0; otherwise the mean.
+        As in `TableEncoder`. None: ``"drop"`` if rows leave out the numbers that are 0; otherwise the mean.
     cycles
         As in `TableEncoder`. None: day and week for dates whose times of day vary.
     delimiter, encoding

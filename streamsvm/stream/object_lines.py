@@ -55,16 +55,16 @@ class ObjectLines(ByteStream):
         lines, start, text = [], 0, self._text.removeprefix("\xef\xbb\xbf")
         while (first := _NONBLANK.search(text, start)) is not None:
             start = first.start()
-            end = _find_end(text, start, has_ended)
-            if end == 0:
+            stop = _find_end(text, start, has_ended)
+            if stop == 0:
                 text, start = (text[start:], 0) if start > _MAX_CHARS_BEFORE else (text, start)
                 border = _NEXT_OBJECT.search(text, start + 1)
                 is_long = has_ended or len(text) - start > MAX_LINE_BYTES
-                end = border.end() if border is not None else len(text) if is_long else -1
-            if end < 0:
+                stop = border.end() if border is not None else len(text) if is_long else -1
+            if stop < 0:
                 break
-            lines.append(text[start:end].rstrip().translate(_NEWLINES_TO_BLANKS) + "\n")
-            start = end
+            lines.append(text[start:stop].rstrip().translate(_NEWLINES_TO_BLANKS) + "\n")
+            start = stop
         self._text = "" if first is None else text[start:]
         return "".join(lines)
 

@@ -96,8 +96,10 @@ def infer_column(
     n_values = len(values)
     values = [value for value in values if not isinstance(value, str) or value.strip()]
     as_number = {} if reads_text else make_kind_option(name, NUMBER)
-    numbers: list[Any] = [value for value in values if _is_finite(value)]
-    non_numbers: list[Any] = [value for value in values if not _is_finite(value)]
+    numbers: list[Any] = []
+    non_numbers: list[Any] = []
+    for value in values:
+        (numbers if _is_finite(value) else non_numbers).append(value)
     if not values:
         return InferredColumn(name, "number", "", "no value in these rows", as_number if n_values else {})
     if not non_numbers:

@@ -71,9 +71,9 @@ def _infer_target_options(name: str, labels: Sequence[Any]) -> tuple[dict[str, A
     candidates = [make_kind_option(name, f"{NUMBER}={'|'.join(inferred.get('missing', ()))}")]  # markers of this column only
     candidates += [{"decimal": mark} | missing] if mark else []
     for options in (*candidates, *(make_kind_option(name, kind) | missing for kind in kinds)):
-        parse_label = TableParser(**options, label=name).parse_label
-        if all(y is None or is_number(y) for y in map(parse_label, labels)):
-            return options, [None if y is None else float(y) for y in map(parse_label, labels)]
+        targets = list(map(TableParser(**options, label=name).parse_label, labels))
+        if all(y is None or is_number(y) for y in targets):
+            return options, [None if y is None else float(y) for y in targets]
     return {}, []
 
 
