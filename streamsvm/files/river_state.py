@@ -1,6 +1,6 @@
-"""Saves and restores river's objects that are written in Rust: its statistics and ADWIN.
+"""Saves and restores river's objects that are written in Rust, its statistics and ADWIN, and checks restored pipelines.
 
-These objects return their state as bytes, and accept any bytes as a state. Invalid ones end in a Rust panic, which is not an
+Objects in Rust return their state as bytes, and accept any bytes as a state. Invalid ones end in a Rust panic, which is not an
 Exception, so `restore_object` tests a state before it returns an object.
 """
 
@@ -10,6 +10,7 @@ import struct
 from numbers import Real
 from typing import Any
 
+from river import base, compose
 from river._river_rust import drift as compiled_drift
 from river._river_rust import stats as compiled
 from river.utils import VectorDict
@@ -82,3 +83,11 @@ def make_vector_dict(values: dict[Any, Any], default_factory: Any, mask: set[Any
     if not (are_numbers and (default_factory is None or callable(default_factory))):
         raise ValueError("a VectorDict must have numbers as values, and a callable or None as default factory")
     return VectorDict(values, default_factory, mask, True)
+
+
+def check_nesting(model: Any) -> None:
+    """Raise a RecursionError if a pipeline, or a wrapper of a model, ends in itself."""
+    if isinstance(model, compose.Pipeline) and model.steps:
+        check_nesting(next(reversed(model.steps.values())))
+    elif isinstance(model, base.Wrapper):
+        check_nesting(model._wrapped_model)

@@ -19,7 +19,7 @@ from inspect import getattr_static
 from typing import Any
 
 import numpy as np
-from river import base, compose
+from river import compose
 
 from streamsvm.files.codecs import (
     CODECS_BY_KIND,
@@ -32,6 +32,7 @@ from streamsvm.files.codecs import (
 )
 from streamsvm.files.container import DTYPES, ModelFileError, check_hash_collisions, check_sharing
 from streamsvm.files.messages import short_repr
+from streamsvm.files.river_state import check_nesting
 
 _MAX_TUPLE_DEPTH = 100
 _ELEMENT_TYPES = frozenset({type(None), bool, int, float, str})  # of object arrays: they contain no references
@@ -272,14 +273,6 @@ def read_tree(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) 
         raise ModelFileError(f"its records are inconsistent ({type(error).__name__}: {error})") from error
 
 
-def _check_nesting(model: Any) -> None:
-    """Raise a RecursionError if a pipeline, or a wrapper of a model, ends in itself."""
-    if isinstance(model, compose.Pipeline) and model.steps:
-        _check_nesting(next(reversed(model.steps.values())))
-    elif isinstance(model, base.Wrapper):
-        _check_nesting(model._wrapped_model)
-
-
 class _TreeReader:
     """Creates the objects of all records."""
 
@@ -301,7 +294,7 @@ class _TreeReader:
         for obj in self._objects.values():
             if isinstance(obj, compose.Pipeline):
                 obj._build_plan()
-            _check_nesting(obj)
+            check_nesting(obj)
         return self._decode_value(root)
 
     def _create_object(self, number: int) -> Any:
