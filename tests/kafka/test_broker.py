@@ -28,6 +28,8 @@ from streamsvm_kafka import (
     reader,
     topics,
 )
+from streamsvm_kafka.clients.confluent import client as confluent_client
+from streamsvm_kafka.clients.kafka_python import client as kafka_python_client
 from streamsvm_kafka.clients.kafka_python import producer as kafka_python_producer
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
@@ -343,7 +345,8 @@ def test_sink_without_its_topic(bootstrap, monkeypatch):
 
 
 def test_server_that_is_not_a_broker(monkeypatch):
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
+    for module in (connection, confluent_client, kafka_python_client):  # each has its own name for it
+        monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
     with connection.socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(BrokerUnreachableError, match=f"{address} takes connections but does not answer as a Kafka broker"):
