@@ -27,7 +27,7 @@ def work(bootstrap, topic, group, folder, end_flag, pause):
     from streamsvm.stream import LearningLoop
     from streamsvm_kafka import Float32Codec, PartitionWorker, partitions
 
-    partitions.SESSION_SECONDS, partitions.TAKE_OVER_SECONDS = 2.0, 6.0
+    partitions.SESSION_SECONDS, partitions.HEARTBEAT_SECONDS, partitions.TAKE_OVER_SECONDS = 2.0, 0.4, 6.0
     worker = PartitionWorker(
         bootstrap,
         topic,

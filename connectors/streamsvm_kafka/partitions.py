@@ -40,6 +40,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 MAX_BATCH_ROWS = 200
 #: Time after which the group removes a member that sends no heartbeat.
 SESSION_SECONDS = 10.0
+#: Time between heartbeats, in whose responses a member learns that the group is dividing the partitions anew.
+HEARTBEAT_SECONDS = 2.0
 #: Time after which the folder of a partition is taken from a worker that left the group but still holds the lock.
 TAKE_OVER_SECONDS = 3.0 * SESSION_SECONDS
 
@@ -123,7 +125,7 @@ class PartitionWorker:
             max_fetches=16,
             has_tables=isinstance(codec, TableCodec),
             session_timeout_ms=int(1000 * SESSION_SECONDS),
-            heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
+            heartbeat_interval_ms=int(1000 * HEARTBEAT_SECONDS),
             metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # after which the group learns of partitions that were added
         )
         self._offsets = TopicOffsets(self._consumer, topic, self.name, self._connection.user)
