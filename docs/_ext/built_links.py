@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -33,14 +34,20 @@ def check_links(app: Sphinx, failure: Exception | None) -> None:
     out = Path(app.outdir).resolve()
     pages = {path: Page(path) for path in out.rglob("*.html") if "_static" not in path.parts}
     broken = []
+
+    @cache  # all pages of a folder have the same links around their text
+    def find_target(folder: Path, path: str) -> tuple[Path, bool]:
+        target = (folder / unquote(path)).resolve()
+        return target, target.is_file()
+
     for path, page in pages.items():
         for link in page.links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target, is_file = find_target(path.parent, parts.path) if parts.path else (path, True)
             anchor = unquote(parts.fragment)
-            if not target.is_file() or (anchor and target in pages and anchor not in pages[target].anchors):
+            if not is_file or (anchor and target in pages and anchor not in pages[target].anchors):
                 broken.append(f"{path.relative_to(out)}: {link}")
     if broken:
         raise SphinxError("broken links:\n" + "\n".join(sorted(set(broken))))

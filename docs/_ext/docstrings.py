@@ -7,6 +7,8 @@ import re
 import sys
 from typing import Any
 
+from jinja2.sandbox import SandboxedEnvironment
+from numpydoc import docscrape_sphinx
 from sphinx.application import Sphinx
 
 OWN = ("streamsvm", "streamsvm_kafka", "streamsvm_spark")
@@ -41,8 +43,20 @@ def skip_member(app: Sphinx, kind: str, name: str, obj: Any, is_skipped: bool, o
     return True if is_estimator and not (inspect.isroutine(obj) or isinstance(obj, property)) else None
 
 
+def share_template() -> None:
+    """Let numpydoc compile its template once, and not for each docstring, which is a sixth of the time of a build."""
+    shared = SandboxedEnvironment()
+
+    def environment(loader: Any) -> SandboxedEnvironment:
+        shared.loader = shared.loader or loader  # all have the same folders
+        return shared
+
+    docscrape_sphinx.SandboxedEnvironment = environment
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the event handlers; docstrings are converted before numpydoc reads them."""
+    share_template()
     app.connect("autodoc-process-docstring", convert_docstring, priority=100)
     app.connect("autodoc-skip-member", skip_member)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
