@@ -89,7 +89,7 @@ def main(folder: Path) -> None:
     with zipfile.ZipFile(find_only(folder, "streamsvm_edge-*.whl")) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         expected = {name for name in packaged if name.startswith("streamsvm/edge/")} | {
-            f"streamsvm/files/{name}.py" for name in ("__init__", "category_names", "container")
+            f"streamsvm/files/{name}.py" for name in ("__init__", "category_names", "characters", "container")
         }
         assert names == expected | {"streamsvm/__init__.py", "streamsvm/py.typed"}, sorted(names)
         edge_metadata = read_metadata(wheel, "streamsvm-edge")

@@ -200,13 +200,17 @@ def use_sources() -> None:
         chunk = LIBSVMSource(path).read(2)
         assert chunk is not None
         assert chunk.table([1]) is not None
-    encoder = TableEncoder("b:category")
-    table = Table(("a", "b"), [np.ones(400), [f"name {i}" for i in range(400)]])
+    encoder = TableEncoder("b:category,c:text")
+    table = Table(("a", "b", "c"), [np.ones(400), [f"name {i}" for i in range(400)], ["a text"] * 400])
     for i in range(20):
         encoder.learn_one(table.row(i).x, i % 2)
     # More category names than the initial table of statistics holds.
     encoder.parse_table(table).encode_batch(0, 400, np.ones(400, bool), None, [0, 1] * 200).update_encoder()
     encoder.transform_one(table.row(0).x)
+    texts = encoder.column_state.texts["c"]
+    texts.compute_scores(encoder.target_encoding)
+    texts.__setstate__(texts.__getstate__())
+    TableEncoder("c:text").learn_one({"c": "a text"}, 0.5)
     assert encoder.column_state.find_unknown_names("b", ["name 1", "nobody"]) == {"nobody": 1}
 
 

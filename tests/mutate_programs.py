@@ -146,7 +146,11 @@ def check_predictor(predictor, rng):
     X = np.tile(X, (1, n // 50 + 1))[:, :n] if n else np.zeros((3, 0))
     predictions = predictor.predict_many(X)
     assert predictions.shape == (3,)
-    prediction = predictor.predict_one(dict(zip(predictor.columns, [None] * n, strict=True)))
+    columns = predictor.program.columns
+    numbers = {column.field for column in columns if column.text is column.bucket is column.table is None}
+    texts = {column.field: "See you, 明天 " * 1000 for column in columns if predictor.program.is_text(column)}
+    texts = {field: text for field, text in texts.items() if field not in numbers}  # a mutated column may be both
+    prediction = predictor.predict_one(dict(zip(predictor.columns, [None] * n, strict=True)) | texts)
     assert predictor.kind != "class" or prediction in predictor.labels
     f = predictor.decision_function_many(X)
     assert f.shape[0] == 3

@@ -2,8 +2,9 @@
 
 ``NUMBA_DISABLE_JIT=1 python tests/saved_models.py golden`` writes the golden files of the present version of the format, without
 compiling: models with programs into ``tests/edge/golden``, and models of every class and checkpoints of runs into
-``tests/files/golden``. Once a version is released, its files stay as they are. ``python tests/saved_models.py write FOLDER``
-writes the models with programs alone, and ``python tests/saved_models.py check FOLDER`` reads them by numpy alone.
+``tests/files/golden``. With names of models after ``golden``, it writes only these. Once a version is released, its files stay as
+they are. ``python tests/saved_models.py write FOLDER`` writes the models with programs alone, and ``python tests/saved_models.py
+check FOLDER`` reads them by numpy alone.
 """
 
 import contextlib
@@ -22,6 +23,8 @@ TESTS = Path(__file__).parent
 ROWS = [{name: math.sin(1.3 * i + 7.1 * place) for place, name in enumerate("abc")} for i in range(60)]
 ROWS[7].pop("b")
 TABLE = [{**x, "city": ("Oslo", "Rom", "Bern", "")[i % 4]} for i, x in enumerate(ROWS)]
+WORDS = ("free", "prize", "call"), ("Home", "see you", "später", "明天见")
+TEXTS = [{**x, "message": " ".join(WORDS[x["a"] + x["c"] > 0.3][: i % 5])} for i, x in enumerate(TABLE)]
 
 
 def models():
@@ -44,6 +47,7 @@ def models():
     yield "anomaly", OneClassBSGD(**small), ROWS, None
     yield "pipeline", preprocessing.StandardScaler() | BSGDClassifier(**small, scaling=None), ROWS, two
     yield "table", TableEncoder("city:category") | BSGDClassifier(**{**small, "max_features": 8}), TABLE, two
+    yield "texts", TableEncoder("city:category,message:text") | BSGDClassifier(**{**small, "max_features": 50}), TEXTS, three
     yield "ensemble", SVMClassifier(max_features=4, seed=0), ROWS, three
     yield "ensemble of numbers", SVMRegressor(max_features=4, seed=0), ROWS, number
 
@@ -63,13 +67,15 @@ def machines():
     yield "linear machine", OutOfCoreLinearSVC().fit(X, y == "high")
 
 
-def write(folder, largest=None):
-    """Write models and their predictions; only the program of a model whose file exceeds ``largest`` bytes."""
+def write(folder, largest=None, names=()):
+    """Write models, or those with these names, and their predictions; only the program of a model whose file exceeds ``largest``
+    bytes.
+    """
     import streamsvm
     from streamsvm.export.formats import export
 
     folder.mkdir(parents=True, exist_ok=True)
-    expected = {}
+    expected = json.loads((folder / "expected.json").read_text()) if names else {}
 
     def put(name, model, answers):
         path = folder / f"{name.replace(' ', '-')}.safetensors"
@@ -80,12 +86,14 @@ def write(folder, largest=None):
         expected[path.name] = answers
 
     for name, model, rows, targets in models():
+        if names and name not in names:
+            continue
         for i, x in enumerate(rows):
             model.learn_one(x) if targets is None else model.learn_one(x, targets[i])
         ask = model.score_one if targets is None else model.predict_one
         put(name, model, [ask(x) for x in rows])
     try:
-        fitted = list(machines())
+        fitted = [] if names else list(machines())
     except ImportError:  # scikit-learn is an extra
         fitted = []
     for name, model in fitted:
@@ -99,7 +107,7 @@ def row_of(predictor, i):
     """Return row i for a predictor; the names of its columns may be integers."""
     if predictor.columns == [0, 1, 2]:
         return dict(enumerate(ROWS[i].get(name, 0.0) for name in "abc"))
-    return TABLE[i]  # it has the columns of the others, and a field that they ignore
+    return TEXTS[i]  # it has the columns of the others, and fields that they ignore
 
 
 def check(folder):
@@ -165,6 +173,7 @@ def golden_models():
     )
     without_names = TableEncoder("city:drop,when:drop", when_missing="indicator", scaler="standard")
     yield "table-scaled", without_names | made(BSGDClassifier, max_features=16)
+    yield "table-of-texts", TableEncoder("city:drop,message:text") | made(BSGDClassifier, max_features=20)
     rows = [{**x, "label": y} for x, y in zip(table_rows(), TWO, strict=True)]
     yield "table-model", table_model(rows, "label", learner=made(BSGDClassifier, max_features=16))
     # Machines are not refitted after loading: on another processor, a fit would end at another point within its tolerance.
@@ -221,7 +230,8 @@ def rows_for(model):
     """Return the rows for a model, and their targets; None for models without targets."""
     from river import base
 
-    rows = table_rows() if "TableEncoder" in getattr(model, "steps", {}) else ROWS
+    encoder = getattr(model, "steps", {}).get("TableEncoder")
+    rows = ROWS if encoder is None else TEXTS if "message" in encoder.columns else table_rows()
     last = model[-1] if hasattr(model, "steps") else model
     if isinstance(last, base.AnomalyDetector):
         return rows, None
@@ -294,12 +304,14 @@ def run(name, folder, *more):
     }
 
 
-def write_golden(folder):
-    """Write models of all classes with their predictions, and checkpoints of runs with the last output of the complete runs."""
+def write_golden(folder, names=()):
+    """Write models of all classes with their predictions, and checkpoints of runs with the last output of the complete runs; or
+    only the models with these names.
+    """
     import streamsvm
 
-    (folder / "models").mkdir(parents=True)
-    expected = {}
+    (folder / "models").mkdir(parents=True, exist_ok=True)
+    expected = json.loads((folder / "expected.json").read_text()) if names else {}
 
     def put(name, model):
         with tempfile.TemporaryDirectory() as place:
@@ -309,13 +321,15 @@ def write_golden(folder):
         expected[name] = {"saved": answers_of(model)}
 
     for name, model in golden_models():
+        if names and name not in names:
+            continue
         learn(model, 0, N_LEARNED)
         put(name, model)
         learn(model, N_LEARNED, len(ROWS))
         expected[name]["learned"] = answers_of(model)
-    for name, model in golden_machines():
+    for name, model in () if names else golden_machines():
         put(name, model)
-    for name in RUNS:
+    for name in () if names else RUNS:
         with tempfile.TemporaryDirectory() as place:
             write_rows_of_runs(Path(place))
             run(name, place, "--max-rows", str(N_LEARNED))
@@ -337,19 +351,23 @@ def rounded(value):
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def renew_golden():
-    """Rewrite the golden files of the current version of the format."""
+def renew_golden(names):
+    """Rewrite the golden files of the current version of the format, or only those of the models with these names."""
     from streamsvm.files.container import VERSION
 
-    for part, write_files in (("edge", lambda place: write(place, largest=2**14)), ("files", write_golden)):
+    for part, write_files in (
+        ("edge", lambda place: write(place, 2**14, names)),
+        ("files", lambda place: write_golden(place, names)),
+    ):
         place = TESTS / part / "golden" / f"version-{VERSION}"
-        shutil.rmtree(place, ignore_errors=True)
+        if not names:
+            shutil.rmtree(place, ignore_errors=True)
         write_files(place)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "golden":
-        renew_golden()
+        renew_golden(sys.argv[2:])
     else:
         if sys.argv[1] == "write":
             write(Path(sys.argv[2]), largest=2**14)

@@ -23,6 +23,7 @@ from streamsvm.export.c.text import count_category_bytes
 from streamsvm.export.c.writer import measure_needs
 from streamsvm.export.convert import describe_order, make_program
 from streamsvm.export.formats import FORMATS, export, list_files
+from streamsvm.export.pipelines import check_no_texts
 from streamsvm.export.quantise import quantise_program
 from streamsvm.files.messages import shorten
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
@@ -63,6 +64,7 @@ def run_export(arguments: argparse.Namespace) -> None:
     checkpoint = load_newest(arguments.path, arguments.trusted)
     with as_command_error(f"{arguments.path} was not exported: ", ExportError):
         program = make_program(apply_decision(checkpoint.model, wrap_decision, decision.flag))
+        check_no_texts(program, arguments.form)
         header = checkpoint.header
         program.metadata |= {name: header[name] for name in ("rows", "learned") if name in header}
         program.metadata |= {"score": header["scores"][0]} if header.get("scores") else {}
@@ -88,7 +90,8 @@ def run_export(arguments: argparse.Namespace) -> None:
     if arguments.form in ("c", "onnx"):
         print(escape_unprintable(_describe_inputs(written)))
     for path in paths:
-        print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes"))
+        texts = f" (scores of the words of texts: {written.text_nbytes:,} bytes of numbers)" if written.text_nbytes else ""
+        print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes{texts}"))
     needs = measure_needs(written) if arguments.form == "c" else None
     if needs is not None:
         print(needs)
@@ -102,13 +105,13 @@ def run_export(arguments: argparse.Namespace) -> None:
 
 def _advise_smaller_model(program: Program, bits: int) -> str:
     """Return advice with the flags that make an exported model smaller: 16,000 bytes of tables or, if too many of them cannot be
-    left out, as vectors and trees can, twice these. 8 ``bits`` are possible in C, where the tables of small processors have at
-    most 64 KB.
+    left out, as vectors and trees can, twice these; and the scores of texts. 8 ``bits`` are possible in C, where the tables of
+    small processors have at most 64 KB.
     """
     flexible = {number for number, step in enumerate(program.steps, 1) if step.op in ("kernel", "neighbours", "forest")}
     fixed = [step for number, step in enumerate(program.steps, 1) if not flexible & {number, *step.inputs}]
     n_fixed = sum(array.nbytes for step in fixed for array in step.arrays.values()) + count_category_bytes(program)
-    max_bytes = min(max(16_000, math.ceil(2 * n_fixed / 1000) * 1000), 60_000 if bits == 8 else 2**62)
+    max_bytes = min(max(16_000, math.ceil(2 * n_fixed / 1000) * 1000), 60_000 if bits == 8 else 2**62) + program.text_nbytes
     flags = f"--max-bytes {max_bytes}" + " --bits 8" * (bits == 8)
     return f"leave out vectors with {flags}, or learn a small model: streamsvm learn ... --learner bsgd,budget=60"
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARACTERS = 40  # of a name or a value
 _MAX_BARS = 12
+_MAX_WORDS = 5
 _MAX_ROW_CHARACTERS = 200
 
 
@@ -59,6 +60,10 @@ class Explanation:
     """The contribution of interactions of three and more features."""
     values: dict[Hashable, Any] = field(repr=False)
     """Values of the row, by feature or column."""
+    words: dict[Hashable, dict[str, float]] = field(default_factory=dict)
+    """The 5 most telling words of each column of texts, with the score of the word alone: above 0 if it speaks for the label, or
+    for a larger number (`streamsvm.stream.tables.text_encoding.TextEncoding`).
+    """
 
     def rescale(self, mean: float, deviation: float) -> Explanation:
         """Convert this explanation of a prediction to another unit of the target: multiply contributions by ``deviation``, and
@@ -79,7 +84,10 @@ class Explanation:
         label = repr(value) if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else str(value)
         prefix = "" if self.prediction is None else f"{label}: "
         lines = [f"{prefix}decision {self.decision:.4g}, of a typical row {self.typical:.4g}"]
-        lines += [f"  {size:+10.4f}  {_format_value(name, self.values.get(name))}" for name, size in self.contributions.items()]
+        for name, size in self.contributions.items():
+            lines.append(f"  {size:+10.4f}  {_format_value(name, self.values.get(name))}")
+            if self.words.get(name):
+                lines.append(f"{'':14}{'' if isinstance(value, float) else prefix}{format_words(self.words[name])}")
         return "\n".join([*lines, f"  {self.remainder:+10.4f}  several together"])
 
     def plot(self, axes: Axes | None = None) -> Axes:
@@ -184,6 +192,20 @@ def _format_value(name: Hashable, value: Any) -> str:
     """Return the text ``name = value`` for a feature, such as ``age = 41``, shortened if it is long; "missing" for None."""
     text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else shorten(str(value), MAX_NAME_CHARACTERS)
     return f"{shorten(str(name), MAX_NAME_CHARACTERS)} = {text}"
+
+
+def select_strongest(scores: Mapping[str, float], n: int = _MAX_WORDS) -> dict[str, float]:
+    """Return the ``n`` words with the largest absolute scores, largest first."""
+    return dict(sorted(scores.items(), key=lambda pair: -abs(pair[1]))[:n])
+
+
+def format_words(scores: Mapping[str, float]) -> str:
+    """Return words with their scores as text.
+
+    >>> format_words({"free": 3.14, "home": -0.5})
+    "+3.1 'free', -0.5 'home'"
+    """
+    return ", ".join(f"{score:+.2g} {word!r}" for word, score in scores.items())
 
 
 def compute_contributions(

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamsvm.edge.program import Column, ExportError, Name, Program, run_program
 from streamsvm.edge.step import MAX_NUMBERS_AT_ONCE
+from streamsvm.edge.texts import TextTable
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 
@@ -141,6 +142,8 @@ class Predictor:
             table, table_column = column.table
             by_table = self._table_columns.setdefault(column.field, (compute_column_seed(column.field), {}))[1]
             by_table.setdefault(table, []).append((number, table_column))
+            if len(by_table) > 1 and self.program.is_text(column):
+                raise ExportError(f"the column {column.field!r:.80} has more than one table: a long text would take too long")
         else:
             self._number_columns[column.field] = number
 
@@ -221,8 +224,9 @@ class Predictor:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return
         text, columns = format_category(value), self._text_columns.get(name, {})
+        sentence = text.strip()
         if text not in columns:
-            text = text.strip()  # as a TableEncoder does
+            text = sentence  # as a TableEncoder does
         if text not in columns:
             text = normalize_name(text)
         if text in columns:
@@ -237,9 +241,9 @@ class Predictor:
             key = compute_name_key(seed, text)
             for number, pairs in by_table.items():
                 table = self.program.tables[number]
-                if (table_row := table.find_row(key)) >= 0:
-                    for column, table_column in pairs:
-                        row[column] = table.values[table_row, table_column]
+                values = table.encode_text(sentence) if isinstance(table, TextTable) else table.find_values(key)
+                for column, table_column in pairs:
+                    row[column] = values[table_column]
 
     # Many rows --------------------------------------------------------------------------------------------------------------
 

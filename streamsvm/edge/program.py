@@ -42,8 +42,9 @@ import numpy as np
 from streamsvm.edge.calibration import CALIBRATIONS, LogOddsCalibration, MarginCalibration
 from streamsvm.edge.operations import check_step, evaluate_step
 from streamsvm.edge.step import ExportError, Step, is_number
+from streamsvm.edge.texts import MAX_SCORES, N_KINDS, TextTable
 
-__all__ = ["Answer", "CategoryTable", "Column", "ExportError", "Program", "Step"]
+__all__ = ["Answer", "CategoryTable", "Column", "ExportError", "Program", "Step", "TextTable"]
 
 Name = str | int | float | bool
 
@@ -68,7 +69,10 @@ class Column(NamedTuple):
     bucket: tuple[int, int] | None = None
     """Hashing: the number is 1 if no other column has the field's text, and its CRC-32 modulo the second int is the first int."""
     table: tuple[int, int] | None = None
-    """Target encoding: index of a table, and column of its ``values``, where the field's text is looked up; NaN if not found."""
+    """Target encoding: index of a table, and column of its ``values``, where the field's text is looked up; NaN if not found.
+
+    Column of texts: index of a `TextTable`, and of the feature that is computed from the field's text.
+    """
 
 
 class CategoryTable(NamedTuple):
@@ -79,12 +83,15 @@ class CategoryTable(NamedTuple):
     values: np.ndarray
     """The numbers of each category, float64 [n, m]."""
 
-    def find_row(self, key: int) -> int:
-        """Return the row index of a category in ``values``, the target encodings that this table holds. ``key`` is the category's
-        hash. Returns -1 if the table does not contain it.
+    def find_values(self, key: int) -> np.ndarray:
+        """Return the target encodings of a category, float64 [m]. ``key`` is the category's hash. They are NaN if the table does
+        not contain it.
         """
         row = int(np.searchsorted(self.keys, np.uint32(key)))
-        return row if row < len(self.keys) and self.keys[row] == key else -1
+        return self.values[row] if row < len(self.keys) and self.keys[row] == key else np.full(self.values.shape[1], math.nan)
+
+
+Table = CategoryTable | TextTable
 
 
 class Answer(NamedTuple):
@@ -139,6 +146,8 @@ class Program:
         How the values become a prediction.
     metadata : dict
         Metadata of the model, which JSON can hold. Files call it ``facts``.
+    text_nbytes : int
+        Bytes of the tables of columns of texts.
 
     Examples
     --------
@@ -150,14 +159,15 @@ class Program:
     [1, 1, 1]
     """
 
-    def __init__(self, columns: Sequence[Column], n_hash_columns: int = 0, tables: Sequence[CategoryTable] = ()) -> None:
+    def __init__(self, columns: Sequence[Column], n_hash_columns: int = 0, tables: Sequence[Table] = ()) -> None:
         self.columns: list[Column] = list(columns)
         self.n_hash_columns: int = n_hash_columns
-        self.tables: tuple[CategoryTable, ...] = tuple(tables)
+        self.tables: tuple[Table, ...] = tuple(tables)
         for table in self.tables:
             _check_table(table)
         for column in self.columns:
             _check_table_reference(column, self.tables)
+        self.text_nbytes: int = sum(array.nbytes for table in self.tables if isinstance(table, TextTable) for array in table)
         self.steps: list[Step] = []
         self.widths: list[int] = [len(self.columns)]
         self.answer: Answer = Answer("number", 0, 0)
@@ -223,6 +233,10 @@ class Program:
         arrays = [array for step in self.steps for array in step.arrays.values()]
         return sum(array.nbytes for array in (*arrays, *(array for table in self.tables for array in table)))
 
+    def is_text(self, column: Column) -> bool:
+        """Return whether an input column of this program is a feature of texts."""
+        return column.table is not None and isinstance(self.tables[column.table[0]], TextTable)
+
     @property
     def is_pairwise(self) -> bool:
         """Whether the decision values of this program (an exported model) are those of a one-vs-one classifier: one for each pair
@@ -278,7 +292,8 @@ class Program:
                 raise ExportError(f"it has program version {saved['version']}, and this streamsvm reads {_VERSION}: upgrade")
             # Each array may be used once: otherwise a small file could compute with a large array ten thousand times.
             unused = dict(arrays)
-            tables = [CategoryTable(*(unused.pop(table[key]) for key in ("keys", "values"))) for table in saved.get("tables", ())]
+            fields = [{name: unused.pop(key) for name, key in table.items()} for table in saved.get("tables", ())]
+            tables: list[Any] = [(TextTable if "scores" in table else CategoryTable)(**table) for table in fields]
             program = cls([_read_column(*column) for column in saved["columns"]], _read_count(saved["hashed"]), tables)
             if len(program.columns) > _MAX_COLUMNS:
                 raise ExportError(f"it has {len(program.columns):,} columns, more than {_MAX_COLUMNS:,}")
@@ -339,22 +354,32 @@ def run_program(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     return values[program.answer.decision], values[program.answer.choice]
 
 
-def _check_table(table: CategoryTable) -> None:
-    """Raise ExportError if a table of target encodings from a file is invalid: the keys must be ascending uint32 hashes, and the
-    values finite float64 [keys, columns].
+def _check_table(table: Table) -> None:
+    """Raise ExportError if a table from a file is invalid. The keys must be ascending uint32 hashes. Target encodings must be
+    finite float64 [keys, columns], the scores of texts float32 [keys, labels], and their averages float64 [2, labels].
     """
-    keys, values = table
+    keys, values, *averages = table
     kinds = [(array.dtype.kind, array.dtype.itemsize, array.ndim) for array in table]
-    if kinds != [("u", 4, 1), ("f", 8, 2)] or len(values) != len(keys) or not values.shape[1]:
+    expected = [("u", 4, 1), ("f", 4, 2), ("f", 8, 2)] if averages else [("u", 4, 1), ("f", 8, 2)]
+    if kinds != expected or len(values) != len(keys) or not _count_columns(table):
         raise ExportError("the arrays of a table are of another type, or do not fit together")
+    if averages and averages[0].shape != (N_KINDS, min(values.shape[1], MAX_SCORES)):
+        raise ExportError("the averages of a table do not fit its scores, or there are too many")
     if not (keys[1:] > keys[:-1]).all():
         raise ExportError("the keys of a table are not in ascending order")
-    if not np.isfinite(values).all():
+    if not all(np.isfinite(array).all() for array in table):
         raise ExportError("the values of a table are not finite")
 
 
-def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> None:
-    """Raise ExportError if an input column refers to an invalid table of target encodings: one of ``tables`` or a column in it
+def _count_columns(table: Table) -> int:
+    """Return the number of columns of a table of target encodings, or of features of a text."""
+    if isinstance(table, TextTable):
+        return 1 + N_KINDS * table.n_statistics * table.scores.shape[1]
+    return table.values.shape[1]
+
+
+def _check_table_reference(column: Column, tables: Sequence[Table]) -> None:
+    """Raise ExportError if an input column refers to an invalid table: one of ``tables`` or a column in it
     that does not exist. A column with a reference must not have another encoding (one-hot or hash bucket). Columns without a
     reference are valid.
     """
@@ -363,7 +388,7 @@ def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> N
     table, table_column = column.table
     if column.text is not None or column.bucket is not None:
         raise ExportError("a column has a number of a table, and is 1 for some texts as well")
-    if not (table < len(tables) and table_column < tables[table].values.shape[1]):
+    if not (table < len(tables) and table_column < _count_columns(tables[table])):
         raise ExportError("a column has a number of a table that does not exist")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.edge.predictor import NO_PROGRAM_KEY, PROGRAM_KEY
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.export.convert import make_program
-from streamsvm.export.pipelines import find_fields_lost_in_float32
+from streamsvm.export.pipelines import check_no_texts, find_fields_lost_in_float32
 from streamsvm.files.container import DTYPES, ModelFileError, pack_container
 from streamsvm.files.messages import short_repr
 from streamsvm.files.model_file import is_model, serialize_parts, write_file
@@ -92,6 +92,7 @@ def export(
     files = list_files(to, out, name)
     folder, name = files[0].parent, files[0].stem
     program = model if isinstance(model, Program) else make_program(model)
+    check_no_texts(program, to)
     if to == "c" or options.get("inputs") == "float":
         _warn_of_float32(program, to)
     if max_bytes is not None:

@@ -20,7 +20,7 @@ from streamsvm.edge.program import ExportError, Program
 from streamsvm.edge.step import Step, dequantise_vectors
 from streamsvm.export.onnx_answers import WINNER_LEAD, add_answer
 from streamsvm.export.onnx_graph import Graph, convert_labels, measure_depth, serialise_graph, to_float32
-from streamsvm.export.pipelines import count_scaling_steps, find_fields_lost_in_float32
+from streamsvm.export.pipelines import check_no_texts, count_scaling_steps, find_fields_lost_in_float32
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.model_file import write_file
 
@@ -88,6 +88,7 @@ def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto
     """
     if inputs not in get_args(OnnxInputs):
         raise ExportError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
+    check_no_texts(program, "onnx")
     has_cycles = any(step.op == "cycles" for step in program.steps)  # float32 has a date to a minute
     needs_double = has_cycles or bool(find_fields_lost_in_float32(program, _MAX_ROUNDING))
     graph = Graph(inputs == "double" or (inputs == "auto" and needs_double))

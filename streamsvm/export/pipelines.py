@@ -13,13 +13,14 @@ from river import compose
 
 from streamsvm.core.checks import to_python_scalar
 from streamsvm.edge.predictor import format_category
-from streamsvm.edge.program import CategoryTable, Column, ExportError, Program
+from streamsvm.edge.program import CategoryTable, Column, ExportError, Program, Table, TextTable
 from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.dates import CYCLES
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.target_encoding import TargetEncoding
+from streamsvm.stream.tables.text_encoding import TextEncoding
 
 _SCALING_STEPS = frozenset({"impute", "fill", "cycles", "select", "scale"})
 _FLOAT32_ROUNDING = 2.0**-24  # relative to the rounded number
@@ -36,11 +37,11 @@ class ColumnScaling(NamedTuple):
 
 @dataclass
 class PipelineInputs:
-    """The input columns of a program, their target encodings, and the scalings in the order of application."""
+    """The input columns of a program, the tables of their encodings, and the scalings in the order of application."""
 
     columns: list[Column]
     scalings: list[ColumnScaling] = field(default_factory=list)
-    tables: list[CategoryTable] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     phases: dict[int, tuple[Any, float, float]] = field(default_factory=dict)
     """Features that are the phase of a date, by index: name of the date, period in seconds, and offset in turns."""
     means: np.ndarray | None = None
@@ -237,14 +238,14 @@ def _encode_one_hot(encoder: Any, column: Column) -> Column:
 
 def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
     """Add a TableEncoder in front of ``inputs``, the exported form of the transformers behind it (input columns and scalings),
-    in place: its encodings of categories, means for missing numbers, and scaler. Raises ExportError if one of its options is not
-    supported.
+    in place: its encodings of categories and texts, means for missing numbers, and scaler. Raises ExportError if one of its
+    options is not supported.
     """
     if encoder.when_missing == "indicator":
         raise ExportError("a TableEncoder with when_missing='indicator' is not exported: 'mean' and 'drop' are")
     if inputs.scalings:
         raise ExportError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
-    categorical, columns, numeric = _list_categorical_columns(encoder, len(inputs.tables)), [], []
+    encoded, columns, numeric = _list_encoded_columns(encoder, len(inputs.tables)), [], []
     quoted: dict[Any, Any] = {feature: column for column, feature in encoder.column_state.quoted.items()}
     phases = encoder.column_state.phases
     for index, column in enumerate(inputs.columns):
@@ -252,15 +253,17 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
             columns.append(column)
             name, cycle, part = phases[str(column.field)]
             inputs.phases[index] = name, CYCLES[cycle], 0.25 if part == "cos" else 0.0
-        elif column.field in categorical:
-            columns.append(categorical[column.field]._replace(name=column.name))
+        elif column.field in encoded:
+            columns.append(encoded[column.field]._replace(name=column.name))
         else:
             columns.append(column._replace(field=quoted.get(column.field, column.field)))
             numeric.append(index)
     inputs.columns = columns
     state, scaler = encoder.column_state, encoder.learned_scaler
-    if state.target_encoding is not None and any(column.table is not None for column in columns):
-        inputs.tables.append(_make_category_table(state, state.target_encoding))
+    if state.target_encoding is not None:
+        inputs.tables += [TextTable(*encoding.compute_scores(state.target_encoding)) for encoding in state.texts.values()]
+        if any(column.table and column.table[0] == len(inputs.tables) for column in columns):
+            inputs.tables.append(_make_category_table(state, state.target_encoding))
     # Missing numbers become the mean. After a scaler with means, that is the 0 of the learner, without further steps.
     if encoder.when_missing == "mean" and not hasattr(scaler, "means") and numeric:
         inputs.means = np.zeros(len(columns))
@@ -275,15 +278,29 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
     inputs.scalings.append(scaling._replace(location=location, spread=spread))
 
 
-def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Column]:
-    """Return a dict from the name of each categorical feature of a TableEncoder (one-hot, hash bucket or target encoding) to the
-    input column that computes it in an exported model. ``table`` is the index of the model's table of target encodings.
+def check_no_texts(program: Program, form: str) -> None:
+    """Raise ExportError if an exported model has a column of texts, and the format ``form`` does not support it: C or ONNX."""
+    fields = [column.field for column in program.columns if program.is_text(column)]
+    if fields and form in ("c", "onnx"):
+        remedy = f"use --to numpy and streamsvm.edge, or learn without the column (--columns {fields[0]!s:.80}:drop)"
+        raise ExportError(f"the column {fields[0]!r:.80} has texts, which {form.upper()} cannot encode: {remedy}")
+
+
+def _list_encoded_columns(encoder: TableEncoder, table: int) -> dict[Any, Column]:
+    """Return a dict from the name of each feature of texts and categories of a TableEncoder (one-hot, hash bucket or target
+    encoding) to the input column that computes it in an exported model. ``table`` is the index of the model's first table: there
+    is one for each column of texts, and one of target encodings.
 
     Raises ExportError if a numeric column has the same name as a target encoding.
     """
     columns: dict[Any, Column] = {}
     state, target_encoding = encoder.column_state, encoder.target_encoding
     categories: dict[Any, dict[str, str]] = state.categories
+    texts: dict[Any, TextEncoding] = dict(state.texts)
+    for name, encoding in texts.items():
+        features = enumerate(encoding.make_names(name, target_encoding))
+        columns |= {feature: Column("", name, table=(table, number)) for number, feature in features}
+        table += 1
     for name in categories:
         if encoder.buckets is not None:
             buckets = ((number, encoder.buckets) for number in range(encoder.buckets))

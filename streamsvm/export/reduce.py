@@ -144,7 +144,8 @@ def _reduce_vectors(
     if low == 0:
         nbytes = count_table_bytes(round_vectors(_truncate_vectors(program, min(largest, 1), largest), bits))
         problem = "with one vector" if largest else "without a support vector"
-        names = f" ({n_bytes:,} of them for names)" if (n_bytes := count_category_bytes(program)) else ""
+        n_bytes = count_category_bytes(program) + program.text_nbytes
+        names = f" ({n_bytes:,} of them for names and texts)" if n_bytes else ""
         problem = f"{problem} its tables have {nbytes:,} bytes{names}, more than max_bytes={max_bytes:,}"
         raise ExportError(f"{problem}: allow {nbytes} (--max-bytes {nbytes})")
     program = _sample_neighbours(program, low, largest, rng)

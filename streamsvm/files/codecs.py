@@ -58,6 +58,7 @@ OWN_CLASSES: dict[str, str] = {
         "stream.tables.model": "TableModel",
         "stream.tables.table_schema": "SeenColumn TableReading",
         "stream.tables.target_encoding": "NameStatistics",
+        "stream.tables.text_encoding": "TextEncoding",
     }.items()
     for name in names.split()
 }

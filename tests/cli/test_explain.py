@@ -115,3 +115,19 @@ def test_a_text_as_the_target_of_a_regression_is_named(file, call, tmp_path):
     call("learn", file("rows.csv", "a,y", *lines), "--regression", *words)
     rows = file("texts.csv", "a,y", "3,yes", *lines)
     call("explain", rows, "--model", tmp_path / "state", status=1, says="label 'yes' is not a finite number to predict")
+
+
+def test_explanations_name_the_words_of_texts(file, call, tmp_path):
+    texts = ["free prize", "win a prize", "see you", "a call"]
+    rows = file("rows.csv", "body,title,y", *(f"{texts[i % 4]},N{i},{'ham' if i % 4 > 1 else 'spam'}" for i in range(40)))
+    words = "--columns", "body:text,title:text", "--learner", "bsgd,budget=20", "--checkpoint", tmp_path / "state", "--quiet"
+    call("learn", rows, "--label", "y", *words)
+    new = file("new.csv", "body,title,y", "A \x1b[2J<b>prize</b>: see unknown,,spam")
+    text = call("explain", new, "--model", tmp_path / "state", "--examples", 1).stdout
+    odds = load(tmp_path / "state").score_words({"body": "a prize: see"})["body"]["spam"]
+    assert odds["prize"] > 1.0 > abs(odds["a"]) > 0.0 > odds["see"]
+    expected = f"'spam': {odds['prize']:+.2g} 'prize', {odds['see']:+.2g} 'see', {odds['a']:+.2g} 'a'\n"
+    assert f"  body = A \\x1b[2J<b>prize</b>: see unknown\n{'':14}{expected}" in text
+    assert re.search(r"body = 2 words \(spam -\d.*\), title = 1 word\n", text)
+    facts = json.loads(call("explain", new, "--model", tmp_path / "state", "--json").stdout)
+    assert facts["explained"][0]["words"] == {"body": odds}

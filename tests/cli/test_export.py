@@ -11,6 +11,8 @@ from river import datasets, preprocessing
 import streamsvm
 from lists import first
 from streamsvm import BSGDClassifier, SVMClassifier, edge
+from streamsvm.cli.streams import load_newest
+from streamsvm.export.convert import make_program
 from streamsvm.export.formats import export
 from streamsvm.stream.tables import TableEncoder
 
@@ -224,6 +226,27 @@ def test_a_model_without_a_program(tmp_path, call):
     reason = f"streamsvm: {tmp_path / 'model'} was not exported: it has not learned yet: there is nothing to predict by\n"
     assert done.stderr == reason
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_with_texts_is_exported_for_numpy(file, tmp_path, call):
+    rows = [f"{'free prize now' if i % 3 else 'see you at home'} {i % 50},{i % 3 > 0}" for i in range(200)]
+    source, state, out = file("rows.csv", "body,y", *rows), tmp_path / "state", tmp_path / "out"
+    call(
+        "learn", source, "--label", "y", "--columns", "body:text", "--learner", "bsgd,budget=60", "--checkpoint", state, "--quiet"
+    )
+    program = make_program(load_newest(state, False).model)
+    size = f"{program.text_nbytes:,}"
+    shown = call("export", state, "--to", "numpy", "--out", out).stdout
+    assert f" bytes (scores of the words of texts: {size} bytes of numbers)\n" in shown
+    assert edge.load(out / "model.safetensors").nbytes == program.nbytes
+    assert f"{program.nbytes:,} bytes of numbers, {size} of them for texts" in call("inspect", state).stdout
+    words = "--max-bytes", str(program.text_nbytes + 2000), "--sample", source
+    compared = call("export", state, "--to", "numpy", "--out", out, *words).stdout
+    assert "compared with the model on rows of" in compared
+    assert "0 of 200 rows (0%) have another label" in compared
+    for form in ("c", "onnx"):
+        says = f"the column 'body' has texts, which {form.upper()} cannot encode: use --to numpy"
+        call("export", state, "--to", form, "--out", out, "--max-bytes", "100", status=1, says=says)
 
 
 def test_inspect_reports_exportability(saved, tmp_path, call):

@@ -73,7 +73,7 @@ def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(file, call):
     call(*learn[:4], "--ask", status=1)
 
 
-@pytest.mark.parametrize(("label", "kind"), [("pay", "label"), ("y", "text")])
+@pytest.mark.parametrize(("label", "kind"), [("pay", "label"), ("y", "string")])
 def test_a_text_among_numbers_is_missing_where_another_column_is_read_as_people_write(file, call, label, kind):
     rows = (f'{"unknown" if i % 20 == 7 else i % 61},"{110 + 37 * i % 100},{i}.50",{i % 2}' for i in range(100, 200))
     said = call("learn", file("rows.csv", "age,pay,y", *rows), "--label", label, "--on-error", "skip").stderr

@@ -27,7 +27,7 @@ def test_help_names_every_command_and_the_version(call):
         (["learn", "{folder}/none.csv", "--label", "y"], "streamsvm: {folder}/none.csv: No such file or directory"),
         (["learn", "{csv}", "--label", "z"], "no column 'z'"),
         (["learn", "-", "--label", "y"], "give --format csv"),
-        (["learn", "{csv}", "--label", "a", "--ask"], "y (text). Try: --columns y:category"),
+        (["learn", "{csv}", "--label", "a", "--ask"], "y (string). Try: --columns y:category"),
         (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
         (["learn", "{folder}/damaged.csv.gz", "--label", "y", "--max-rows", "5000"], "damaged.csv.gz, after byte"),
         (["learn", "{csv}", "--label", "y", "--metrics-port", "{port}"], "--metrics-port: cannot listen at 127.0.0.1:{port}"),

@@ -72,6 +72,15 @@ def test_a_topic_of_a_table_needs_no_flag(topic, call, tmp_path):
     assert load(tmp_path / "other").predict_proba_one(x) == model.predict_proba_one(x)
 
 
+def test_sentences_of_a_topic_are_texts(topic, call):
+    things, states = ("kettle", "lamp", "clock", "chair", "radio", "fan"), ("loud", "broken", "new", "warm")
+    bodies = [f"The {thing} in our kitchen is {state}" for thing in things for state in states]
+    topic([Row({"m": {"body": body}, "n": i}, "uv"[i % 2]) for i, body in enumerate(bodies)])
+    said = call("learn", topic.url, "--label", "y", "--stop-at-end", "--ask", status=1).stderr
+    assert "m.body (sentences or titles: 7 words per value, 100 % distinct; or a category)" in said
+    assert "m.body:text" in said
+
+
 def test_a_model_is_exported_and_compared_on_messages_with_marks(topic, call, tmp_path):
     """Marks of missing values, dates and formatted numbers are parsed in a sample as when they are learned."""
     rows = [Row({**row.x, "n": "NA" if i % 9 == 0 else f"{row.x['n']:,}.50"}, row.y) for i, row in enumerate(ROWS)]

@@ -236,7 +236,7 @@ def _find_used_table_columns(program: Program) -> dict[int, list[int]]:
     """Return which columns of the target encoding tables the inputs of an exported model use: a dict from the index of a table to
     the ascending indices of its columns.
     """
-    used_pairs = sorted({column.table for column in program.columns if column.table is not None})
+    used_pairs = sorted({column.table for column in program.columns if column.table is not None and not program.is_text(column)})
     used: dict[int, list[int]] = {}
     for table, table_column in used_pairs:
         used.setdefault(table, []).append(table_column)
@@ -256,7 +256,7 @@ def add_category_tables(source: CSource, program: Program) -> str:
     if not has_target_encodings(program):
         return ""
     for table, table_columns in _find_used_table_columns(program).items():
-        keys, values = program.tables[table]
+        keys, values = program.tables[table][:2]
         source.add_table(f"keys{table}", keys, "CRC-32 of names")
         for table_column in table_columns:
             source.add_table(f"values{table}_{table_column}", values[:, table_column])

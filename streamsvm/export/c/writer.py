@@ -27,6 +27,7 @@ from streamsvm.export.c.text import (
     write_c_files,
 )
 from streamsvm.export.convert import describe_order
+from streamsvm.export.pipelines import check_no_texts
 from streamsvm.export.quantise import quantise_program
 
 # Maximum bytes of stack that compilers use in addition to the arrays: with -Os, and with -O2 or -O3.
@@ -113,6 +114,7 @@ def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: 
     ('model.h', 'model.c', True)
     """
     name, folder = check_prefix(name), Path(folder)
+    check_no_texts(program, "c")
     program = quantise_program(program, bits) if bits != 32 else program
     source = _write_program(program)
     lookup_function = add_category_tables(source, program)
@@ -155,7 +157,7 @@ def _write_program(program: Program) -> CSource:
     """Return the C code of an exported model as a `CSource`: the constant tables, functions and statements of all operations that
     the prediction depends on, and the conversion to probabilities.
     """
-    source = CSource()
+    source = CSource(nbytes=program.text_nbytes)
     source.used |= {"missing", "sqrt"} if program.answer.kind == "anomaly" and program.answer.size > 0.0 else {"missing"}
     source.body.append(f"for (j = 0; j < {program.widths[0]}; j++) v0[j] = x[j] - x[j] == 0.0f ? x[j] : @_missing();")
     needed = _find_needed_values(program)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamsvm import __version__
-from streamsvm.core.explaining import Explanation
+from streamsvm.core.explaining import Explanation, format_words, select_strongest
 from streamsvm.explanations import Importance, explain_one, importance
 from streamsvm.export.report.summary import ModelSummary, compute_missing_share
 from streamsvm.files.messages import format_count
@@ -17,9 +17,10 @@ from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import clean_text, make_curve_part, make_score_part, make_score_parts, to_json_number
 from streamsvm.stream.rows import detects_anomalies
 from streamsvm.stream.scores.base import ScoreReport
+from streamsvm.stream.tables import TableModel
 
 _MAX_COLUMNS, _MAX_IMPORTANT_COLUMNS, _MAX_CONTRIBUTIONS, _MAX_EXPERTS = 60, 12, 6, 6
-_N_EXPLAINED_ROWS = 3
+_N_EXPLAINED_ROWS, _MAX_WORDS = 3, 12
 _COMMAND = "streamsvm report STATE ROWS --to report.html"
 
 
@@ -196,11 +197,31 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
             pairs = [(x, y) for x, y in pairs if _can_be_explained(model, x)]
             ranking = measure_importance(model, pairs)
         explained = [_make_row_part(explain_one(model, x), y, summary) for x, y in pairs[:_N_EXPLAINED_ROWS]]
+        words = _make_words_part(model, [x for x, _ in pairs])
     except ValueError as error:
         notes.append(f"The importance of the columns is unknown: {clean_text(error, 300)}.")
         return {}
     sentence = f"The first rows of {clean_text(rows.name)}. {_EXPLANATION_SENTENCE}"
-    return {"importance": _make_importance_part(ranking, summary), "explained": {"rows": explained, "sentence": sentence}}
+    parts = {"importance": _make_importance_part(ranking, summary), "explained": {"rows": explained, "sentence": sentence}}
+    return parts | ({"words": words} if words else {})
+
+
+def _make_words_part(model: Any, xs: Sequence[Mapping[Any, Any]]) -> dict[str, Any] | None:
+    """Return the part of a report with the most telling words for each label, or for larger and smaller numbers in a regression,
+    among those in the texts of rows ``xs``: a dict of a sentence and a table. Returns None if the model has learned no texts.
+    """
+    scores: dict[tuple[Hashable, Any], dict[str, float]] = {}
+    for x in xs if isinstance(model, TableModel) else ():
+        for column, by_label in model.score_words(x).items():
+            for label, by_word in by_label.items():
+                scores.setdefault((column, label), {}).update(by_word)
+    rows = []
+    for (column, label), by_word in scores.items():
+        for name, sign in [(label, 1.0)] if label is not None else [("larger", 1.0), ("smaller", -1.0)]:
+            words = select_strongest({word: score for word, score in by_word.items() if sign * score > 0.0}, _MAX_WORDS)
+            rows.append([clean_text(column), clean_text(name), clean_text(format_words(words), 400)])
+    table = [["column", "label", "words"], *rows[:_MAX_COLUMNS]]
+    return {"sentence": _WORDS_SENTENCE.format(len(xs)), "table": table} if rows else None
 
 
 def measure_importance(model: Any, pairs: Sequence[tuple[Mapping[Any, Any], Any]]) -> Importance:
@@ -226,6 +247,12 @@ def _can_be_explained(model: Any, x: Mapping[Any, Any]) -> bool:
 _POINTS = "By how many points the error, now {:.1f} % of the rows,"
 _EXPLANATION_SENTENCE = (
     "Each line is how far a column moves the decision from that of a typical row: above 0 for the answer, below 0 against it."
+)
+
+
+_WORDS_SENTENCE = (
+    "The most telling words in {:,} rows. A number is the logarithm of the word's frequency with the label, relative to the mean "
+    "of all labels; in a regression, the mean target of texts with the word, in standard deviations from the mean of all."
 )
 
 
@@ -263,7 +290,7 @@ def _make_row_part(explanation: Explanation, y: Any, summary: ModelSummary) -> d
         title += f", and is {clean_text(repr(y) if isinstance(y, str) else y)}"
     contributions: list[tuple[Hashable, float]] = list(explanation.contributions.items())
     parts = [
-        [clean_text(name), _format_value(explanation.values.get(name)), to_json_number(size)]
+        [clean_text(name), _format_value(explanation.values.get(name), explanation.words.get(name)), to_json_number(size)]
         for name, size in contributions[:_MAX_CONTRIBUTIONS]
     ]
     if rest := contributions[_MAX_CONTRIBUTIONS:]:
@@ -274,10 +301,12 @@ def _make_row_part(explanation: Explanation, y: Any, summary: ModelSummary) -> d
     return {"title": title, "right": is_right, "decision": decision, "parts": parts}
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: Any, words: Mapping[str, float] | None = None) -> str:
     """Return the value of a column as text for a report: floats with six digits, others cut to 30 characters, None as
-    ``missing``.
+    ``missing``. A text is followed by the scores of its most telling ``words``.
     """
+    if words:
+        return f"{clean_text(value, 30)} ({clean_text(format_words(words), 150)})"
     return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else clean_text(value, 30)
 
 
@@ -295,7 +324,8 @@ def _make_notes(summary: ModelSummary, rows: ReportRows | None, report: Mapping[
         reason = clean_text(summary.curve_error, 300) or "checkpoints of streamsvm learn have one, saved models have none"
         notes.append(f"There is no score over time: {reason}.")
     if rows is None:
-        notes.append(f"For the importance of columns, explanations of decisions, and scores on other rows, give rows: {_COMMAND}")
+        words = "telling words, " * any(column.kind == "text" for column in summary.columns)
+        notes.append(f"For the importance of columns, explanations, {words}and scores on other rows, give rows: {_COMMAND}")
     elif not (rows.n_scored or summary.is_anomaly_detector):
         notes.append(f"No row of {clean_text(rows.name)} has a label to score, so scores are those of the run.")
     if rows is not None and rows.left_out:

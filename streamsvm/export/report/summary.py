@@ -148,7 +148,8 @@ def _describe_export(model: Any) -> str:
     except ExportError as error:
         return str(error)
     is_small = program.nbytes <= _SMALL_DEVICE_BYTES
-    return f"{program.nbytes:,} bytes of numbers" + (
+    texts = f", {program.text_nbytes:,} of them for texts" if program.text_nbytes else ""
+    return f"{program.nbytes:,} bytes of numbers{texts}" + (
         ", which fit a small device" if is_small else "; export --max-bytes makes it smaller"
     )
 

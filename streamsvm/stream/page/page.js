@@ -174,12 +174,13 @@ function confusion({ confusion: { sentence, table: [head, ...rows] } }) {
     element("thead", {}, element("tr", {}, ...head.map(name => element("th", {}, named(name))))), element("tbody", {}, ...cells))));
 }
 
-function table(title, { sentence, table: [head, ...rows] }, format = shown) {
+function table(title, { sentence, table: [head, ...rows] }, format = shown, kind = "half") {
   const cell = (value, i) => missing(value) ? "–" : typeof value !== "number" ? named(value) : format(value, i);
-  return section("half", title, sentence, element("div", { class: "scrolls" }, element("table", {},
-    element("thead", {}, element("tr", {}, ...head.map(name => element("th", {}, named(name))))),
+  const align = kind === "half" ? {} : { class: "text" };
+  return section(kind, title, sentence, element("div", { class: "scrolls" }, element("table", {},
+    element("thead", {}, element("tr", {}, ...head.map(name => element("th", align, named(name))))),
     element("tbody", {}, ...rows.map(([name, ...values]) =>
-      element("tr", {}, element("td", {}, named(name)), ...values.map((value, i) => element("td", {}, cell(value, i)))))))));
+      element("tr", {}, element("td", {}, named(name)), ...values.map((value, i) => element("td", align, cell(value, i)))))))));
 }
 
 function calibration({ calibration: { sentence, bins } }) {
@@ -251,6 +252,7 @@ const PARTS = [
   ["thresholds", state => table("Where to put the threshold", state.thresholds), ["thresholds"]],
   ["calibration", calibration, ["calibration"]], ["facts", facts, ["facts"]],
   ["points", lately, ["points", "curve"]],
+  ["words", state => table("Which words matter", state.words, shown, ""), ["words"]],
   ["explained", explained, ["explained"]], ["columns", columns, ["columns"]],
   ["experts", state => table("Which parts it listens to", state.experts), ["experts"]],
   ["notes", state => section("half", "Good to know", "", ...state.notes.map(each => element("p", { class: "about" }, each))), ["notes"]],

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from streamsvm.files.messages import format_count, shorten
 from streamsvm.stream.schema.codes import ID_NAME, are_codes, are_row_numbers
 from streamsvm.stream.schema.notation import find_currencies, infer_number_kinds, may_be_thousands, split_suffix
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER
+from streamsvm.stream.schema.texts import describe_texts
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER, TEXT
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
 from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
 from streamsvm.stream.tables.quantities import is_limit, parse_duration, parse_formatted
@@ -62,8 +63,8 @@ class InferredColumn(NamedTuple):
 
     @property
     def proposed_kind(self) -> str:
-        """The kind that the required options give to this column: ``number``, ``category``, ``date`` or ``drop``; ``number`` if
-        they do not set a kind.
+        """The kind that the required options give to this column: ``number``, ``category``, ``text``, ``date`` or ``drop``;
+        ``number`` if they do not set a kind.
         """
         kind: str = self.required_options.get("columns", {}).get(self.name, NUMBER)
         return kind.partition("=")[0]
@@ -81,8 +82,8 @@ def infer_column(
     rows_may_fail: bool = False,
     date_formats: list[str | None] | None = None,
 ) -> InferredColumn:
-    """Infer from a sample of non-null values how to read a table column. Returns its kind (number, text, date or nested) and the
-    options that it needs. ``reads_text``: numbers in text need no option. ``rows_may_fail``: rare texts among numbers are
+    """Infer from a sample of non-null values how to read a table column. Returns its kind (number, string, text, date or nested)
+    and the options that it needs. ``reads_text``: numbers in text need no option. ``rows_may_fail``: rare texts among numbers are
     tolerated. ``date_formats`` are the possible date formats, if known.
 
     >>> age = infer_column("age", [31.0, "?", 40.0, 29.0])
@@ -95,7 +96,7 @@ def infer_column(
     """
     n_values = len(values)
     values = [value for value in values if not isinstance(value, str) or value.strip()]
-    as_number = {} if reads_text else make_kind_option(name, NUMBER)
+    as_number, as_category = {} if reads_text else make_kind_option(name, NUMBER), make_kind_option(name, CATEGORY)
     numbers: list[Any] = []
     non_numbers: list[Any] = []
     for value in values:
@@ -120,7 +121,7 @@ def infer_column(
         low = f"{min(numbers):g} to " if numbers else ""
         return InferredColumn(name, "number", f"{low}a huge number", "has numbers that are too large", options)
     if numbers and set(numbers) <= {0, 1} and not _BOOLEAN_WORDS.isdisjoint(str(value).strip().lower() for value in non_numbers):
-        return InferredColumn(name, "text", format_most_common(values), "", make_kind_option(name, CATEGORY))
+        return InferredColumn(name, "string", format_most_common(values), "", make_kind_option(name, CATEGORY))
     markers, rest = split_missing_markers(values)
     missing = {"missing": list(markers)} if markers else {}
     if not numbers and all(isinstance(value, float) for value in non_numbers):  # NaN, inf
@@ -132,7 +133,7 @@ def infer_column(
         is_ambiguous = len(decimal_marks) > 1
         note += (", or with a decimal comma" if is_ambiguous else "") + beside
         options, alternative = {"decimal": decimal_marks[0], **missing}, {"decimal": ","} if is_ambiguous else None
-        return InferredColumn(name, "text", examples, note, options, alternative=alternative, is_ambiguous=is_ambiguous)
+        return InferredColumn(name, "string", examples, note, options, alternative=alternative, is_ambiguous=is_ambiguous)
     are_mostly_numbers = rows_may_fail and len(numbers) >= _MAJORITY_RATIO * len(non_numbers)
     if rest and all(is_number(value) for value in rest) and not are_mostly_numbers:
         numbers = [_to_number(value) for value in values if is_number(value) and str(value).strip() not in markers]
@@ -158,18 +159,23 @@ def infer_column(
         return InferredColumn(name, "date", format_most_common(values, 1), note, options, is_ambiguous=len(formats) > 1)
     if not numbers and rest and (zones := find_zone_names(texts)):
         note = f"times with the zone names {' and '.join(zones)}, whose offsets are unknown: write them, such as +01:00{beside}"
-        return InferredColumn(name, "text", examples, note, make_kind_option(name, DROP) | missing, is_ambiguous=True)
+        return InferredColumn(name, "string", examples, note, make_kind_option(name, DROP) | missing, is_ambiguous=True)
+    errors = {"missing": names} if (names := [marker for marker in markers if marker.lower() in EXCEL_ERRORS]) else {}
+    as_text = make_kind_option(name, TEXT)
+    if note := describe_texts([text for value in values if (text := str(value).strip()) not in markers]):
+        return InferredColumn(name, "text", examples, f"{note}; or a category", as_text | errors, alternative=as_category)
     n_distinct = len({str(value) for value in values})
     note = _describe_currencies(texts)
     is_unique = n_distinct == len(values)
     if n_distinct >= MIN_ROWS_TO_JUDGE and _resemble_numbers(rest) and (is_unique or not all(map(_VERSION.fullmatch, texts))):
         note = note or "numbers or dates written in a way that is not read"
     if is_unique and n_distinct >= MIN_ROWS_TO_JUDGE:
-        return InferredColumn(name, "text", examples, note or "looks like an id", make_kind_option(name, DROP))
+        are_phrases = not note and 2 * sum(" " in text for text in texts) > len(texts)
+        note = note or "looks like an id" + ", or short texts" * are_phrases
+        alternative = as_text if are_phrases else None
+        return InferredColumn(name, "string", examples, note, make_kind_option(name, DROP), alternative=alternative)
     note = "one value so far" if n_distinct == 1 and len(values) >= MIN_ROWS_TO_JUDGE else note
-    errors = [marker for marker in markers if marker.lower() in EXCEL_ERRORS]
-    options = make_kind_option(name, CATEGORY) | ({"missing": errors} if errors else {})
-    return InferredColumn(name, "text", examples, note, options)
+    return InferredColumn(name, "string", examples, note, as_category | errors)
 
 
 def _interpret_column(column: InferredColumn, numbers: Sequence[float]) -> InferredColumn:

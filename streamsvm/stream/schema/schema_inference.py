@@ -27,6 +27,7 @@ from streamsvm.stream.tables.column_kinds import (
     NUMBER,
     OTHER_COLUMNS,
     QUANTITY,
+    TEXT,
     ColumnKind,
     merge_options,
 )
@@ -102,7 +103,7 @@ def propose_options(
     if unwritable := [column._replace(is_ambiguous=True) for column in undecided if column.name == OTHER_COLUMNS]:
         return ProposedOptions(unwritable, {})
     options = _merge_column_options(undecided, table)
-    declared = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
+    declared = {name for name, kind in kinds.items() if kind in (CATEGORY, TEXT, DATE)}
     if "decimal" in table.encoder:  # rows with another mark are refused
         declared |= {
             column.name for column in columns if column.kind == "number" and column.proposed_kind == NUMBER
@@ -187,7 +188,7 @@ def find_bad_columns(sample: SourceSample, label: str | None, table: TableOption
             for name, value in row.x.items() if isinstance(row, Row) else ():
                 is_text = not parser.options and isinstance(value, str)
                 is_numeric = isinstance(value, int | float) or (is_text and (not value.strip() or is_number(value)))
-                if not (is_numeric or parser.get_kind(name) == CATEGORY):
+                if not (is_numeric or parser.get_kind(name) in (CATEGORY, TEXT)):
                     unlearnable.add(str(name))
     return unlearnable
 

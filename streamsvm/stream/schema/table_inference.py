@@ -44,7 +44,7 @@ from streamsvm.stream.schema.labels import (
 from streamsvm.stream.schema.notation import may_be_thousands
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, to_float_prefix
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, ColumnKind
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, QUANTITY, TEXT, ColumnKind
 from streamsvm.stream.tables.dates import is_date, parse_times, to_seconds
 from streamsvm.stream.tables.row_order import are_rising
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
@@ -268,8 +268,8 @@ def _infer_all(
                 column = more._replace(values=column.values)
         elif (kind := parser.get_kind(name)) == DROP:
             column = InferredColumn(name, "dropped", "")
-        elif kind == CATEGORY:
-            column = InferredColumn(name, "category", format_most_common(values))
+        elif kind in (CATEGORY, TEXT):
+            column = InferredColumn(name, kind, format_most_common(values))
         elif kind == DATE:
             invalid = find_invalid_dates(name, values, parser.get_date_format(name))
             column = InferredColumn(name, "date", format_most_common(values, 1), *invalid)
@@ -281,13 +281,13 @@ def _infer_all(
         elif column.kind == "number" and (ID_NAME.search(name) or are_epochs(values)):  # rows are numbered in order of time
             column = column._replace(times=parse_times(values, "s"))
         column = _note_sentinels(column, column_kind, values, encoder_options.get("missing", ()))
-        if not values and column.kind in ("label", "target", "category", "date"):
+        if not values and column.kind in ("label", "target", CATEGORY, TEXT, DATE):
             column = add_note(column, f"no row has it{suggest_name(name, [other for row in rows for other in row])}")
         label_markers = [text for text in column.required_options.get("missing", ()) if text.lower() in labels]
         if label_markers and name != label and column.kind != "number":  # as markers, they would make labels missing, too
             kind = CATEGORY if len({str(value) for value in values}) <= _MAX_CATEGORIES else DROP
             note = f"{label_markers[0]!r} is also a label"
-            column = InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, kind))
+            column = InferredColumn(name, "string", format_most_common(values), note, make_kind_option(name, kind))
         if 0 < len(values) < len(rows) and column.kind not in ("label", "target", "dropped"):
             column = add_note(column, f"missing in {len(rows) - len(values)}")
         columns.append(column)
@@ -335,7 +335,7 @@ def _localise_markers(
     """
     codes: set[str] = set()
     for column in columns:
-        is_text_category = column.kind == "text" and column.required_options == make_kind_option(column.name, CATEGORY)
+        is_text_category = column.kind == "string" and column.required_options == make_kind_option(column.name, CATEGORY)
         if column.kind == "category" or is_text_category:
             values = {str(value).strip() for row in rows if (value := row.get(column.name)) is not None}
             if len(values) > 1 and all(value.isupper() and 1 < len(value) <= _MAX_CODE_LENGTH for value in values):

@@ -10,12 +10,14 @@ import numpy as np
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
+from streamsvm.files.characters import Characters
 from streamsvm.stream.tables.chunk import Table, Values, to_float_prefix
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, TEXT
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.dates import encode_cycle
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.target_encoding import MAX_WEIGHT, TargetEncoding
+from streamsvm.stream.tables.text_encoding import TextEncoding
 
 
 class NumericColumn(NamedTuple):
@@ -52,9 +54,13 @@ class ParsedTable:
         self._state, parser = state, state.parser
         self.numeric_columns: dict[Hashable, NumericColumn] = {}
         self.category_columns: dict[Hashable, CategoryColumn] = {}
+        #: The parsed values of each column of texts; None if a text is missing.
+        self.text_columns: dict[Hashable, list[str | None]] = {}
         for name, values in zip(table.names, table.columns, strict=True):
             if parser.get_kind(name) == CATEGORY:
                 self.category_columns[name] = _parse_categories(values, parser, name)
+            elif parser.get_kind(name) == TEXT:
+                self.text_columns[name] = list(parser.parse_column(name, values))
             elif parser.get_kind(name) != DROP:
                 self.numeric_columns[name] = _check_numbers(parser.parse_column(name, values))
         #: Whether each row has at least one value.
@@ -174,6 +180,7 @@ def _parse_categories(values: Values, parser: TableParser, column: Hashable) -> 
 
 
 _NO_ROWS = np.empty(0, np.int64)
+_MAX_CHARACTERS = 2**20  # of the texts of a column that are learned together: about 50 MB are needed to undo this
 #: Values of one of these types are equal only if their categories are. Across types, 1, True and 1.0 are equal.
 _UNAMBIGUOUS_TYPES = {str, int, bool, float}
 _INVALID: Any = object()
@@ -208,7 +215,7 @@ def fill_means(values: Any, is_learned: Any, count: int, mean: float, out: Any) 
 
 
 class _BatchTargetEncoding:
-    """The target encoding of a batch, each row as of before its own label is learned."""
+    """The target encoding of a batch and its texts, each row as of before its own label is learned."""
 
     def __init__(
         self,
@@ -236,14 +243,24 @@ class _BatchTargetEncoding:
         requested_keys = np.ascontiguousarray(requested)
         values, batch.n = target_encoding.encode_rows(self._row_keys, requested_keys, self._y[:n], self._w)
         features = [f"{name}~{suffix}" for name in target_keys for suffix in suffixes]
+        values, n = values.reshape(n, len(features))[: batch.n], batch.n
+        self._targets = target_encoding.standardize_targets(self._y[:n], self._w[:n])
+        self._texts: list[tuple[TextEncoding, Characters]] = []
+        for name, encoding in batch.text_encodings.items():
+            texts = Characters.from_texts([text or "" for text in table.text_columns[name][batch.first : batch.first + n]])
+            self._texts.append((encoding, texts))
+            features += encoding.make_names(name, target_encoding)
+            values = np.column_stack([values, encoding.encode_rows(texts, target_encoding, self._targets, self._w[:n])])
         usable = [i for i, feature in enumerate(features) if batch.is_usable(feature)]
         #: The features, and their values, float64 [rows, features].
         self.names: list[Hashable] = [features[i] for i in usable]
-        self.values: np.ndarray = values.reshape(n, len(features))[:, usable]
+        self.values: np.ndarray = values[:, usable]
 
     def learn_rows(self, n: int) -> None:
-        """Update the target encoding with the labels of the first ``n`` rows of this batch."""
+        """Update the target encoding and those of texts with the labels of the first ``n`` rows of this batch."""
         self._target_encoding.learn_rows(self._row_keys[:n], self._y[:n], self._w[:n])
+        for encoding, texts in self._texts:
+            encoding.learn_rows(texts.cut(n), self._target_encoding, self._targets[:n], self._w[:n])
 
 
 class _BatchEncoding:
@@ -265,6 +282,8 @@ class _BatchEncoding:
         self.indicator_indices: list[np.ndarray] = []
         #: The values of the features of cycles.
         self.cycles: dict[Hashable, np.ndarray] = {}
+        #: The encoding of each learned column of texts.
+        self.text_encodings: dict[Hashable, TextEncoding] = {}
         #: For each categorical column, the key of each row's category if it is target encoded, otherwise 0.
         self.target_keys: dict[Hashable, np.ndarray] = {}
         columns = {*state.means, *state.categories, *table.numeric_columns, *table.category_columns}
@@ -274,6 +293,9 @@ class _BatchEncoding:
             self._add_numeric_column(name, numeric_column)
         for name, category_column in table.category_columns.items():
             self._add_category_column(name, category_column)
+        for name in {**state.texts, **table.text_columns}:
+            texts = table.text_columns.get(name)
+            self._add_texts(name, [None] * self.n if texts is None else texts[self.first : self.first + self.n])
         for name in state.means:
             if name not in table.table.names:
                 self._add_numbers(name, missing[: self.n])
@@ -321,11 +343,8 @@ class _BatchEncoding:
             self.numbers[name] = numbers
         else:
             self.cut_before(np.ones(len(numbers), bool) if state.when_missing != "drop" else ~is_missing)
-        if state.when_missing == "indicator" and is_missing.any() and not is_new:
-            if self.is_usable(feature := f"{state.get_feature(name)} is missing"):
-                self.indicator_indices.append(np.where(is_missing, self._add_indicator(feature), -1))
-            else:
-                self.cut_before(is_missing)
+        if not is_new:
+            self._add_missing_indicator(name, is_missing)
         if not is_missing.all():
             for cycle in state.cycles.get(name, ()):
                 pairs = [(0.0, 0.0) if value != value else encode_cycle(value, cycle) for value in numbers[: self.n].tolist()]
@@ -335,10 +354,33 @@ class _BatchEncoding:
                     else:
                         self.cut_before(~is_missing)
 
+    def _add_missing_indicator(self, name: Hashable, is_missing: np.ndarray) -> None:
+        """Add the indicator of a column's missing values, if the encoder has them; ``is_missing``, bool [rows], is its mask."""
+        if self._state.when_missing == "indicator" and is_missing.any():
+            if self.is_usable(feature := f"{self._state.get_feature(name)} is missing"):
+                self.indicator_indices.append(np.where(is_missing, self._add_indicator(feature), -1))
+            else:
+                self.cut_before(is_missing)
+
     def _add_category_column(self, name: Hashable, column: CategoryColumn) -> None:
         """Add the features of a categorical column to this batch, which ends before the first row with an invalid value."""
         self._cut_before_rows(column.invalid_rows)
         self._add_codes(name, column.codes[self.first : self.first + self.n], column)
+
+    def _add_texts(self, name: Hashable, texts: Sequence[str | None]) -> None:
+        """Add the features of a column of texts (None: missing) to this batch. If it learns, it has at most a million
+        characters.
+        """
+        state, is_missing, is_learned = self._state, np.array([text is None for text in texts], bool), name in self._state.texts
+        if not is_learned or not all(map(self.is_usable, TextEncoding.make_names(name, state.target_encoding))):
+            self.cut_before(~is_missing, self._may_exceed_columns and not is_learned)
+        if is_learned:
+            self._add_missing_indicator(name, is_missing)
+            if not is_missing.all():
+                self.text_encodings[name] = state.texts[name]
+        if self._learns:
+            n_characters = np.cumsum([len(text or "") for text in texts])
+            self.n = min(self.n, max(int(np.searchsorted(n_characters, _MAX_CHARACTERS)), 1))
 
     def _add_codes(self, name: Hashable, codes: np.ndarray, column: CategoryColumn) -> None:
         """Add the features of a categorical column to this batch: one-hot, hashed and target-encoded ones. ``codes``, int64

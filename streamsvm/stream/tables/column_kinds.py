@@ -1,4 +1,4 @@
-"""The kinds of the columns of a table (number, category, date, drop), and their text form on the command line."""
+"""The kinds of the columns of a table (number, category, text, date, drop), and their form on the command line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ColumnKinds = str | Mapping[str, str]
 
 #: The name that stands for all columns that are not named.
 OTHER_COLUMNS = "*"
-DROP, NUMBER, CATEGORY, DATE = "drop", "number", "category", "date"
+DROP, NUMBER, CATEGORY, TEXT, DATE = "drop", "number", "category", "text", "date"
 #: Kinds of numbers in other notations.
 QUANTITY, DURATION = "quantity", "duration"
 _USAGE = (
-    "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT, number, quantity, quantity=UNIT|UNIT or duration; or, "
-    "with missing-value markers for that column, category=MARKER|MARKER or number=MARKER"
+    "it is NAME:KIND,..., where KIND is drop, category, text, date, date=FORMAT, number, quantity, quantity=UNIT|UNIT or duration"
+    "; or, with missing-value markers for that column, category=MARKER|MARKER or number=MARKER"
 )
-_KINDS = "drop|category|date|number|quantity|duration"
+_KINDS = "drop|category|text|date|number|quantity|duration"
 _NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # optionally in double quotes
 _FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
 _COLUMN = re.compile(f"{_NAME}:\\s*({_KINDS})(?:={_FORMAT})?\\s*(?:,|$)")
@@ -35,7 +35,7 @@ class ColumnKind(NamedTuple):
     """
 
     kind: str
-    """``drop``, ``number``, ``category`` or ``date``."""
+    """``drop``, ``number``, ``category``, ``text`` or ``date``."""
     format: str | None = None
     """Format of dates (None: ISO 8601), or notation of numbers, such as ``quantity=kg`` or ``duration`` (None: plain numbers)."""
     markers: list[str] | None = None
@@ -43,11 +43,11 @@ class ColumnKind(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ColumnKind:
-        """Parse the text of a column kind: ``drop``, ``number``, ``category``, ``date``, ``quantity`` or ``duration``, optionally
+        """Parse a column kind: ``drop``, ``number``, ``category``, ``text``, ``date``, ``quantity`` or ``duration``, optionally
         with a date format, missing-value markers or units, such as ``"date=%d.%m.%Y"``. Raises ValueError if it is invalid.
         """
         match = _KIND.fullmatch(text) if isinstance(text, str) else None
-        if match is None or (match[1] in (DROP, DURATION) and match[2] is not None):
+        if match is None or (match[1] in (DROP, TEXT, DURATION) and match[2] is not None):
             raise ValueError(f"{short_repr(text)} is not a kind of column: {_USAGE}")
         kind, detail = match.groups()
         if kind == DATE and (twice := re.search(r"(?s)(%.).*\1", (detail or "").replace("%%", ""))) is not None:

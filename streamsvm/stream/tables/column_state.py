@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import re
@@ -17,27 +16,27 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name, normalize_spelling
-from streamsvm.files.messages import short_repr
+from streamsvm.files.characters import MAX_TEXT_LENGTH, Characters
+from streamsvm.files.messages import format_count, short_repr
 from streamsvm.stream.tables.chunk import Values
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, TEXT
 from streamsvm.stream.tables.dates import format_date
-from streamsvm.stream.tables.quantities import parse_formatted
 from streamsvm.stream.tables.table_parser import TableParser
-from streamsvm.stream.tables.table_schema import format_arguments, format_flags
-from streamsvm.stream.tables.target_encoding import TargetEncoding
+from streamsvm.stream.tables.target_encoding import MAX_WEIGHT, TargetEncoding
+from streamsvm.stream.tables.text_encoding import TextEncoding
+from streamsvm.stream.tables.value_checks import to_finite_number
 from streamsvm.stream.tables.values import flatten_row
 
 #: Maximum length of a feature name. A longer category has no feature of its own, because names are never forgotten.
 MAX_FEATURE_LENGTH = 1024
 #: The learned attributes of a `ColumnState`, by their names in the saved state of an encoder.
 STORED_NAMES = {"_means": "means", "_categories": "categories", "_statistics": "target_encoding"}
-STORED_NAMES |= {"_quoted": "quoted", "_date_ranges": "date_ranges"}
+STORED_NAMES |= {"_quoted": "quoted", "_date_ranges": "date_ranges", "_texts": "texts"}
 #: Default number of one-hot categories of a column: with hash buckets, target encoding of labels, and of regression targets.
 _MAX_VALUES_WITH_BUCKETS, _MAX_VALUES_OF_CLASSIFIERS, _MAX_VALUES_OF_REGRESSORS = 64, 6, 32
 _INDICATOR_THRESHOLD = 0.5  # a 0-1 feature counts as 1 above this, in a support vector that was merged from several rows
 _MAX_CODE_LENGTH = 8  # digits of a code for which other numbers of leading zeros are tried
 _MIN_SHARE_BEYOND = 0.25  # of the range of learned dates: nearer dates are usual in a stream, and cost no accuracy
-_MIN_ROWS_OF_NUMBERS = 20  # after this many numbers, an error does not propose another kind for the column
 
 
 #: A row whose values all have these types is recognised if it comes again.
@@ -67,6 +66,8 @@ class ParsedRow:
     """Numbers by column; dates are seconds since 1970."""
     names: dict[Hashable, Category]
     """Categories by column."""
+    texts: dict[Hashable, Characters]
+    """Texts by column."""
     features: dict[Hashable, Any] | None = None
     """The encoded row, once it is known."""
     cells: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
@@ -74,8 +75,9 @@ class ParsedRow:
 
     @property
     def values(self) -> dict[Hashable, float | str]:
-        """The numbers, and the names of the categories, by column."""
-        return {**self.numbers, **{column: category.name for column, category in self.names.items()}}
+        """The numbers, the names of the categories, and the texts in lower case, by column."""
+        texts = {column: str(text.codes.tobytes(), "utf-32-le", "surrogatepass") for column, text in self.texts.items()}
+        return {**self.numbers, **{column: category.name for column, category in self.names.items()}, **texts}
 
 
 class ColumnState:
@@ -112,27 +114,30 @@ class ColumnState:
         #: For each learned column of numbers whose name looks like a derived feature, such as ``city=Oslo`` beside the category
         #: ``city``: its feature, which is the name in quotes. Models of older versions have no quoted names.
         self.quoted: dict[Hashable, str] = {}
-        derived = [f"{re.escape(column)}[=~#]" for column in parser.columns_of_kind(CATEGORY)]
+        #: The encoding of each learned column of texts. Models of older versions have none.
+        self.texts: dict[Hashable, TextEncoding] = {}
+        names_and_texts = [*parser.columns_of_kind(CATEGORY), *parser.columns_of_kind(TEXT)]
+        derived = [f"{re.escape(column)}[=~#]" for column in names_and_texts]
         derived += [f"{re.escape(str(column))} ({'|'.join(names)}) (sin|cos)$" for column, names in self.cycles.items() if names]
         derived += [".* is missing$"] if when_missing == "indicator" else []
         self._derived_feature = re.compile("|".join(['"', *derived]), re.DOTALL) if derived else None
         self._last_row: ParsedRow | None = None  # as of the state that has not changed since
-        # For each categorical column, the settled categories of its cells.
-        self._known_cells: dict[Hashable, dict[Any, Category]] = {name: {} for name in parser.columns_of_kind(CATEGORY)}
-        is_needed = buckets is None and parser.columns_of_kind(CATEGORY)
-        #: The target encoding of the categories; None if there are hash buckets instead, or no categorical columns.
+        # For each categorical column, the settled categories of its cells; empty for columns of texts.
+        self._known_cells: dict[Hashable, dict[Any, Category]] = {name: {} for name in names_and_texts}
+        is_needed = (buckets is None and parser.columns_of_kind(CATEGORY)) or parser.columns_of_kind(TEXT)
+        #: The target encoding of the categories, and the labels of texts; None if the encoder does not need labels.
         self.target_encoding: TargetEncoding | None = TargetEncoding() if is_needed else None
 
     @property
     def columns(self) -> list[Hashable]:
-        """Names of the columns that were learned so far, numbers and dates first, then categories."""
-        return [*self.means, *self.categories]
+        """Names of the columns that were learned so far, numbers and dates first, then categories and texts."""
+        return [*self.means, *self.categories, *self.texts]
 
     @property
     def frequent_columns(self) -> list[Hashable]:
         """Names of the learned columns, without numeric ones that are missing in more than half of the rows."""
         n_rows = max((count for count, _ in self.means.values()), default=0)
-        return [*(name for name, (count, _) in self.means.items() if 2 * count >= n_rows), *self.categories]
+        return [*(name for name, (count, _) in self.means.items() if 2 * count >= n_rows), *self.categories, *self.texts]
 
     def get_feature(self, column: Hashable) -> Hashable:
         """Return the feature with the numbers of a column: the name of the column, in double quotes if the encoder could derive a
@@ -150,21 +155,21 @@ class ColumnState:
         """
         if self._max_values is not None:
             return self._max_values
-        if self.target_encoding is None:
+        if self.buckets is not None or self.target_encoding is None:
             return _MAX_VALUES_WITH_BUCKETS
         return _MAX_VALUES_OF_CLASSIFIERS if self.target_encoding.is_regression is False else _MAX_VALUES_OF_REGRESSORS
 
     def is_full(self, column: Hashable) -> bool:
         """Return whether a learned categorical column already has the maximum number of one-hot encoded categories."""
         values = self.categories[column]
-        return len(values) >= self.max_values if self.target_encoding is None else len(values) > self.max_values
+        return len(values) > self.max_values if self.buckets is None else len(values) >= self.max_values
 
     def has_target_encoding(self, column: Hashable, feature: str | None) -> bool:
         """Return whether a category of the column is target encoded. ``feature`` is the name of its one-hot feature; None or
         empty if it has none of its own. With target encoding, this is so for all categories in a regression, and in a
         classification for those without a one-hot feature, once the column has its maximum of these.
         """
-        if self.target_encoding is None:
+        if self.buckets is not None or self.target_encoding is None:
             return False
         return bool(self.target_encoding.is_regression) or not (feature or not self.is_full(column))
 
@@ -182,7 +187,7 @@ class ColumnState:
         name = f"{column}={text}"
         if len(name) > MAX_FEATURE_LENGTH or any(name in features.values() for features in self.categories.values()):
             name = ""
-        if self.target_encoding is None:
+        if self.buckets is not None:
             return name or None if feature is None and len(values) < self.max_values else None
         return "" if feature is None else name or None
 
@@ -193,9 +198,16 @@ class ColumnState:
         if (values := self.categories.get(column)) is None:
             return Category(name, key, None, False, False)
         feature, is_settled = values.get(name), self.propose_feature(column, name) is None
-        if feature is None and self.target_encoding is None and is_settled:
-            feature = f"{column}#{zlib.crc32(name.encode('utf-8', 'surrogatepass')) % (self.buckets or 1)}"
+        if feature is None and self.buckets is not None and is_settled:
+            feature = f"{column}#{zlib.crc32(name.encode('utf-8', 'surrogatepass')) % self.buckets}"
         return Category(name, key, feature, self.has_target_encoding(column, feature), is_settled)
+
+    def encode_text(self, column: Hashable, text: Characters) -> dict[Hashable, float]:
+        """Return the features of one text of a column, as a dict from feature to value."""
+        if column not in self.texts or self.target_encoding is None:
+            return {}
+        names = TextEncoding.make_names(column, self.target_encoding)
+        return dict(zip(names, self.texts[column].encode_rows(text, self.target_encoding)[0].tolist(), strict=True))
 
     def resolve_name(self, column: Hashable, text: str) -> str:
         """Return the spelling of a category that is used for look-ups: ``text`` unchanged if this spelling was learned, and
@@ -208,7 +220,7 @@ class ColumnState:
         The dict is empty if unknown categories share features by hashing, because they then cannot be told from learned ones.
         """
         learned = self.categories.get(column)
-        if learned is None or (self.target_encoding is None and self.is_full(column)):
+        if learned is None or (self.buckets is not None and self.is_full(column)):
             return {}
         cells = values.tolist() if isinstance(values, np.ndarray) else values
         parse_value, counts = self.parser.get_value_parser(column), Counter[str]()
@@ -217,7 +229,7 @@ class ColumnState:
             if (text := parse_value(cell)) is not None:
                 counts[self.resolve_name(column, text)] += n
         unknown = {name: n for name, n in counts.items() if name not in learned}
-        if self.target_encoding is None or not unknown:
+        if self.buckets is not None or not unknown:
             return unknown
         is_known = self._have_target_encoding(column, list(unknown))
         return {name: n for (name, n), is_known_name in zip(unknown.items(), is_known, strict=True) if not is_known_name}
@@ -228,7 +240,7 @@ class ColumnState:
         """
         learned, spelling = self.categories.get(column, {}), normalize_spelling(name)
         similar = next((text for text in learned if normalize_spelling(text) == spelling), None)
-        if similar is None and self.target_encoding is not None:  # it knows only hashes
+        if similar is None and self.buckets is None:  # the target encoding knows only hashes
             variants = [spelling, *(change(" ".join(name.split())) for change in (str.upper, str.title, str.capitalize, str))]
             variants += [name.zfill(width) for width in range(2, _MAX_CODE_LENGTH)] * name.isdecimal()
             is_known = self._have_target_encoding(column, variants)
@@ -262,11 +274,15 @@ class ColumnState:
             )
         numbers: dict[Hashable, float] = {}
         names: dict[Hashable, Category] = {}
+        texts: dict[Hashable, Characters] = {}
         parser, means, known_cells = self.parser, self.means, self._known_cells
         for name, value in x.items():
             if name in known_cells:
                 category = known_cells[name].get(value) if value.__class__ in _CELL_TYPES else None
                 if category is None and (text := parser.get_value_parser(name)(value)) is not None:
+                    if parser.get_kind(name) == TEXT:
+                        texts[name] = Characters.from_texts([text])
+                        continue
                     category = self._find_category(name, value, text)
                 if category is not None:
                     names[name] = category
@@ -277,17 +293,18 @@ class ColumnState:
                     if not (learns or name in means or parser.get_kind(name) == DATE) and isinstance(number, str | bytes):
                         is_complete = False
                         continue
-                    number = self._to_number(name, number)
+                    number = to_finite_number(name, number, parser, means.get(name, (0, 0.0))[0])
                 numbers[name] = number
-        n_columns = len(means) + len(self.categories)
-        if n_columns + len(numbers) + len(names) > self.max_columns:
-            new = [name for name in (*numbers, *names) if name not in means and name not in self.categories]
+        n_columns = len(means) + len(self.categories) + len(self.texts)
+        if n_columns + len(numbers) + len(names) + len(texts) > self.max_columns:
+            learned = {*means, *self.categories, *self.texts}
+            new = [name for name in (*numbers, *names, *texts) if name not in learned]
             if n_columns + len(new) > self.max_columns:
                 raise ValueError(
                     f"feature {short_repr(new[0])} exceeds the limit of columns: {n_columns:,} are known, "
                     f"and max_columns={self.max_columns:,}"
                 )
-        row = ParsedRow(numbers, names)
+        row = ParsedRow(numbers, names, texts)
         if is_complete and _IMMUTABLE_TYPES.issuperset(map(type, x.values())):
             row.cells, self._last_row = (tuple(x), tuple(x.values())), row
         return row
@@ -316,9 +333,14 @@ class ColumnState:
         """
         self._last_row = None
         means, names, target_encoding = self.means, row.names, self.target_encoding
+        for name in row.texts:
+            if name not in self.texts:
+                self.texts[to_python_scalar(name)] = TextEncoding()
         if target_encoding is not None and y is not None:
             was_regression = target_encoding.is_regression
-            target_encoding.learn_row([category.key for category in names.values()], y, w)
+            target = target_encoding.learn_row([category.key for category in names.values()], y, w)
+            for name, text in row.texts.items():
+                self.texts[name].learn_rows(text, target_encoding, np.array([target]), np.array([min(w, MAX_WEIGHT)]))
             if target_encoding.is_regression is not was_regression:  # other categories have features of their own
                 self.forget_cells()
                 names = {name: category._replace(is_settled=False) for name, category in names.items()}
@@ -365,8 +387,9 @@ class ColumnState:
         ascending = [numbers for n, mean in self.means.values() for numbers in ((1, n, 2**62), (-limit, mean, limit))]
         ascending += [numbers for first, last in ranges for numbers in ((-limit, first, last), (first, last, limit))]
         numbers = np.array([(0.0, 0.0, 0.0), *ascending])
-        if not (have_types and {*map(type, texts)} <= {str} and numbers.dtype == float and (np.diff(numbers) >= 0.0).all()):
-            raise ValueError("the table encoder is corrupt: its means, dates or categories are invalid")
+        have_types = have_types and {*map(type, texts)} <= {str} and {*map(type, self.texts.values())} <= {TextEncoding}
+        if not (have_types and numbers.dtype == float and (np.diff(numbers) >= 0.0).all()):
+            raise ValueError("the table encoder is corrupt: its means, dates, categories or texts are invalid")
 
     def merge_attributes(self, others: Sequence[ColumnState]) -> dict[str, Any]:
         """Merge the means, the one-hot categories and the target encoding of this state and of ``others``, as if all their rows
@@ -383,24 +406,29 @@ class ColumnState:
                 merged = categories.setdefault(column, {})
                 merged.update({text: feature or merged.get(text, "") for text, feature in values.items()})
         for column, values in categories.items():
-            if self.target_encoding is not None:  # it has the other categories
+            if self.buckets is None:  # the target encoding has the other categories
                 categories[column] = dict(itertools.islice(values.items(), self.max_values + 1))
             elif len(values) > self.max_values:  # a category could be hashed in one encoder, and one-hot in another
                 raise ValueError(
                     f"column {short_repr(column)} has {len(values)} values in all of the encoders together, more than "
                     f"max_values={self.max_values}: learn with a larger one"
                 )
-        if (n_columns := len(means) + len(categories)) > self.max_columns:
+        text_columns = dict.fromkeys(column for state in (self, *others) for column in state.texts)
+        if (n_columns := len({**means, **categories, **text_columns})) > self.max_columns:
             raise ValueError(f"the encoders have {n_columns} columns, more than max_columns={self.max_columns}")
-        target_encoding = self.target_encoding
+        target_encoding, texts = self.target_encoding, {}
         if target_encoding is not None:
-            target_encoding = target_encoding.merge_with([state.target_encoding for state in others if state.target_encoding])
+            labels = [state.target_encoding for state in (self, *others) if state.target_encoding]
+            target_encoding = target_encoding.merge_with(labels[1:])
+            for column in text_columns:
+                parts = [(state.texts.get(column), label) for state, label in zip((self, *others), labels, strict=True)]
+                texts[column] = TextEncoding.merge([(text, label) for text, label in parts if text is not None], target_encoding)
         quoted = {column: feature for state in (self, *others) for column, feature in state.quoted.items()}
         ranges: dict[Hashable, tuple[float, float]] = {}
         for column, (first, last) in (item for state in (self, *others) for item in state.date_ranges.items()):
             old_first, old_last = ranges.get(column, (first, last))
             ranges[column] = min(old_first, first), max(old_last, last)
-        learned = {"means": means, "categories": categories, "target_encoding": target_encoding}
+        learned = {"means": means, "categories": categories, "target_encoding": target_encoding, "texts": texts}
         return {**learned, "quoted": quoted, "date_ranges": ranges}
 
     @property
@@ -417,6 +445,8 @@ class ColumnState:
         columns |= {f"{self.get_feature(column)} is missing": column for column in self.columns}
         columns |= {feature: column for feature, (column, _, _) in self.phases.items()}
         suffixes = () if self.target_encoding is None else self.target_encoding.suffixes
+        for column in self.texts:
+            columns |= dict.fromkeys(TextEncoding.make_names(column, self.target_encoding), column)
         for column, features in self.categories.items():
             columns |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
             columns |= {f"{column}#{bucket}": column for bucket in range(self.buckets or 0)}
@@ -424,7 +454,8 @@ class ColumnState:
 
     def decode_features(self, features: Mapping[Any, Any]) -> dict[Any, Any]:
         """Convert a dict of features, such as that of a support vector, back to a dict of the table's columns, as far as
-        possible. A category without a one-hot feature becomes the text ``another``, followed by its target encoding.
+        possible. A category without a one-hot feature becomes the text ``another``, followed by its target encoding, and a text
+        becomes its number of words, with the scaled mean of their scores.
         """
         values: dict[Any, Any] = {}
         suffixes = [] if self.target_encoding is None else self.target_encoding.suffixes
@@ -438,58 +469,18 @@ class ColumnState:
             indicators = {text: features.get(feature, 0.0) for text, feature in learned.items() if feature}
             name = max(indicators, key=lambda text: indicators[text], default=None)
             if name is None or indicators[name] < _INDICATOR_THRESHOLD:
-                odds = {suffix: features.get(f"{column}~{suffix}", 0.0) for suffix in suffixes}
-                strongest = max(odds, key=lambda suffix: abs(odds[suffix]), default=None)
-                name = "another"
-                if strongest is not None and odds[strongest]:
-                    name = f"another ({strongest} {odds[strongest]:+.2g})".replace("( ", "(")
+                name = "another" + _format_odds({suffix: features.get(f"{column}~{suffix}", 0.0) for suffix in suffixes})
             values[column] = name
+        for column in self.texts:
+            means = {suffix: features.get(f"{column}~{suffix} words mean", 0.0) for suffix in suffixes}
+            n_words = round(math.expm1(min(features.get(f"{column}~words", 0.0), math.log1p(MAX_TEXT_LENGTH))))
+            values[column] = format_count(n_words, "word") + _format_odds(means)
         return values
 
-    def _to_number(self, name: Hashable, value: Any) -> float:
-        """Convert a value of the numeric column ``name`` to float. Raises ValueError, with advice for the user, if it is not a
-        number within the range of float32.
-        """
-        try:
-            if isinstance(value, str | bytes):
-                raise TypeError
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        except (TypeError, ValueError):
-            kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
-            raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}, {kind}. {self._advise(name, value)}") from None
-        if not -LARGEST_FLOAT32 <= number <= LARGEST_FLOAT32:
-            advice = self._advise(name, number)
-            raise ValueError(f"feature {short_repr(name)} is {number}, which is not a finite float32 number. {advice}")
-        return number
 
-    def _advise(self, name: Hashable, value: Any) -> str:
-        """Return advice for the user on an invalid ``value`` in the numeric or date column ``name``: the options to set, or how
-        to fix the row.
-        """
-        parser, n_learned = self.parser, self.means.get(name, (0, 0.0))[0]
-        is_known, is_text = n_learned >= _MIN_ROWS_OF_NUMBERS, isinstance(value, str)
-        if is_text and parser.get_kind(name) == NUMBER and not parser.has_plain_numbers(name):
-            for mark in ".,":
-                with contextlib.suppress(ValueError):
-                    parse_formatted(value, mark)
-                    return f"Its decimal mark is {mark!r}, and that of the column is another one: fix it, or leave its row out"
-        missing = _format_option({"missing": [str(value)]})
-        if is_known or parser.get_kind(name) == DATE:  # too late for another kind of column
-            advice = f"The {n_learned:,} values learned before are numbers: fix this one"
-            if parser.get_kind(name) == DATE:
-                advice = f"It is not a date in the format of that column ({parser.get_date_format(name) or 'ISO 8601'}): fix it"
-            advice += ", or leave its row out" if is_known else ", or give its format"
-            if isinstance(value, str | float):
-                advice += f". If it marks a missing value, make it empty; in a run from scratch, set {missing}"
-            return advice
-        kinds = {kind: _format_option({"columns": {str(name): kind}}) for kind in (CATEGORY, DATE, DROP)}
-        of_text = f"If the column holds names: {kinds[CATEGORY]}. If it holds dates: {kinds[DATE]}. "
-        advice = f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {kinds[DROP]}"
-        return f"{advice}. A run that resumes from a checkpoint reads columns as before: fix the value, or leave its row out"
-
-
-def _format_option(options: Mapping[str, Any]) -> str:
-    """Format options for messages, as Python arguments followed by command-line flags in brackets."""
-    return f"{format_arguments(options)} ({format_flags(options)})"
+def _format_odds(odds: Mapping[str, float]) -> str:
+    """Return the largest log odds, or mean target, of a category or text with its suffix, such as `` (spam +1.2)``; empty if all
+    are 0.
+    """
+    strongest = max(odds, key=lambda suffix: abs(odds[suffix]), default="")
+    return f" ({strongest} {odds[strongest]:+.2g})".replace("( ", "(") if odds and odds[strongest] else ""

@@ -15,12 +15,12 @@ from streamsvm.core.transformers import Units, import_standard_scaler, merge_tra
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.batch_encoding import ParsedTable
 from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds, format_columns, select_different_kinds
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, TEXT, ColumnKinds, format_columns, select_different_kinds
 from streamsvm.stream.tables.column_state import STORED_NAMES, Category, ColumnState, ParsedRow
 from streamsvm.stream.tables.dates import CYCLES, encode_cycle
 from streamsvm.stream.tables.model import TableModel, add_row_number
 from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
-from streamsvm.stream.tables.target_encoding import MAX_LABELS, TargetEncoding
+from streamsvm.stream.tables.target_encoding import MAX_LABELS, MAX_TEXT_LABELS, TargetEncoding
 
 WhenMissing = Literal["mean", "indicator", "drop"]
 
@@ -38,6 +38,8 @@ class TableEncoder(base.MiniBatchTransformer):
       regression, all categories have ``city~``, the mean target of the category minus that of all rows, in standard deviations.
     - With ``buckets``, no labels are needed: the first ``max_values`` categories get a feature each as they come, and all others
       share the features ``city#0``, ``city#1``, ..., by a hash of their text.
+    - A **text**, such as a message or a title, becomes 1 + 4 features for each label, or 7 with two labels or in a regression:
+      see `TextEncoding`. Without labels, only its number of words remains.
     - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its phase in the day, the
       week or the year.
     - A **missing** value (None, NaN, empty text, or a marker in ``missing``) of a number is replaced by the running mean, and a
@@ -162,7 +164,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
     @property
     def learned_columns(self) -> list[Hashable]:
-        """Names of the columns that were learned so far, numbers and dates first, then categories."""
+        """Names of the columns that were learned so far, numbers and dates first, then categories and texts."""
         return self._state.columns
 
     @property
@@ -189,6 +191,7 @@ class TableEncoder(base.MiniBatchTransformer):
         """
         features_per_column = self._state.max_values + (MAX_LABELS if self.buckets is None else self.buckets)
         n_derived = len(self.categories) * features_per_column + 2 * sum(map(len, self._state.cycles.values()))
+        n_derived += len(self._parser.columns_of_kind(TEXT)) * (1 + 4 * MAX_TEXT_LABELS)
         return max(default, n_columns) * (2 if self.when_missing == "indicator" else 1) + n_derived
 
     @property
@@ -234,12 +237,14 @@ class TableEncoder(base.MiniBatchTransformer):
         if state.quoted or not features.keys() <= state.means.keys():
             features = {state.get_feature(name): value for name, value in features.items()}
         self._add_categories(names, features)
+        for name, text in row.texts.items():
+            features.update(state.encode_text(name, text))
         for name, cycles in state.cycles.items():
             for cycle in cycles if name in numbers else ():
                 features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = encode_cycle(numbers[name], cycle)
         if self.when_missing == "indicator":
-            for column in (*state.means, *state.categories):
-                if column not in numbers and column not in names:
+            for column in state.columns:
+                if column not in numbers and column not in names and column not in row.texts:
                     features[f"{state.get_feature(column)} is missing"] = 1.0
         return features
 
@@ -340,7 +345,7 @@ class TableEncoder(base.MiniBatchTransformer):
             return self._transform_singly(table, n)  # such as when a column has the name of another column's feature
         parser, new_columns, get_feature = self._parser, {}, self._state.get_feature
         for name, values in zip(table.names, table.columns, strict=True):
-            if name not in self._state.means and parser.get_kind(name) not in (DROP, CATEGORY):
+            if name not in self._state.means and parser.get_kind(name) not in (DROP, CATEGORY, TEXT):
                 numbers, _ = to_float_prefix(parser.parse_column(name, values))
                 if (numbers == numbers).any():
                     keeps_new = self._state.target_encoding is not None
@@ -397,7 +402,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
-        learned = {name: value for name, value in learned.items() if value or name not in ("_quoted", "_date_ranges")}
+        learned = {name: value for name, value in learned.items() if value or name not in ("_quoted", "_date_ranges", "_texts")}
         return {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state")} | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:

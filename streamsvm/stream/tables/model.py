@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from river import base, compose
 
+from streamsvm.core.explaining import select_strongest
 from streamsvm.core.frames import check_weights, list_labels, to_columns, to_list
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import suggest_name
@@ -209,7 +210,18 @@ class TableModel(compose.Pipeline):
         explanation = last.explain_one(features, typical_features, groups=groups, **label_argument)
         # Dates that were parsed to seconds before are shown as dates.
         dates = {name: format_date(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
-        return replace(explanation, values={**x, **dates})
+        y = explanation.prediction if isinstance(last, base.Classifier) else None
+        words = {name: select_strongest(by_label.get(y, {})) for name, by_label in self.score_words(x).items()}
+        return replace(explanation, values={**x, **dates}, words=words)
+
+    def score_words(self, x: Mapping[Any, Any]) -> dict[Hashable, dict[Any, dict[str, float]]]:
+        """Return how much each word in the texts of a row (value by column) speaks for each label, by column, label and word.
+        See `TextEncoding` for these scores. A regression has a single score for each word, under the key None instead of a label.
+        Unknown words are left out.
+        """
+        state = next(iter(self.steps.values())).column_state
+        texts, labels = state.split_row(x, False).texts, state.target_encoding
+        return {name: state.texts[name].score_words(text, labels) for name, text in texts.items() if name in state.texts}
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
         """Return the support vectors that are nearest to a row (value by column), up to ``n`` for each label, as examples of

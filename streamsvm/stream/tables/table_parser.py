@@ -20,6 +20,7 @@ from streamsvm.stream.tables.column_kinds import (
     DROP,
     NUMBER,
     OTHER_COLUMNS,
+    TEXT,
     ColumnKind,
     ColumnKinds,
     parse_columns,
@@ -55,6 +56,7 @@ class TableParser:
     - A number may come as text, in ASCII digits: ``2020_01`` and ``٣`` are not parsed.
     - A category becomes text without blanks around it. An encoder also takes ``75001.0`` for
       ``75001`` and ``True`` for ``true``, but keeps ``007`` and ``1.10``.
+    - A text, such as a message or a title, becomes text like a category.
     - A date becomes seconds since 1970. The unit of a number (s, ms, us or ns) is inferred from its size.
     - Empty text, None, NaN, and the NaT and NA of frames are missing values, and omitted.
 
@@ -64,13 +66,14 @@ class TableParser:
     ----------
     columns
         The kind of each column, as a mapping or as text: ``{"id": "drop", "since": "date=%d.%m.%Y"}`` is the same as
-        ``"id:drop,since:date=%d.%m.%Y"``. Kinds are ``drop``, ``category``, ``date`` (ISO 8601, or epochs), ``date=FORMAT`` (as
-        in `datetime.datetime.strptime`, or the unit of numbers: ``s``, ``ms``, ``us`` or ``ns``), ``number``, ``quantity`` (also
-        with a limit, such as ``>20``, hexadecimal, or with a magnitude, such as ``1.2K``), ``quantity=,|<5|kg|e`` (with a decimal
-        comma, ``>20`` is 25, and the unit or flag ``kg`` or ``e`` may follow a number) and ``duration`` (``1:30:00`` or
-        ``PT1H30M``, in seconds). The target of a regression can be a ``quantity`` or ``duration``, too. All other columns are
-        numbers, or dropped with ``"*": "drop"``. ``number=NA|-`` and ``category=`` set missing-value markers of one column, in
-        place of ``missing``: ``"country:category="`` for a column where ``NA`` is a name.
+        ``"id:drop,since:date=%d.%m.%Y"``. Kinds are ``drop``, ``category``, ``text`` (sentences), ``date`` (ISO 8601, or
+        epochs), ``date=FORMAT`` (as in `datetime.datetime.strptime`, or the unit of numbers: ``s``, ``ms``, ``us`` or ``ns``),
+        ``number``, ``quantity`` (also with a limit, such as ``>20``, hexadecimal, or with a magnitude, such as ``1.2K``),
+        ``quantity=,|<5|kg|e`` (with a decimal comma, ``>20`` is 25, and the unit or flag ``kg`` or ``e`` may follow a number)
+        and ``duration`` (``1:30:00`` or ``PT1H30M``, in seconds). The target of a regression can be a ``quantity`` or
+        ``duration``, too. All other columns are numbers, or dropped with ``"*": "drop"``. ``number=NA|-`` and ``category=`` set
+        missing-value markers of one column, in place of ``missing``: ``"country:category="`` for a column where ``NA`` is a
+        name.
     missing
         Missing-value markers, also of labels: ``["NA", "-999"]``.
     decimal
@@ -113,14 +116,14 @@ class TableParser:
         return {name: value for name, value in options.items() if value}
 
     def columns_of_kind(self, kind: str) -> list[str]:
-        """Return the names of the columns that were declared to have a kind: ``"drop"``, ``"number"``, ``"category"`` or
-        ``"date"``.
+        """Return the names of the columns that were declared to have a kind: ``"drop"``, ``"number"``, ``"category"``,
+        ``"text"`` or ``"date"``.
         """
         return [str(name) for name, column in self._kinds.items() if column.kind == kind]
 
     def get_kind(self, name: Hashable) -> str:
-        """Return the kind of the column called ``name``: ``"drop"``, ``"number"``, ``"category"`` or ``"date"``. Columns that
-        were not declared are numbers, or dropped if the parser drops all others.
+        """Return the kind of the column called ``name``: ``"drop"``, ``"number"``, ``"category"``, ``"text"`` or ``"date"``.
+        Columns that were not declared are numbers, or dropped if the parser drops all others.
         """
         return self._kinds.get(name, self._other).kind
 
@@ -196,7 +199,7 @@ class TableParser:
                         if value in _NANS:
                             return None
             elif value_type is not float and value_type is not int and value_type is not bool:
-                if kind == CATEGORY and value_type in _TEXT_CATEGORY_TYPES:
+                if kind in (CATEGORY, TEXT) and value_type in _TEXT_CATEGORY_TYPES:
                     return _decode_category(value, texts, numbers)
                 value = to_plain_value(value)
                 if is_null(value) or (texts and isinstance(value, date | time) and not texts.isdisjoint(_format_moment(value))):
@@ -205,7 +208,7 @@ class TableParser:
                 return None
             if numbers and type(value) in (float, int) and value in numbers:
                 return None
-            return _to_category(value) if kind == CATEGORY else value
+            return _to_category(value) if kind in (CATEGORY, TEXT) else value
 
         def parse_date(value: Any, to_number: Callable[[str], float] = parse_number) -> Any:  # noqa: ARG001
             if (value := parse_value(value)) is None:

@@ -93,6 +93,20 @@ def _update_totals(totals: Any, y: Any, w: Any, is_regression: Any) -> Any:
 
 
 @compiled
+def standardize_targets(totals: Any, y: Any, w: Any) -> Any:
+    """Return the targets ``y`` as deviations from the mean, in standard deviations, of those in ``totals`` and all up to them
+    with their weights ``w``, float64 [n]; NaN stays NaN.
+    """
+    totals, out = totals.copy(), y.copy()
+    for i in range(y.shape[0]):
+        if not np.isnan(y[i]):
+            _update_totals(totals, y[i], w[i], True)
+            deviation = math.sqrt(totals[2] / totals[0])
+            out[i] = (y[i] - totals[1]) / deviation if deviation > 0.0 else 0.0
+    return out
+
+
+@compiled
 def update_rows(
     keys: Any, last_rows: Any, counts: Any, totals: Any, row: Any, row_keys: Any, y: Any, w: Any, is_regression: Any
 ) -> Any:

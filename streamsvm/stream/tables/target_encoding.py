@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from streamsvm.stream.tables.target_counts import (
     encode_rows_in_order,
     find_slot,
     merge_categories,
+    standardize_targets,
     update_rows,
 )
 
@@ -23,6 +25,8 @@ from streamsvm.stream.tables.target_counts import (
 MAX_CATEGORIES = 65_536
 #: Maximum number of labels with a feature each: the first ones. All others are counted together.
 MAX_LABELS = 8
+#: Maximum number of labels with features in the encoding of a column of texts: the first ones, as above.
+MAX_TEXT_LABELS = 20
 _MAX_KNOWN_LABELS = 64  # if one more is a whole number, the labels are targets of a regression
 _MAX_SUFFIX_LENGTH = 100  # characters of a label in the name of a feature
 _MIN_TABLE_SIZE = 16 * WAYS
@@ -47,7 +51,7 @@ class TargetEncoding:
     >>> encoding = TargetEncoding()
     >>> key = compute_name_key(compute_column_seed("city"), "Paris")
     >>> for y in ("no", "yes", "yes"):
-    ...     encoding.learn_row([key], y)
+    ...     _ = encoding.learn_row([key], y)
     >>> encoding.suffixes, encoding.encode_categories([key]).round(2).tolist()
     (['yes'], [[0.11]])
     """
@@ -85,19 +89,44 @@ class TargetEncoding:
         """Texts that are put after ``~`` in the names of a column's target-encoded features: one for each encoded label, or one
         empty text for a regression. Empty before there are two labels.
         """
-        return self._find_suffixes()[0]
+        return self.find_suffixes()[0]
 
-    def _find_suffixes(self) -> tuple[list[str], int]:
-        """Return `suffixes`, and the class index of the label that is encoded if there are only two: the larger one. They are
-        computed when there is a new label.
+    def find_suffixes(self, limit: int = MAX_LABELS) -> tuple[list[str], int]:
+        """Return `suffixes`, at most ``limit`` of them, and the class index of the label that is encoded if there are only two:
+        the larger one. They are computed when there is a new label.
         """
         if self._suffixes is None or self._suffixes[0] != (self.is_regression, len(self._labels)):
             labels = list(self._labels)
             positive = max(range(len(labels)), key=lambda index: (isinstance(labels[index], str), labels[index]), default=0)
-            encoded = labels[:MAX_LABELS] if len(labels) > 2 else labels[positive : positive + 1] * (len(labels) == 2)
+            encoded = labels[:MAX_TEXT_LABELS] if len(labels) > 2 else labels[positive : positive + 1] * (len(labels) == 2)
             suffixes = [""] if self.is_regression else [_make_suffix(label) for label in encoded]
             self._suffixes = (self.is_regression, len(labels)), (suffixes, positive)
-        return self._suffixes[1]
+        all_suffixes, positive = self._suffixes[1]
+        return all_suffixes[:limit], positive
+
+    @property
+    def label_scores(self) -> dict[Any, tuple[int, float]]:
+        """For each label, the index of its score among those of a text's word, and its sign: of two labels, only the larger one
+        has a score, and that of the other one is its negative. A regression has a single score, under the key None. Labels after
+        the first 20 are left out.
+        """
+        suffixes, positive = self.find_suffixes(MAX_TEXT_LABELS)
+        labels = [None] if self.is_regression else list(self._labels)[:MAX_TEXT_LABELS] if suffixes else []
+        has_all_scores = len(suffixes) > 1
+        return {y: (i, 1.0) if has_all_scores else (0, 1.0 if i == positive else -1.0) for i, y in enumerate(labels)}
+
+    def count_labels(self, limit: int = MAX_LABELS) -> int:
+        """Return the number of counts of a category or token: one for each of the first ``limit`` labels, and one for all further
+        labels. A regression has two numbers.
+        """
+        return 2 if self.is_regression else min(len(self._labels), limit + 1)
+
+    def map_labels(self, merged: TargetEncoding, limit: int = MAX_LABELS) -> list[int]:
+        """Return the index of each of the counts from `count_labels` in a ``merged`` encoding."""
+        if self.is_regression:
+            return [0, 1]
+        labels = [*itertools.islice(self._labels, limit), None][: self.count_labels(limit)]
+        return [min(merged._labels.get(label, limit), limit) for label in labels]
 
     def contains(self, keys: Iterable[int]) -> np.ndarray:
         """Return for each of these integer keys whether its category has a target encoding, bool [keys]."""
@@ -108,7 +137,7 @@ class TargetEncoding:
         integer keys. Unknown categories are encoded as zeros.
         """
         requested_keys = np.array([keys], np.uint32)
-        suffixes, positive = self._find_suffixes()
+        suffixes, positive = self.find_suffixes()
         out = np.zeros((*requested_keys.shape, len(suffixes)))
         if suffixes:
             table = self._keys, self._counts, self._totals
@@ -116,12 +145,12 @@ class TargetEncoding:
         return out[0]
 
     def get_label_code(self, y: Any) -> float | None:
-        """Return the number that stands for a label in learning: its class index (8 for all labels after the first 8), or the
+        """Return the number that stands for a label in learning: its class index (64 for all labels after the first 64), or the
         target itself in a regression. NaN if the label is missing or invalid. None if it is new: then it must be registered
         first.
         """
         if y.__class__ is str and (index := self._labels.get(y)) is not None:
-            return float(min(index, MAX_LABELS))
+            return float(index)
         y = _to_plain_label(y)
         if y is None:
             return math.nan
@@ -130,9 +159,9 @@ class TargetEncoding:
         if self.is_regression is None or (isinstance(y, float) and not y.is_integer()):
             return None
         if (index := self._labels.get(y)) is None:
-            is_full = len(self._labels) >= _MAX_KNOWN_LABELS
-            return float(MAX_LABELS) if is_full and (isinstance(y, str) or isinstance(next(iter(self._labels)), str)) else None
-        return float(min(index, MAX_LABELS))
+            is_full = len(self._labels) >= _MAX_KNOWN_LABELS and isinstance(y, str) | isinstance(next(iter(self._labels)), str)
+            return float(_MAX_KNOWN_LABELS) if is_full else None
+        return float(index)
 
     def get_label_codes(self, ys: Sequence[Any], is_learned: np.ndarray) -> tuple[np.ndarray, int]:
         """Convert labels to the numbers that stand for them in learning (see `get_label_code`), up to the first new label.
@@ -152,13 +181,25 @@ class TargetEncoding:
             codes.append(code)
         return np.array(codes, np.float64), len(codes)
 
-    def learn_row(self, keys: Sequence[int], y: Any, w: float = 1.0) -> None:
-        """Learn the label or target ``y`` of one row with weight ``w``. ``keys`` are the integer keys of the row's categories."""
+    def standardize_targets(self, codes: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Return targets of a regression as standard deviations from the mean of all targets up to and with them, float64 [n].
+        ``codes`` are from `get_label_codes`, and ``w`` has the weights. Class indices are returned, at most 20.
+        """
+        return standardize_targets(self._totals, codes, w) if self.is_regression else np.minimum(codes, MAX_TEXT_LABELS)
+
+    def learn_row(self, keys: Sequence[int], y: Any, w: float = 1.0) -> float:
+        """Learn the label or target ``y`` of one row with weight ``w``. ``keys`` are the integer keys of the row's categories.
+        Returns the number that stands for it, from `standardize_targets`; NaN if nothing was learned.
+        """
         if (code := self.get_label_code(y)) is None:
             self._add_label(_to_plain_label(y))
             code = self.get_label_code(y)
-        if code is not None and code == code and w > 0.0:
-            self.learn_rows(np.array([sorted(keys)], np.uint32), np.array([code]), np.array([min(float(w), MAX_WEIGHT)]))
+        if code is None or code != code or w <= 0.0:
+            return math.nan
+        codes, weights = np.array([code]), np.array([min(float(w), MAX_WEIGHT)])
+        targets = self.standardize_targets(codes, weights)
+        self.learn_rows(np.array([sorted(keys)], np.uint32), codes, weights)
+        return float(targets[0])
 
     def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
         """Learn many rows in order. ``row_keys``, uint32 [rows, columns], has the integer keys of their categories, sorted in
@@ -166,6 +207,7 @@ class TargetEncoding:
         float64 [rows], the weights, at most 1e6.
         """
         table = self._keys, self._last_rows, self._counts, self._totals
+        y = y if self.is_regression else np.minimum(y, MAX_LABELS)
         n_rows, n_new = update_rows(*table, self._n_rows, row_keys, y, w, bool(self.is_regression))
         self._n_rows += int(n_rows)
         self._n_categories += int(n_new)
@@ -179,9 +221,10 @@ class TargetEncoding:
 
         The other parameters are those of `learn_rows`.
         """
-        suffixes, positive = self._find_suffixes()
+        suffixes, positive = self.find_suffixes()
         out = np.zeros((*requested.shape, len(suffixes)))
         table = self._keys, self._last_rows, self._counts, self._totals
+        y = y if self.is_regression else np.minimum(y, MAX_LABELS)
         rows = self._n_rows, self._n_free, row_keys, requested, y, w
         n_together = encode_rows_in_order(*table, *rows, positive, bool(self.is_regression), out)
         return out, int(n_together)
@@ -234,9 +277,8 @@ class TargetEncoding:
         """Add columns to the array of counts, so that each registered label has one. There are at most 9: the last one counts all
         further labels together.
         """
-        width = min(len(self._labels), MAX_LABELS + 1)
-        self._totals = np.pad(self._totals, (0, width - len(self._totals)))
-        if (n_more := width - self._counts.shape[1]) > 0:
+        self._totals = np.pad(self._totals, (0, self.count_labels() - len(self._totals)))
+        if (n_more := self.count_labels() - self._counts.shape[1]) > 0:
             self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, n_more))))
 
     def merge_with(self, others: Iterable[TargetEncoding]) -> TargetEncoding:
@@ -261,11 +303,9 @@ class TargetEncoding:
             counts = encoding._counts
             if not merged.is_regression:
                 counts = np.zeros((len(encoding._keys), merged._counts.shape[1]))
-                for index, total in enumerate(encoding._totals.tolist()):
-                    label = list(encoding._labels)[index] if index < MAX_LABELS else None
-                    merged_index = min(merged._labels.get(label, MAX_LABELS), MAX_LABELS)
+                for index, merged_index in enumerate(encoding.map_labels(merged)):
                     counts[:, merged_index] += encoding._counts[:, index]
-                    merged._totals[merged_index] += total
+                    merged._totals[merged_index] += encoding._totals[index]
             merged._add_categories(encoding._keys, encoding._last_rows, counts)
             merged._n_rows += encoding._n_rows
         return merged

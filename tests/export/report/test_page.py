@@ -175,11 +175,12 @@ def make_classification_report(labels, tmp_path, n=1500):
 
 def make_table_report(tmp_path):
     rng = random.Random(0)
+    texts = [{"text": f"{rng.choice(HOSTILE)} {word}"} for word in ("</td>", "z" * 90, "\U000e0001 \u05d0")]
     rows = [
-        {"<b>": rng.choice(HOSTILE), "when": f"2026-0{1 + i % 9}-11", "size": "" if i % 3 else i, "y": i % 7 > 2}
+        {"<b>": rng.choice(HOSTILE), "when": f"2026-0{1 + i % 9}-11", "size": "" if i % 3 else i, "y": i % 7 > 2} | texts[i % 3]
         for i in range(400)
     ]
-    model = streamsvm.table_model(rows, label="y")
+    model = streamsvm.table_model(rows, label="y", columns="text:text,<b>:category")
     model.learn_many(pd.DataFrame(rows))
     return make_report(Checkpoint(model, None, {}), ReportRows("rows", rows[:200], [row["y"] for row in rows[:200]]))
 
