@@ -7,7 +7,9 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -153,6 +155,20 @@ def read_resident_bytes() -> int:
         import resource  # noqa: PLC0415 - not on every system
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def run_command(command: Sequence[str], folder: Path, **environment: str) -> tuple[float, float]:
+    """Run a command on one thread, and return its CPU seconds (with child processes) and wall-clock seconds.
+
+    ``environment`` has further environment variables. Raises subprocess.CalledProcessError if the command fails.
+    """
+    import resource  # noqa: PLC0415 - not on every system
+
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, env=variables, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, seconds
 
 
 def describe_machine() -> dict[str, Any]:

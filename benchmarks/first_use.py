@@ -9,15 +9,12 @@ Both are equal where machine code is installed, as in wheels for a platform.
 
 from __future__ import annotations
 
-import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from common import make_parser, print_table, report_progress, write_json
+from common import make_parser, print_table, report_progress, run_command, write_json
 
 #: Learners of streams predict and learn a row; batch solvers fit 300 rows.
 USE_CODE = """
@@ -52,15 +49,6 @@ print(*(name for name in ahead_of_time.list_components() if name[0].isupper()))
 STATUS_CODE = "from streamsvm.core.compiling.machine_code import describe_status; print(describe_status())"
 
 
-def run_command(command: list[str], cache: str, folder: Path) -> tuple[float, float]:
-    """Run a command with a compile cache, and return its CPU seconds (with child processes) and wall-clock seconds."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, seconds
-
-
 def main() -> None:
     """Measure each use, print a table and write JSON."""
     parser = make_parser(__doc__, "first_use")
@@ -88,7 +76,7 @@ def main() -> None:
             report_progress(name)
             command = commands.get(name, [python, "-c", USE_CODE, name])
             with tempfile.TemporaryDirectory() as cache:
-                first, again = run_command(command, cache, Path(folder)), run_command(command, cache, Path(folder))
+                first, again = (run_command(command, Path(folder), NUMBA_CACHE_DIR=cache) for _ in range(2))
             figures[name] = {"cpu": first[0], "seconds": first[1], "cpu_again": again[0], "seconds_again": again[1]}
             rows.append((name, *(f"{figure:.2f}" for figure in (*first, *again))))
     status = run_code(STATUS_CODE)
