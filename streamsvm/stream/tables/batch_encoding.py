@@ -180,7 +180,7 @@ def _parse_categories(values: Values, parser: TableParser, column: Hashable) -> 
 
 
 _NO_ROWS = np.empty(0, np.int64)
-_MAX_CHARACTERS = 2**20  # of the texts of a column that are learned together: about 50 MB are needed to undo this
+_MAX_CHARACTERS = 2**18  # of the texts of a column that are learned together: up to 80 MB are needed to undo this
 #: Values of one of these types are equal only if their categories are. Across types, 1, True and 1.0 are equal.
 _UNAMBIGUOUS_TYPES = {str, int, bool, float}
 _INVALID: Any = object()
@@ -236,7 +236,7 @@ class _BatchTargetEncoding:
                 batch.cut_before(keys != 0)
         n = batch.n
         self._w = np.ones(n) if weights is None else np.minimum(weights[:n], MAX_WEIGHT, dtype=np.float64)
-        columns = table.category_columns.values()
+        columns = table.category_columns.values() if batch.state.buckets is None else ()
         row_keys = [column.keys[column.codes[batch.first : batch.first + n]] for column in columns]
         self._row_keys = np.sort(np.column_stack(row_keys) if row_keys else np.zeros((n, 0), np.uint32), axis=1)
         requested = np.column_stack([keys[:n] for keys in target_keys.values()]) if target_keys else np.zeros((n, 0), np.uint32)
@@ -269,7 +269,7 @@ class _BatchEncoding:
     def __init__(
         self, state: ColumnState, table: ParsedTable, first: int, stop: int, learns: bool, features: set[Hashable] | None
     ) -> None:
-        self._state, self._learns, self._features = state, learns, features
+        self.state, self._learns, self._features = state, learns, features
         #: Index of the first row in the table.
         self.first: int = first
         #: Number of rows.
@@ -286,7 +286,7 @@ class _BatchEncoding:
         self.text_encodings: dict[Hashable, TextEncoding] = {}
         #: For each categorical column, the key of each row's category if it is target encoded, otherwise 0.
         self.target_keys: dict[Hashable, np.ndarray] = {}
-        columns = {*state.means, *state.categories, *table.numeric_columns, *table.category_columns}
+        columns = {*state.columns, *table.numeric_columns, *table.category_columns, *table.text_columns}
         self._may_exceed_columns = len(columns) > state.max_columns  # then rows with new columns may be refused
         missing = np.full(self.n, np.nan)
         for name, numeric_column in table.numeric_columns.items():
@@ -327,7 +327,7 @@ class _BatchEncoding:
     def _add_numeric_column(self, name: Hashable, column: NumericColumn) -> None:
         """Add the features of a numeric or date column to this batch, which ends before the first row with an invalid value."""
         # When only predicted, a column that was never learned may contain texts, which are ignored.
-        ignores_texts = name not in self._state.means and not self._learns and self._state.parser.get_kind(name) != DATE
+        ignores_texts = name not in self.state.means and not self._learns and self.state.parser.get_kind(name) != DATE
         self._cut_before_rows(np.setdiff1d(column.invalid_rows, column.text_rows) if ignores_texts else column.invalid_rows)
         self._add_numbers(name, column.values[self.first : self.first + self.n])
 
@@ -335,7 +335,7 @@ class _BatchEncoding:
         """Add the features of a numeric or date column to this batch: the ``numbers``, float64 [rows] (NaN: missing). Depending
         on the encoder's options, also add indicators of missing values, and sine and cosine of the time of day, week or year.
         """
-        state, is_new = self._state, name not in self._state.means
+        state, is_new = self.state, name not in self.state.means
         is_missing = np.isnan(numbers)
         if is_new:
             self.cut_before(~is_missing, self._may_exceed_columns)
@@ -356,8 +356,8 @@ class _BatchEncoding:
 
     def _add_missing_indicator(self, name: Hashable, is_missing: np.ndarray) -> None:
         """Add the indicator of a column's missing values, if the encoder has them; ``is_missing``, bool [rows], is its mask."""
-        if self._state.when_missing == "indicator" and is_missing.any():
-            if self.is_usable(feature := f"{self._state.get_feature(name)} is missing"):
+        if self.state.when_missing == "indicator" and is_missing.any():
+            if self.is_usable(feature := f"{self.state.get_feature(name)} is missing"):
                 self.indicator_indices.append(np.where(is_missing, self._add_indicator(feature), -1))
             else:
                 self.cut_before(is_missing)
@@ -368,10 +368,10 @@ class _BatchEncoding:
         self._add_codes(name, column.codes[self.first : self.first + self.n], column)
 
     def _add_texts(self, name: Hashable, texts: Sequence[str | None]) -> None:
-        """Add the features of a column of texts (None: missing) to this batch. If it learns, it has at most a million
+        """Add the features of a column of texts (None: missing) to this batch. If it learns, it has at most 262,144
         characters.
         """
-        state, is_missing, is_learned = self._state, np.array([text is None for text in texts], bool), name in self._state.texts
+        state, is_missing, is_learned = self.state, np.array([text is None for text in texts], bool), name in self.state.texts
         if not is_learned or not all(map(self.is_usable, TextEncoding.make_names(name, state.target_encoding))):
             self.cut_before(~is_missing, self._may_exceed_columns and not is_learned)
         if is_learned:
@@ -386,11 +386,11 @@ class _BatchEncoding:
         """Add the features of a categorical column to this batch: one-hot, hashed and target-encoded ones. ``codes``, int64
         [rows], has the category of each row, as an index into ``column.categories``.
         """
-        state, categories = self._state, column.categories
+        state, categories = self.state, column.categories
         learned = state.categories.get(name)
         n_categories = len(categories)
         indices, is_new, keys = np.full(n_categories, -1), np.zeros(n_categories, bool), np.zeros(n_categories, np.uint32)
-        if learned is not None and state.target_encoding is not None and state.is_full(name):
+        if learned is not None and state.buckets is None and state.is_full(name):
             keys = column.keys.copy()  # all are target encoded, except the few with a feature of their own
             codes_to_check = [code for text in learned for code in column.codes_by_name.get(text, ())]
             codes_to_check += [code for code, text in enumerate(categories) if text is None]

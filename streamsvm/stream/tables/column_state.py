@@ -338,7 +338,8 @@ class ColumnState:
                 self.texts[to_python_scalar(name)] = TextEncoding()
         if target_encoding is not None and y is not None:
             was_regression = target_encoding.is_regression
-            target = target_encoding.learn_row([category.key for category in names.values()], y, w)
+            keys = [category.key for category in names.values()] if self.buckets is None else []
+            target = target_encoding.learn_row(keys, y, w)
             for name, text in row.texts.items():
                 self.texts[name].learn_rows(text, target_encoding, np.array([target]), np.array([min(w, MAX_WEIGHT)]))
             if target_encoding.is_regression is not was_regression:  # other categories have features of their own

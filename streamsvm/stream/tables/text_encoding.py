@@ -144,6 +144,7 @@ class TextEncoding:
         merged = cls()
         merged._prepare(labels)
         for encoding, old_labels in encodings:
+            encoding._prepare(old_labels)  # its labels may have changed since its last text
             records = encoding._list_tokens()
             mapped = np.zeros((len(records), merged._records.shape[1]), np.uint32)
             mapped[:, :2] = records[:, :2]

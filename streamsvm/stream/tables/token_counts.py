@@ -69,7 +69,7 @@ def score_tokens(records: Any, keys: Any, slots: Any, logs: Any, is_regression: 
         else:
             total = 0.0
             for k in range(n_labels):
-                scores[token, k] = logs[min(np.int64(_STEPS * counts[slot, 2 + k]), logs.shape[0] - 1)]
+                scores[token, k] = logs[np.int64(min(_STEPS * counts[slot, 2 + k], logs.shape[0] - 1))]
                 total += scores[token, k]
             mean = total / n_labels
             for k in range(n_labels):

@@ -198,6 +198,28 @@ def test_a_batch_that_is_not_learned_leaves_no_trace():
     assert dumps(encoder) == before
 
 
+@pytest.mark.parametrize("when_missing", ["mean", "indicator"])
+def test_other_categories_are_hashed_beside_texts(when_missing):
+    table, y = make_rows(90)
+    many, one = (TableEncoder("a:text,city:category", buckets=3, max_values=1, when_missing=when_missing) for _ in range(2))
+    X = pd.DataFrame({"a": table.columns[0], "city": [*"xyzuv", None] * 15})
+    many.learn_many(X, y)
+    for row, label in zip(X.to_dict("records"), y, strict=True):
+        one.learn_one(row, label)
+    assert dumps(many) == dumps(one)
+    assert many.target_encoding.keys.size == 0
+    features = pd.DataFrame([one.transform_one(row) for row in X.to_dict("records")]).fillna(0.0)
+    pd.testing.assert_frame_equal(many.transform_many(X), features, check_like=True)
+
+
+def test_texts_count_as_columns_in_batches():
+    encoder = TableEncoder("a:text,b:text", max_columns=2)
+    encoder.learn_many(pd.DataFrame({"a": ["one", "two"], "n": [1.0, 2.0]}), ["x", "y"])
+    for method in (encoder.transform_many, encoder.learn_many):
+        X = pd.DataFrame({"a": ["one", "two"], "b": [None, "three"]})
+        raises("row 1: feature 'b' exceeds the limit of columns", method, X)
+
+
 def test_texts_are_learned_without_labels_as_numbers_of_words():
     encoder = TableEncoder("body:text")
     for text in ("one two", "three"):
@@ -230,6 +252,18 @@ def test_merged_encoders_equal_one_that_learned_all_rows(is_regression):
     # Targets of a regression are standardised with the mean of all rows before, which differs.
     tolerance = 0.3 if is_regression else 1e-6
     np.testing.assert_allclose(list(a.values()), [b[name] for name in a], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("labels", [["x", "y", "z", "u"], [0, 1, 0.5, 1.5]])
+def test_labels_that_came_after_the_last_text_of_a_column_are_merged(labels):
+    whole, *parts = (TableEncoder("a:text,b:text") for _ in range(3))
+    rows = [({"ab"[i // 2]: f"word{i}"}, label) for i, label in enumerate(labels)]
+    # In a regression, the texts before the first fraction are forgotten.
+    for encoder in (whole, *parts, *[whole] * (labels[0] == "x")):
+        for x, y in rows:
+            encoder.learn_one(x, y)
+    parts[0].merge_with(parts[1])
+    assert parts[0].transform_one({"a": "word0"}) == whole.transform_one({"a": "word0"})
 
 
 def test_memory_is_bounded_and_recent_tokens_are_kept(monkeypatch):
@@ -269,7 +303,8 @@ def test_counts_are_halved_so_that_a_changed_meaning_is_learned():
 def test_saved_arrays_with_wrong_types_or_shapes_are_refused():
     encoding = TextEncoding()
     labels = TargetEncoding()
-    learn(encoding, labels, "a text", "spam")
+    for label in ("spam", "ham"):
+        learn(encoding, labels, "a text", label)
     state = encoding.__getstate__()
     loaded = TextEncoding.__new__(TextEncoding)
     loaded.__setstate__(state)
@@ -286,3 +321,8 @@ def test_saved_arrays_with_wrong_types_or_shapes_are_refused():
     }.items():
         raises(("corrupt|rows"), loaded.__setstate__, {**state, name: value})
     raises("corrupt", loaded.__setstate__, {**state, "keys": zero_key})
+    features = []
+    for count in (1e4, 3e38):
+        loaded.__setstate__({**state, "counts": np.full_like(state["counts"], [count, 0.0])})
+        features.append(encode(loaded, labels, "a text"))
+    np.testing.assert_array_equal(*features)
