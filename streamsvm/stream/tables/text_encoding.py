@@ -37,7 +37,7 @@ class TextEncoding:
     ...     encoding.learn_rows(Characters.from_texts([text]), labels, np.array([labels.get_label_code(y)]), np.ones(1))
     >>> X = encoding.encode_rows(Characters.from_texts(["a free home"]), labels)
     >>> dict(zip(encoding.make_names("text", labels), X[0].round(2).tolist()))["text~spam words max"]
-    0.91
+    1.6
     """
 
     def __init__(self) -> None:
