@@ -303,8 +303,8 @@ class TableEncoder(base.MiniBatchTransformer):
         def learn_batch(first: int, stop: int) -> int:
             if self._scaler is not None:
                 return 0
-            all_rows = np.ones(stop - first, bool)
-            batch = self.parse_table(table).encode_batch(first, stop, all_rows, None, labels[first:stop], weights[first:stop])
+            w = weights[first:stop]
+            batch = self.parse_table(table).encode_batch(first, stop, w > 0.0, None, labels[first:stop], w)
             batch.update_encoder()
             return len(batch.X)
 

@@ -203,9 +203,10 @@ def test_other_categories_are_hashed_beside_texts(when_missing):
     table, y = make_rows(90)
     many, one = (TableEncoder("a:text,city:category", buckets=3, max_values=1, when_missing=when_missing) for _ in range(2))
     X = pd.DataFrame({"a": table.columns[0], "city": [*"xyzuv", None] * 15})
-    many.learn_many(X, y)
-    for row, label in zip(X.to_dict("records"), y, strict=True):
-        one.learn_one(row, label)
+    weights = [0.0, 0.5, 2.0] * 30
+    many.learn_many(X, y, weights)
+    for row, label, w in zip(X.to_dict("records"), y, weights, strict=True):
+        one.learn_one(row, label, w)
     assert dumps(many) == dumps(one)
     assert many.target_encoding.keys.size == 0
     features = pd.DataFrame([one.transform_one(row) for row in X.to_dict("records")]).fillna(0.0)
