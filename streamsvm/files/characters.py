@@ -34,10 +34,6 @@ class Characters(NamedTuple):
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
         return cls(codes, np.concatenate([[0], np.fromiter(map(len, texts), np.int64, len(texts)).cumsum()]))
 
-    def cut(self, n: int) -> Characters:
-        """Return the characters of the first ``n`` texts."""
-        return self if n + 1 == len(self.starts) else Characters(self.codes[: self.starts[n]], self.starts[: n + 1])
-
 
 @functools.cache
 def list_character_kinds() -> np.ndarray:

@@ -125,8 +125,8 @@ class ParsedTable:
                     dates = batch.numbers[name][:n][mask]
                     first, last = np.fmin.reduce(dates, initial=np.inf), np.fmax.reduce(dates, initial=-np.inf)
                     state.extend_date_range(name, float(first), float(last))
-            if targets is not None:
-                targets.learn_rows(n)
+            if targets is not None and n:
+                targets.learn_rows()
 
         return EncodedBatch(X, names, int(np.count_nonzero(~self.has_value[first : first + n])), update_encoder)
 
@@ -235,32 +235,31 @@ class _BatchTargetEncoding:
             if not all(batch.is_usable(f"{name}~{suffix}") for suffix in suffixes):
                 batch.cut_before(keys != 0)
         n = batch.n
-        self._w = np.ones(n) if weights is None else np.minimum(weights[:n], MAX_WEIGHT, dtype=np.float64)
+        self._y, self._w = self._y[:n], np.ones(n) if weights is None else np.minimum(weights[:n], MAX_WEIGHT, dtype=np.float64)
         columns = table.category_columns.values() if batch.state.buckets is None else ()
         row_keys = [column.keys[column.codes[batch.first : batch.first + n]] for column in columns]
         self._row_keys = np.sort(np.column_stack(row_keys) if row_keys else np.zeros((n, 0), np.uint32), axis=1)
         requested = np.column_stack([keys[:n] for keys in target_keys.values()]) if target_keys else np.zeros((n, 0), np.uint32)
         requested_keys = np.ascontiguousarray(requested)
-        values, batch.n = target_encoding.encode_rows(self._row_keys, requested_keys, self._y[:n], self._w)
+        values, self._targets = target_encoding.encode_rows(self._row_keys, requested_keys, self._y, self._w)
         features = [f"{name}~{suffix}" for name in target_keys for suffix in suffixes]
-        values, n = values.reshape(n, len(features))[: batch.n], batch.n
-        self._targets = target_encoding.standardize_targets(self._y[:n], self._w[:n])
+        values = values.reshape(n, len(features))
         self._texts: list[tuple[TextEncoding, Characters]] = []
         for name, encoding in batch.text_encodings.items():
             texts = Characters.from_texts([text or "" for text in table.text_columns[name][batch.first : batch.first + n]])
             self._texts.append((encoding, texts))
             features += encoding.make_names(name, target_encoding)
-            values = np.column_stack([values, encoding.encode_rows(texts, target_encoding, self._targets, self._w[:n])])
+            values = np.column_stack([values, encoding.encode_rows(texts, target_encoding, self._targets, self._w)])
         usable = [i for i, feature in enumerate(features) if batch.is_usable(feature)]
         #: The features, and their values, float64 [rows, features].
         self.names: list[Hashable] = [features[i] for i in usable]
         self.values: np.ndarray = values[:, usable]
 
-    def learn_rows(self, n: int) -> None:
-        """Update the target encoding and those of texts with the labels of the first ``n`` rows of this batch."""
-        self._target_encoding.learn_rows(self._row_keys[:n], self._y[:n], self._w[:n])
+    def learn_rows(self) -> None:
+        """Update the target encoding and those of texts with the labels of the rows of this batch."""
+        self._target_encoding.learn_rows(self._row_keys, self._y, self._w)
         for encoding, texts in self._texts:
-            encoding.learn_rows(texts.cut(n), self._target_encoding, self._targets[:n], self._w[:n])
+            encoding.learn_rows(texts, self._target_encoding, self._targets, self._w)
 
 
 class _BatchEncoding:

@@ -93,43 +93,6 @@ def _update_totals(totals: Any, y: Any, w: Any, is_regression: Any) -> Any:
 
 
 @compiled
-def standardize_targets(totals: Any, y: Any, w: Any) -> Any:
-    """Return the targets ``y`` as deviations from the mean, in standard deviations, of those in ``totals`` and all up to them
-    with their weights ``w``, float64 [n]; NaN stays NaN.
-    """
-    totals, out = totals.copy(), y.copy()
-    for i in range(y.shape[0]):
-        if not np.isnan(y[i]):
-            _update_totals(totals, y[i], w[i], True)
-            deviation = math.sqrt(totals[2] / totals[0])
-            out[i] = (y[i] - totals[1]) / deviation if deviation > 0.0 else 0.0
-    return out
-
-
-@compiled
-def update_rows(
-    keys: Any, last_rows: Any, counts: Any, totals: Any, row: Any, row_keys: Any, y: Any, w: Any, is_regression: Any
-) -> Any:
-    """Learn rows in the hash table of a target encoding (the first four arrays). ``row`` is the number of the first row, and
-    ``row_keys``, uint32 [rows, columns], has the keys of the categories (0: missing). ``y``, float64 [rows], has class indices or
-    targets (NaN: skipped), and ``w`` the weights.
-
-    ``row`` is the index of the first row. Returns the number of learned rows, and the number of slots that were free.
-    """
-    n_rows, n_new = 0, 0
-    for i in range(row_keys.shape[0]):
-        if np.isnan(y[i]):
-            continue
-        for key in row_keys[i]:
-            if key != 0:
-                slot = _choose_slot(keys, last_rows, key)
-                n_new += _update_category(keys, last_rows, counts, slot, row + n_rows, key, y[i], w[i], is_regression)
-        _update_totals(totals, y[i], w[i], is_regression)
-        n_rows += 1
-    return n_rows, n_new
-
-
-@compiled
 def encode_key(keys: Any, counts: Any, totals: Any, key: Any, positive: Any, is_regression: Any, out: Any) -> Any:
     """Write the target encoding of the category with this ``key`` to ``out``, float64 [features]; zeros if the category is
     unknown. ``keys``, ``counts`` and ``totals`` are the arrays of the hash table. Of two labels, only that with the class index
@@ -168,13 +131,14 @@ def encode_keys(keys: Any, counts: Any, totals: Any, requested_keys: Any, positi
 
 
 @compiled
-def encode_rows_in_order(
+def process_rows(
     keys: Any,
     last_rows: Any,
     counts: Any,
     totals: Any,
     row: Any,
     n_free: Any,
+    start: Any,
     row_keys: Any,
     requested_keys: Any,
     y: Any,
@@ -182,20 +146,19 @@ def encode_rows_in_order(
     positive: Any,
     is_regression: Any,
     out: Any,
+    targets: Any,
 ) -> Any:
-    """Write the target encodings of rows to ``out``, each computed only from the labels of the rows before it (ordered target
-    statistics). The hash table is the same afterwards. Returns how many of the rows can be learned in one call, before the table
-    must grow.
+    """Encode rows in order, from row ``start`` on, and learn each one after that, in the hash table of a target encoding (the
+    first four arrays). ``row`` is the number of rows that were learned before, and ``row_keys``, uint32 [rows, columns], has the
+    keys of the categories to learn (0: missing). ``y``, float64 [rows], has class indices or targets (NaN: the row is not
+    learned), and ``w`` the weights. ``requested_keys`` and ``out`` are as in `encode_keys`, and ``positive`` as in `encode_key`.
 
-    That is up to the row with which more than ``n_free`` new categories are in the table. The other parameters are those of
-    `update_rows` and `encode_keys`.
+    In a regression, writes to ``targets``, float64 [rows], each learned target as deviation from the mean of all targets up to
+    and with it, in their standard deviations. Stops after the row with which more than ``n_free`` new categories are in the
+    table. Returns where the next call must start, and the numbers of learned rows and of slots that were free.
     """
-    size = row_keys.shape[0] * row_keys.shape[1]
-    changed_slots = np.empty(size, np.int64)
-    old_keys, old_last_rows = np.empty(size, np.uint32), np.empty(size, np.int64)
-    old_counts, old_totals = np.empty((size, counts.shape[1])), totals.copy()
-    n_changes, n_learned, n_new, n_together = 0, 0, 0, row_keys.shape[0]
-    for i in range(row_keys.shape[0]):
+    n_learned, n_new = 0, 0
+    for i in range(start, row_keys.shape[0]):
         for k in range(requested_keys.shape[1]):
             encode_key(keys, counts, totals, requested_keys[i, k], positive, is_regression, out[i, k])
         if np.isnan(y[i]):
@@ -203,21 +166,15 @@ def encode_rows_in_order(
         for key in row_keys[i]:
             if key != 0:
                 slot = _choose_slot(keys, last_rows, key)
-                changed_slots[n_changes], old_keys[n_changes], old_last_rows[n_changes] = slot, keys[slot], last_rows[slot]
-                old_counts[n_changes] = counts[slot]
-                n_changes += 1
                 n_new += _update_category(keys, last_rows, counts, slot, row + n_learned, key, y[i], w[i], is_regression)
         _update_totals(totals, y[i], w[i], is_regression)
+        if is_regression:
+            deviation = math.sqrt(totals[2] / totals[0])
+            targets[i] = (y[i] - totals[1]) / deviation if deviation > 0.0 else 0.0
         n_learned += 1
         if n_new > n_free:
-            n_together = i + 1
-            break
-    for k in range(n_changes - 1, -1, -1):
-        slot = changed_slots[k]
-        keys[slot], last_rows[slot] = old_keys[k], old_last_rows[k]
-        counts[slot] = old_counts[k]
-    totals[:] = old_totals
-    return n_together
+            return i + 1, n_learned, n_new
+    return row_keys.shape[0], n_learned, n_new
 
 
 @compiled

@@ -14,11 +14,9 @@ from streamsvm.files.category_names import compute_name_key
 from streamsvm.stream.tables.target_counts import (
     WAYS,
     encode_keys,
-    encode_rows_in_order,
     find_slot,
     merge_categories,
-    standardize_targets,
-    update_rows,
+    process_rows,
 )
 
 #: Maximum number of categories in a target encoding, of all columns together.
@@ -33,10 +31,32 @@ _MIN_TABLE_SIZE = 16 * WAYS
 _TABLE_SIZES = [_MIN_TABLE_SIZE * 2**i for i in range((MAX_CATEGORIES // _MIN_TABLE_SIZE).bit_length())]
 #: Larger weights count as this, so that sums stay finite.
 MAX_WEIGHT = 1e6
+_NO_REQUEST = np.zeros((0, 0), np.uint32), np.zeros((0, 0, 0))
 _LABEL_TYPES = bool | int | float | str
 
 
-class TargetEncoding:
+class OrderedEncoding:
+    """Base of encodings of rows that learn each row after it is encoded, and undo this unless the rows are learned next."""
+
+    _batch: Any = None  # the rows that were encoded, the attributes before that, and the arrays with their changed parts
+
+    def _keep(self, rows: Any) -> bool:
+        """Return whether ``rows`` are those that were encoded last, which are learned then. Otherwise, undo their effect."""
+        if is_encoded := self._batch is not None and self._batch[0] is rows:
+            self._batch = None
+        self._roll_back()
+        return is_encoded
+
+    def _roll_back(self) -> None:
+        """Undo the effect of rows that were encoded, but not learned."""
+        if self._batch is not None:
+            _, attributes, changes = self._batch
+            for array, changed, old_values in changes:
+                array[changed] = old_values
+            vars(self).update(attributes, _batch=None)
+
+
+class TargetEncoding(OrderedEncoding):
     """Target encoding of categories, learned online in a hash table of bounded size.
 
     A row is encoded by the labels of earlier rows only (ordered target statistics; Prokhorenkova et al. 2018, CatBoost: unbiased
@@ -82,6 +102,7 @@ class TargetEncoding:
         """Sorted integer keys of the categories that have a target encoding, uint32 [categories]. A key is a hash of column and
         category.
         """
+        self._roll_back()
         return np.sort(self._keys[self._keys != 0])
 
     @property
@@ -130,12 +151,14 @@ class TargetEncoding:
 
     def contains(self, keys: Iterable[int]) -> np.ndarray:
         """Return for each of these integer keys whether its category has a target encoding, bool [keys]."""
+        self._roll_back()
         return np.array([find_slot(self._keys, int(key)) >= 0 for key in keys], bool)
 
     def encode_categories(self, keys: Sequence[int]) -> np.ndarray:
         """Return the target encoding of categories, float64 [keys, suffixes], from all rows learned so far. ``keys`` are their
         integer keys. Unknown categories are encoded as zeros.
         """
+        self._roll_back()
         requested_keys = np.array([keys], np.uint32)
         suffixes, positive = self.find_suffixes()
         out = np.zeros((*requested_keys.shape, len(suffixes)))
@@ -181,15 +204,9 @@ class TargetEncoding:
             codes.append(code)
         return np.array(codes, np.float64), len(codes)
 
-    def standardize_targets(self, codes: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return targets of a regression as standard deviations from the mean of all targets up to and with them, float64 [n].
-        ``codes`` are from `get_label_codes`, and ``w`` has the weights. Class indices are returned, at most 20.
-        """
-        return standardize_targets(self._totals, codes, w) if self.is_regression else np.minimum(codes, MAX_TEXT_LABELS)
-
     def learn_row(self, keys: Sequence[int], y: Any, w: float = 1.0) -> float:
         """Learn the label or target ``y`` of one row with weight ``w``. ``keys`` are the integer keys of the row's categories.
-        Returns the number that stands for it, from `standardize_targets`; NaN if nothing was learned.
+        Returns the number that stands for it, from `encode_rows`; NaN if nothing was learned.
         """
         if (code := self.get_label_code(y)) is None:
             self._add_label(_to_plain_label(y))
@@ -197,37 +214,54 @@ class TargetEncoding:
         if code is None or code != code or w <= 0.0:
             return math.nan
         codes, weights = np.array([code]), np.array([min(float(w), MAX_WEIGHT)])
-        targets = self.standardize_targets(codes, weights)
-        self.learn_rows(np.array([sorted(keys)], np.uint32), codes, weights)
-        return float(targets[0])
+        self._roll_back()
+        return float(self._process(np.array([sorted(keys)], np.uint32), codes, weights, *_NO_REQUEST)[0])
 
     def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
         """Learn many rows in order. ``row_keys``, uint32 [rows, columns], has the integer keys of their categories, sorted in
         each row (0: missing). ``y``, float64 [rows], has the numbers from `get_label_codes` (NaN: the row is skipped), and ``w``,
         float64 [rows], the weights, at most 1e6.
         """
-        table = self._keys, self._last_rows, self._counts, self._totals
-        y = y if self.is_regression else np.minimum(y, MAX_LABELS)
-        n_rows, n_new = update_rows(*table, self._n_rows, row_keys, y, w, bool(self.is_regression))
-        self._n_rows += int(n_rows)
-        self._n_categories += int(n_new)
-        while self._n_free < 0:
-            self._grow_table()
+        if not self._keep(row_keys):
+            self._process(row_keys, y, w, *_NO_REQUEST)
 
-    def encode_rows(self, row_keys: np.ndarray, requested: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
+    def encode_rows(
+        self, row_keys: np.ndarray, requested: np.ndarray, y: np.ndarray, w: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the target encodings of rows, float64 [rows, columns, suffixes], each computed only from the labels of the rows
-        before it; also returns how many of the rows can be learned in one call. Nothing is learned. ``requested``, uint32 [rows,
-        columns], has the keys to encode (0: missing).
+        before it. ``requested``, uint32 [rows, columns], has the keys to encode (0: missing). Also returns the targets that
+        encodings of texts learn, float64 [rows]: class indices, at most 20, or in a regression the standard deviations from the
+        mean of all targets up to and with them.
 
-        The other parameters are those of `learn_rows`.
+        The other parameters are those of `learn_rows`. Pass them to it next to learn the rows; otherwise, nothing is learned.
         """
+        self._roll_back()
+        is_changed = np.zeros(len(self._keys) // WAYS, bool)
+        is_changed[row_keys[~np.isnan(y)] & (len(is_changed) - 1)] = True
+        sets = [array.reshape(len(is_changed), -1) for array in (self._keys, self._last_rows, self._counts)]
+        changes = [(array, is_changed, array[is_changed]) for array in sets]
+        attributes = {**vars(self), "_totals": self._totals.copy()}
         suffixes, positive = self.find_suffixes()
         out = np.zeros((*requested.shape, len(suffixes)))
-        table = self._keys, self._last_rows, self._counts, self._totals
-        y = y if self.is_regression else np.minimum(y, MAX_LABELS)
-        rows = self._n_rows, self._n_free, row_keys, requested, y, w
-        n_together = encode_rows_in_order(*table, *rows, positive, bool(self.is_regression), out)
-        return out, int(n_together)
+        targets = self._process(row_keys, y, w, requested, out, positive)
+        self._batch = row_keys, attributes, changes
+        return out, targets
+
+    def _process(
+        self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray, requested: np.ndarray, out: np.ndarray, positive: int = 0
+    ) -> np.ndarray:
+        """Write the encodings of rows to ``out``, and learn each one after that. Returns the targets, as `encode_rows` does."""
+        is_regression, n = bool(self.is_regression), 0
+        targets = np.full(len(y), np.nan) if is_regression else np.minimum(y, MAX_TEXT_LABELS)
+        rows = row_keys, requested, y if is_regression else np.minimum(y, MAX_LABELS), w, positive, is_regression, out, targets
+        while n < len(y):
+            table = self._keys, self._last_rows, self._counts, self._totals
+            n, n_learned, n_new = process_rows(*table, self._n_rows, self._n_free, n, *rows)
+            self._n_rows += int(n_learned)
+            self._n_categories += int(n_new)
+            while self._n_free < 0:
+                self._grow_table()
+        return targets
 
     @property
     def _n_free(self) -> int:
@@ -257,6 +291,7 @@ class TargetEncoding:
         """Register a new label ``y`` and give it the next class index. If labels turn out to be numbers to predict (one has a
         fraction, or there are too many distinct integers), switch to regression instead, and forget all labels.
         """
+        self._roll_back()
         if isinstance(y, float) and (self.is_regression is None or not y.is_integer()):
             self._start_regression()
         elif self.is_regression is None:
@@ -286,6 +321,8 @@ class TargetEncoding:
         ``others``. Raises ValueError if some have learned class labels, and others the targets of a regression.
         """
         encodings = [encoding for encoding in (self, *others) if encoding.is_regression is not None]
+        for encoding in encodings:
+            encoding._roll_back()
         merged = TargetEncoding()
         if len({encoding.is_regression for encoding in encodings}) > 1:
             raise ValueError("encoders that have learned labels cannot be merged with those that have learned numbers to predict")
@@ -311,6 +348,7 @@ class TargetEncoding:
         return merged
 
     def __getstate__(self) -> dict[str, Any]:
+        self._roll_back()
         slots = np.flatnonzero(self._keys)
         return {
             "of_numbers": self.is_regression,

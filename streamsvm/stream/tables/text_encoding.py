@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,14 @@ from streamsvm.core.checks import validate_count
 from streamsvm.core.explaining import MAX_NAME_CHARACTERS
 from streamsvm.files.characters import Characters, list_character_kinds, split_words
 from streamsvm.files.messages import shorten
-from streamsvm.stream.tables.target_encoding import MAX_TEXT_LABELS, TargetEncoding
+from streamsvm.stream.tables.target_encoding import MAX_TEXT_LABELS, OrderedEncoding, TargetEncoding
 from streamsvm.stream.tables.token_counts import LOGS, N_KINDS, merge_tokens, process_texts, score_average_tokens, score_tokens
 
 #: Maximum number of tokens in the hash table of a column.
 MAX_TOKENS = 2**18
 
 
-class TextEncoding:
+class TextEncoding(OrderedEncoding):
     """The learned encoding of a column of texts: counts of words, pairs of words and 4-grams of characters in a hash table.
 
     A text is encoded by the labels of earlier rows only. For each label, a token (word, pair or 4-gram) has a score: the log
@@ -43,7 +43,6 @@ class TextEncoding:
     def __init__(self) -> None:
         self._n_rows = 0
         self._is_regression: bool | None = None
-        self._batch: _EncodedBatch | None = None  # encoded, and to be learned next
         self._make_table(2)
 
     def _make_table(self, n_counts: int) -> None:
@@ -78,9 +77,10 @@ class TextEncoding:
             no_targets = np.full(len(out), np.nan)
             self._process(texts, labels, no_targets, no_targets, out)
         else:
-            old_rows, old_totals = self._n_rows, self._totals.copy()
-            changes = self._process(texts, labels, y, w, out, 3 * len(texts.codes))
-            self._batch = _EncodedBatch(texts, old_rows, old_totals, *changes)
+            attributes = {**vars(self), "_totals": self._totals.copy()}
+            slots, old_records = self._process(texts, labels, y, w, out, 3 * len(texts.codes))
+            # Of several changes to a slot, the first one is undone last.
+            self._batch = texts, attributes, [(self._records, slots[::-1], old_records[::-1])]
         return out
 
     def score_words(self, text: Characters, labels: TargetEncoding) -> dict[Any, dict[str, float]]:
@@ -98,9 +98,7 @@ class TextEncoding:
 
     def learn_rows(self, texts: Characters, labels: TargetEncoding, y: np.ndarray, w: np.ndarray) -> None:
         """Learn n texts in order, with the numbers ``y`` of their labels and their weights ``w``, as in `encode_rows`."""
-        if self._batch is not None and self._batch.texts is texts:
-            self._batch = None
-        else:
+        if not self._keep(texts):
             self._prepare(labels)
             self._process(texts, labels, y, w, np.zeros((len(y), 0)))
 
@@ -128,13 +126,6 @@ class TextEncoding:
         if (n_more := labels.count_labels(MAX_TEXT_LABELS) - self._totals.shape[1]) > 0:
             self._records = np.pad(self._records, ((0, 0), (0, n_more)))
             self._totals = np.pad(self._totals, ((0, 0), (0, n_more)))
-
-    def _roll_back(self) -> None:
-        """Undo the changes of a batch that was encoded, but not learned."""
-        if (batch := self._batch) is not None:
-            # Of several changes to a slot, the first one is undone last.
-            self._records[batch.changed_slots[::-1]] = batch.old_records[::-1]
-            self._n_rows, self._totals, self._batch = batch.n_rows, batch.totals, None
 
     @classmethod
     def merge(cls, encodings: Sequence[tuple[TextEncoding, TargetEncoding]], labels: TargetEncoding) -> TextEncoding:
@@ -195,13 +186,3 @@ class TextEncoding:
         records = np.column_stack([arrays[0], arrays[1], arrays[2].view(np.uint32)])
         merge_tokens(self._records, self._totals, records)
         self._totals = arrays[3]
-
-
-class _EncodedBatch(NamedTuple):
-    """Texts that were encoded in order, and what undoes their effect on the encoding."""
-
-    texts: Characters
-    n_rows: int
-    totals: np.ndarray
-    changed_slots: np.ndarray
-    old_records: np.ndarray

@@ -130,7 +130,7 @@ def make_rows(n, seed=0):
     columns = [[" ".join(rng.choice(WORDS + [f"w{j}" for j in range(50)], rng.integers(0, 9))) for _ in range(n)] for _ in "ab"]
     columns[1] = [None if rng.random() < 0.2 else text for text in columns[1]]
     y = ["spam" if "free" in text or rng.random() < 0.1 else "ham" for text in columns[0]]
-    return Table(("a", "b", "city", "n"), [*columns, ["x", "y", "z"] * (n // 3), rng.normal(size=n)]), y
+    return Table(("a", "b", "city", "n"), [*columns, (["x", "y", "z"] * n)[:n], rng.normal(size=n)]), y
 
 
 @pytest.mark.parametrize("kind", ["labels", "three labels", "numbers"])
