@@ -49,6 +49,7 @@ from streamsvm.stream.tables.dates import is_date, parse_times, to_seconds
 from streamsvm.stream.tables.row_order import are_rising
 from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import MAX_NAME_LENGTH, TableOptions
+from streamsvm.stream.tables.text_encoding import MAX_TEXT_COLUMNS
 
 _THOUSANDS_NOTE = "or with points between thousands"
 _MAX_CATEGORIES = 64  # distinct texts of a column that becomes categorical, if one of them is also a label
@@ -84,6 +85,7 @@ def infer_columns(
         rows, date_formats, labels, has_gaps = _examine_rows(source, label, {label, *date_columns}, open_later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *kinds]
     columns = _infer_all(rows, names, label, () if regression else labels, table, regression, rows_may_fail, date_formats)
+    columns = _limit_texts(columns, sum(kind.kind == TEXT for kind in kinds.values()))
     if sample.format == "csv":
         _warn_of_header(sample.name, columns, rows)
     are_classes = not regression and all(column.note != TARGET_NOTE for column in columns)
@@ -97,6 +99,20 @@ def infer_columns(
     if is_sparse:
         columns = [column._replace(note=column.note.replace("missing in ", "absent, so 0, in ")) for column in columns]
     return len(rows), columns, is_sparse, has_gaps
+
+
+def _limit_texts(columns: Sequence[InferredColumn], n_declared: int) -> list[InferredColumn]:
+    """Return the columns, where those that seem to hold texts become categories once there are as many columns of texts as an
+    encoder allows. ``n_declared`` is the number of columns that the user has declared as texts.
+    """
+    inferred = [column for column in columns if column.kind == "text" and column.alternative]
+    excess, note = inferred[max(MAX_TEXT_COLUMNS - n_declared, 0) :], f"{MAX_TEXT_COLUMNS} other columns are texts already"
+    return [
+        add_note(column, note)._replace(kind="string", required_options={**column.required_options, **(column.alternative or {})})
+        if column in excess
+        else column
+        for column in columns
+    ]
 
 
 def _note_thousands(columns: list[InferredColumn], rows: Sequence[Mapping[Any, Any]], open_rows: Callable[..., Source]) -> None:

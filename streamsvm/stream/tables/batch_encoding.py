@@ -180,7 +180,7 @@ def _parse_categories(values: Values, parser: TableParser, column: Hashable) -> 
 
 
 _NO_ROWS = np.empty(0, np.int64)
-_MAX_CHARACTERS = 2**18  # of the texts of a column that are learned together: up to 80 MB are needed to undo this
+_MAX_CHARACTERS = 2**18  # of all texts that are learned together: up to 80 MB are needed to undo this
 #: Values of one of these types are equal only if their categories are. Across types, 1, True and 1.0 are equal.
 _UNAMBIGUOUS_TYPES = {str, int, bool, float}
 _INVALID: Any = object()
@@ -367,9 +367,11 @@ class _BatchEncoding:
         self._add_codes(name, column.codes[self.first : self.first + self.n], column)
 
     def _add_texts(self, name: Hashable, texts: Sequence[str | None]) -> None:
-        """Add the features of a column of texts (None: missing) to this batch. If it learns, it has at most 262,144
-        characters.
+        """Add the features of a column of texts (None: missing) to this batch, which ends before the first row with an invalid
+        value. If it learns, it has at most 262,144 characters, divided by the number of such columns.
         """
+        self.cut_before(np.array([not isinstance(text, str | None) for text in texts], bool), always=True)
+        texts = texts[: self.n]
         state, is_missing, is_learned = self.state, np.array([text is None for text in texts], bool), name in self.state.texts
         if not is_learned or not all(map(self.is_usable, TextEncoding.make_names(name, state.target_encoding))):
             self.cut_before(~is_missing, self._may_exceed_columns and not is_learned)
@@ -379,7 +381,7 @@ class _BatchEncoding:
                 self.text_encodings[name] = state.texts[name]
         if self._learns:
             n_characters = np.cumsum([len(text or "") for text in texts])
-            self.n = min(self.n, max(int(np.searchsorted(n_characters, _MAX_CHARACTERS)), 1))
+            self.n = min(self.n, max(int(np.searchsorted(n_characters, _MAX_CHARACTERS // max(len(state.texts), 1))), 1))
 
     def _add_codes(self, name: Hashable, codes: np.ndarray, column: CategoryColumn) -> None:
         """Add the features of a categorical column to this batch: one-hot, hashed and target-encoded ones. ``codes``, int64

@@ -21,6 +21,7 @@ from streamsvm.stream.tables.dates import CYCLES, encode_cycle
 from streamsvm.stream.tables.model import TableModel, add_row_number
 from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
 from streamsvm.stream.tables.target_encoding import MAX_LABELS, MAX_TEXT_LABELS, TargetEncoding
+from streamsvm.stream.tables.text_encoding import MAX_TEXT_COLUMNS
 
 WhenMissing = Literal["mean", "indicator", "drop"]
 
@@ -133,6 +134,8 @@ class TableEncoder(base.MiniBatchTransformer):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {short_repr(value)}")
         if len(self.categories) > max_columns:
             raise ValueError(f"columns have {len(self.categories)} categories, more than max_columns={max_columns}: drop some")
+        if (n_texts := len(self._parser.columns_of_kind(TEXT))) > MAX_TEXT_COLUMNS:
+            raise ValueError(f"columns have {n_texts} texts of 4 MiB or more each, and {MAX_TEXT_COLUMNS} are allowed: drop some")
         if not (scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)):
             raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {short_repr(scaler)}")
         self._scaler: Any = import_standard_scaler()() if scaler == "standard" else scaler and scaler.clone()

@@ -16,6 +16,8 @@ from streamsvm.stream.tables.token_counts import LOGS, N_KINDS, merge_tokens, pr
 
 #: Maximum number of tokens in the hash table of a column.
 MAX_TOKENS = 2**18
+#: Maximum number of columns of texts in a table.
+MAX_TEXT_COLUMNS = 64
 
 
 class TextEncoding(OrderedEncoding):

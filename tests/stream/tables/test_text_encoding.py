@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from refused import raises
 from saved import dumps, loads
-from streamsvm import BSGDClassifier, SVMClassifier, SVMRegressor
+from streamsvm import BSGDClassifier, SVMClassifier, SVMRegressor, table_model
 from streamsvm.files.characters import MAX_TEXT_LENGTH, Characters, list_character_kinds
 from streamsvm.stream import Table
-from streamsvm.stream.tables import TableEncoder, text_encoding, token_counts
+from streamsvm.stream.schema import table_inference
+from streamsvm.stream.tables import TableEncoder, batch_encoding, text_encoding, token_counts
 from streamsvm.stream.tables.target_encoding import TargetEncoding
 from streamsvm.stream.tables.text_encoding import TextEncoding
 from streamsvm.stream.tables.tokens import hash_text
@@ -288,6 +289,29 @@ def test_hostile_texts_are_learned_in_bounded_memory(text):
     assert np.isfinite(list(features.values())).all()
     assert len(Characters.from_texts([text]).codes) <= MAX_TEXT_LENGTH
     assert loads(dumps(encoder)).transform_one({"body": text}) == features
+
+
+def test_a_value_without_a_text_is_refused_with_its_row():
+    encoder = TableEncoder("body:text")
+    encoder.learn_one({"body": "a text"}, True)
+    frame = pd.DataFrame({"body": pd.Series(["a", 10**5000], dtype=object)})  # Python refuses to write so many digits
+    raises("row 1: .*digits", (encoder | BSGDClassifier()).predict_many, frame)
+
+
+def test_the_number_of_columns_of_texts_is_limited(monkeypatch):
+    raises("columns have 65 texts", TableEncoder, {f"t{i}": "text" for i in range(65)})
+    monkeypatch.setattr(table_inference, "MAX_TEXT_COLUMNS", 3)
+    rows = [{**dict.fromkeys("abcd", f"we met on day {'i' * i} at the lake"), "y": i % 2} for i in range(30)]
+    kinds = table_model(rows, label="y", columns="d:text").schema.options["columns"]
+    assert kinds == {"a": "text", "b": "text", "c": "category", "d": "text"}
+
+
+def test_all_columns_of_texts_together_limit_a_batch(monkeypatch):
+    monkeypatch.setattr(batch_encoding, "_MAX_CHARACTERS", 1000)
+    rows = Table(["a", "b"], [["x" * 10] * 200] * 2)
+    encoder = TableEncoder("a:text,b:text")
+    encoder.learn_one(rows.row(0).x, True)
+    assert len(encoder.parse_table(rows).encode_batch(0, 200, np.ones(200, bool), None, [True] * 200, np.ones(200)).X) <= 50
 
 
 def test_counts_are_halved_so_that_a_changed_meaning_is_learned():
