@@ -447,7 +447,8 @@ class ColumnState:
         columns |= {feature: column for feature, (column, _, _) in self.phases.items()}
         suffixes = () if self.target_encoding is None else self.target_encoding.suffixes
         for column in self.texts:
-            columns |= dict.fromkeys(TextEncoding.make_names(column, self.target_encoding), column)
+            names = TextEncoding.make_names(column, self.target_encoding)  # there were minima as long as there were two labels
+            columns |= dict.fromkeys([*names, *(re.sub("max$", "min", name) for name in names)], column)
         for column, features in self.categories.items():
             columns |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
             columns |= {f"{column}#{bucket}": column for bucket in range(self.buckets or 0)}

@@ -100,6 +100,8 @@ def test_columns_of_texts_have_words_of_their_own_and_missing_ones_none():
     assert explanation.contributions.keys() == {"body", "title", "n"}
     assert model.explain_one({"body": None, "title": "-"}).words == {"title": {}}
     assert model.explain_one({"n": 2}).words == {}
+    model.learn_one({"body": "war"}, "news")  # with three labels, minima are not encoded any more
+    assert model.explain_one({"body": "at home"}).contributions.keys() == {"body", "title", "n"}
 
 
 def test_models_without_labels_or_scores_of_a_label_name_no_words():
