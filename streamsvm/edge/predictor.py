@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.edge.program import Column, ExportError, Name, Program, run_program
 from streamsvm.edge.step import MAX_NUMBERS_AT_ONCE
 from streamsvm.edge.texts import TextTable
-from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
+from streamsvm.files.category_names import compute_column_seed, compute_name_key, format_category, normalize_name
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 
 #: The key of the program among the strings of a saved model.
@@ -388,15 +388,6 @@ def _to_number(name: Any, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError(f"feature {name!r} is {value!r:.80}, a {type(value).__name__}: it must be a number")
-
-
-def format_category(value: Any) -> str:
-    """Return the text that stands for a category: ``"true"`` or ``"false"`` for bools, ``"1"`` for 1.0, else ``str(value)``."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def _hash_to_column(name: Any, n_columns: int) -> int:

@@ -12,9 +12,8 @@ import numpy as np
 from river import compose
 
 from streamsvm.core.checks import to_python_scalar
-from streamsvm.edge.predictor import format_category
 from streamsvm.edge.program import CategoryTable, Column, ExportError, Program, Table, TextTable
-from streamsvm.files.category_names import compute_column_seed, compute_name_key
+from streamsvm.files.category_names import compute_column_seed, compute_name_key, format_category
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.dates import CYCLES

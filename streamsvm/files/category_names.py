@@ -8,8 +8,20 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Hashable
+from typing import Any
 
 _INTEGER_WITH_POINT = re.compile(r"(0|-?[1-9][0-9]{0,15})\.0+")
+
+
+def format_category(value: Any) -> str:
+    """Return the text that stands for a category: ``"true"`` or ``"false"`` for bools, ``"1"`` for 1.0, else ``str(value)``. So
+    equal values have the same text in all file formats.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def normalize_name(name: str) -> str:

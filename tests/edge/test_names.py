@@ -13,7 +13,7 @@ from c_model import CModel
 from edge_models import bsgd, of_names
 from refused import refused
 from streamsvm import BSGDClassifier, edge
-from streamsvm.edge.predictor import PROGRAM_KEY, Predictor, format_category
+from streamsvm.edge.predictor import PROGRAM_KEY, Predictor
 from streamsvm.edge.program import CategoryTable, Column, Program
 from streamsvm.export.c import write_c
 from streamsvm.export.compare import compare_programs
@@ -21,7 +21,7 @@ from streamsvm.export.convert import make_program
 from streamsvm.export.formats import export
 from streamsvm.export.quantise import quantise_program
 from streamsvm.export.reduce import reduce_program
-from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
+from streamsvm.files.category_names import compute_column_seed, compute_name_key, format_category, normalize_name
 from streamsvm.files.container import pack_container
 from streamsvm.stream.tables import TableEncoder
 

@@ -16,7 +16,7 @@ from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, TEXT
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.dates import encode_cycle
 from streamsvm.stream.tables.table_parser import TableParser
-from streamsvm.stream.tables.target_encoding import MAX_WEIGHT, TargetEncoding
+from streamsvm.stream.tables.target_encoding import MAX_WEIGHT
 from streamsvm.stream.tables.text_encoding import TextEncoding
 
 
@@ -92,13 +92,9 @@ class ParsedTable:
         """
         state = self._state
         batch = _BatchEncoding(state, self, first, stop, is_learned is not None, None if features is None else set(features))
-        target_encoding = state.target_encoding
-        targets = None
-        if target_encoding is not None:
-            targets = _BatchTargetEncoding(target_encoding, batch, self, is_learned, y, weights)
+        learn_labels = batch.add_encodings_of_labels(self, is_learned, y, weights)
         n = batch.n
-        numeric_features = map(state.get_feature, batch.numbers)
-        names = [*numeric_features, *batch.indicators, *batch.cycles, *([] if targets is None else targets.names)]
+        names = [*map(state.get_feature, batch.numbers), *batch.indicators, *(feature for feature, _ in batch.columns)]
         if len(set(names)) < len(names):  # a column has the name of another column's feature
             n = 0
         X = np.zeros((n, len(names)))
@@ -112,10 +108,8 @@ class ParsedTable:
         for indices in batch.indicator_indices:
             has_indicator = indices[:n] >= 0
             X[rows[has_indicator], indices[:n][has_indicator] + len(batch.numbers)] = 1.0
-        for i, numbers in enumerate(batch.cycles.values(), len(batch.numbers) + len(batch.indicators)):
+        for i, (_, numbers) in enumerate(batch.columns, len(batch.numbers) + len(batch.indicators)):
             X[:, i] = numbers[:n]
-        if targets is not None and targets.names:
-            X[:, len(names) - len(targets.names) :] = targets.values[:n]
 
         def update_encoder() -> None:
             state.forget_cells()
@@ -125,8 +119,8 @@ class ParsedTable:
                     dates = batch.numbers[name][:n][mask]
                     first, last = np.fmin.reduce(dates, initial=np.inf), np.fmax.reduce(dates, initial=-np.inf)
                     state.extend_date_range(name, float(first), float(last))
-            if targets is not None and n:
-                targets.learn_rows()
+            if n:
+                learn_labels()
 
         return EncodedBatch(X, names, int(np.count_nonzero(~self.has_value[first : first + n])), update_encoder)
 
@@ -214,54 +208,6 @@ def fill_means(values: Any, is_learned: Any, count: int, mean: float, out: Any) 
     return count, mean
 
 
-class _BatchTargetEncoding:
-    """The target encoding of a batch and its texts, each row as of before its own label is learned."""
-
-    def __init__(
-        self,
-        target_encoding: TargetEncoding,
-        batch: _BatchEncoding,
-        table: ParsedTable,
-        is_learned: np.ndarray | None,
-        y: Sequence[Any],
-        weights: np.ndarray | None,
-    ) -> None:
-        self._target_encoding, suffixes = target_encoding, target_encoding.suffixes
-        self._y = np.full(batch.n, np.nan)
-        if is_learned is not None and len(y):
-            self._y, batch.n = target_encoding.get_label_codes(y, is_learned[: batch.n])
-        target_keys = {name: keys for name, keys in batch.target_keys.items() if suffixes}
-        for name, keys in target_keys.items():
-            if not all(batch.is_usable(f"{name}~{suffix}") for suffix in suffixes):
-                batch.cut_before(keys != 0)
-        n = batch.n
-        self._y, self._w = self._y[:n], np.ones(n) if weights is None else np.minimum(weights[:n], MAX_WEIGHT, dtype=np.float64)
-        columns = table.category_columns.values() if batch.state.buckets is None else ()
-        row_keys = [column.keys[column.codes[batch.first : batch.first + n]] for column in columns]
-        self._row_keys = np.sort(np.column_stack(row_keys) if row_keys else np.zeros((n, 0), np.uint32), axis=1)
-        requested = np.column_stack([keys[:n] for keys in target_keys.values()]) if target_keys else np.zeros((n, 0), np.uint32)
-        requested_keys = np.ascontiguousarray(requested)
-        values, self._targets = target_encoding.encode_rows(self._row_keys, requested_keys, self._y, self._w)
-        features = [f"{name}~{suffix}" for name in target_keys for suffix in suffixes]
-        values = values.reshape(n, len(features))
-        self._texts: list[tuple[TextEncoding, Characters]] = []
-        for name, encoding in batch.text_encodings.items():
-            texts = Characters.from_texts([text or "" for text in table.text_columns[name][batch.first : batch.first + n]])
-            self._texts.append((encoding, texts))
-            features += encoding.make_names(name, target_encoding)
-            values = np.column_stack([values, encoding.encode_rows(texts, target_encoding, self._targets, self._w)])
-        usable = [i for i, feature in enumerate(features) if batch.is_usable(feature)]
-        #: The features, and their values, float64 [rows, features].
-        self.names: list[Hashable] = [features[i] for i in usable]
-        self.values: np.ndarray = values[:, usable]
-
-    def learn_rows(self) -> None:
-        """Update the target encoding and those of texts with the labels of the rows of this batch."""
-        self._target_encoding.learn_rows(self._row_keys, self._y, self._w)
-        for encoding, texts in self._texts:
-            encoding.learn_rows(texts, self._target_encoding, self._targets, self._w)
-
-
 class _BatchEncoding:
     """The features of a batch, collected by column; the batch ends before the first row that must be encoded singly."""
 
@@ -279,8 +225,8 @@ class _BatchEncoding:
         self.indicators: dict[Hashable, int] = {}
         #: Arrays with the index of each row's indicator, -1 if it has none.
         self.indicator_indices: list[np.ndarray] = []
-        #: The values of the features of cycles.
-        self.cycles: dict[Hashable, np.ndarray] = {}
+        #: The features with other numbers, such as cycles and target encodings, and their values.
+        self.columns: list[tuple[Hashable, np.ndarray]] = []
         #: The encoding of each learned column of texts.
         self.text_encodings: dict[Hashable, TextEncoding] = {}
         #: For each categorical column, the key of each row's category if it is target encoded, otherwise 0.
@@ -302,6 +248,45 @@ class _BatchEncoding:
         for name in state.categories:
             if name not in table.table.names:
                 self._add_codes(name, np.zeros(self.n, np.int64), only_missing)
+
+    def add_encodings_of_labels(
+        self, table: ParsedTable, is_learned: np.ndarray | None, y: Sequence[Any], weights: np.ndarray | None
+    ) -> Callable[[], None]:
+        """Add the target encodings of categories, and the features of texts, each row as of before its own label in ``y`` is
+        learned. Returns a function that learns the labels of this batch.
+        """
+        if (encoding := self.state.target_encoding) is None:
+            return lambda: None
+        suffixes, codes = encoding.suffixes, np.full(self.n, np.nan)
+        if is_learned is not None and len(y):
+            codes, self.n = encoding.get_label_codes(y, is_learned[: self.n])
+        target_keys = {name: keys for name, keys in self.target_keys.items() if suffixes}
+        for name, keys in target_keys.items():
+            if not all(self.is_usable(f"{name}~{suffix}") for suffix in suffixes):
+                self.cut_before(keys != 0)
+        n, stop = self.n, self.first + self.n
+        codes, w = codes[:n], np.ones(n) if weights is None else np.minimum(weights[:n], MAX_WEIGHT, dtype=np.float64)
+        no_keys, categories = np.zeros((n, 0), np.uint32), table.category_columns.values() if self.state.buckets is None else ()
+        row_keys = np.column_stack([no_keys, *(column.keys[column.codes[self.first : stop]] for column in categories)])
+        row_keys.sort(axis=1)
+        requested = np.column_stack([no_keys, *(keys[:n] for keys in target_keys.values())])
+        values, targets = encoding.encode_rows(row_keys, requested, codes, w)
+        features = [f"{name}~{suffix}" for name in target_keys for suffix in suffixes]
+        columns = [*zip(features, values.reshape(n, len(features)).T, strict=True)]
+        texts: list[tuple[TextEncoding, Characters]] = []
+        for name, text_encoding in self.text_encodings.items():
+            characters = Characters.from_texts([text or "" for text in table.text_columns[name][self.first : stop]])
+            texts.append((text_encoding, characters))
+            values = text_encoding.encode_rows(characters, encoding, targets, w)
+            columns += zip(text_encoding.make_names(name, encoding), values.T, strict=True)
+        self.columns += [(feature, numbers) for feature, numbers in columns if self.is_usable(feature)]
+
+        def learn_labels() -> None:
+            encoding.learn_rows(row_keys, codes, w)
+            for text_encoding, characters in texts:
+                text_encoding.learn_rows(characters, encoding, targets, w)
+
+        return learn_labels
 
     def is_usable(self, feature: Hashable) -> bool:
         """Return whether a feature may be part of this batch: it is one of the learner's features, or any feature is allowed."""
@@ -349,7 +334,7 @@ class _BatchEncoding:
                 pairs = [(0.0, 0.0) if value != value else encode_cycle(value, cycle) for value in numbers[: self.n].tolist()]
                 for part, values in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
                     if self.is_usable(feature := f"{name} {cycle} {part}"):
-                        self.cycles[feature] = np.array(values)
+                        self.columns.append((feature, np.array(values)))
                     else:
                         self.cut_before(~is_missing)
 

@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from streamsvm.files.category_names import format_category
 from streamsvm.files.messages import guess_label_column, short_repr, suggest_name
 from streamsvm.stream.tables.chunk import Table, Values, is_null, to_float_prefix
 from streamsvm.stream.tables.column_kinds import (
@@ -208,7 +209,7 @@ class TableParser:
                 return None
             if numbers and type(value) in (float, int) and value in numbers:
                 return None
-            return _to_category(value) if kind in (CATEGORY, TEXT) else value
+            return format_category(value) if kind in (CATEGORY, TEXT) else value
 
         def parse_date(value: Any, to_number: Callable[[str], float] = parse_number) -> Any:  # noqa: ARG001
             if (value := parse_value(value)) is None:
@@ -353,19 +354,6 @@ def to_plain_value(value: Any) -> Any:
     if type(value).__name__ == "Period":  # pandas, which may not be installed
         return value.start_time
     return float(value) if isinstance(value, Decimal) else value
-
-
-def _to_category(value: Any) -> str:
-    """Convert a value to the text of a category, so that equal values have the same one in all file formats: 1.0 becomes ``"1"``,
-    and True becomes ``"true"``.
-    """
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def validate_names(parameter: str, names: Names) -> list[str]:
