@@ -225,10 +225,8 @@ class Predictor:
             return
         text, columns = format_category(value), self._text_columns.get(name, {})
         sentence = text.strip()
-        if text not in columns:
-            text = sentence  # as a TableEncoder does
-        if text not in columns:
-            text = normalize_name(text)
+        if text not in columns:  # as a TableEncoder does
+            text = sentence if sentence in columns else normalize_name(sentence)
         if text in columns:
             row[columns[text]] = 1.0
         elif text and name in self._bucket_columns:

@@ -295,18 +295,17 @@ def _list_encoded_columns(encoder: TableEncoder, table: int) -> dict[Any, Column
     columns: dict[Any, Column] = {}
     state, target_encoding = encoder.column_state, encoder.target_encoding
     categories: dict[Any, dict[str, str]] = state.categories
-    texts: dict[Any, TextEncoding] = dict(state.texts)
-    for name, encoding in texts.items():
-        features = enumerate(encoding.make_names(name, target_encoding))
-        columns |= {feature: Column("", name, table=(table, number)) for number, feature in features}
-        table += 1
+    texts: list[Any] = list(state.texts)
+    for number, name in enumerate(texts, table):
+        features = enumerate(TextEncoding.make_names(name, target_encoding))
+        columns |= {feature: Column("", name, table=(number, i)) for i, feature in features}
     for name in categories:
         if encoder.buckets is not None:
             buckets = ((number, encoder.buckets) for number in range(encoder.buckets))
             columns |= {f"{name}#{bucket[0]}": Column("", name, bucket=bucket) for bucket in buckets}
         elif target_encoding is not None and state.has_target_encoding(name, None):
             suffixes = enumerate(target_encoding.suffixes)
-            columns |= {f"{name}~{suffix}": Column("", name, table=(table, number)) for number, suffix in suffixes}
+            columns |= {f"{name}~{suffix}": Column("", name, table=(table + len(texts), i)) for i, suffix in suffixes}
     for feature in map(state.get_feature, state.means):
         if feature in columns and columns.pop(feature).table is not None:
             raise ExportError(f"a column has the name of a target encoding, {feature!r:.80}: rename it")

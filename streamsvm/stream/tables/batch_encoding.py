@@ -237,7 +237,8 @@ class _BatchEncoding:
         for name, numeric_column in table.numeric_columns.items():
             self._add_numeric_column(name, numeric_column)
         for name, category_column in table.category_columns.items():
-            self._add_category_column(name, category_column)
+            self._cut_before_rows(category_column.invalid_rows)
+            self._add_codes(name, category_column.codes[first : first + self.n], category_column)
         for name in {**state.texts, **table.text_columns}:
             texts = table.text_columns.get(name)
             self._add_texts(name, [None] * self.n if texts is None else texts[self.first : self.first + self.n])
@@ -345,11 +346,6 @@ class _BatchEncoding:
                 self.indicator_indices.append(np.where(is_missing, self._add_indicator(feature), -1))
             else:
                 self.cut_before(is_missing)
-
-    def _add_category_column(self, name: Hashable, column: CategoryColumn) -> None:
-        """Add the features of a categorical column to this batch, which ends before the first row with an invalid value."""
-        self._cut_before_rows(column.invalid_rows)
-        self._add_codes(name, column.codes[self.first : self.first + self.n], column)
 
     def _add_texts(self, name: Hashable, texts: Sequence[str | None]) -> None:
         """Add the features of a column of texts (None: missing) to this batch, which ends before the first row with an invalid

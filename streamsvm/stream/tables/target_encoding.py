@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -191,14 +192,9 @@ class TargetEncoding(OrderedEncoding):
         Returns the numbers, float64 [n], and n. Rows that are not in the mask ``is_learned`` have NaN.
         """
         codes: list[float] = []
-        cache: dict[Any, float | None] = {}
+        get_label_code = functools.lru_cache(None, typed=True)(self.get_label_code)
         for y, learns_row in zip(ys, is_learned.tolist(), strict=False):
-            if not learns_row:
-                code: float | None = math.nan
-            elif (cache_key := (type(y), y)) in cache:
-                code = cache[cache_key]
-            else:
-                code = cache[cache_key] = self.get_label_code(y)
+            code = get_label_code(y) if learns_row else math.nan
             if code is None:
                 break
             codes.append(code)
@@ -289,24 +285,17 @@ class TargetEncoding(OrderedEncoding):
 
     def _add_label(self, y: Any) -> None:
         """Register a new label ``y`` and give it the next class index. If labels turn out to be numbers to predict (one has a
-        fraction, or there are too many distinct integers), switch to regression instead, and forget all labels.
+        fraction, or there are too many distinct integers), switch to regression instead, and forget all labels and categories.
         """
         self._roll_back()
-        if isinstance(y, float) and (self.is_regression is None or not y.is_integer()):
-            self._start_regression()
-        elif self.is_regression is None:
-            self.is_regression = False
-            self._labels, self._totals = {y: 0}, np.zeros(1)
-        elif len(self._labels) >= _MAX_KNOWN_LABELS:
-            self._start_regression()
+        has_fraction = isinstance(y, float) and (self.is_regression is None or not y.is_integer())
+        if has_fraction or len(self._labels) >= _MAX_KNOWN_LABELS:
+            self.is_regression, self._labels, self._totals, self._n_categories = True, {}, np.zeros(3), 0
+            self._make_table(_MIN_TABLE_SIZE, 2)
         else:
+            self.is_regression = False
             self._labels[y] = len(self._labels)
             self._widen_counts()
-
-    def _start_regression(self) -> None:
-        """Switch to regression: forget all labels and categories, and learn numeric targets from now on."""
-        self.is_regression, self._labels, self._totals, self._n_categories = True, {}, np.zeros(3), 0
-        self._make_table(_MIN_TABLE_SIZE, 2)
 
     def _widen_counts(self) -> None:
         """Add columns to the array of counts, so that each registered label has one. There are at most 9: the last one counts all

@@ -51,11 +51,6 @@ class TextEncoding(OrderedEncoding):
         """Replace the hash table by an empty one with ``n_counts`` counts of each token."""
         self._records, self._totals = np.zeros((MAX_TOKENS, 2 + n_counts), np.uint32), np.zeros((N_KINDS + 1, n_counts))
 
-    @property
-    def nbytes(self) -> int:
-        """Size of the arrays of this encoding in bytes."""
-        return self._records.nbytes + self._totals.nbytes
-
     @staticmethod
     def make_names(column: Hashable, labels: TargetEncoding | None) -> list[str]:
         """Return the names of the features of a column with these labels: the number of words, and those for each label."""
@@ -70,7 +65,7 @@ class TextEncoding(OrderedEncoding):
         """Return the features of n texts, float64 [n, features], in the order of `make_names`.
 
         With ``y`` and ``w``, float64 [n], each text is encoded as if those before it had been learned. ``y`` has numbers from
-        `TargetEncoding.standardize_targets` (NaN: not learned), and ``w`` the weights. Pass the same texts to `learn_rows` next
+        `TargetEncoding.encode_rows` (NaN: not learned), and ``w`` the weights. Pass the same texts to `learn_rows` next
         to learn them; otherwise, nothing is learned.
         """
         self._prepare(labels)

@@ -271,10 +271,10 @@ def test_labels_that_came_after_the_last_text_of_a_column_are_merged(labels):
 def test_memory_is_bounded_and_recent_tokens_are_kept(monkeypatch):
     monkeypatch.setattr(text_encoding, "MAX_TOKENS", 1024)
     labels, encoding = TargetEncoding(), TextEncoding()
-    n_bytes = encoding.nbytes
+    n_bytes = encoding._records.nbytes
     for i in range(3000):
         learn(encoding, labels, f"word{i} seldom{i}", "ab"[i % 2])
-    assert encoding.nbytes == n_bytes
+    assert encoding._records.nbytes == n_bytes
     assert encode(encoding, labels, "seldom2999")[2] != 0.0
     assert encode(encoding, labels, "seldom1")[2] == 0.0
 
