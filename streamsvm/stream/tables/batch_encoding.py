@@ -11,7 +11,7 @@ from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
 from streamsvm.files.characters import Characters
-from streamsvm.stream.tables.chunk import Table, Values, to_float_prefix
+from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, Values, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, TEXT
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.dates import encode_cycle
@@ -349,7 +349,7 @@ class _BatchEncoding:
 
     def _add_texts(self, name: Hashable, texts: Sequence[str | None]) -> None:
         """Add the features of a column of texts (None: missing) to this batch, which ends before the first row with an invalid
-        value. If it learns, it has at most 262,144 characters, divided by the number of such columns.
+        value. If it learns, it has at most 262,144 characters, divided by the number of such columns, or 8 rows.
         """
         self.cut_before(np.array([not isinstance(text, str | None) for text in texts], bool), always=True)
         texts = texts[: self.n]
@@ -362,7 +362,8 @@ class _BatchEncoding:
                 self.text_encodings[name] = state.texts[name]
         if self._learns:
             n_characters = np.cumsum([len(text or "") for text in texts])
-            self.n = min(self.n, max(int(np.searchsorted(n_characters, _MAX_CHARACTERS // max(len(state.texts), 1))), 1))
+            limit = _MAX_CHARACTERS // max(len(state.texts), 1)
+            self.n = min(self.n, max(int(np.searchsorted(n_characters, limit)), MIN_BATCH_ROWS))
 
     def _add_codes(self, name: Hashable, codes: np.ndarray, column: CategoryColumn) -> None:
         """Add the features of a categorical column to this batch: one-hot, hashed and target-encoded ones. ``codes``, int64

@@ -308,10 +308,12 @@ def test_the_number_of_columns_of_texts_is_limited(monkeypatch):
 
 def test_all_columns_of_texts_together_limit_a_batch(monkeypatch):
     monkeypatch.setattr(batch_encoding, "_MAX_CHARACTERS", 1000)
-    rows = Table(["a", "b"], [["x" * 10] * 200] * 2)
-    encoder = TableEncoder("a:text,b:text")
-    encoder.learn_one(rows.row(0).x, True)
-    assert len(encoder.parse_table(rows).encode_batch(0, 200, np.ones(200, bool), None, [True] * 200, np.ones(200)).X) <= 50
+    for n_characters, n_rows in (10, 49), (5000, 8):  # fewer rows are learned singly, after they were encoded together in vain
+        rows = Table(["a", "b"], [["x" * n_characters] * 200] * 2)
+        encoder = TableEncoder("a:text,b:text")
+        encoder.learn_one(rows.row(0).x, True)
+        batch = encoder.parse_table(rows).encode_batch(0, 200, np.ones(200, bool), None, [True] * 200, np.ones(200))
+        assert len(batch.X) == n_rows
 
 
 def test_counts_are_halved_so_that_a_changed_meaning_is_learned():
