@@ -202,13 +202,6 @@ class ColumnState:
             feature = f"{column}#{zlib.crc32(name.encode('utf-8', 'surrogatepass')) % self.buckets}"
         return Category(name, key, feature, self.has_target_encoding(column, feature), is_settled)
 
-    def encode_text(self, column: Hashable, text: Characters) -> dict[Hashable, float]:
-        """Return the features of one text of a column, as a dict from feature to value."""
-        if column not in self.texts or self.target_encoding is None:
-            return {}
-        names = TextEncoding.make_names(column, self.target_encoding)
-        return dict(zip(names, self.texts[column].encode_rows(text, self.target_encoding)[0].tolist(), strict=True))
-
     def resolve_name(self, column: Hashable, text: str) -> str:
         """Return the spelling of a category that is used for look-ups: ``text`` unchanged if this spelling was learned, and
         otherwise its normalised form.

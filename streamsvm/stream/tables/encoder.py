@@ -21,7 +21,7 @@ from streamsvm.stream.tables.dates import CYCLES, encode_cycle
 from streamsvm.stream.tables.model import TableModel, add_row_number
 from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
 from streamsvm.stream.tables.target_encoding import MAX_LABELS, MAX_TEXT_LABELS, TargetEncoding
-from streamsvm.stream.tables.text_encoding import MAX_TEXT_COLUMNS
+from streamsvm.stream.tables.text_encoding import MAX_TEXT_COLUMNS, TextEncoding
 
 WhenMissing = Literal["mean", "indicator", "drop"]
 
@@ -241,7 +241,9 @@ class TableEncoder(base.MiniBatchTransformer):
             features = {state.get_feature(name): value for name, value in features.items()}
         self._add_categories(names, features)
         for name, text in row.texts.items():
-            features.update(state.encode_text(name, text))
+            if name in state.texts and (labels := state.target_encoding) is not None:
+                values = state.texts[name].encode_rows(text, labels)[0].tolist()
+                features.update(zip(TextEncoding.make_names(name, labels), values, strict=True))
         for name, cycles in state.cycles.items():
             for cycle in cycles if name in numbers else ():
                 features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = encode_cycle(numbers[name], cycle)

@@ -126,16 +126,15 @@ class TargetEncoding(OrderedEncoding):
         all_suffixes, positive = self._suffixes[1]
         return all_suffixes[:limit], positive
 
-    @property
-    def label_scores(self) -> dict[Any, tuple[int, float]]:
-        """For each label, the index of its score among those of a text's word, and its sign: of two labels, only the larger one
-        has a score, and that of the other one is its negative. A regression has a single score, under the key None. Labels after
-        the first 20 are left out.
+    def split_scores(self, scores: np.ndarray) -> dict[Any, list[float]]:
+        """Return the scores of n words of texts by label, from an array of ``scores``, float64 [n, suffixes]. Of two labels, only
+        the larger one has a suffix: the scores of the other one are negative. A regression has a single score,
+        under the key None. Labels after the first 20 are left out.
         """
-        suffixes, positive = self.find_suffixes(MAX_TEXT_LABELS)
-        labels = [None] if self.is_regression else list(self._labels)[:MAX_TEXT_LABELS] if suffixes else []
-        has_all_scores = len(suffixes) > 1
-        return {y: (i, 1.0) if has_all_scores else (0, 1.0 if i == positive else -1.0) for i, y in enumerate(labels)}
+        labels = [None] if self.is_regression else list(self._labels)
+        if len(labels) == 2:
+            scores = scores * np.where(np.arange(2) == self.find_suffixes()[1], 1.0, -1.0)
+        return dict(zip(labels, scores.T.tolist(), strict=False))
 
     def count_labels(self, limit: int = MAX_LABELS) -> int:
         """Return the number of counts of a category or token: one for each of the first ``limit`` labels, and one for all further
@@ -204,13 +203,13 @@ class TargetEncoding(OrderedEncoding):
         """Learn the label or target ``y`` of one row with weight ``w``. ``keys`` are the integer keys of the row's categories.
         Returns the number that stands for it, from `encode_rows`; NaN if nothing was learned.
         """
+        self._roll_back()
         if (code := self.get_label_code(y)) is None:
             self._add_label(_to_plain_label(y))
             code = self.get_label_code(y)
         if code is None or code != code or w <= 0.0:
             return math.nan
         codes, weights = np.array([code]), np.array([min(float(w), MAX_WEIGHT)])
-        self._roll_back()
         return float(self._process(np.array([sorted(keys)], np.uint32), codes, weights, *_NO_REQUEST)[0])
 
     def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
@@ -287,7 +286,6 @@ class TargetEncoding(OrderedEncoding):
         """Register a new label ``y`` and give it the next class index. If labels turn out to be numbers to predict (one has a
         fraction, or there are too many distinct integers), switch to regression instead, and forget all labels and categories.
         """
-        self._roll_back()
         has_fraction = isinstance(y, float) and (self.is_regression is None or not y.is_integer())
         if has_fraction or len(self._labels) >= _MAX_KNOWN_LABELS:
             self.is_regression, self._labels, self._totals, self._n_categories = True, {}, np.zeros(3), 0

@@ -90,8 +90,8 @@ class TextEncoding(OrderedEncoding):
         columns = [column for column, name in enumerate(features) if name.endswith(" words mean")]
         scores = self.encode_rows(Characters.from_texts(words), labels)[:, columns]
         names = [shorten(word, MAX_NAME_CHARACTERS) for word in words]
-        signed = {label: (sign * scores[:, column]).tolist() for label, (column, sign) in labels.label_scores.items()}
-        return {label: {name: s for name, s in zip(names, column, strict=True) if s} for label, column in signed.items()}
+        by_label = labels.split_scores(scores)
+        return {label: {name: s for name, s in zip(names, column, strict=True) if s} for label, column in by_label.items()}
 
     def learn_rows(self, texts: Characters, labels: TargetEncoding, y: np.ndarray, w: np.ndarray) -> None:
         """Learn n texts in order, with the numbers ``y`` of their labels and their weights ``w``, as in `encode_rows`."""
