@@ -53,7 +53,7 @@ class OrderedEncoding:
         if self._batch is not None:
             _, attributes, changes = self._batch
             for array, changed, old_values in changes:
-                array[changed] = old_values
+                array[changed[changed >= 0]] = old_values[changed >= 0]  # others are unused
             vars(self).update(attributes, _batch=None)
 
 
@@ -234,13 +234,13 @@ class TargetEncoding(OrderedEncoding):
         is_changed = np.zeros(len(self._keys) // WAYS, bool)
         is_changed[row_keys[~np.isnan(y)] & (len(is_changed) - 1)] = True
         sets = [array.reshape(len(is_changed), -1) for array in (self._keys, self._last_rows, self._counts)]
-        changes = [(array, is_changed, array[is_changed]) for array in sets]
+        changed = np.flatnonzero(is_changed)
+        changes = [(array, changed, array[changed]) for array in sets]
         attributes = {**vars(self), "_totals": self._totals.copy()}
         suffixes, positive = self.find_suffixes()
         out = np.zeros((*requested.shape, len(suffixes)))
-        targets = self._process(row_keys, y, w, requested, out, positive)
-        self._batch = row_keys, attributes, changes
-        return out, targets
+        self._batch = row_keys, attributes, changes  # set before the rows are learned: Ctrl-C may come at any time
+        return out, self._process(row_keys, y, w, requested, out, positive)
 
     def _process(
         self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray, requested: np.ndarray, out: np.ndarray, positive: int = 0

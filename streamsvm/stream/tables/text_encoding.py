@@ -75,9 +75,11 @@ class TextEncoding(OrderedEncoding):
             self._process(texts, labels, no_targets, no_targets, out)
         else:
             attributes = {**vars(self), "_totals": self._totals.copy()}
-            slots, old_records = self._process(texts, labels, y, w, out, 3 * len(texts.codes))
-            # Of several changes to a slot, the first one is undone last.
+            slots = np.full(3 * len(texts.codes), -1)  # -1: no change
+            old_records = np.empty((len(slots), self._records.shape[1]), np.uint32)
+            # Of several changes to a slot, the first one is undone last. Set before: Ctrl-C may come at any time.
             self._batch = texts, attributes, [(self._records, slots[::-1], old_records[::-1])]
+            self._process(texts, labels, y, w, out, slots, old_records)
         return out
 
     def score_words(self, text: Characters, labels: TargetEncoding) -> dict[Any, dict[str, float]]:
@@ -100,17 +102,16 @@ class TextEncoding(OrderedEncoding):
             self._process(texts, labels, y, w, np.zeros((len(y), 0)))
 
     def _process(
-        self, texts: Characters, labels: TargetEncoding, y: np.ndarray, w: np.ndarray, out: np.ndarray, max_changes: int = 0
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Encode texts to ``out``, and learn them. Returns the slots that were changed, int64 [changes], and what was in them,
-        uint32 [changes, 2 + counts], if ``max_changes`` is large enough for all of them.
+        self, texts: Characters, labels: TargetEncoding, y: np.ndarray, w: np.ndarray, out: np.ndarray, *changes: np.ndarray
+    ) -> None:
+        """Encode texts to ``out``, and learn them. If there are ``changes``, the slots that were changed, int64 [changes], and
+        what was in them, uint32 [changes, 2 + counts], are written to these.
         """
-        changes = np.empty(max_changes, np.int64), np.empty((max_changes, self._records.shape[1]), np.uint32)
+        changes = changes or (np.empty(0, np.int64), np.empty((0, self._records.shape[1]), np.uint32))
         table, positive = (self._records, self._totals), labels.find_suffixes()[1]
         rows = self._n_rows, *texts, list_character_kinds(), LOGS, y, w
-        n_learned, n_changes = process_texts(*table, *rows, positive, bool(labels.is_regression), out, *changes)
+        n_learned, _ = process_texts(*table, *rows, positive, bool(labels.is_regression), out, *changes)
         self._n_rows += int(n_learned)
-        return changes[0][:n_changes], changes[1][:n_changes]
 
     def _prepare(self, labels: TargetEncoding) -> None:
         """Forget a batch that was not learned, and give each token a count for each registered label. The hash table is emptied

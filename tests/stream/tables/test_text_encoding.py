@@ -222,6 +222,22 @@ def test_texts_count_as_columns_in_batches():
         raises("row 1: feature 'b' exceeds the limit of columns", method, X)
 
 
+def test_ctrl_c_while_a_batch_is_encoded_leaves_no_trace(monkeypatch):
+    def interrupt(*args):
+        process_texts(*args)
+        raise KeyboardInterrupt
+
+    process_texts, (table, y) = text_encoding.process_texts, make_rows(200)
+    encoder = TableEncoder("a:text,b:text,city:category")
+    for i in range(100):
+        encoder.learn_one(table.row(i).x, y[i])
+    before = dumps(encoder)
+    monkeypatch.setattr(text_encoding, "process_texts", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        encoder.parse_table(table).encode_batch(100, 200, np.ones(100, bool), None, y[100:], np.ones(100))
+    assert dumps(encoder) == before
+
+
 def test_texts_are_learned_without_labels_as_numbers_of_words():
     encoder = TableEncoder("body:text")
     for text in ("one two", "three"):
