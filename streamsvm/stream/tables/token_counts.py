@@ -29,9 +29,8 @@ _PRIOR = 1.0
 #: Counts are halved when a token, or all of a kind, exceed these weights, so that a changed meaning is learned again.
 _MAX_TOKEN_WEIGHT, _MAX_TOTAL_WEIGHT = 1000.0, 1e6
 _ROWS_PER_TIME = 256
-_STEPS = np.float32(4.0)
-#: The logarithms of smoothed counts in steps of a quarter, float64. Larger counts have the last one.
-LOGS = np.log(np.arange(4096) / _STEPS + _SMOOTHING)
+#: The logarithms of smoothed whole counts, float64, which are looked up.
+LOGS = np.log(np.arange(1024) + _SMOOTHING)
 
 
 @compiled
@@ -69,7 +68,9 @@ def score_tokens(records: Any, keys: Any, slots: Any, logs: Any, is_regression: 
         else:
             total = 0.0
             for k in range(n_labels):
-                scores[token, k] = logs[np.int64(min(_STEPS * counts[slot, 2 + k], logs.shape[0] - 1))]
+                count = counts[slot, 2 + k]
+                whole = np.int32(min(count, logs.shape[0] - 1))
+                scores[token, k] = logs[whole] if whole == count else math.log(count + _SMOOTHING)
                 total += scores[token, k]
             mean = total / n_labels
             for k in range(n_labels):
