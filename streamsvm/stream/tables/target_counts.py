@@ -146,15 +146,14 @@ def process_rows(
     positive: Any,
     is_regression: Any,
     out: Any,
-    targets: Any,
 ) -> Any:
     """Encode rows in order, from row ``start`` on, and learn each one after that, in the hash table of a target encoding (the
     first four arrays). ``row`` is the number of rows that were learned before, and ``row_keys``, uint32 [rows, columns], has the
     keys of the categories to learn (0: missing). ``y``, float64 [rows], has class indices or targets (NaN: the row is not
     learned), and ``w`` the weights. ``requested_keys`` and ``out`` are as in `encode_keys`, and ``positive`` as in `encode_key`.
 
-    In a regression, writes to ``targets``, float64 [rows], each learned target as deviation from the mean of all targets up to
-    and with it, in their standard deviations. Stops after the row with which more than ``n_free`` new categories are in the
+    In a regression, replaces each learned target in ``y`` by its deviation from the mean of all targets up to and with it, in
+    their standard deviations. Stops after the row with which more than ``n_free`` new categories are in the
     table. Returns where the next call must start, and the numbers of learned rows and of slots that were free.
     """
     n_learned, n_new = 0, 0
@@ -170,7 +169,7 @@ def process_rows(
         _update_totals(totals, y[i], w[i], is_regression)
         if is_regression:
             deviation = math.sqrt(totals[2] / totals[0])
-            targets[i] = (y[i] - totals[1]) / deviation if deviation > 0.0 else 0.0
+            y[i] = (y[i] - totals[1]) / deviation if deviation > 0.0 else 0.0
         n_learned += 1
         if n_new > n_free:
             return i + 1, n_learned, n_new

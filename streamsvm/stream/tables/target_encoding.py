@@ -247,14 +247,14 @@ class TargetEncoding(OrderedEncoding):
     ) -> np.ndarray:
         """Write the encodings of rows to ``out``, and learn each one after that. Returns the targets, as `encode_rows` does."""
         is_regression, n = bool(self.is_regression), 0
-        targets = np.full(len(y), np.nan) if is_regression else np.minimum(y, MAX_TEXT_LABELS)
-        rows = row_keys, requested, y if is_regression else np.minimum(y, MAX_LABELS), w, positive, is_regression, out, targets
+        targets = y.copy() if is_regression else np.minimum(y, MAX_TEXT_LABELS)
+        rows = row_keys, requested, targets if is_regression else np.minimum(y, MAX_LABELS), w, positive, is_regression, out
         while n < len(y):
-            table = self._keys, self._last_rows, self._counts, self._totals
-            n, n_learned, n_new = process_rows(*table, self._n_rows, self._n_free, n, *rows)
-            self._n_rows += int(n_learned)
+            table, n_free = (self._keys, self._last_rows, self._counts, self._totals), self._n_free
+            n, n_learned, n_new = process_rows(*table, self._n_rows, n_free, n, *rows)
+            self._n_rows += n_learned
             self._n_categories += int(n_new)
-            while self._n_free < 0:
+            while n_new > n_free and self._n_free < 0:
                 self._grow_table()
         return targets
 
