@@ -78,13 +78,12 @@ def score_tokens(records: Any, keys: Any, slots: Any, logs: Any, is_regression: 
 
 
 @compiled
-def score_average_tokens(totals: Any, is_regression: Any) -> Any:
-    """Return the scores of an average token of each kind, float64 [kinds, labels], as in `score_tokens`."""
-    averages = np.zeros((N_KINDS, totals.shape[1]))
+def score_average_tokens(totals: Any, is_regression: Any, averages: Any) -> None:
+    """Write the scores of an average token of each kind to ``averages``, float64 [kinds, labels], as in `score_tokens`."""
+    averages[:] = 0.0
     for kind in range(0 if is_regression else N_KINDS):
         averages[kind] = np.log(totals[kind] + _SMOOTHING_OF_TOTALS * max(totals[N_KINDS, 0], 1.0))
         averages[kind] -= averages[kind].mean()
-    return averages
 
 
 @compiled
@@ -143,6 +142,7 @@ def process_texts(
     ``old_records``. Returns the number of learned texts and of changes.
     """
     counts, ends, n_learned, n_changes = records.view(np.float32), np.zeros(3, np.int64), 0, 0
+    averages = np.zeros((N_KINDS, totals.shape[1]))
     for i in range(y.shape[0]):
         text = codes[starts[i] : starts[i + 1]]
         if text.shape[0] == 0:
@@ -153,7 +153,8 @@ def process_texts(
         if out.shape[1] > 0:
             scores = np.empty((ends[2], 1 if is_regression else totals.shape[1]))
             score_tokens(records, keys, slots, logs, is_regression, scores)
-            _summarize_scores(scores, ends, score_average_tokens(totals, is_regression), positive, out[i])
+            score_average_tokens(totals, is_regression, averages)
+            _summarize_scores(scores, ends, averages, positive, out[i])
         if np.isnan(y[i]):
             continue
         label = 0 if is_regression else int(y[i])
