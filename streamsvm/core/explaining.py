@@ -62,7 +62,7 @@ class Explanation:
     """Values of the row, by feature or column."""
     words: dict[Hashable, dict[str, float]] = field(default_factory=dict)
     """The 5 most telling words of each column of texts, with the score of the word alone: above 0 if it speaks for the label, or
-    for a larger number (`streamsvm.stream.tables.text_encoding.TextEncoding`).
+    for a larger number, as in `streamsvm.stream.tables.TableModel.score_words`.
     """
 
     def rescale(self, mean: float, deviation: float) -> Explanation:

@@ -17,7 +17,7 @@ class TextTable(NamedTuple):
     """The scores of the tokens of a column of texts: words, pairs of words, and 4-grams of characters."""
 
     keys: np.ndarray
-    """Hash of each token, from `hash_text`, uint32 [n], in ascending order."""
+    """Hash of each token, uint32 [n], in ascending order."""
     scores: np.ndarray
     """The scores of each token, one for each encoded label, float32 [n, labels]."""
     averages: np.ndarray

@@ -39,8 +39,9 @@ class TableEncoder(base.MiniBatchTransformer):
       regression, all categories have ``city~``, the mean target of the category minus that of all rows, in standard deviations.
     - With ``buckets``, no labels are needed: the first ``max_values`` categories get a feature each as they come, and all others
       share the features ``city#0``, ``city#1``, ..., by a hash of their text.
-    - A **text**, such as a message or a title, becomes 1 + 4 features for each label, or 7 with two labels or in a regression:
-      see `TextEncoding`. Without labels, only its number of words remains.
+    - A **text**, such as a message or a title, becomes its number of words, called ``body~words``, and 4 features for each of the
+      first 20 labels, or 6 with two labels or in a regression, such as ``body~spam words mean``: scaled mean and maximum (and
+      minimum, if there are 6) of the log odds of its words and pairs of words, and of its sequences of 4 characters.
     - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its phase in the day, the
       week or the year.
     - A **missing** value (None, NaN, empty text, or a marker in ``missing``) of a number is replaced by the running mean, and a

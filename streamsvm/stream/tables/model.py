@@ -215,9 +215,9 @@ class TableModel(compose.Pipeline):
         return replace(explanation, values={**x, **dates}, words=words)
 
     def score_words(self, x: Mapping[Any, Any]) -> dict[Hashable, dict[Any, dict[str, float]]]:
-        """Return how much each word in the texts of a row (value by column) speaks for each label, by column, label and word.
-        See `TextEncoding` for these scores. A regression has a single score for each word, under the key None instead of a label.
-        Unknown words are left out.
+        """Return how much each word in the texts of a row (value by column) speaks for each label, by column, label and word. A
+        score is the logarithm of the word's share of all words with the label, minus the mean of this over all labels. A
+        regression has a single score for each word, under the key None instead of a label. Unknown words are left out.
         """
         state = next(iter(self.steps.values())).column_state
         texts, labels = state.split_row(x, False).texts, state.target_encoding
