@@ -90,6 +90,7 @@ def case(request):
     return model, [*rows[:20], *odd_rows, {"body": "free"}, {"title": "Free word1", "a": 0.5}, {}]
 
 
+@pytest.mark.once
 def test_features_and_predictions_equal_those_of_the_model(case):
     model, rows = case
     program = make_program(model)
@@ -128,6 +129,7 @@ def test_a_model_of_a_text_alone_without_labels_counts_words():
         assert predictor.predict_one({"body": text}) == pytest.approx(model.score_one({"body": text}), abs=1e-5)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("classes", [0, 2, 21])
 def test_saved_models_are_loaded_without_loss(classes, tmp_path):
     model, rows = learned(classes, 40)

@@ -64,11 +64,11 @@ def score_tokens(records: Any, keys: Any, slots: Any, logs: Any, is_regression: 
         if records[slot, 0] != keys[token]:
             scores[token] = np.nan
         elif is_regression:
-            scores[token, 0] = counts[slot, 3] / (counts[slot, 2] + _PRIOR)
+            scores[token, 0] = np.float64(counts[slot, 3]) / (np.float64(counts[slot, 2]) + _PRIOR)
         else:
             total = 0.0
             for k in range(n_labels):
-                count = counts[slot, 2 + k]
+                count = np.float64(counts[slot, 2 + k])
                 whole = np.int32(min(count, logs.shape[0] - 1))
                 scores[token, k] = logs[whole] if whole == count else math.log(count + _SMOOTHING)
                 total += scores[token, k]

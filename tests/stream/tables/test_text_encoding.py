@@ -171,6 +171,7 @@ def make_regressor():
     return SVMRegressor(seed=1, effort="low")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "make", [lambda: BSGDClassifier(20, seed=1), lambda: SVMClassifier(seed=1, effort="low"), make_regressor]
 )
