@@ -110,8 +110,7 @@ class TextEncoding(OrderedEncoding):
         changes = changes or (np.empty(0, np.int64), np.empty((0, self._records.shape[1]), np.uint32))
         table, positive = (self._records, self._totals), labels.find_suffixes()[1]
         rows = self._n_rows, *texts, list_character_kinds(), LOGS, y, w
-        n_learned, _ = process_texts(*table, *rows, positive, bool(labels.is_regression), out, *changes)
-        self._n_rows += int(n_learned)
+        self._n_rows += int(process_texts(*table, *rows, positive, bool(labels.is_regression), out, *changes))
 
     def _prepare(self, labels: TargetEncoding) -> None:
         """Forget a batch that was not learned, and give each token a count for each registered label. The hash table is emptied

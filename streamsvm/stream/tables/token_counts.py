@@ -69,8 +69,8 @@ def score_tokens(records: Any, keys: Any, slots: Any, logs: Any, is_regression: 
             total = 0.0
             for k in range(n_labels):
                 count = np.float64(counts[slot, 2 + k])
-                whole = np.int32(min(count, logs.shape[0] - 1))
-                scores[token, k] = logs[whole] if whole == count else math.log(count + _SMOOTHING)
+                index = np.int32(min(count, logs.shape[0] - 1))
+                scores[token, k] = logs[index] if index == count else math.log(count + _SMOOTHING)
                 total += scores[token, k]
             mean = total / n_labels
             for k in range(n_labels):
@@ -139,7 +139,7 @@ def process_texts(
 
     Writes the features to ``out``, float64 [n, 1 + features], which has no columns if they are not needed. If
     ``changed_slots``, int64, has any elements, the slots of the learned tokens and the old records there are written to it and to
-    ``old_records``. Returns the number of learned texts and of changes.
+    ``old_records``. Returns the number of learned texts.
     """
     counts, ends, n_learned, n_changes = records.view(np.float32), np.zeros(3, np.int64), 0, 0
     averages = np.zeros((N_KINDS, totals.shape[1]))
@@ -184,7 +184,7 @@ def process_texts(
             if totals[kind, label] > _MAX_TOTAL_WEIGHT:
                 totals[kind] *= 0.5
         n_learned += 1
-    return n_learned, n_changes
+    return n_learned
 
 
 @compiled

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.slots import next_random
+from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
 
 
 @compiled(forceinline=True)
@@ -34,7 +34,7 @@ def hash_text(codes: Any, kinds: Any, keys: Any, ends: Any) -> None:
             n += 1
             hash_value = np.uint64(0)
         if kind > 0:
-            hash_value = (hash_value + np.uint64(codes[i])) * np.uint64(0x9E3779B97F4A7C15)
+            hash_value = (hash_value + np.uint64(codes[i])) * GOLDEN_GAMMA
     ends[0] = n
     for i in range(1, n):
         keys[n + i - 1] = _make_key(words[i - 1] * np.uint64(3) + words[i])
