@@ -12,10 +12,11 @@ try:
 except ImportError as _error:
     raise missing_package_error("streamsvm_kafka", "kafka-python and orjson", "kafka", _error) from _error
 
-from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
+from streamsvm_kafka.checkpoints import TopicCheckpoints
 from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, MessageCodec, NpyCodec, SchemaRegistry
 from streamsvm_kafka.connection import BrokerUnreachableError, Secret, client_options
 from streamsvm_kafka.embedded import EmbeddedBroker
+from streamsvm_kafka.followed_topic import FollowedTopic
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink, publish
 from streamsvm_kafka.source import KafkaSource

@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.stream.endpoints import StreamError
-from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
+from streamsvm_kafka.checkpoints import TopicCheckpoints
 from streamsvm_kafka.codecs import CODECS, AvroCodec, MessageCodec, SchemaRegistry
 from streamsvm_kafka.connection import ENVIRONMENT_PREFIX, Connection, client_options, is_secret
+from streamsvm_kafka.followed_topic import FollowedTopic
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource

@@ -15,7 +15,8 @@ from pyspark.sql.utils import is_remote
 from river import base, compose
 
 from streamsvm.core.checks import check_one_of
-from streamsvm.stream.checkpoint import CheckpointFolder, Checkpoints
+from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.checkpoint_folder import CheckpointFolder
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import Record, Sink, StreamError
 from streamsvm.stream.loop import LearningLoop

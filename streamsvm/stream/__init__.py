@@ -4,7 +4,8 @@ It knows files and iterables. Other systems, such as Kafka, are in packages of t
 """
 
 from streamsvm.stream.arrow import ArrowSource
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, FolderLockedError, TakenOverError, load
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, FolderLockedError, TakenOverError, load
+from streamsvm.stream.checkpoint_folder import CheckpointFolder
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.delayed import ArrivedLabel, DelayedLabels, DelayedLearningLoop, JoinedSource, PendingLabel
 from streamsvm.stream.drift import DriftWatch

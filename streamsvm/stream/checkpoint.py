@@ -6,11 +6,8 @@ write the same bytes.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
@@ -18,16 +15,14 @@ from typing import Any, NamedTuple, TypeVar, overload
 from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
-from streamsvm.files.locks import try_lock
-from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts, sync_folder, write_file
+from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts
 from streamsvm.stream.endpoints import Closeable, Sink
-from streamsvm.stream.logs import log_checkpoint
 
 logger: logging.Logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
-_SUFFIX = ".ckpt"
-_LOCK_NAME = ".lock"
-_FILE_NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
+#: The end of the names of checkpoint files.
+SUFFIX = ".ckpt"
+_FILE_NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(SUFFIX)}")
 _START_KIND = "beginning"  # the kind of a checkpoint with only the start of a run
 _REMOVE_ADVICE = "Remove it to continue from the checkpoint before it, if the folder has one"
 
@@ -272,202 +267,57 @@ def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
     is empty, or if the checkpoint contains objects of other packages (which could run code) without ``trusted=True``.
     """
     path = Path(path)
-    checkpoint = CheckpointFolder.read_newest_in(path, trusted) if path.is_dir() else read_checkpoint(path, trusted)
+    checkpoint = read_newest_in_folder(path, trusted) if path.is_dir() else read_checkpoint(path, trusted)
     if checkpoint is None:
         raise CheckpointError(f"{path} holds no checkpoint")
     return checkpoint
 
 
-class CheckpointFolder(Checkpoints):
-    """A folder with the newest two undamaged checkpoints of a run.
+def read_newest_in_folder(path: str | Path, trusted: bool = False) -> Checkpoint | None:
+    """Read the newest undamaged checkpoint of the folder ``path``, without locking it, and warn of newer ones that are
+    corrupt. Return None if the folder is empty. Objects of other packages (which could run code) need ``trusted=True``.
 
-    Pass it to a `LearningLoop`, and use it in a ``with`` statement. Only one process at a time can write to a folder.
-
-    Parameters
-    ----------
-    path
-        Path of the folder, which is created if it does not exist.
-    trusted
-        Whether models may hold classes and functions of your own. Checkpoints from somebody else can then run any code when you
-        resume them, so set it only for your own checkpoints.
-    take_over
-        Whether to take the folder over from another process that has locked it and hangs. If that process wakes up, its next
-        `save` raises a TakenOverError, and writes nothing.
-
-    Raises
-    ------
-    CheckpointError
-        The folder cannot be created, or another process is writing to it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with CheckpointFolder(tempfile.mkdtemp()) as folder:
-    ...     path = folder.save({"a": "model"}, None, rows=3, position={"rows": 3})
-    ...     print(path.name, folder.newest().model)
-    checkpoint-000000000003.ckpt {'a': 'model'}
+    Raises a CheckpointError if all checkpoints are corrupt (to start from scratch would lose the model), or if the newest
+    undamaged one cannot be loaded.
     """
-
-    path: Path
-    _N_KEPT = 2
-    _trust_advice = "CheckpointFolder(path, trusted=True)"
-
-    def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False) -> None:
-        self.path = Path(path)
-        self._trusted = trusted
+    errors = []
+    for file in list_checkpoints(Path(path)):
         try:
-            missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-            self.path.mkdir(parents=True, exist_ok=True)
-            for folder in missing:
-                sync_folder(folder.parent)
-            if take_over:  # the lock of the other process is on the removed file
-                (self.path / _LOCK_NAME).unlink(missing_ok=True)
-            self._lock = (self.path / _LOCK_NAME).open("ab")  # locked until it is closed
-            is_alone = try_lock(self._lock) and self._is_owned
-        except OSError as error:
-            reason = error.strerror if not self.path.exists() or self.path.is_dir() else "it is a file: checkpoints need a folder"
-            raise CheckpointError(f"{path}: {reason}") from error
-        if not is_alone:
-            self._lock.close()
-            raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")
-        self._valid_files: dict[str, tuple[int, ...]] = {}  # file states of undamaged checkpoints by name
-        try:
-            for part in self.path.glob(f"*{_SUFFIX}*.part"):  # left by a run that was killed
-                part.unlink()
-            self._prune_folder()
-        except OSError as error:
-            self._lock.close()
-            raise CheckpointError(f"{path}: {error.strerror}") from error
-
-    def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
-        """Write a checkpoint into this folder and return the path of its file. The write is atomic: if the process or the machine
-        stops meanwhile, the file is either complete or absent.
-
-        Parameters
-        ----------
-        model, state
-            The objects to save: the model, and the rest of the state of the run.
-        rows
-            Number of rows of the stream that were read; it is part of the file's name.
-        position
-            Position of the next row in the source.
-        **facts
-            Further fields of the header, as JSON.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint cannot be written, or could not be read back; the previous one does not change.
-        """
-        path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
-        if self._lock.closed:
-            raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
-        self._check_owned(path)
-        start_time = time.perf_counter()
-        try:
-            data = self._serialize(model, state, facts, rows, position)
-            write_file(path, data)
-            self._prune_folder(path)
-        except (ModelFileError, OSError) as error:
-            self._check_owned(path)  # a process that takes over may have removed the partial file
-            text = error if isinstance(error, ModelFileError) else error.strerror
-            raise CheckpointError(f"{path}: the checkpoint was not written: {text}") from error
-        log_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - start_time)
-        return path
-
-    def _check_owned(self, path: Path) -> None:
-        """Raise a TakenOverError if another process has taken over this checkpoint folder, so that the file ``path`` must not be
-        written.
-        """
-        if not self._is_owned:
-            raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken over the folder")
-
-    @property
-    def _is_owned(self) -> bool:
-        """Whether this process still holds the lock of the folder, because no other process has taken it over."""
-        # Another process that takes over replaces the lock file.
-        try:
-            present, locked = (self.path / _LOCK_NAME).stat(), os.fstat(self._lock.fileno())
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(present, locked)
-
-    def _prune_folder(self, written: Path | None = None) -> None:
-        """Delete old checkpoints of this folder: all except the newest two undamaged ones, and the file that was just
-        ``written``, if any.
-
-        Corrupt ones stay until a newer checkpoint is written, so that `newest` can warn of them.
-        """
-        n_valid, valid_files = 0, {}
-        for file in _list_checkpoints(self.path):
-            state = _read_file_state(file)
-            is_unchanged = state is not None and self._valid_files.get(file.name) == state  # need not be read again
-            is_valid = file == written or is_unchanged or not _is_corrupt(file)
-            if file == written or (is_valid and n_valid < self._N_KEPT):
-                n_valid += 1
-                if state is not None:
-                    valid_files[file.name] = state
-            elif is_valid or n_valid or written is not None:
-                file.unlink(missing_ok=True)
-        self._valid_files = valid_files
-
-    def newest(self) -> Checkpoint | None:
-        """Read the newest undamaged checkpoint of this folder; None if the folder is empty. Warn of newer checkpoints that are
-        corrupt.
-        """
-        return self.read_newest_in(self.path, self._trusted)
-
-    @staticmethod
-    def read_newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
-        """Read the newest undamaged checkpoint of the folder ``path``, without locking it, and warn of newer ones that are
-        corrupt. Return None if the folder is empty. Objects of other packages (which could run code) need ``trusted=True``.
-
-        Raises a CheckpointError if all checkpoints are corrupt (to start from scratch would lose the model), or if the newest
-        undamaged one cannot be loaded.
-        """
-        errors = []
-        for file in _list_checkpoints(Path(path)):
-            try:
-                checkpoint = read_checkpoint(file, trusted)
-            except CorruptCheckpointError as corrupt:
-                errors.append(corrupt)
-                continue
-            except CheckpointError:
-                if file.exists():
-                    raise
-                return CheckpointFolder.read_newest_in(path, trusted)  # another process has replaced it by newer ones
-            for error in errors:
-                warn(f"{error}. Continuing from {file.name}")
-            return checkpoint
-        if errors:
-            raise errors[0]
-        return None
-
-    @staticmethod
-    def read_signature(path: str | Path) -> tuple[Any, ...]:
-        """Return the name and the state of the newest checkpoint file of a folder, to detect a newer one later; ``()`` for an
-        empty folder.
-        """
-        for file in _list_checkpoints(Path(path)):
-            if (state := _read_file_state(file)) is not None:  # else another process has replaced it by newer ones
-                return file.name, *state
-        return ()
-
-    def close(self) -> None:
-        """Unlock the folder, so that other processes can write to it."""
-        with contextlib.suppress(OSError):
-            self._lock.close()
+            checkpoint = read_checkpoint(file, trusted)
+        except CorruptCheckpointError as corrupt:
+            errors.append(corrupt)
+            continue
+        except CheckpointError:
+            if file.exists():
+                raise
+            return read_newest_in_folder(path, trusted)  # another process has replaced it by newer ones
+        for error in errors:
+            warn(f"{error}. Continuing from {file.name}")
+        return checkpoint
+    if errors:
+        raise errors[0]
+    return None
 
 
-def _list_checkpoints(path: Path) -> list[Path]:
+def read_folder_signature(path: str | Path) -> tuple[Any, ...]:
+    """Return the name and the state of the newest checkpoint file of a folder, to detect a newer one later; ``()`` for an
+    empty folder.
+    """
+    for file in list_checkpoints(Path(path)):
+        if (state := read_file_state(file)) is not None:  # else another process has replaced it by newer ones
+            return file.name, *state
+    return ()
+
+
+def list_checkpoints(path: Path) -> list[Path]:
     """Return the checkpoint files of the folder ``path``, newest first (by the row number in their names). Files with other names
     are ignored.
     """
-    numbered = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _FILE_NAME.fullmatch(file.name))]
+    numbered = [(int(match[1]), file) for file in path.glob(f"*{SUFFIX}") if (match := _FILE_NAME.fullmatch(file.name))]
     return [file for _, file in sorted(numbered, reverse=True)]
 
 
-def _read_file_state(file: Path) -> tuple[int, ...] | None:
+def read_file_state(file: Path) -> tuple[int, ...] | None:
     """Return modification and change times, size and inode of ``file``, to detect later that it was changed; None if it does not
     exist.
     """
@@ -476,14 +326,3 @@ def _read_file_state(file: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
-
-
-def _is_corrupt(file: Path) -> bool:
-    """Return whether a checkpoint file is damaged. A file that cannot be loaded for other reasons, such as a newer version, is
-    not.
-    """
-    try:
-        _load_checkpoint(file)
-    except CheckpointError as error:  # other errors do not mean damage: it may be of a newer version
-        return isinstance(error, CorruptCheckpointError)
-    return False

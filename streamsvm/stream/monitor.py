@@ -5,33 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import math
-import socket
-import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.metadata import version
-from ipaddress import ip_address
 from typing import Any
 
-from streamsvm.files.messages import missing_package_error, short_repr
+from streamsvm.files.messages import missing_package_error
 from streamsvm.stream.endpoints import Closeable
+from streamsvm.stream.http_server import MonitorServer, RequestHandler
 from streamsvm.stream.loop import LearningLoop
+from streamsvm.stream.metric_families import MetricFamilies
 from streamsvm.stream.page import make_live_state, render_page, to_json_number
-from streamsvm.stream.progress import Progress, Timings
+from streamsvm.stream.progress import Timings
 from streamsvm.stream.rows import find_learner
 from streamsvm.stream.stream_loop import StreamLoop
 
 logger: logging.Logger = logging.getLogger(__name__)
 _MAX_POINTS = 600  # points of the history; beyond, every second one is dropped
 _FIRST_INTERVAL_SECONDS = 1.0  # between two points, until points are dropped
-_REQUEST_SECONDS = 5.0  # a client must send its request and receive the response within this time
-_MAX_CLIENTS = 200  # simultaneous ones: each needs a thread and a file descriptor
-_MAX_WAITING_CLIENTS = 1024  # in the queue of the socket
-_MIN_CLIENT_SECONDS = 0.2  # a client is not disconnected before
 #: Upper bounds of the buckets of the time histograms, in seconds.
 BUCKETS = (*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0)
 _SNAPSHOT_ATTEMPTS = 5  # a snapshot fails if the loop changes a dict meanwhile
@@ -119,7 +111,7 @@ class Monitor(Closeable):
         self._closing = threading.Event()
         self.has_warned_of_host: bool = False
         try:
-            self._server = _Server(host, port, partial(_Handler, self))
+            self._server = MonitorServer(host, port, partial(RequestHandler, self))
         except OSError as error:
             raise MonitorError(f"cannot listen at {host}:{port}: {error.strerror or error}. Give another port") from None
         self.port: int = self._server.server_address[1]
@@ -256,208 +248,6 @@ def find_quantile(histogram: Any, share: float) -> float:
     buckets = [(float(sample.labels["le"]), sample.value) for sample in family.samples if sample.name.endswith("_bucket")]
     n = buckets[-1][1]
     return next((bound for bound, count in buckets if count and count >= share * n), math.nan)
-
-
-_LEARNER_GAUGES = {
-    "n_support": ("support_vectors", "Support vectors of the model"),
-    "nbytes": ("model_bytes", "Memory of the model"),
-}
-
-
-class MetricFamilies:
-    """The state of loops as Prometheus metric families; ``core`` is the module ``prometheus_client.core``."""
-
-    def __init__(self, core: Any, has_partitions: bool) -> None:
-        self._core = core
-        self._families: dict[str, Any] = {}
-        self._has_partitions, self._partition = has_partitions, ""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._families.values())
-
-    def _add_value(self, make: Any, name: str, text: str, value: Any, labels: Mapping[str, str]) -> None:
-        if self._has_partitions and "partition" not in labels:
-            labels = {"partition": self._partition, **labels}
-        if name not in self._families:
-            self._families[name] = make(name, text, labels=list(labels))
-        self._families[name].add_metric(list(labels.values()), *value)
-
-    def add_counter(self, name: str, text: str, value: float, /, **labels: str) -> None:
-        """Add ``value`` to these metrics as the Prometheus counter ``streamsvm_<name>`` with the given ``labels``. ``text`` is
-        its help text.
-        """
-        self._add_value(self._core.CounterMetricFamily, f"streamsvm_{name}", text, (value,), labels)
-
-    def add_gauge(self, name: str, text: str, value: float, /, **labels: str) -> None:
-        """Add ``value`` to these metrics as the Prometheus gauge ``streamsvm_<name>`` with the given ``labels``. ``text`` is its
-        help text.
-        """
-        self._add_value(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
-
-    def add_process_info(self, source: str) -> None:
-        """Add the Prometheus info metric ``streamsvm``, with this library's version and the name of the ``source``."""
-        self._families["info"] = self._core.InfoMetricFamily(
-            "streamsvm", "The process", value={"version": version("streamsvm"), "source": source}
-        )
-
-    def add_loop(self, loop: StreamLoop, progress: Progress, partition: str = "") -> None:
-        """Add all Prometheus metrics of one loop: row counts and scores from ``progress``, a snapshot, and the model's size.
-        ``partition`` is the Kafka partition of the loop, used as label.
-        """
-        self._partition = partition
-        self.add_counter("rows", "Rows of the stream, those of earlier runs included", progress.rows)
-        if progress.learns:
-            self._add_learning(progress)
-        else:
-            self.add_counter("predicted_rows", "Rows that were predicted", progress.predicted)
-        for kind, count in progress.refused.items():
-            self.add_counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
-        learner = find_learner(loop.model)
-        for attribute, (name, text) in _LEARNER_GAUGES.items():
-            if hasattr(learner, attribute):
-                self.add_gauge(name, text, getattr(learner, attribute))
-        if hasattr(learner, "n_merges"):
-            self.add_counter("merges", "Merges of support vectors", learner.n_merges)
-        if loop.saved_rows is not None:
-            self.add_gauge("checkpoint_rows", "Rows at the newest checkpoint", loop.saved_rows)
-
-    def _add_learning(self, progress: Progress) -> None:
-        self.add_counter("learned_rows", "Rows that were learned", progress.learned)
-        self.add_counter("unlabelled_rows", "Rows without a label, which were predicted only", progress.unlabelled)
-        self.add_counter("empty_rows", "Rows without any feature", progress.empty)
-        if progress.drifts is not None:
-            self.add_counter("drifts", "Drifts that were found", progress.drifts)
-        if progress.delayed is not None:
-            for name, key, text in _DELAYED_GAUGES:
-                self.add_gauge(name, text, progress.delayed[key])
-            for name, key, text in _DELAYED_COUNTERS:
-                self.add_counter(name, text, progress.delayed[key])
-            text = "Rows whose label did not come in time"
-            for reason in ("age", "count", "bytes"):
-                self.add_counter("expired_rows", text, progress.delayed[f"expired_{reason}"], reason=reason)
-        for score in progress.scores:
-            values = ("all", score.value, score.baselines), (str(progress.window), score.windowed, score.windowed_baselines)
-            for window, value, baselines in values:
-                if math.isfinite(value):
-                    text = "The metrics, over all rows and over the last ones"
-                    self.add_gauge("metric", text, value, name=score.name, window=window)
-                for baseline, baseline_value in baselines:
-                    text = "The metrics of simple baselines, over the same rows"
-                    self.add_gauge("baseline", text, baseline_value, name=score.name, window=window, baseline=baseline)
-
-
-_DELAYED_GAUGES = (
-    ("pending_rows", "pending", "Rows that wait for their label"),
-    ("pending_bytes", "bytes", "Bytes of the rows that wait, and of early labels"),
-    ("early_labels", "early", "Labels that wait for their row"),
-)
-_DELAYED_COUNTERS = (
-    ("labels", "labels", "Labels that came from another stream"),
-    ("joined_rows", "joined", "Rows that met their label"),
-    ("expired_labels", "expired_labels", "Labels whose row did not come in time"),
-    ("late_labels", "late_labels", "Labels of rows that had expired"),
-    ("duplicate_rows", "duplicate_rows", "Rows with a key that was there already"),
-    ("duplicate_labels", "duplicate_labels", "Further labels of a key"),
-)
-
-
-class _Server(ThreadingHTTPServer):
-    """A server with a limited number of clients at once: when there are too many, it disconnects the oldest one.
-
-    Each client has `_MIN_CLIENT_SECONDS` to send its request, and further clients wait in the order of their arrival. Therefore a
-    probe always gets its response: within a second beside 600 other clients that connect again and again.
-    """
-
-    daemon_threads = True
-    request_queue_size = _MAX_WAITING_CLIENTS
-
-    def __init__(self, host: str, port: int, handler: Any) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.clients: dict[Any, float] = {}  # their times of arrival, the oldest first
-        super().__init__((host, port), handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        while len(self.clients) >= _MAX_CLIENTS:
-            for oldest, arrival in list(self.clients.items())[:1]:  # a copy, because other threads remove clients
-                time.sleep(max(arrival + _MIN_CLIENT_SECONDS - time.monotonic(), 0.0))
-                self._disconnect(oldest)
-        self.clients[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self.clients.pop(request, None)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Disconnect clients that were connected for longer than the time limit of a request. The base class calls this method
-        twice a second.
-        """
-        earliest = time.monotonic() - _REQUEST_SECONDS
-        for request, arrival in list(self.clients.items()):
-            if arrival < earliest:
-                self._disconnect(request)
-
-    def _disconnect(self, request: Any) -> None:
-        self.clients.pop(request, None)
-        with suppress(OSError):  # its own thread has just closed it
-            request.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print a traceback for the current exception of a request. Ignore an OSError, because the client has disconnected."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _REQUEST_SECONDS
-
-    def __init__(self, monitor: Monitor, *arguments: Any) -> None:
-        self._monitor = monitor
-        super().__init__(*arguments)
-
-    def do_GET(self) -> None:
-        host = self.headers.get("Host")
-        status, content_type, content = 421, "text/plain", _REJECTED_HOST
-        if host is None or is_allowed_host(host, self._monitor.names):
-            try:
-                status, content_type, content = self._monitor.make_response(self.path.partition("?")[0])
-            except Exception:  # of a user's model or source: the next request may succeed
-                logger.exception("the request for %s failed", self.path)
-                status, content_type, content = 500, "text/plain", b"the request failed: see the log\n"
-        elif not self._monitor.has_warned_of_host:  # once, because a client can use any number of names
-            self._monitor.has_warned_of_host = True
-            logger.warning("a request for the host name %s was rejected: --metrics-names allows it", short_repr(host))
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Do nothing, so that requests are not logged to standard error."""
-
-
-_REJECTED_HOST = b"this host name is not allowed: use the IP address, or allow it: --metrics-names NAME, Monitor(names=...)\n"
-
-
-def is_allowed_host(host: str, names: Collection[str]) -> bool:
-    """Return whether a request with this Host header may be answered: the host is an IP address, a name without a dot, or one of
-    ``names``. Other host names are rejected, because a foreign web page could read the metrics under its own name (DNS
-    rebinding).
-
-    >>> [is_allowed_host(host, []) for host in ("10.1.2.3:9400", "[::1]:9400", "localhost", "learner-1:9400", "evil.example")]
-    [True, True, True, True, False]
-    """
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    name = name.lower().removesuffix(".")
-    if "." not in name or name in names or name.endswith(".localhost"):
-        return True
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _weighted_mean(values: list[tuple[float, int]]) -> float | None:

@@ -14,7 +14,7 @@ from river import base, compose
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.batches import Batch, supports_batches
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_row_count, read_newest
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_row_count, read_folder_signature, read_newest
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
 from streamsvm.stream.resumable_run import LoopOptions
@@ -90,6 +90,7 @@ class FollowedFolder(Follower):
     --------
     >>> import tempfile
     >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.stream import CheckpointFolder
     >>> with CheckpointFolder(tempfile.mkdtemp()) as folder:
     ...     models = FollowedFolder(folder.path, seconds=0.0)
     ...     _ = folder.save(BSGDClassifier(), None, rows=10, position={})
@@ -119,7 +120,7 @@ class FollowedFolder(Follower):
         """Return the newest checkpoint of the followed folder. None if an earlier call has returned it, or if the folder has no
         checkpoint with a model yet. Raise a CheckpointError if the model cannot be loaded.
         """
-        signature = CheckpointFolder.read_signature(self.path)
+        signature = read_folder_signature(self.path)
         if not signature or signature == self._last_signature:
             return None
         self._last_signature = signature

@@ -17,7 +17,7 @@ from river import datasets
 from loops import make_model
 from patience import PATIENCE
 from streamsvm.cli.main import _make_parser
-from streamsvm.stream import IterableSource, LearningLoop, monitor
+from streamsvm.stream import IterableSource, LearningLoop, http_server, monitor
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -69,8 +69,8 @@ def test_dockerfile_is_consistent_with_the_project():
 
 
 def test_health_check_detects_a_failed_loop(monkeypatch):
-    monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
-    monkeypatch.setattr(monitor._Handler, "timeout", PATIENCE)
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", PATIENCE)
+    monkeypatch.setattr(http_server.RequestHandler, "timeout", PATIENCE)
     (check,) = (rest for word, rest in read_instructions() if word == "HEALTHCHECK")
     command = json.loads(check[check.index("[") :])
     loop = LearningLoop(IterableSource(datasets.Bananas().take(50)), make_model())

@@ -22,7 +22,7 @@ from streamsvm import BSGDClassifier
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.open import open_models
-from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_topic
+from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_topic, transaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
@@ -331,8 +331,8 @@ def test_command_lines(bootstrap, new_topic, opened, call, monkeypatch):
         opened(models, topic)
         return commit(self, *arguments)
 
-    commit = checkpoints.Transaction.commit
-    monkeypatch.setattr(checkpoints.Transaction, "commit", fenced)
+    commit = transaction.Transaction.commit
+    monkeypatch.setattr(transaction.Transaction, "commit", fenced)
     call(*learn, status=1, says="is fenced")
 
 

@@ -10,7 +10,7 @@ import streamsvm
 from checkpoints import save
 from refused import raises
 from streamsvm.files import container
-from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, StreamError, checkpoint, load
+from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, StreamError, checkpoint, checkpoint_folder, load
 from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError, read_checkpoint, read_header
 
 
@@ -79,8 +79,8 @@ def test_corrupt_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
 
 
 def test_unchanged_files_are_not_read_again(folder, model, monkeypatch):
-    is_corrupt, looked = checkpoint._is_corrupt, []
-    monkeypatch.setattr(checkpoint, "_is_corrupt", lambda file: looked.append(file.name) or is_corrupt(file))
+    is_corrupt, looked = checkpoint_folder._is_corrupt, []
+    monkeypatch.setattr(checkpoint_folder, "_is_corrupt", lambda file: looked.append(file.name) or is_corrupt(file))
     for rows in (100, 200, 300):
         path = save(folder, model, rows)
     assert looked == []
@@ -105,7 +105,7 @@ def test_only_a_damaged_checkpoint_is_skipped(folder, model, monkeypatch):
         raises("version 9 of the format.*upgrade", read_it, error=CheckpointError)
     save(folder, model, 3)
     assert path.exists()
-    assert CheckpointFolder.read_newest_in(str(folder.path)).header["rows"] == 3
+    assert checkpoint.read_newest_in_folder(str(folder.path)).header["rows"] == 3
 
 
 def test_a_checkpoint_that_is_pruned_while_it_is_read(folder, model, monkeypatch):
@@ -118,7 +118,7 @@ def test_a_checkpoint_that_is_pruned_while_it_is_read(folder, model, monkeypatch
         return read(path, trusted)
 
     monkeypatch.setattr(checkpoint, "read_checkpoint", read_late)
-    assert CheckpointFolder.read_newest_in(folder.path).header["rows"] == 3
+    assert checkpoint.read_newest_in_folder(folder.path).header["rows"] == 3
 
 
 def test_nothing_is_written_after_close(folder, model):
@@ -128,7 +128,7 @@ def test_nothing_is_written_after_close(folder, model):
 
 def test_new_folders_are_made_durable(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(checkpoint, "sync_folder", synced.append)
+    monkeypatch.setattr(checkpoint_folder, "sync_folder", synced.append)
     CheckpointFolder(tmp_path / "a" / "b").close()
     assert set(synced) == {tmp_path, tmp_path / "a"}
 

@@ -17,7 +17,7 @@ from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop
 from streamsvm.stream.logs import log_as_json
-from streamsvm.stream.monitor import MetricFamilies
+from streamsvm.stream.metric_families import MetricFamilies
 
 DETECTORS = {"ADWIN": drift.ADWIN, "PageHinkley": lambda: drift.PageHinkley(threshold=20), "DDM": drift.binary.DDM}
 

@@ -26,6 +26,7 @@ from streamsvm.stream import (
     LearningLoop,
     PredictionLoop,
     StreamError,
+    http_server,
     monitor,
 )
 from streamsvm.stream.monitor import Monitor, MonitorError
@@ -36,7 +37,7 @@ from streamsvm.stream.sinks import FileSink
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Do not disconnect clients because the machine is slow."""
-    monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", PATIENCE)
 
 
 def rows(n=300, before=lambda i: None):
@@ -223,7 +224,7 @@ def test_a_silent_client_does_not_block_others():
 @pytest.mark.thorough
 def test_a_probe_gets_a_response_beside_many_clients(monkeypatch, capfd):
     """Many clients send nothing, or half a request, and reconnect as soon as they are disconnected."""
-    monkeypatch.setattr(monitor, "_MAX_CLIENTS", 60)
+    monkeypatch.setattr(http_server, "_MAX_CLIENTS", 60)
     done = threading.Event()
 
     def crowd(address):
@@ -269,7 +270,7 @@ def test_a_failed_request_does_not_stop_the_server(monkeypatch, caplog):
 
 
 def test_slow_clients_are_disconnected(monkeypatch, capfd):
-    monkeypatch.setattr(monitor, "_REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 1.0)
     with Monitor(loop_of(rows())) as server, ExitStack() as stack:
         clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(3)]
         gone: set[int] = set()
@@ -289,7 +290,7 @@ def test_slow_clients_are_disconnected(monkeypatch, capfd):
 
         until(all_gone, every=0.05)
         until(lambda: not server._server.clients)
-        monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
+        monkeypatch.setattr(http_server, "_REQUEST_SECONDS", PATIENCE)
         assert status(server, "/healthz") == 200
     assert capfd.readouterr() == ("", "")
 

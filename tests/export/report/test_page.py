@@ -18,7 +18,7 @@ import streamsvm
 from patience import PATIENCE, until
 from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier
 from streamsvm.export.report.contents import ReportRows, make_report
-from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, PredictionLoop, Row, monitor
+from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, PredictionLoop, Row, http_server
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.monitor import Monitor
 from streamsvm.stream.page import render_page
@@ -236,8 +236,8 @@ def test_pages_fit_every_screen_without_overlaps_or_scripts(case, chromium, tmp_
 
 
 def test_the_page_of_a_run_is_updated(chromium, monkeypatch):
-    monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
-    monkeypatch.setattr(monitor._Handler, "timeout", PATIENCE)
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", PATIENCE)
+    monkeypatch.setattr(http_server.RequestHandler, "timeout", PATIENCE)
     rows = ([Row({"a": i % 7 / 7, "b": i % 5 / 5}, i % 7 > 3) for i in range(400)] for _ in itertools.count())
     loop = LearningLoop(IterableSource(itertools.chain.from_iterable(rows)), BSGDClassifier(10), TABLES)
     with Monitor(loop) as server:
