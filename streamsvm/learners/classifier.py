@@ -444,4 +444,4 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         super().__setstate__(state)
         self._ignored = state.get("ignored", 0)
         if self._class_weights is not None:
-            self._class_weights.restore_counts(self._labels.seen, state["label_counts"])
+            self._class_weights.restore_counts(self._labels.seen, state.get("label_counts") or [0] * self._labels.n_seen)

@@ -99,6 +99,12 @@ class _Conformal:
         self.level, self.window = level, window
         self._calibration = _Calibration(level, window)
 
+    def _copy_with(self, parameters: dict[str, Any]) -> Any:
+        """Return a copy of this model with other ``parameters``. Its target miss rate follows the level."""
+        changed = super()._copy_with(parameters)  # type: ignore[misc]
+        changed._calibration.miss_rate += self.level - changed.level
+        return changed
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_calibration": self._calibration.get_state()}
 
@@ -161,6 +167,7 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
     """
 
     _wrapped_parameter = "regressor", base.Regressor
+    _changeable = frozenset({"regressor", "level", "window"})
 
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
         self._init_wrapper(regressor, level, window)
@@ -298,6 +305,7 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
     """
 
     _wrapped_parameter = "classifier", base.Classifier
+    _changeable = frozenset({"classifier", "level", "window"})
 
     def __init__(self, classifier: base.Classifier, level: float = 0.9, window: int = 1000) -> None:
         self._init_wrapper(classifier, level, window)

@@ -57,6 +57,8 @@ class CostSensitiveClassifier(ClassifierWrapper):
     ('fraud', 'fine', 0.3)
     """
 
+    _changeable = frozenset({"classifier", "costs"})
+
     def __init__(self, classifier: base.Classifier, costs: Mapping[Any, float]) -> None:
         if not isinstance(classifier, base.Classifier):
             raise ValueError(f"classifier must be a river classifier, not {short_repr(classifier)}")

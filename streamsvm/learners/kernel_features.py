@@ -93,6 +93,7 @@ class FOGD(ReferenceClassifier):
     seed: int | None = None
 
     _rule = fogd_step
+    _fixed_parameters = frozenset({"budget"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -220,6 +221,7 @@ class NOGD(ReferenceClassifier, MergeableExpansion):
     """The number of dimensions of the features, at most ``budget``. None: a fifth of ``budget``."""
 
     _rule = nogd_step
+    _fixed_parameters = frozenset({"budget"})
     _needs_gram = True
 
     def _make_rule_state(self) -> dict[str, Any]:

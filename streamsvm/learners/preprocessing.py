@@ -29,6 +29,7 @@ from streamsvm.core.memory.moments import (
     standardise_targets,
     standardise_values,
 )
+from streamsvm.core.mutation import Mutable
 from streamsvm.core.sparse import to_dense
 from streamsvm.core.transformers import Units, compute_unit_conversion
 from streamsvm.files.container import check_hash_collisions
@@ -39,7 +40,7 @@ _TARGET: Hashable = "target"  # the feature name of the target in a BoundedScale
 
 
 @complete_docstring
-class BoundedScaler(base.MiniBatchTransformer):
+class BoundedScaler(Mutable, base.MiniBatchTransformer):
     """A scaler like river's StandardScaler that clips outliers, so that they affect mean and variance little.
 
     Each value is clipped to ``deviations`` standard deviations from the mean of its feature. Mean and variance are those of the
@@ -81,6 +82,8 @@ class BoundedScaler(base.MiniBatchTransformer):
     >>> scaler.counts["a"], round(scaler.means["a"], 1), round(scaler.vars["a"], 1)
     (101, 4.7, 13.3)
     """
+
+    _changeable = frozenset({"deviations"})
 
     def __init__(self, deviations: float | None = 8.0) -> None:
         if deviations is not None and not (isinstance(deviations, int | float) and 2.0 <= deviations < math.inf):
@@ -322,6 +325,7 @@ class BoundedTargetScaler(RegressorWrapper):
     0.4
     """
 
+    _changeable = frozenset({"regressor", "deviations"})
     _forwarded = frozenset({"feature_names", "note_columns", "overflow", "can_learn_many"})
 
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
@@ -332,6 +336,12 @@ class BoundedTargetScaler(RegressorWrapper):
         self.regressor = regressor
         self.deviations = deviations
         self._scaler = BoundedScaler(deviations)
+
+    def _copy_with(self, parameters: dict[str, Any]) -> Any:
+        """Return a model with the regressor and the statistics of this one, and with other ``parameters``."""
+        changed = type(self)(self.regressor, **parameters)
+        changed._scaler = self._scaler._copy_with(parameters)
+        return changed
 
     @property
     def n_bounded(self) -> int:

@@ -13,44 +13,22 @@ import numpy as np
 from river import base
 
 import streamsvm
+from streamsvm.core.mutation import Mutable
 
 
-class RiverEstimator(base.Estimator):
-    """A river estimator, declared as a dataclass, whose parameters cannot change after construction.
+class RiverEstimator(Mutable, base.Estimator):
+    """A river estimator, declared as a dataclass, whose parameters only change by `mutate` after construction.
 
     Setting a parameter raises an AttributeError once the constructor has set ``_features``.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_features" in self.__dict__ and name in list_parameters(type(self)):
-            raise AttributeError(f"{name} cannot change after construction: model.clone({{{name!r}: ...}}) makes another model")
+            raise AttributeError(
+                f"{name} cannot be set after construction: model.mutate({{{name!r}: ...}}) changes some parameters, and "
+                f"model.clone({{{name!r}: ...}}) makes another model"
+            )
         super().__setattr__(name, value)
-
-    def mutate(self, new_attrs: dict[str, Any]) -> None:
-        """Change attributes of this model in place, as in river's protocol. Raise a ValueError for parameters: they cannot change
-        after construction, because the memory of the model is laid out for them.
-
-        To get a model with other parameters, use `clone`. A subclass can list names in ``_mutable_attributes``; river's
-        ``mutate`` changes those.
-
-        Parameters
-        ----------
-        new_attrs
-            A mapping of name to new value.
-
-        Raises
-        ------
-        ValueError
-            A name is that of a parameter, or is unknown.
-        """
-        fixed_names = list_parameters(type(self)) - self._mutable_attributes
-        for name in new_attrs:
-            if name in fixed_names:
-                raise ValueError(
-                    f"{name} cannot be mutated, nor any other parameter of {type(self).__name__}: parameters cannot change after "
-                    f"construction, but model.clone({{{name!r}: ...}}) makes another model"
-                )
-        super().mutate(new_attrs)
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Return a new, untrained model with the same parameters, except for those in ``new_params`` (a dict of name to value);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -11,14 +12,30 @@ import numpy as np
 from streamsvm.core.checks import Overflow, check_number, check_parameters, parameter
 from streamsvm.core.compiling.common import expect_component
 from streamsvm.core.docstrings import complete_docstring
-from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, choose_columns
+from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, SizeError, choose_columns
 from streamsvm.core.memory.features import OVERFLOW_POLICIES, FeatureSpace
+from streamsvm.core.memory.saved_layout import (
+    Part,
+    SavedLayout,
+    convert_store,
+    format_layout,
+    get_first_layout,
+    make_layout,
+    read_header,
+    read_layout,
+)
 from streamsvm.core.steps import iterates
 from streamsvm.core.steps.iterates import INITIAL_SLOPE
 from streamsvm.core.steps.rule import FieldRange, Rule
 from streamsvm.learners.river_base import RiverEstimator, list_parameters
 
 _Kind = TypeVar("_Kind")
+
+#: The parameters of all learners that can change after a model has learned.
+_MUTABLE_PARAMETERS = frozenset(
+    {"C", "averaging", "budget", "class_weight", "effort", "epsilon", "eta", "eta0", "forgetting_factor", "l2", "learning_rate"}
+    | {"max_classes", "max_features", "max_swaps", "nu", "overflow", "relaxation", "replay_steps", "reprocess", "seed", "tol"}
+)
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, field))
@@ -55,6 +72,8 @@ class StoreEstimator(RiverEstimator):
     _n_outputs: int = field(init=False)
 
     _rule: ClassVar[Rule]
+    #: Parameters of a subclass that cannot change, although those of other classes can.
+    _fixed_parameters: ClassVar[frozenset[str]] = frozenset()
     _loss = iterates.HINGE
     max_features: int = 1024
     """The maximum number of feature names. Memory grows with the number of names seen, up to this maximum: see ``nbytes``."""
@@ -108,10 +127,28 @@ class StoreEstimator(RiverEstimator):
 
     @property
     def _mutable_attributes(self) -> set[str]:
-        """The set of parameters that river's ``mutate`` may change. It is empty, because the memory of a model is laid out for
-        its parameters.
+        """The set of parameters that `mutate` can change: those that affect how further rows are learned, and sizes."""
+        return set((_MUTABLE_PARAMETERS & list_parameters(type(self))) - self._fixed_parameters)
+
+    def _copy_with(self, parameters: dict[str, Any]) -> Any:
+        """Return another model with the learned state of this one, and with new values of some ``parameters``. Raise a ValueError
+        if a value is invalid, or does not fit what this model has learned.
         """
-        return set()
+        parameters = {**self._get_params(), **parameters}
+        requested = type(self)(**parameters)
+        if requested.max_features < self.max_features:
+            raise ValueError(f"max_features can grow from {self.max_features}, but not shrink to {requested.max_features}")
+        if (requested.averaging > 0) != (self.averaging > 0):
+            raise ValueError("averaging cannot be turned on or off: 0 means that it is off")
+        model = copy.deepcopy(self)
+        model._shrink_to(requested)
+        changed = type(self).__new__(type(self))
+        layout = format_layout(self._get_layout())
+        changed.__setstate__({**model.__getstate__(), "parameters": parameters, "layout": layout})
+        return changed
+
+    def _shrink_to(self, requested: Any) -> None:
+        """Reduce this model to the smaller budget of ``requested``, an untrained model. By default, do nothing."""
 
     # The store --------------------------------------------------------------------------------------------------------------
 
@@ -196,10 +233,13 @@ class StoreEstimator(RiverEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         parameters = self._get_params()  # river inspects the signature for them
+        layout = self._get_layout()
+        has_first_layout = layout.describe() == get_first_layout(self._layout_name)
         derived = {declared.name for declared in fields(self)} | set(parameters)
         return {
             "parameters": parameters,
             "store": self._store.snapshot(),
+            **({} if has_first_layout else {"layout": format_layout(layout)}),
             "features": self.feature_names,
             **({} if (order := self._features.order) is None else {"order": order}),
             "attributes": {name: value for name, value in self.__dict__.items() if name not in derived},
@@ -214,8 +254,22 @@ class StoreEstimator(RiverEstimator):
         common, rule_record, fixed_fields = self._common[0].copy(), self._rule_record[0].copy(), self._list_fixed_fields()
         self._features.restore(state["features"])
         self._features.restore_order(state.get("order"))
-        self._use_store(self._make_store(self._restore_labels(state), self._columns))
-        self._store.restore(state["store"])
+        outputs, layout = self._restore_labels(state), self._get_layout()
+        saved = read_layout(state.get("layout"), self._layout_name) or layout
+        empty = self._store
+        self._use_store(self._make_store(outputs, self._columns))
+        try:
+            if "layout" in state or saved.describe() != layout.describe():
+                raise SizeError("the saved model has another layout")
+            self._store.restore(state["store"])
+        except SizeError:
+            header = read_header(state["store"], saved, saved.parts[0])
+            budget = header["budget"] if "budget" in header.dtype.names else None
+            if "layout" not in state and budget != getattr(self, "budget", None):
+                raise
+            self._use_store(empty)
+            self._resize(outputs)  # the new parts of the store are initial ones
+            self._convert(state["store"], saved, layout)
         if len(self._features) != self._store.used:
             raise ValueError(
                 f"the saved model is corrupt: {len(self._features)} feature names for {self._store.used} columns with a feature"
@@ -224,6 +278,23 @@ class StoreEstimator(RiverEstimator):
             _check_equal(name, value, fixed_fields[name])
         check_record(self._common[0], common, {**iterates.COMMON_RANGES, **self._list_learned_fields()})
         check_record(self._rule_record[0], rule_record, self._rule.ranges)
+
+    def _get_layout(self) -> SavedLayout:
+        """Return the present layout of this model's memory."""
+        learned = frozenset({**iterates.COMMON_RANGES, **self._list_learned_fields(), **self._rule.ranges})
+        kind = type(self._store)
+        return make_layout(iterates.COMMON_STATE, [(Part("", kind.__name__, self._rule.state, learned=learned), kind)])
+
+    def _convert(self, snapshot: bytes, saved: SavedLayout, layout: SavedLayout) -> None:
+        """Replace the contents of this model's memory, which has the present ``layout``, by those of ``snapshot``, the bytes of a
+        memory with the layout ``saved`` or with other sizes. Raise a ValueError if they are invalid.
+        """
+        convert_store(self._store, snapshot, saved, saved.parts[0], layout, layout.parts[0])
+
+    @property
+    def _layout_name(self) -> str:
+        """The name of this kind of model in the table of first layouts."""
+        return type(self).__name__
 
     def _restore_labels(self, state: dict[str, Any]) -> int:  # noqa: ARG002
         """Restore the labels from ``state``, the dict of a saved model, and return the number of decision values that they need:

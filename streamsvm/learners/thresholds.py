@@ -82,6 +82,8 @@ class TunedThresholdClassifier(ClassifierWrapper):
     0.16
     """
 
+    _changeable = frozenset({"classifier", "metric", "horizon"})
+
     def __init__(
         self,
         classifier: base.Classifier,
@@ -291,6 +293,16 @@ class TunedThresholdClassifier(ClassifierWrapper):
             if y[i] is not None and weight:
                 self._count_row(y[i], weight, probabilities)
         return labels
+
+    def _copy_with(self, parameters: dict[str, Any]) -> Any:
+        """Return a copy of this model with other ``parameters``, and the threshold that is best for them. Raise a ValueError if
+        the metric has another positive label, because rows are counted by it.
+        """
+        changed = super()._copy_with(parameters)
+        if changed._find_positive_label() != self._find_positive_label():
+            raise ValueError(f"its positive label is {short_repr(self._find_positive_label())}, by which rows are counted")
+        changed._choose_threshold()
+        return changed
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_counts": self._counts.copy()}

@@ -10,6 +10,7 @@ from river import base, compose
 
 from streamsvm.core.checks import validate_target
 from streamsvm.core.explaining import Examples, Explanation
+from streamsvm.core.mutation import Mutable
 
 #: Probabilities of many rows: a float64 array [rows] for each label.
 Probabilities = Mapping[Any, np.ndarray]
@@ -17,7 +18,7 @@ Probabilities = Mapping[Any, np.ndarray]
 Weights = np.ndarray | None
 
 
-class ModelWrapper:
+class ModelWrapper(Mutable):
     """The base of wrappers of classifiers and of regressors."""
 
     _wrapped_model: Any
@@ -50,6 +51,7 @@ class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classi
     """
 
     classifier: base.Classifier
+    _changeable = frozenset({"classifier"})
     _forwarded = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "can_learn_many"})
 
     @property
@@ -156,6 +158,7 @@ class RegressorWrapper(ModelWrapper, base.Wrapper[base.Regressor], base.Regresso
     """The base of wrappers around a ``regressor``."""
 
     regressor: base.Regressor
+    _changeable = frozenset({"regressor"})
 
     @property
     def _wrapped_model(self) -> base.Regressor:

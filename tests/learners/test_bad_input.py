@@ -265,11 +265,15 @@ def test_zero_rows_are_not_stored_with_the_linear_kernel(rule):
 
 
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSGDRegressor, OneClassBSGD, OnlineLinearSVC])
-def test_mutate_says_that_parameters_are_fixed(kind):
+def test_mutate_names_parameters_that_are_fixed_or_unknown(kind):
     model = kind()
-    for name in model._get_params():
-        refused(rf"{name} cannot be mutated, nor any other parameter of {kind.__name__}.*clone", model.mutate, {name: 1})
-    refused("'lambda' is not an attribute", model.mutate, {"lambda": 1})
+    fixed = model._get_params().keys() - model._mutable_attributes
+    assert {"kernel", "gamma", "scaling", "maintenance"} & model._get_params().keys() <= fixed
+    for name in fixed:
+        refused(rf"{name} of a {kind.__name__} cannot change.*clone", model.mutate, {name: 1})
+    refused("'lambda' is not a parameter", model.mutate, {"lambda": 1})
+    for name in model._mutable_attributes - {"seed", "class_weight"}:
+        refused(rf"{name} of a {kind.__name__} cannot change: .*{name}", model.mutate, {name: -1})
     model.mutate({})
 
 

@@ -109,7 +109,7 @@ def test_inconsistent_pickles_are_refused(model):
     for key, value, match in (
         ("features", ["a"], "1 feature names for 2 columns"),
         ("features", ["a", "a"], "a repeated name"),
-        ("labels", [True, False, 7], "of a model with other sizes or labels"),
+        ("labels", [True, False, 7], "2 rows of coefficients, but each output needs two"),
         ("attributes", {"_learn_row": bool}, "'_learn_row'"),
         ("attributes", {"_rule": bool}, "'_rule'"),
     ):
@@ -118,7 +118,7 @@ def test_inconsistent_pickles_are_refused(model):
 
 def test_parameters_of_a_model_are_fixed(model):
     for name in ("budget", "l2", "kernel"):
-        refused(rf"{name} cannot change after construction: model.clone\(", setattr, model, name, 3, error=AttributeError)
+        refused(rf"{name} cannot be set after construction: model.mutate\(", setattr, model, name, 3, error=AttributeError)
     assert model.budget == 5
 
 

@@ -10,11 +10,12 @@ then the other arrays in their order, each aligned to a cache line.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing
@@ -31,6 +32,10 @@ LINE = 64
 LARGEST = 1e100
 #: Upper limit of coefficients after a projection. Without it, projections between short and long vectors could grow them forever.
 LARGEST_COEFFICIENT = 1e40
+
+
+class SizeError(ValueError):
+    """A snapshot is of a store with other sizes."""
 
 
 def allocate_block(size: int, parameters: str) -> np.ndarray:
@@ -137,6 +142,8 @@ class Layout(Generic[V]):
             dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str))
         )
         self.header: np.dtype[np.void] = np.dtype([*((name, "i8") for name in self.sizes), *fields.descr])
+        #: The header fields that are fixed when a store is created.
+        self.fixed_fields: tuple[str, ...] = (*self.sizes, *({"budget", "columns"} & {*(fields.names or ())}))
 
         @lru_cache(maxsize=256)  # an ensemble has hundreds of stores with the same sizes
         def compute_offsets(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:
@@ -209,6 +216,8 @@ class Store(Generic[V]):
     _layout: ClassVar[Layout[Any]]
     #: Returns the sizes, except ``columns``, from the number of columns and the parameters.
     _compute_sizes: ClassVar[Callable[..., dict[str, int]]]
+    #: Whether snapshots contain only the columns in use, without gaps between arrays.
+    is_compact: ClassVar[bool] = False
     #: Describes the store in the error about a snapshot of another size in bytes.
     _size_description: ClassVar[str] = "that saves {:,}"
 
@@ -251,18 +260,28 @@ class Store(Generic[V]):
         """Copy the contents of ``source`` into this model's memory. ``source`` is a memory of the same class; at most as many of
         its columns and outputs may be in use as this one has. Columns and outputs that it lacks stay unchanged here.
         """
-        if all(source._header[name] == self._header[name] for name in self._layout.sizes):
-            self.block[:] = source.block
-            return
         sizes = self._header.copy()
         self.block[:STATE_END] = source.block[:STATE_END]
-        for name in self._layout.sizes:
+        for name in self._layout.fixed_fields:
             self._header[name] = sizes[name]
         for name, array in self._layout.arrays.items():
             if array.saved:
                 theirs, ours = getattr(source.views, name), getattr(self.views, name)
                 shared = tuple(map(slice, map(min, theirs.shape, ours.shape)))
                 ours[shared] = theirs[shared]
+
+    def make_empty(self, sizes: Mapping[str, int], nbytes: int) -> Self:
+        """Return a store of the same class with zeros and other ``sizes`` of its layout, which need ``nbytes``. It is a source of
+        `copy_from`, and not for compiled code.
+        """
+        empty = copy.copy(self)
+        empty.block = np.zeros(nbytes, np.uint8)
+        empty._header = empty.block[: self._header.nbytes].view(self._header.dtype)
+        empty._header[:] = self._header
+        for name, size in sizes.items():
+            empty._header[name] = size
+        empty.columns, empty.views = int(empty._header["columns"][0]), self._layout.views(empty.block)
+        return empty
 
     def snapshot(self) -> bytes:
         """Return a copy of the saved part of this model's memory as bytes. Equal contents give equal bytes."""
@@ -277,7 +296,7 @@ class Store(Generic[V]):
         """
         size = len(self._saved)
         if len(snapshot) != size:
-            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store {self._size_description.format(size)}")
+            raise SizeError(f"a snapshot of {len(snapshot):,} bytes does not fit a store {self._size_description.format(size)}")
         block = np.zeros_like(self.block)  # the operating system does not allocate pages that are never written
         block[:size] = np.frombuffer(snapshot, np.uint8)
         if not trusted:
@@ -306,7 +325,7 @@ class Store(Generic[V]):
         """
         for name in names:
             if header[name] != self._header[name][0]:
-                raise ValueError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
+                raise SizeError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
 
     @property
     def used(self) -> int:

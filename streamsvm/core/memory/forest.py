@@ -239,7 +239,6 @@ class ForestStore(Store[ForestViews]):
         forest's memory. If this one has room for fewer rows, only the latest ones are copied.
         """
         super().copy_from(source)
-        self._header["columns"] = self.columns  # it is not among the sizes of arrays, which `Store.copy_from` restores
         v, theirs = self.views, source.views
         capacity, source_capacity = len(v.labels), len(theirs.labels)
         if capacity == source_capacity:

@@ -147,6 +147,12 @@ class LandmarkStore(VectorStore[LandmarkViews]):
         super().__init__(max_features, parameters, within, columns, budget=budget, outputs=outputs)
         self._header["n_outputs"], self._header["gamma"] = outputs, 1.0
 
+    def copy_from(self, source: LandmarkStore) -> None:
+        """Copy the contents of ``source``, a memory with the same budget, into this one."""
+        if len(source.views.norms) != len(self.views.norms):  # positions in packed matrices depend on the number of landmarks
+            raise ValueError(f"{source.budget} landmarks cannot become {self.budget}: their normal equations cannot change")
+        super().copy_from(source)
+
     def _check_block(self, block: np.ndarray) -> None:
         h = self._check_header(block, "landmarks", 1, {**HEADER_RANGES, "degree": (0, 100)})
         if h["kernel"] not in KERNELS.values():

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store
+from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, SizeError, Store
 
 #: Header fields in addition to the sizes.
 HEADER = np.dtype(
@@ -62,6 +62,7 @@ class WeightStore(Store[WeightViews]):
     """
 
     _layout, _compute_sizes = _LAYOUT, staticmethod(_array_sizes)
+    is_compact = True
 
     def __init__(
         self, max_features: int, within: np.ndarray | None = None, takes_rows: bool = True, columns: int | None = None
@@ -88,7 +89,7 @@ class WeightStore(Store[WeightViews]):
         if not 0 <= used <= self.max_features:
             raise ValueError(f"a snapshot with {used} columns does not fit a store of {self.max_features}")
         if len(snapshot) != fixed_bytes + 16 * used:
-            raise ValueError(f"a snapshot of {used} columns has {fixed_bytes + 16 * used:,} bytes, not {len(snapshot):,}")
+            raise SizeError(f"a snapshot of {used} columns has {fixed_bytes + 16 * used:,} bytes, not {len(snapshot):,}")
         numbers = np.frombuffer(snapshot, np.float64, offset=STATE_END)
         if not (np.abs(numbers) < LARGEST).all():
             raise ValueError("the snapshot is corrupt: its weights or biases are not finite, or too large")
@@ -96,6 +97,12 @@ class WeightStore(Store[WeightViews]):
         self.views.biases[:] = numbers[:_ITERATES]
         self.views.weights[:, :used] = numbers[_ITERATES:].reshape(_ITERATES, used)
         self.views.weights[:, used:] = 0.0
+
+    def _check_block(self, block: np.ndarray) -> None:
+        used = int(self._read_header(block, self._layout.sizes)["used"])
+        if not 0 <= used <= self.max_features:
+            raise ValueError(f"a snapshot with {used} columns does not fit a store of {self.max_features}")
+        _LAYOUT.check(_LAYOUT.views(block), {"columns": used})
 
 
 class WeightStores:

@@ -11,6 +11,7 @@ from river import base
 
 from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import check_weights, list_labels, to_columns, to_frame
+from streamsvm.core.mutation import Mutable
 from streamsvm.core.transformers import Units, import_standard_scaler, merge_transformers
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.batch_encoding import ParsedTable
@@ -28,7 +29,7 @@ WhenMissing = Literal["mean", "indicator", "drop"]
 _MAX_BATCH_ROWS = 4096  # rows of a frame that are encoded at once
 
 
-class TableEncoder(base.MiniBatchTransformer):
+class TableEncoder(Mutable, base.MiniBatchTransformer):
     """A transformer that encodes the rows of a table as features; it is saved with the learner behind it.
 
     - A **number** is scaled (see ``scaler``).
@@ -99,6 +100,8 @@ class TableEncoder(base.MiniBatchTransformer):
     >>> model.predict_one({"city": "Oslo"})
     False
     """
+
+    _changeable = frozenset({"max_columns"})
 
     def __init__(
         self,

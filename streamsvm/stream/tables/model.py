@@ -74,6 +74,16 @@ class TableModel(compose.Pipeline):
             model._reading = copy.deepcopy(self.schema)
         return model
 
+    def mutate(self, new_params: dict[str, Any]) -> None:
+        """Change parameters of trained steps in place: ``new_params`` maps the name of a step to new values of its parameters.
+        Raise a ValueError if one cannot change, or there is no such step; then nothing changes.
+        """
+        for name, parameters in new_params.items():
+            if name not in self.steps:
+                raise ValueError(f"{name!r} is not a step of the model: {', '.join(self.steps)}")
+            copy.deepcopy(self.steps[name]).mutate(parameters)
+        super().mutate(new_params)
+
     def learn_many(self, X: Any, y: Any = None, w: Any = None, **params: Any) -> None:
         """Learn the rows of a frame in order, as `learn_one` would. Labels are ``y``, or the label column of the frame; rows
         without a label are skipped.
