@@ -16,8 +16,9 @@ from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.slots import remove_vector
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.steps import decisions
-from streamsvm.core.steps.decisions import add_expansion, reduce_vectors
+from streamsvm.core.steps.decisions import add_expansion
 from streamsvm.core.steps.iterates import AVERAGE_ITERATE, DECISION
+from streamsvm.core.steps.maintenance import shrink_store
 from streamsvm.core.steps.rescale import GAMMA_FOLLOWS_SCALE
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED
 from streamsvm.learners.estimator import learner
@@ -130,10 +131,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         """Merge or remove support vectors by the strategy of this model, until they fit the smaller budget of ``requested``, an
         untrained model. Raise a ValueError if it has no such strategy.
         """
-        if self.n_support > requested.budget:
-            self._prepare_to_learn()
-            if not reduce_vectors(self._block, requested.budget):
-                raise ValueError(f"it has {self.n_support} support vectors, and no budget maintenance to reduce them")
+        shrink_store(self._store, self._strategy, self._n_outputs > 1, requested.budget)
 
     def _raise_budget_error(self) -> NoReturn:
         """Raise a RuntimeError: the row exceeds the budget of support vectors, and this kind of model does not merge or remove

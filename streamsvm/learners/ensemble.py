@@ -19,7 +19,7 @@ from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory.ensemble import STATE, EnsembleStore
 from streamsvm.core.memory.saved_layout import Part, SavedLayout, make_layout
 from streamsvm.core.steps import ensemble, iterates, newton, second_order
-from streamsvm.core.steps.decisions import reduce_vectors
+from streamsvm.core.steps.maintenance import shrink_store
 from streamsvm.core.steps.rule import NO_STATE, Rule
 from streamsvm.core.steps.stack import FIRST_INPUT, fill_initial_weights
 from streamsvm.learners.estimator import learner
@@ -301,10 +301,10 @@ class Ensemble(ScalingEstimator):
         """Reduce each kernel machine to its smaller budget in ``requested``, an untrained model with another effort."""
         budgets = {e.name: e.budget for e in requested._expert_specs if isinstance(e, KernelMachineExpert)}
         for expert, stores in zip(self._expert_specs, self._store.stores, strict=True):
-            budget = budgets.get(expert.name, 0)
-            if isinstance(expert, KernelMachineExpert) and 0 < budget < stores[0].n_support:
-                set_strategy(stores[0], choose_strategy("rbf", None), self._n_outputs > 1)
-                reduce_vectors(stores[0].block, budget)
+            if isinstance(expert, KernelMachineExpert):
+                shrink_store(
+                    stores[0], choose_strategy("rbf", None), self._n_outputs > 1, budgets.get(expert.name, expert.budget)
+                )
 
     # Rows -----------------------------------------------------------------------------------------------------------------
 

@@ -151,7 +151,7 @@ def test_a_refused_change_leaves_the_model_as_it_was(changes, message):
 
 def test_a_model_without_budget_maintenance_cannot_lose_support_vectors():
     model = trained(KernelPegasos(budget=150))
-    refused("support vectors, and no budget maintenance", model.mutate, {"budget": model.n_support - 1})
+    refused("support vectors, and its budget maintenance", model.mutate, {"budget": model.n_support - 1})
     model.mutate({"budget": model.n_support})
 
 

@@ -126,18 +126,3 @@ def add_expansion(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights
             if h["n_support"] > h["budget"]:
                 return False
     return True
-
-
-@compiled
-def reduce_vectors(block: np.ndarray, budget: int) -> bool:
-    """Lower the budget of the model in ``block`` to ``budget``: its strategy merges or removes support vectors one by one until
-    they fit. Returns False if it does not, after a part of them.
-    """
-    h = views(block).header[0]
-    while h["n_support"] > budget:
-        h["budget"] = h["n_support"] - 1
-        get_common_state(block)["n_merges"] += maintain_budget(block, draw_bits(block))
-        if h["n_support"] > h["budget"]:
-            return False
-    h["budget"] = budget
-    return True
