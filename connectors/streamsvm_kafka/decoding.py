@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.stream.delayed.joined import MAX_SLACK_SECONDS
-from streamsvm.stream.endpoints import START_AFRESH, Source, StreamError
+from streamsvm.stream.endpoints import KEEP_MODEL, Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
 from streamsvm_kafka.clients.messages import Messages, TopicMessage
 from streamsvm_kafka.codecs import MessageCodec, TableCodec
@@ -222,7 +222,7 @@ class MessageSource(Source):
         that was written in the middle of a message with many rows.
         """
         if not self._has_tables:
-            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
+            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {KEEP_MODEL}")
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
         """Choose the columns ``names`` of the rows to be copied into predictions. The partition and offset of the message are

@@ -10,7 +10,8 @@ from typing import Any, Self
 import orjson
 from kafka.errors import InvalidRecordError, InvalidTimestampError, KafkaError, MessageSizeTooLargeError
 
-from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
+from streamsvm.stream.continuation import describe_place
+from streamsvm.stream.endpoints import ForeignPositionError, Position, Record, Sink, StreamError
 from streamsvm.stream.tables.chunk import MessageColumns, Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
@@ -243,13 +244,15 @@ class KafkaSink(Sink, TopicEndpoint):
         self._sender.flush()
         return {"topic": self._topic}
 
+    def owns(self, position: Position) -> bool:
+        return position.get("topic") == self._topic
+
     def seek(self, position: Position) -> None:
-        """Raise a StreamError if ``position``, from a checkpoint, is not of this topic. The topic is not truncated: messages that
-        were sent after the checkpoint stay.
+        """Raise a ForeignPositionError if ``position``, from a checkpoint, is not of this topic. The topic is not truncated:
+        messages that were sent after the checkpoint stay.
         """
-        if position.get("topic") != self._topic:
-            written = f"topic {position['topic']!r}" if "topic" in position else position.get("name", dict(position))
-            raise StreamError(f"{self.name}: what this checkpoint has written is in {written}. Give that, {START_AFRESH}")
+        if not self.owns(position):
+            raise ForeignPositionError(f"{self.name}: the checkpoint has written to {describe_place(position)}")
 
     def close(self) -> None:
         """Close the connection to the broker. Messages that were not flushed may be lost."""

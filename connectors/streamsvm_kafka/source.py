@@ -10,7 +10,8 @@ from typing import Any
 from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
+from streamsvm.stream.continuation import describe_label
+from streamsvm.stream.endpoints import KEEP_MODEL, ForeignPositionError, Position, StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Backlog, Messages
 from streamsvm_kafka.codecs import MessageCodec
@@ -107,7 +108,7 @@ class KafkaSource(MessageSource):
         connection = self._connection = Connection(bootstrap, client)
         self.is_endless: bool = not stop_at_end
         self.may_block: bool = self.is_endless
-        self._start = parse_start(start, self.name)
+        self._start, self.start = parse_start(start, self.name), start
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
         consumer = self._consumer = open_consumer(connection, topic, group, max_fetches=64, has_tables=self._has_tables)
@@ -254,14 +255,11 @@ class KafkaSource(MessageSource):
     def _check_topic(self, position: Position) -> None:
         """Raise a StreamError if ``position``, from a checkpoint, is of another topic, label or kind of source."""
         if not {"topic", "topic_id", "label", "offsets", "end_offsets", "next_partition"} <= position.keys():
-            raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
+            raise self._foreign_position_error(position)
         if position["topic"] != self.topic:
-            raise StreamError(f"{self.name}: the checkpoint is of topic {position['topic']!r}. Give that topic, {START_AFRESH}")
+            raise ForeignPositionError(f"{self.name}: the checkpoint is of topic {position['topic']!r}")
         if position["label"] != self.codec.label:
-            raise StreamError(
-                f"{self.name}: the checkpoint was learned with the label {position['label']!r}, not {self.codec.label!r}. "
-                f"Ask for the same, {START_AFRESH}"
-            )
+            raise StreamError(f"{self.name}: {describe_label(position['label'], self.codec.label)}")
 
     def _choose_restart(self, reasons: set[str]) -> StartPoint:
         """Return the user's ``start``, the place to read from in partitions that cannot continue at the checkpoint, and log a
@@ -342,7 +340,7 @@ class PartitionSource(MessageSource):
         for name, value in self._identity.items():
             if name != "topic_id" and saved[name] != value:
                 raise StreamError(
-                    f"{self.name}: the checkpoint is of {name} {saved[name]!r}, not {value!r}. Give that, {START_AFRESH}"
+                    f"{self.name}: the checkpoint is of {name} {saved[name]!r}, not {value!r}. Give that, {KEEP_MODEL}"
                 )
         if type(offset) is not int:
             raise self._corrupt_position_error(f", its offset is {offset!r}")
@@ -367,7 +365,9 @@ class PartitionSource(MessageSource):
         """Return the StreamError for an invalid position in a checkpoint; the text ``details`` follows after "the checkpoint is
         corrupt".
         """
-        return StreamError(f"{self.name}: the checkpoint is corrupt{details}: give another folder to start from scratch")
+        return StreamError(
+            f"{self.name}: the checkpoint is corrupt{details}: give another folder, and --start-from STATE for its model"
+        )
 
     @property
     def next_offset(self) -> int:

@@ -231,8 +231,9 @@ def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_requ
     streams.add_argument("--passthrough", type=parse_names, default=[], metavar="id,ts", help=text)
     add_format_flag(streams)
     text = (
-        "where to begin in a topic: earliest (the default), latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OFFSET. A "
-        "run that continues from a checkpoint uses it only if the topic no longer has the rows that come next"
+        "where to begin in a topic: earliest (the default), latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OFFSET; in "
+        "files: earliest. A run that continues from a checkpoint uses it only if the checkpoint is of another topic or file, or "
+        "the topic no longer has the rows that come next; it keeps the model"
     )
     streams.add_argument("--from", dest="start", metavar="WHERE", help=text)
     text = "stop at the end that the topic has when the run starts, instead of waiting for more rows"

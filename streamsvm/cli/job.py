@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from streamsvm.cli import UsageError
+from river import base
+
+from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.arguments import Reporter, as_usage_error
 from streamsvm.cli.outputs import check_outputs
 from streamsvm.cli.parsing import (
@@ -20,21 +22,29 @@ from streamsvm.cli.parsing import (
     make_drift,
     make_metrics,
     make_model,
+    merge_settings,
     parse_classes,
     parse_positive,
     split_learner,
 )
-from streamsvm.cli.tables import parse_table_flags
+from streamsvm.cli.tables import parse_table_flags, read_saved_label
 from streamsvm.core.checks import OnDrift
 from streamsvm.files.messages import format_names, guess_label_column
-from streamsvm.stream import DelayedLabels, StreamError
+from streamsvm.stream import Checkpoint, DelayedLabels, StreamError
+from streamsvm.stream.checkpoint import list_checkpoints
 from streamsvm.stream.file_names import detect_format, format_source_name
 from streamsvm.stream.refusals import describe_on_error_problem
+from streamsvm.stream.rows import find_learner
 from streamsvm.stream.schema.schema_inference import read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.tables.quantities import parse_duration
 from streamsvm.stream.tables.table_schema import TableSchema
+
+#: Flags about the model, and all flags of `learn` that checkpoints save.
+_MODEL_FLAGS = ("learner", "scale", "bound", "threshold", "costs", "interval")
+_KEPT_FLAGS = (*_MODEL_FLAGS, "positive", "labels_are", "metric", "window", "drift", "on_drift")
+_DEFAULT_WINDOW = 1000
 
 
 class LabelStream(NamedTuple):
@@ -194,29 +204,69 @@ class PredictJob(StreamJob):
 class LearnJob(StreamJob):
     """The flags of `learn`."""
 
-    learner: str
+    learner: str | None
     regression: bool
     scale: str | None
     bound: float | None
     labels_are: str | None
     metric: str | None
-    window: int
+    window: int | None
     drift: str | None
     on_drift: OnDrift | None
     ask: bool
     group: str | None
     scope: str
+    start_from: Path | str | None
+
+    @property
+    def kept_flags(self) -> dict[str, Any]:
+        """The flags that checkpoints save, by name, so that a later command keeps them if it leaves them out."""
+        return {name: value for name in _KEPT_FLAGS if (value := getattr(self, name)) is not None}
+
+    def continue_from(self, saved: Checkpoint) -> tuple[LearnJob, bool]:
+        """Return this job with the label, the weight and the `kept_flags` of a checkpoint in place of those that were not given,
+        and whether its model goes on as it is, because no flag about the model was given. Raise a CommandError if its model
+        predicts labels, and this job numbers.
+        """
+        if self.regression and not isinstance(find_learner(saved.model), base.Regressor):
+            raise CommandError("--regression predicts a number, and the model of the checkpoint does not: leave it out")
+        given, flags = self.kept_flags, saved.get_facts("flags")
+        kept = {name: flags[name] for name in _KEPT_FLAGS if type(flags.get(name)) in (str, int, float) and name not in given}
+        for names in (("threshold", "costs"), ("drift", "on_drift")):  # a flag replaces both
+            if given.keys() & {*names}:
+                kept = {name: value for name, value in kept.items() if name not in names}
+        if self.metric is not None and "threshold" not in given | kept:
+            metrics = make_metrics(self.metric, _DEFAULT_WINDOW, None, self.regression)
+            if not ScoreSet(metrics, _DEFAULT_WINDOW, regression=self.regression).accepts_positive_label:
+                kept.pop("positive", None)
+        if self.learner is not None and "learner" in flags:
+            kept["learner"] = merge_settings(str(flags["learner"]), self.learner)
+        kept |= {"label": self.label or read_saved_label(saved), "weight": self.weight or saved.header.get("weight")}
+        kept["regression"] = isinstance(find_learner(saved.model), base.Regressor)
+        job = replace(self, **kept)
+        job.check_label()
+        return job, not given.keys() & {*_MODEL_FLAGS}
+
+    def check_label(self) -> None:
+        """Raise a UsageError if rows have a label, and the flag with its name is missing."""
+        if self.label is None and not self.detects_anomalies and self.text_format != "libsvm":
+            raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
+
+    @property
+    def learner_text(self) -> str:
+        """The value of ``--learner``, or its default."""
+        return self.learner or "auto"
 
     @property
     def compile_target(self) -> str:
         """The name of the learner, such as "bsgd regression", whose functions `compile_ahead` must compile before the run."""
-        name = "OneClassBSGD" if self.detects_anomalies else split_learner(self.learner)[0]
+        name = "OneClassBSGD" if self.detects_anomalies else split_learner(self.learner_text)[0]
         return f"{name} regression" if self.regression else name
 
     @property
     def detects_anomalies(self) -> bool:
         """Whether ``--learner anomaly`` learns without labels."""
-        return split_learner(self.learner)[0] == ANOMALY
+        return split_learner(self.learner_text)[0] == ANOMALY
 
     def check_flags(self) -> None:
         """Raise a UsageError if flags of ``learn`` contradict each other, or a value is invalid."""
@@ -224,14 +274,14 @@ class LearnJob(StreamJob):
         self._check_scope()
         if self.detects_anomalies:
             self._check_has_no_labels()
-        elif self.label is None and self.text_format != "libsvm":
-            raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
+        if self.start_from is None and not (isinstance(self.checkpoint, Path) and list_checkpoints(self.checkpoint)):
+            self.check_label()
         if self.regression and (flag := "--positive" if self.positive else "--labels-are" if self.labels_are else None):
             raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
         if self.bound is not None and not (self._scales_features or self._scales_targets):
             reason = "" if self.scale else f" of {self.text_format} text unless --scale standard asks for it"
             raise UsageError(f"--bound {self.bound:g} bounds scaled values, and nothing is scaled{reason}: leave it out")
-        learner = make_model(self.learner, regression=self.regression)
+        learner = make_model(self.learner_text, regression=self.regression)
         self._wrap_decision(learner)
         classes = parse_classes(self.labels_are, self.text_format)
         max_classes = getattr(learner, "max_classes", len(classes or ()))
@@ -263,7 +313,7 @@ class LearnJob(StreamJob):
                 raise UsageError(f"--scope partition needs {flag}, which all workers share")
         if not isinstance(self.checkpoint, Path):
             raise UsageError(f"--scope partition needs a --checkpoint folder that all workers share, not {self.checkpoint}")
-        for flag, value in (("--to", self.to), ("--labels", self.labels)):
+        for flag, value in (("--to", self.to), ("--labels", self.labels), ("--start-from", self.start_from)):
             if value is not None:
                 raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
         if self.on_error not in ("stop", "skip"):
@@ -289,7 +339,7 @@ class LearnJob(StreamJob):
         the run resumes.
         """
         return make_model(
-            self.learner,
+            self.learner_text,
             regression=self.regression,
             scale=self._scales_features,
             scale_targets=self._scales_targets,
@@ -308,12 +358,13 @@ class LearnJob(StreamJob):
         defaults = ["MAE"] if self.regression else ["Accuracy", *binary, "ClassificationReport", "ConfusionMatrix"]
         positive = parse_positive(self.positive, self.text_format)
         names = self.metric or ",".join(defaults)
-        metric = make_metrics(names, self.window, None if self.threshold else positive, self.regression)
-        is_binary = not self.threshold or ScoreSet(metric, self.window, regression=self.regression).accepts_positive_label
+        window = _DEFAULT_WINDOW if self.window is None else self.window
+        metric = make_metrics(names, window, None if self.threshold else positive, self.regression)
+        is_binary = not self.threshold or ScoreSet(metric, window, regression=self.regression).accepts_positive_label
         return {
             "metric": metric,
             "drift": make_drift(self.drift, self.on_drift, self.regression),
-            "window": self.window,
+            "window": window,
             "positive": positive if is_binary else None,
             "classes": parse_classes(self.labels_are, self.text_format),
         }

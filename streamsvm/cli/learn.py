@@ -20,8 +20,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from river import base
-
 from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import Reporter, as_usage_error, logs_json, select_job_flags
 from streamsvm.cli.job import LearnJob
@@ -29,6 +27,7 @@ from streamsvm.cli.parsing import LEARNERS
 from streamsvm.cli.progress import SECONDS_BETWEEN_LINES, ProgressDisplay, progress_to_json
 from streamsvm.cli.streams import (
     interruptible,
+    load_newest,
     open_checkpoint_store,
     open_streams,
     read_start_position,
@@ -74,6 +73,14 @@ def learn_stream(job: LearnJob) -> bool:
         if checkpoints is not None and saved is not None and saved.is_start:
             start_position = saved.get_position(checkpoints.path)
             saved = None
+        start = None
+        if saved is None and job.start_from is not None:
+            saved = start = load_newest(job.start_from, job.trusted)
+        keeps_model = False
+        if saved is None:
+            job.check_label()
+        else:
+            job, keeps_model = job.continue_from(saved)
         table = combine_table_options(job.table_flags, job.text_format, job.row_label, saved)
         if start_position is None and saved is None and checkpoints is not None and job.text_format is None:
             # Saved before the first row arrives, so that a run that is killed while it waits loses no rows.
@@ -81,36 +88,36 @@ def learn_stream(job: LearnJob) -> bool:
             if start_position is not None:
                 checkpoints.save_start(start_position)
         sample = schema = None
-        if saved is not None:
-            job = (
-                replace(job, regression=True)
-                if isinstance(find_learner(saved.model), base.Regressor) and not job.regression
-                else job
-            )
-        elif (sample := _sample_source(job, start_position)) is not None:
+        if saved is None and (sample := _sample_source(job, start_position)) is not None:
             if sample.byte_stream is not None:
                 stack.callback(sample.byte_stream.close)
             job, table, schema = _infer_schema(job, sample)
         max_features = None if saved is None else getattr(find_learner(saved.model), "max_features", None)
-        model = job.make_model(encoder=table.encoder, schema=schema, max_features=max_features)
+        if saved is not None and keeps_model:
+            model = saved.model
+        else:
+            model = job.make_model(encoder=table.encoder, schema=schema, max_features=max_features)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, sample=sample))
         display = stack.enter_context(ProgressDisplay(job.reporter))
         loop = (LearningLoop if job.label_stream is None else partial(DelayedLearningLoop, delayed=job.label_stream.buffer))(
             source,
-            model,
+            None if keeps_model else model,
             sink=sink,
             checkpoints=checkpoints,
             on_progress=display.show_progress,
             on_error=on_error,
             passthrough=job.passthrough,
             computed_fields=list(filter(None, [make_conformal_fields(model)])),
+            start_from=start or job.start_from,
+            flags=job.kept_flags,
             **job.make_score_parameters(),
             **job.loop_limits,
         )
         display.attach_loop(loop)
         loop.watch_gaps()
         display.report_event(
-            f"continuing after row {loop.rows:,}" if loop.rows else "starting",
+            (f"continuing after row {loop.rows:,}" if loop.rows else "starting")
+            + f" with the model of {job.start_from}" * (start is not None),
             event="start",
             rows=loop.rows,
             source=source.name,

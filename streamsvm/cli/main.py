@@ -142,7 +142,7 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
         except UsageError as error:
             command.error(escape_unprintable(str(error)))
         except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
-            learner = getattr(arguments, "learner", "NAME").partition(",")[0]
+            learner = (getattr(arguments, "learner", "NAME") or "auto").partition(",")[0]
             _print_problem(arguments, str(error).replace(ROOM_ADVICE, _ROOM_ADVICE.format(learner)))
         except BrokenPipeError:  # the reader of standard output has closed it
             pass
@@ -216,7 +216,7 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
         "time; or anomaly, which scores how unusual rows are, without labels; with parameters after commas, such as "
         "bsgd,budget=500,gamma=0.5 or auto,effort=high"
     )
-    model.add_argument("--learner", default="auto", metavar="NAME[,KEY=VALUE...]", help=text)
+    model.add_argument("--learner", metavar="NAME[,KEY=VALUE...]", help=text)
     regression_help = "predict a number instead of a label, with a regressor and scaled targets (unless --scale none)"
     model.add_argument("--regression", action="store_true", help=regression_help)
     scale_help = "standardise features as they arrive (default: standard; none for LIBSVM text, which it would make dense)"
@@ -235,11 +235,11 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
         metavar="LABEL",
         help="the label that metrics such as F1 and ROCAUC count as positive (not needed for bools, 0 and 1, or -1 and 1)",
     )
-    window_help = "also compute the metric over the last N rows (default: %(default)s)"
-    score.add_argument("--window", type=parse_count, default=1000, metavar="N", help=window_help)
+    window_help = "also compute the metric over the last N rows (default: 1000)"
+    score.add_argument("--window", type=parse_count, metavar="N", help=window_help)
     text = (
         "detect drift with a detector of river, which is fed the error of each prediction: ADWIN, PageHinkley, KSWIN, DDM..., "
-        "also with parameters, such as 'PageHinkley(threshold=20)'"
+        "also with parameters, such as 'PageHinkley(threshold=20)'; none stops what a checkpoint has begun"
     )
     score.add_argument("--drift", metavar="DETECTOR", help=text)
     text = (
@@ -250,11 +250,17 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     add_decision_flags(learn.add_argument_group("which label"), learns=True)
     run = learn.add_argument_group("the run")
     checkpoint_help = (
-        "a folder for checkpoints; if it already has some, the run continues from the newest, with its flags about the table. Or "
-        "a compacted topic, kafka://host:port/topic?name=NAME (default: the name of the source): each checkpoint and the "
+        "a folder for checkpoints; if it already has some, the run continues from the newest. The label, the model, the metrics, "
+        "drift and the table are then as before where no flag says otherwise. Or a compacted topic, "
+        "kafka://host:port/topic?name=NAME (default: the name of the source): each checkpoint and the "
         "predictions to a topic of the same cluster are then committed in one transaction"
     )
     add_run_flags(run, checkpoint_help, "DIR|TOPIC")
+    text = (
+        "begin with the model, the table and the scores of another checkpoint, folder or topic of checkpoints, or with a saved "
+        "model, which is only read. Once --checkpoint has a checkpoint, that continues"
+    )
+    run.add_argument("--start-from", type=parse_path_or_url, metavar="PLACE", help=text)
     text = "a consumer group: its offsets are committed after each checkpoint, for tools that show the lag"
     run.add_argument("--group", metavar="NAME", help=text)
     text = (

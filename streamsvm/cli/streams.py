@@ -201,7 +201,7 @@ def _open_joined_source(
         (job.source, labels.place), formats, table_options, label_options, strict=True
     ):
         is_file = "://" not in place
-        arguments = {name: None if is_file and name in ("start", "group") else value for name, value in options.items()}
+        arguments = {name: None if is_file and name == "group" else value for name, value in options.items()}
         arguments |= {"format": text_format} | more | stream_options
         source = stack.enter_context(_open_after_sample(place, None if sources else sample, **arguments))
         sources.append(parse_labels(source, {"missing": table.encoder.get("missing", ())} if sources else {}, None))

@@ -86,7 +86,7 @@ def combine_table_options(
         if learned := {name: kind for name, kind in dropped.items() if name in get_learned_columns(saved.model)}:
             flag = format_flags({"columns": learned})
             raise CommandError(f"{flag} contradicts the model, which has learned it. Leave the flag out")
-        text_options = {name: value for name, value in options.items() if predict and name in TEXT_OPTIONS}
+        text_options = {name: value for name, value in options.items() if name in TEXT_OPTIONS}
         saved_options = _read_saved_options(saved)
         _check_same_options({n: value for n, value in options.items() if n not in text_options}, saved_options, predict)
         options = saved_options | text_options
@@ -118,7 +118,7 @@ def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, 
             saved_flag = format_flags(saved_option) or f"no --{name.replace('_', '-')}"
             raise CommandError(
                 f"{format_flags({name: differing})} contradicts the checkpoint, which was learned with {saved_flag}. Leave the "
-                "flag out" + ("" if predict else ", or give another checkpoint folder to start from scratch")
+                "flag out" + ("" if predict else " to keep its model, or give another checkpoint folder for a new one")
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from streamsvm.files.messages import missing_package_error, suggest_name
-from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
+from streamsvm.stream.endpoints import ForeignPositionError, Position, StreamError
 from streamsvm.stream.lines import digest_file_ends
 from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
@@ -225,9 +225,9 @@ class ArrowSource(TableSource):
         rows = position.get("rows")
         if not {"rows", "file_digest", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
             raise self._foreign_position_error(position)
-        if position["file_digest"] != self._digest:
-            raise StreamError(f"{self.name} is not the file of the checkpoint, or was rewritten. Give that file, {START_AFRESH}")
         self._check_columns(position)
+        if position["file_digest"] != self._digest:
+            raise ForeignPositionError(f"{self.name}: it is not the file of the checkpoint, or was rewritten")
         self._rows = rows
 
     def stop(self) -> None:

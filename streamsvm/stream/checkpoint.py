@@ -53,6 +53,8 @@ class Checkpoint(NamedTuple):
     versions, digest; of the learning loop also labels, parameters, metrics, scores, curve, weight and drift; with labels from
     another stream, also delayed.
     """
+    place: Path | str = "start_from"
+    """Name of its file or topic in messages."""
 
     @property
     def is_start(self) -> bool:
@@ -158,7 +160,7 @@ def _load_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes 
     try:
         container = unpack_container(read_file(Path(path)) if data is None else data)
         header, parts = read_metadata(container), {} if trusted is None else read_parts(container, trusted)
-        return Checkpoint(parts.get("model"), parts.get("state"), header)
+        return Checkpoint(parts.get("model"), parts.get("state"), header, path)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     except CorruptFileError as error:

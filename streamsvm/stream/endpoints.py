@@ -11,14 +11,21 @@ from streamsvm.stream.tables.chunk import BadRow, Chunk, MessageColumns, Row
 #: Where a source or sink continues, as plain JSON (dicts, lists, strings, numbers). Only the source itself interprets it.
 Position = Mapping[str, Any]
 
-#: End of messages about a checkpoint of another run.
-START_AFRESH = "or give another checkpoint folder to start from scratch"
+#: End of messages about a checkpoint that this run cannot continue: the flag that keeps its model.
+KEEP_MODEL = "or go on with its model in another checkpoint folder: --start-from STATE --checkpoint FOLDER (start_from=...)"
 
 
 class StreamError(Exception):
     """A stream cannot be read, written or resumed.
 
     The message names the stream and the place, and says what to do.
+    """
+
+
+class ForeignPositionError(StreamError):
+    """A position is of another stream, so that a run can only begin this one.
+
+    The stream is unchanged, and still at its first row.
     """
 
 
@@ -107,6 +114,9 @@ class Source(Closeable):
     """Whether rows are messages with a key and a timestamp (`Chunk.get_key_and_time`, `Chunk.messages`)."""
     start_can_change: bool = False
     """Whether the first row depends on the time of opening, as with a topic. Loops then save the start before they read a row."""
+    start: str | None = None
+    """Where the user wants to begin, such as ``"earliest"``. A run whose checkpoint is of another stream then begins there, and
+    keeps the model; with None, that is an error."""
 
     def read(self, max_rows: int) -> Chunk | None:
         """Return the next available rows as a chunk, at most ``max_rows``. It is empty if no row has arrived within a fraction of
@@ -125,16 +135,17 @@ class Source(Closeable):
 
         Raises
         ------
+        ForeignPositionError
+            The position is of another stream.
         StreamError
-            The position is of another stream, or the stream no longer holds the rows after it.
+            The stream no longer holds the rows after the position.
         RuntimeError
             Rows were read already.
         """
         raise NotImplementedError
 
-    def _foreign_position_error(self, position: Position) -> StreamError:
-        text = f"the checkpoint is of another kind of stream ({short_repr(dict(position))}). Give that stream, {START_AFRESH}"
-        return StreamError(f"{self.name}: {text}")
+    def _foreign_position_error(self, position: Position) -> ForeignPositionError:
+        return ForeignPositionError(f"{self.name}: the checkpoint is of another kind of stream ({short_repr(dict(position))})")
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
         """Request that `read` also copies the columns ``names`` into ``passthrough_columns`` of its chunks, unchanged, to write
@@ -195,6 +206,8 @@ class Sink(Closeable):
     """Whether `write_many` is to receive the messages of the rows, if they come from a topic."""
     hint: str = ""
     """Advice for the user on how to make the sink faster; empty if none is needed."""
+    has_header: bool = False
+    """Whether all records must have the same fields, which the sink has named once, as in CSV."""
 
     def write(self, record: Record) -> None:
         """Write one record (the fields of a prediction or a dead letter, by name); raise a StreamError if that fails."""
@@ -212,6 +225,10 @@ class Sink(Closeable):
         a StreamError if that fails.
         """
         raise NotImplementedError
+
+    def owns(self, position: Position) -> bool:  # noqa: ARG002
+        """Return whether ``position``, from a checkpoint, is of this sink. If not, a run that continues begins this one."""
+        return True
 
     def seek(self, position: Position) -> None:
         """Delete the records after ``position`` (a result of `flush`), so that a resumed run does not write them twice. A sink
@@ -244,6 +261,10 @@ class WrappedSource(Source):
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]
         return self._source.columns
+
+    @property
+    def start(self) -> str | None:  # type: ignore[override]
+        return self._source.start
 
     @property
     def position(self) -> Position:

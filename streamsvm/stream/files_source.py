@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +11,11 @@ from typing import Any
 
 from streamsvm.core.checks import validate_count
 from streamsvm.core.warning import warn
-from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
+from streamsvm.stream.endpoints import KEEP_MODEL, ForeignPositionError, Position, Source, StreamError
 from streamsvm.stream.lines import digest_file_ends
 from streamsvm.stream.tables.chunk import Chunk, Row, Table
+
+_MAX_DIGESTS = 1000  # finished files that are recognised when earlier ones are removed
 
 
 class FilesSource(Source):
@@ -21,7 +25,8 @@ class FilesSource(Source):
     All files must have most columns in common, in any order; a warning names each of the others once. The column ``label`` may be
     missing if ``open_file`` allows that. ``read_partition`` returns the values that the names of a file's folders give to its
     rows. The position is the one within the current file, with the number of finished files and a digest of their sizes and of
-    their first and last 64 KiB. A run resumes only if these have not changed; further files may have been added. If the position
+    their first and last 64 KiB. A run resumes only if these have not changed; further files may have been added after them, and
+    finished ones removed. If the position
     does not fit the order of ``paths``, the files are read in the order of their names as texts, as in earlier versions. Raises
     a StreamError if the first file cannot be opened; while you iterate, also if another file cannot be opened, or has other
     columns.
@@ -35,8 +40,7 @@ class FilesSource(Source):
         label: str | None,
         read_partition: Callable[[str], Mapping[Hashable, Any]] = lambda _: {},
     ) -> None:
-        self._open_file, self._label = open_file, label
-        self._read_partition, self._has_partitions = read_partition, any(map(read_partition, paths))
+        self._open_file, self._label, self._partition_reader = open_file, label, read_partition
         self.name: str = name
         self._stopped = False
         self._start(list(paths))
@@ -45,7 +49,9 @@ class FilesSource(Source):
     def _start(self, paths: list[str]) -> None:
         """Open the first of the files ``paths``, to read them in this order."""
         self._paths = paths
+        self._read_partition, self._has_partitions = self._partition_reader, any(map(self._partition_reader, paths))
         self._digest = ""  # of the finished files
+        self._digests: deque[str] = deque(maxlen=_MAX_DIGESTS)  # of each of the last finished files
         self._columns: set[str] | None = None  # the columns of the first file, without the label
         self._differing: set[str] = set()  # columns that only some files have
         self._open_at(0)
@@ -65,9 +71,14 @@ class FilesSource(Source):
             if self._stopped or self._n_done + 1 == len(self._paths):
                 return None
             self._check_columns()
-            self._digest = digest_file_ends(self._paths[self._n_done], size, f"{self._digest}:{size}:")
+            self._add_finished(self._paths[self._n_done], size)
             self._source.close()
             self._open_at(self._n_done + 1)
+
+    def _add_finished(self, path: str, size: int) -> None:
+        """Add a file of which ``size`` bytes were read to the digests of the finished files."""
+        self._digest = digest_file_ends(path, size, f"{self._digest}:{size}:")
+        self._digests.append(_digest_file(path, size))
 
     def _open_at(self, index: int) -> None:
         """Open the file with this ``index``, after the files before it are finished."""
@@ -114,50 +125,81 @@ class FilesSource(Source):
         number of files that were read completely, and a digest of these files.
         """
         partitions = {"partitions": True} if self._has_partitions else {}
-        return {**self._source.position, **partitions, "files_done": self._n_done, "files_digest": self._digest}
+        files = {"files_done": self._n_done, "files_digest": self._digest, "files_digests": list(self._digests)}
+        return {**self._source.position, **partitions, **files}
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``, the saved `position` of an earlier source of the same files. Raise a StreamError if one of
-        the files that were read completely before it is missing or has changed.
+        the files that were read completely before it has changed, or follows a new one.
         """
+        paths = self._paths
         try:
             self._seek(position)
         except StreamError:
-            if (earlier_paths := sorted(self._paths)) == self._paths:
-                raise
             self._source.close()
-            self._start(earlier_paths)
-            self._seek(position)
+            self._start(sorted(paths))
+            try:
+                self._seek(position)
+            except StreamError:
+                self._source.close()
+                self._start(paths)
+                raise
 
     def _seek(self, position: Position) -> None:
-        file_position = dict(position)
-        if len(self._paths) == 1:  # perhaps saved when a single file was not read as several
-            file_position = {"files_done": 0, "files_digest": ""} | file_position
+        # A position within a single file is one within the first of several.
+        file_position: dict[str, Any] = {"files_done": 0, "files_digest": "", "files_digests": []} | dict(position)
         if not file_position.pop("partitions", False):  # saved by a version that did not read the names of folders
             self._read_partition, self._has_partitions, self._partition = (lambda _: {}), False, {}
         try:
             n_done, digest = validate_count("files_done", file_position.pop("files_done")), file_position.pop("files_digest")
-        except (KeyError, ValueError):
+            digests = set(file_position.pop("files_digests"))
+        except (KeyError, ValueError, TypeError):
             raise self._foreign_position_error(position) from None
         if n_done:
-            if n_done >= len(self._paths):
-                raise StreamError(
-                    f"{self.name}: there are {len(self._paths)} files, and the checkpoint is within file {n_done + 1}. "
-                    f"Give all of them, {START_AFRESH}"
-                )
             self._source.read(1)
             self._check_columns()
-            for path in self._paths[:n_done]:
-                size = _file_size(path)
-                self._digest = digest_file_ends(path, size, f"{self._digest}:{size}:")
-            if self._digest != digest:
-                raise StreamError(
-                    f"{self.name}: the files before {self._paths[n_done]} are not those of the checkpoint: one is gone, "
-                    f"changed or new. Put them back, {START_AFRESH}"
-                )
+            n_done = self._skip_finished(n_done, digest, digests)
             self._source.close()
             self._open_at(n_done)
-        self._source.seek(file_position)
+        try:
+            self._source.seek(file_position)
+        except ForeignPositionError:
+            # A run may begin here only if none of the files was learned.
+            if n_done or any(self._has_position(path, file_position) for path in self._paths[1:]):
+                raise self._changed_files_error(n_done) from None
+            raise
+
+    def _has_position(self, path: str, position: Position) -> bool:
+        with contextlib.suppress(StreamError), self._open_file(path, False) as source:
+            source.seek(position)
+            return True
+        return False
+
+    def _changed_files_error(self, n_done: int) -> StreamError:
+        path = self._paths[min(n_done, len(self._paths) - 1)]
+        return StreamError(
+            f"{self.name}: the files before {path} are not those of the checkpoint: one is gone, changed or new. "
+            f"Put them back, {KEEP_MODEL}"
+        )
+
+    def _skip_finished(self, n_done: int, digest: str, digests: set[str]) -> int:
+        """Return the number of finished files that are still here, and add them to the digests. ``n_done`` files were finished,
+        with the common ``digest``; ``digests`` has that of each. Raise a StreamError if they are not the first files here.
+        """
+        sizes = list(map(_file_size, self._paths))
+        for path, size in zip(self._paths[:n_done], sizes, strict=False):
+            self._add_finished(path, size)
+        if n_done < len(self._paths) and self._digest == digest:
+            return n_done
+        are_done = [_digest_file(path, size) in digests for path, size in zip(self._paths, sizes, strict=True)]
+        n_here = sum(are_done)
+        if n_here == len(are_done) or not all(are_done[:n_here]) or not digests:
+            raise self._changed_files_error(n_done)
+        self._digest = ""
+        self._digests.clear()
+        for path, size in zip(self._paths[:n_here], sizes, strict=False):
+            self._add_finished(path, size)
+        return n_here
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
         """Request that `read` also returns the columns ``names`` of all files unchanged, so that they can be copied into
@@ -181,6 +223,10 @@ def _file_size(path: str) -> int:
         return Path(path).stat().st_size
     except OSError as error:
         raise StreamError(f"{path}: {error.strerror or error}") from error
+
+
+def _digest_file(path: str, size: int) -> str:
+    return digest_file_ends(path, size, f"{size}:")[:16]
 
 
 def _add_columns(chunk: Chunk, values: Mapping[Hashable, Any]) -> Chunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,20 +11,24 @@ from typing import Any, Unpack
 from river import base, compose
 
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
+from streamsvm.files.messages import short_repr
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_has_model, read_model
+from streamsvm.stream.continuation import adopt_parameters, check_same_weight, report_change
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import START_AFRESH, Sink, Source
+from streamsvm.stream.endpoints import Sink, Source
+from streamsvm.stream.open import open_models
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.resumable_run import LoopOptions
 from streamsvm.stream.rows import (
     MAX_LABELS,
     LabelRules,
     ValidatingPipeline,
-    describe_differences,
     describe_parameters,
     get_learned_columns,
+    get_learned_labels,
     parse_target,
 )
+from streamsvm.stream.scores.score_set import split_metrics
 from streamsvm.stream.stream_loop import Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
 from streamsvm.stream.weights import check_accepts_weights
@@ -131,14 +136,26 @@ class LearningLoop(StreamLoop):
     def __init__(
         self,
         source: Source,
-        model: base.Classifier | base.Regressor | compose.Pipeline,
+        model: base.Classifier | base.Regressor | compose.Pipeline | None,
         metric: Metric | Sequence[Metric] | None = None,
         *,
         sink: Sink | None = None,
         classes: Iterable[Hashable] | None = None,
         drift: DriftWatch | None = None,
+        start_from: Path | str | Checkpoint | None = None,
+        flags: Mapping[str, Any] | None = None,
         **options: Unpack[LoopOptions],
     ) -> None:
+        checkpoints = options.get("checkpoints")
+        newest = None if checkpoints is None else checkpoints.newest()
+        saved = newest if newest is not None and not newest.is_start else None
+        if saved is not None and checkpoints is not None and start_from is not None:
+            report_change(checkpoints.path, "start_from", "its checkpoint continues, and start_from (--start-from) is not read")
+        start = None if saved is not None or start_from is None else _read_start(start_from)
+        if keeps_model := model is None:
+            if (continued := saved or start) is None:
+                raise ValueError("model=None goes on with the model of a checkpoint, and there is none yet: give a model")
+            model = continued.model
         super().__init__(source, model, metric, sink=sink, **options)
         last_step = self._pipeline.last_step
         if classes is not None and self._regression:
@@ -155,58 +172,60 @@ class LearningLoop(StreamLoop):
         self.drift = drift
         if source.weight is not None:
             check_accepts_weights(model, source.weight)
-        self._parameters = describe_parameters(model)
-        self._resume_or_start()
+        self._flags = flags
+        #: The parameters of the model before its first row, as text; None to keep those of the checkpoint.
+        self._parameters: str | None = None if keeps_model else describe_parameters(model)
+        self._resume_or_start(newest, start)
 
-    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
-        header = checkpoint.header
-        try:
-            parameters, metrics, _ = header["parameters"], header["metrics"], header["sink"]
-            self._resume_counts(header)
-            if (drift_state := header.get("drift")) is not None:
-                self._resume_drift(folder, drift_state, checkpoint.state["detector"])
-            self._resume_delayed(folder, header.get("delayed"), checkpoint.state)
-            curve, scores = LearningCurve.from_state(header["curve"], self.rows), checkpoint.state["scores"]
-            self._labels.resume(header["labels"])
-        except (LookupError, TypeError, ValueError) as error:
-            text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
-            raise CheckpointError(text) from None
-        if parameters != self._parameters:
-            raise CheckpointError(
-                f"{folder} holds a model with other parameters: {describe_differences(str(parameters), self._parameters)}. "
-                f"Ask for the same, {START_AFRESH}"
-            )
-        if metrics != repr(self._scores):
-            raise CheckpointError(f"{folder} has scored with {metrics}, not {self._scores!r}: ask for the same, {START_AFRESH}")
-        if (weight := header.get("weight")) != self.source.weight:
-            raise CheckpointError(
-                f"{folder} was learned with the weight {weight!r}, not {self.source.weight!r}: ask for the same, {START_AFRESH}"
-            )
-        self._scores.resume(scores)
+    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint, is_warm: bool = False) -> None:
+        header, state = checkpoint.header, checkpoint.state
+        self._parameters = adopt_parameters(folder, checkpoint, self._parameters, self.model)
+        check_same_weight(folder, checkpoint, self.source.weight)
+        if "metrics" in header or not is_warm:  # else it is only a model
+            try:
+                self._resume_counts(header)
+                self._resume_drift(folder, header.get("drift"), state)
+                if not is_warm:  # else the rows that wait for their labels are of other streams
+                    self._resume_delayed(folder, header.get("delayed"), state)
+                curve, metrics = LearningCurve.from_state(header["curve"], self.rows), str(header["metrics"])
+                self._labels.resume(header["labels"])
+                scores = state["scores"]
+            except (LookupError, TypeError, ValueError) as error:
+                text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
+                raise CheckpointError(text) from None
+            for text in self._scores.resume(scores, metrics):
+                report_change(folder, "metrics", f"{text}, from row {self.rows:,} on", self.rows)
+            if split_metrics(metrics)[0].partition("window=")[0] == repr(self._scores.first).partition("window=")[0]:
+                self.curve = curve
+        elif not self._regression:
+            self._labels.resume({"classes": None, "seen": get_learned_labels(checkpoint.model)})
         self._scores.labels.add_known_labels(self._labels.known_labels)
-        self._resume_streams(folder, checkpoint)
-        self.curve = curve
         self._pipeline = ValidatingPipeline(checkpoint.model)
         self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.encoder)
 
-    def _resume_drift(self, folder: Path | str, state: Any, detector: Any) -> None:
-        """Continue the drift detection of this loop from the ``state`` and the river ``detector`` of a checkpoint in ``folder``.
-        Raise a CheckpointError if this loop has no drift detection, or a different detector.
+    def _resume_drift(self, folder: Path | str, saved: Any, state: Mapping[str, Any]) -> None:
+        """Continue the drift detection of this loop from its ``saved`` state and the river detector in the ``state`` of a
+        checkpoint in ``folder``. If the detector is new, another one or missing, report that. Raise a ValueError if it is
+        corrupt.
         """
-        if self.drift is None:
-            raise CheckpointError(f"{folder} was learned with a detector of drift: give --drift, {START_AFRESH}")
-        try:
-            self.drift.restore(state, detector)
-        except ValueError as error:
-            raise CheckpointError(f"{folder}: {error}, {START_AFRESH}") from None
+        now = None if self.drift is None else self.drift.description
+        if saved is None and now is None:
+            return
+        if saved is None or now != saved["description"]:
+            earlier = "no drift" if saved is None else short_repr(saved["description"])
+            text = f"drift is detected by {now or 'nothing'} from row {self.rows:,} on, and was by {earlier}"
+            report_change(folder, "drift", text, self.rows)
+        elif self.drift is not None:
+            self.drift.restore(saved, state["detector"])
 
     def _resume_delayed(self, folder: Path | str, counts: Any, state: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Check the saved ``counts`` of labels from another stream in the checkpoint of ``folder``. This loop reads no such
-        labels, so it raises a CheckpointError unless ``counts`` is None. A subclass that reads them continues from the counts and
-        the saved ``state``.
+        labels, so it reports it if ``counts`` is not None. A subclass that reads them continues from the counts and the saved
+        ``state``.
         """
         if counts is not None:
-            raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
+            text = f"labels come with their rows from row {self.rows:,} on; the rows that waited for theirs are dropped"
+            report_change(folder, "delayed labels", text, self.rows)
 
     def _make_row_learner(self) -> Callable[..., Any]:
         # A weight does not affect scores, so a row of weight 0 is scored, but not learned. All checks come before any learning.
@@ -301,8 +320,23 @@ class LearningLoop(StreamLoop):
             "scores": [report.saved for report in self._make_score_reports()],
         }
         facts |= {} if self.source.weight is None else {"weight": self.source.weight}
+        facts |= {"flags": dict(self._flags)} if self._flags else {}
         state: dict[str, Any] = {"scores": self._scores.state}
         if self.drift is not None:
             state |= {"detector": self.drift.detector}
             facts |= {"drift": self.drift.state}
         return self.model, state, facts
+
+
+def _read_start(place: Path | str | Checkpoint) -> Checkpoint:
+    """Read the checkpoint with whose model a run begins, from a file, a folder or the URL of a model topic. Raise a
+    CheckpointError if it has no model.
+    """
+    if isinstance(place, Checkpoint):
+        check_has_model(place.place, place)
+        return place
+    if "://" not in str(place):
+        return read_model(place)
+    with contextlib.closing(open_models(str(place))) as models:
+        checkpoint: Checkpoint = models.read()
+        return checkpoint

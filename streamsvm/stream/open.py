@@ -68,7 +68,9 @@ def open_source(
     label_needed
         Whether a table (CSV, Parquet, Arrow) without a column of the label is an error. If not, its rows have no label.
     start
-        Where to begin in a stream with a URL, as its package defines it. None begins at the first row.
+        Where to begin in a stream with a URL, as its package defines it; ``"earliest"`` is the first row of any stream. A run
+        whose checkpoint is of another stream begins there, too, and keeps the model. None begins at the first row, and makes such
+        a checkpoint an error.
     group
         Consumer group for a stream with a URL, as its package defines it. Its offsets follow the checkpoints. None uses no group.
     options
@@ -93,8 +95,8 @@ def open_source(
         if OTHER_COLUMNS in columns:
             reading["columns"] = {weight: NUMBER, **columns}
     kind, files, name = detect_format(location, format), list_source_files(location), format_source_name(location)
-    if kind is not None and start is not None:
-        raise StreamError(f"{name} is read from its first row: to begin at {start} is for streams with a URL")
+    if kind is not None and start not in (None, "earliest"):
+        raise StreamError(f"{name} is read from its first row (earliest): to begin at {start} is for streams with a URL")
     if kind is not None and group is not None:
         raise StreamError(f"{name} is a file, and a group (--group {group}) is one of consumers of a topic: leave it out")
     file_options: dict[str, Any] = {option: value for option, value in reading.items() if value}
@@ -117,6 +119,8 @@ def open_source(
             warn(f"{name}: files in ordinary subfolders are not read. To read all, give the pattern {pattern}")
     else:
         source = _open_file(name if stream is None else stream, kind, label, file_options)
+    if kind is not None:
+        source.start = start
     if weight is None:
         return source
     try:

@@ -221,9 +221,9 @@ class PredictionLoop(StreamLoop):
             self._field_names = (*self._field_names, "model")
         super().__init__(source, model, metric, sink=sink, **options)
         self.version: int = version
-        self._resume_or_start()
+        self._resume_or_start(None if (checkpoints := options.get("checkpoints")) is None else checkpoints.newest())
 
-    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
+    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint, is_warm: bool = False) -> None:  # noqa: ARG002
         try:
             if checkpoint.header["kind"] != _KIND:
                 raise ValueError(f"its kind is {short_repr(checkpoint.header['kind'])}")
@@ -232,7 +232,6 @@ class PredictionLoop(StreamLoop):
         except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another folder"
             raise CheckpointError(text) from None
-        self._resume_streams(folder, checkpoint)
 
     def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
         process_row = super()._make_row_processor()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.core.checks import finite_or_none, to_python_scalar
 from streamsvm.files.messages import format_names, short_repr
-from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
+from streamsvm.stream.endpoints import Sink, Source, StreamError
 from streamsvm.stream.rows import RowError, split_pipeline
 from streamsvm.stream.tables.chunk import Chunk, MessageColumns
 from streamsvm.stream.tables.table_parser import Names, validate_names
@@ -128,18 +126,6 @@ class PredictionExtension:
         for fields in self._computed_fields:
             values |= zip(fields.names, fields.compute(model, x), strict=True)
         return values, self.copy_messages(chunk, i, i + 1)
-
-
-def check_same_fields(folder: Path | str, header: Mapping[str, Any], names: list[str]) -> None:
-    """Raise a CheckpointError unless ``names``, the additional prediction fields of this run, equal those in the ``header`` of
-    the checkpoint in ``folder``: one output file must have the same fields throughout.
-    """
-    if (saved_names := header.get("further_fields", [])) != names:
-        raise CheckpointError(
-            f"{folder} was written with predictions that have the additional fields {short_repr(saved_names)}, not "
-            f"{short_repr(names)}: pass the same --passthrough, --probabilities and --explain (passthrough=..., "
-            f"computed_fields=...), {START_AFRESH}"
-        )
 
 
 def to_json_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:

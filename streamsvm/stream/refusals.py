@@ -12,6 +12,7 @@ from typing import Any
 from streamsvm.core.checks import validate_mapping
 from streamsvm.core.saved import Resumable
 from streamsvm.files.messages import format_count, suggest_name
+from streamsvm.stream.continuation import describe_place, report_change
 from streamsvm.stream.endpoints import DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
 
@@ -132,8 +133,11 @@ class RefusedRowHandler(Resumable):
         """Open the dead-letter sink, if there is one and it is not open, and continue it at the saved position, if any."""
         if self._sink is None and (self._sink_spec or self._user_sink is not None):
             self._sink = open_sink(self._sink_spec) if self._user_sink is None else self._user_sink
-            if self._position is not None:
+            if self._position is not None and self._sink.owns(self._position):
                 self._sink.seek(self._position)
+            elif self._position is not None:
+                place = describe_place(self._position)
+                report_change(self._sink.name, "dead letters", f"refused rows are written here; until now they went to {place}")
 
     def flush(self) -> Any:
         """Make the written dead letters durable, and return the sink's position after them, for a checkpoint; None if there are
@@ -169,6 +173,8 @@ class RefusedRowHandler(Resumable):
         """
         saved = dict(state)
         self._position = None if (letters := saved.pop("dead_letters")) is None else validate_mapping("dead_letters", letters)
+        if self._position is not None and not self._sink_spec and self._user_sink is None:
+            report_change(describe_place(self._position), "dead letters", "refused rows are not written here any more")
         super().resume(saved)
 
 

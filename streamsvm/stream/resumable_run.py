@@ -12,8 +12,9 @@ from typing import Any, TypedDict
 from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
-from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtension, check_same_fields
+from streamsvm.stream.continuation import describe_place, report_change, seek_or_begin
+from streamsvm.stream.endpoints import Sink, Source, StreamError
+from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtension
 from streamsvm.stream.progress import Progress
 from streamsvm.stream.refusals import RefusedRowHandler
 from streamsvm.stream.tables.chunk import Chunk
@@ -72,6 +73,7 @@ class ResumableRun:
         self._checkpoint_seconds = checkpoint_seconds or math.inf
         self._max_checkpoint_seconds = (None if checkpoints is None else checkpoints.max_seconds) or math.inf
         self._saved_rows, self._save_time = -1, time.monotonic()
+        self._dropped_sink: Mapping[str, Any] | None = None  # the position of a sink that this run does not have
         self._on_progress = on_progress
         self._stopped = self._running = self._has_started = False
         self._unusable_reason = ""  # "has failed" or "was stopped" if no further run is possible
@@ -292,25 +294,34 @@ class ResumableRun:
                 contents = "rows that were refused" if name == "refused" else name
                 raise StreamError(f"{self.source.name} is where {contents} would go, and this run reads it: give another topic")
 
-    def _resume_or_start(self) -> None:
-        """Continue from the newest checkpoint, if there is one. Otherwise start a new run and, for a source such as a Kafka topic
-        whose first row may differ next time, save its position first.
+    def _resume_or_start(self, newest: Checkpoint | None, start_from: Checkpoint | None = None) -> None:
+        """Continue from ``newest``, the newest checkpoint of this run's store, if it has a model. Otherwise start a new run, with
+        the model and the scores of ``start_from`` if it is not None. For a source such as a Kafka topic, whose first row may
+        differ next time, or with ``start_from``, which may change, save a checkpoint before the first row.
         """
-        if (checkpoints := self._checkpoints) is None:
+        checkpoints, source = self._checkpoints, self.source
+        if checkpoints is not None and newest is not None and not newest.is_start:
+            self._resume_run(checkpoints.path, newest)
+            self._resume_streams(checkpoints.path, newest)
+            if source.start is not None and source.start_can_change:  # the next run must not begin there again
+                self._save_checkpoint(checkpoints)
             return
-        checkpoint = checkpoints.newest()
-        if checkpoint is not None and not checkpoint.is_start:
-            self._resume_run(checkpoints.path, checkpoint)
+        if start_from is not None:
+            self._resume_run(start_from.place, start_from, is_warm=True)
+        if checkpoints is None:
             return
         checkpoints.check(*self._make_checkpoint_parts()[:2])
-        if checkpoint is not None:
-            self.source.seek(checkpoint.get_position(checkpoints.path))
-        elif self.source.start_can_change:
+        if newest is not None:
+            seek_or_begin(source, newest.get_position(checkpoints.path), 0)
+        if start_from is not None:
+            self._save_checkpoint(checkpoints)
+        elif newest is None and source.start_can_change:
             self._save_start(checkpoints)
 
-    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
-        """Restore this run from ``checkpoint``; ``folder`` is its store's path, for messages. Raise a CheckpointError if it was
-        written by another kind of run, or with other parameters.
+    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint, is_warm: bool = False) -> None:
+        """Restore this run, except its streams, from ``checkpoint``; ``folder`` is its store's path, for messages. With
+        ``is_warm``, it is of another run, or only a model. Raise a CheckpointError if it was written by another kind of run, or
+        contradicts this one.
         """
         raise NotImplementedError
 
@@ -329,25 +340,33 @@ class ResumableRun:
         vars(self).update(counts)
 
     def _resume_streams(self, folder: Path | str, checkpoint: Checkpoint) -> None:
-        """Move source, sink and dead-letter sink to their positions in ``checkpoint``. ``folder`` is its store's path, for
-        messages. Raise a CheckpointError if it was written with other outputs than this run has, or is corrupt.
+        """Move source, sink and dead-letter sink to their positions in ``checkpoint``, and report those that are new, changed or
+        dropped. ``folder`` is its store's path, for messages. Raise a CheckpointError if it is corrupt, or a StreamError if a
+        stream cannot continue.
         """
-        header, saved = checkpoint.header, checkpoint.header.get("sink")
-        if self.sink is not None and saved is None:
-            raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
-        if self.sink is None and saved is not None:
-            name = saved.get("name", "of another kind") if isinstance(saved, dict) else short_repr(saved)
-            raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
-        check_same_fields(folder, header, self._extension.field_names)
+        header, sink, rows = checkpoint.header, self.sink, self.rows
         try:
             self._refusals.resume(header["refused"])
-            sink_position = None if saved is None else validate_mapping("sink", saved)
+            saved = None if header["sink"] is None else validate_mapping("sink", header["sink"])
         except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
-        self.source.seek(checkpoint.get_position(folder))
-        if self.sink is not None and sink_position is not None:  # last, because it drops the predictions after the checkpoint
-            self.sink.seek(sink_position)
-        self._saved_rows = self.rows
+        fields, saved_fields = self._extension.field_names, header.get("further_fields", [])
+        is_continued = sink is not None and saved is not None and sink.owns(saved)
+        if sink is not None and is_continued and fields != saved_fields:
+            text = f"predictions have the additional fields {short_repr(fields)}, and had {short_repr(saved_fields)}"
+            if sink.has_header:
+                raise StreamError(f"{sink.name}: {text}: name another file for them (--to FILE), or pass the same --passthrough")
+            report_change(sink.name, "fields", text, rows)
+        earlier = "" if saved is None else f"; until then they went to {describe_place(saved)}"
+        seek_or_begin(self.source, checkpoint.get_position(folder), rows)
+        if sink is not None and saved is not None and is_continued:  # last, because it drops the predictions after the checkpoint
+            sink.seek(saved)
+        elif sink is not None:
+            report_change(sink.name, "sink", f"predictions are written here from row {rows:,} on{earlier}", rows)
+        elif saved is not None:
+            report_change(folder, "sink", f"predictions are not written from row {rows:,} on{earlier}", rows)
+        self._dropped_sink = saved if sink is None else None
+        self._saved_rows = rows
 
     def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:
         """Return the model, the state of the run (such as metrics), and additional header fields, to save in a checkpoint."""
@@ -368,7 +387,7 @@ class ResumableRun:
             **{name: getattr(self, name) for name in _SAVED_COUNTS},
             refused=self._refusals.state,
             position=_validate_position(self.source.name, "position", self.source.position),
-            sink=None if self.sink is None else _validate_position(self.sink.name, "flush()", self.sink.flush()),
+            sink=self._dropped_sink if self.sink is None else _validate_position(self.sink.name, "flush()", self.sink.flush()),
             source=self.source.name,
             **facts,
         )

@@ -462,13 +462,3 @@ def describe_parameters(model: Any) -> str:
             step = step._wrapped_model
             texts.append(repr(step))
     return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))
-
-
-def describe_differences(saved: str, current: str) -> str:
-    """Return a message that lists the differences between the parameters of two models: the ``saved`` and the ``current`` result
-    of `describe_parameters`.
-    """
-    old, new = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (saved, current))
-    learned, requested = (", ".join(lines.elements()) for lines in (old - new, new - old))
-    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {requested}"] * bool(requested)
-    return ", and ".join(parts) or "its steps have another order"

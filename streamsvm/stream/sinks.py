@@ -17,7 +17,7 @@ from streamsvm.core.checks import to_python_scalar, validate_count
 from streamsvm.files.locks import try_lock
 from streamsvm.files.messages import short_repr
 from streamsvm.files.model_file import sync_folder
-from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
+from streamsvm.stream.endpoints import KEEP_MODEL, Position, Record, Sink, StreamError
 from streamsvm.stream.lines import digest_tail
 from streamsvm.stream.tables.chunk import MessageColumns
 
@@ -51,7 +51,7 @@ class FileSink(Sink):
         self._path = Path(path)
         # Without the folder, which may have another path in the next run.
         self._file_name = self.name if self._is_standard_output else self._path.name
-        self._is_csv = str(path).endswith(".csv")
+        self._is_csv = self.has_header = str(path).endswith(".csv")
         self._offset = -1  # number of bytes written; -1 before the first record
         self._created = self._failed = self._is_regular = False
         try:
@@ -131,6 +131,9 @@ class FileSink(Sink):
         except OSError as error:
             raise self._make_error(error) from error
 
+    def owns(self, position: Position) -> bool:
+        return position.get("name") == self._file_name
+
     def seek(self, position: Position) -> None:
         """Truncate this file to ``position`` (a result of `flush`), so that a resumed run does not write lines twice. Raise a
         StreamError if it is not the same file. Lines in a pipe cannot be removed, and are repeated.
@@ -139,19 +142,18 @@ class FileSink(Sink):
             name, offset, tail = position["name"], validate_count("offset", position["offset"]), position["tail_digest"]
         except (KeyError, ValueError):
             raise StreamError(
-                f"{self.name}: the checkpoint is of another kind of sink ({short_repr(dict(position))}). Give that, "
-                f"{START_AFRESH}"
+                f"{self.name}: the checkpoint is of another kind of sink ({short_repr(dict(position))}). Give that, {KEEP_MODEL}"
             ) from None
         if name != self._file_name:
-            raise StreamError(f"{self.name}: what this checkpoint has written is in {name}. Give that, {START_AFRESH}")
+            raise StreamError(f"{self.name}: what this checkpoint has written is in {name}. Give that, {KEEP_MODEL}")
         if self._created:
-            raise StreamError(f"{self.name}, which this checkpoint has written, is not there. Put it back, {START_AFRESH}")
+            raise StreamError(f"{self.name}, which this checkpoint has written, is not there. Put it back, {KEEP_MODEL}")
         if self._is_regular:
             size = os.fstat(self._file.fileno()).st_size
             if size < offset:
-                raise StreamError(f"{self.name} has {size:,} bytes, not {offset:,}: it was cut off. Put it back, {START_AFRESH}")
+                raise StreamError(f"{self.name} has {size:,} bytes, not {offset:,}: it was cut off. Put it back, {KEEP_MODEL}")
             if digest_tail(self._file, offset) != tail:
-                raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {START_AFRESH}")
+                raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {KEEP_MODEL}")
             self._file.truncate(offset)
             self._file.seek(offset)
         self._offset = offset

@@ -12,7 +12,8 @@ from typing import Any, Unpack
 from streamsvm.core.checks import validate_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
+from streamsvm.stream.continuation import describe_label, report_change
+from streamsvm.stream.endpoints import KEEP_MODEL, ForeignPositionError, Position, Source, StreamError
 from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream, LineReader, decode_windows, hex_digest, normalize_encoding
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, Table
 from streamsvm.stream.tables.table_parser import ParserOptions, TableParser, TextParserOptions
@@ -48,18 +49,15 @@ class TableSource(Source):
         this source has.
         """
         if (label := position["label"]) != self._label:
-            raise StreamError(
-                f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "
-                f"Ask for the same, {START_AFRESH}"
-            )
+            raise StreamError(f"{self.name}: {describe_label(label, self._label)}")
         if not isinstance(table := position.get("table", {}), dict):
             raise self._foreign_position_error(position)
         if table != self._options:
             then, now = (", ".join(f"{k}={v!r}" for k, v in x.items()) or "no options" for x in (table, self._options))
-            raise StreamError(
-                f"{self.name}: the checkpoint was learned from columns read with {then}, not with {now}. "
-                f"Ask for the same, {START_AFRESH}"
-            )
+            text = f"the checkpoint was learned from columns read with {then}, not with {now}"
+            if table.get("columns") != self._options.get("columns"):
+                raise StreamError(f"{self.name}: {text}. Ask for the same, {KEEP_MODEL}")
+            report_change(self.name, "table", text)
 
 
 class TextSource(TableSource):
@@ -270,9 +268,7 @@ class TextSource(TableSource):
             raise self._foreign_position_error(position) from None
         self._check_columns(position)
         if hex_digest(self._reader.read_head(offset)) != head:
-            raise StreamError(
-                f"{self.name} is not the stream of the checkpoint: its first bytes differ. Give that stream, {START_AFRESH}"
-            )
+            raise ForeignPositionError(f"{self.name}: it is not the stream of the checkpoint, for its first bytes differ")
         if offset == 0:
             return
         self._start_reading()
@@ -281,13 +277,13 @@ class TextSource(TableSource):
         if hex_digest(last) != tail:
             raise StreamError(
                 f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
-                f"Put it back, {START_AFRESH}"
+                f"Put it back, {KEEP_MODEL}"
             )
         if not last.endswith(b"\n") and (rest := self._reader.peek_lines(1)):  # the last row had no newline when it was learned
             if rest[0].strip():
                 raise StreamError(
                     f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
-                    f"Put one where the row ends, {START_AFRESH}"
+                    f"Put one where the row ends, {KEEP_MODEL}"
                 )
             self._reader.consume_lines(rest)
         self._line = line

@@ -56,7 +56,7 @@ def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(learn, file, 
             "contradicts the checkpoint, which was learned with --columns id:drop,city:category,since:date=%d.%m.%Y.",
         ),
         (["--when-missing", "indicator"], "learned with --when-missing mean"),
-        (["--delimiter", ";"], "learned with no --delimiter"),
+        (["--delimiter", ";"], "Is ',' the delimiter"),
     ):
         learn("--checkpoint", pieces, *flags, status=1, says=words)
 

@@ -176,13 +176,19 @@ def test_missing_columns_are_named(tmp_path):
         raises(reason, read, path, error=StreamError, **options)
 
 
-def test_a_position_fits_only_the_same_parser_options(tmp_path):
+def test_a_position_fits_only_the_same_column_kinds(tmp_path, caplog):
     path = write_text(tmp_path / "rows.csv", CSV)
     options = {"delimiter": ";", "encoding": "latin-1", "columns": {"since": "date"}}
     position = read(path, **options)[1][1]
     for name in options:
         remaining = {key: value for key, value in options.items() if key != name}
-        raises(rf"read with .*{name}=.*Ask for the same", read, path, position, error=StreamError, **remaining)
+        if name == "columns":
+            raises(rf"read with .*{name}=.*Ask for the same", read, path, position, error=StreamError, **remaining)
+        elif name == "encoding":
+            caplog.clear()
+            assert len(read(path, position, **remaining)[0]) == len(read(path, position, **options)[0])
+            (record,) = caplog.records
+            assert "read with delimiter=';', encoding='iso8859-1'" in record.message or "encoding=" in record.message
 
 
 def test_more_columns_of_texts_than_calls_can_be_nested(tmp_path):

@@ -52,15 +52,28 @@ def test_changed_files_before_the_position_are_refused(tmp_path):
         (0, 4, "not those of the checkpoint"),
         (0, 6, "not those of the checkpoint"),
         (1, 6, "not those of the checkpoint"),
-        (1, 4, "was changed before byte|ends at byte|not the stream"),
+        (1, 4, "was changed before byte|ends at byte|not those of the checkpoint"),
     ]:
         part[changed].write_text(texts[changed].replace(".5", ".25"))
         refused(match, positions[position])
         part[changed].write_text(texts[changed])
     part[1].unlink()
-    refused("there are 2 files, and the checkpoint is within file 3", positions[6])
-    refused("not the stream|ends at byte|not those", positions[4])
-    part[1].write_text(texts[1])
+    refused("not those of the checkpoint|Put the file back", positions[4])
+    with open_source(str(folder), label="y") as source:  # a finished file is gone, and the others continue
+        source.seek(positions[6])
+        assert [row.x["a"] for row in source] == [6.0, 7.0, 8.0]
+        assert source.position["files_done"] == 1
+    part[0].unlink()
+    for position in (positions[6], positions[-1]):
+        with open_source(str(folder), label="y") as source:
+            source.seek(position)
+            assert len(list(source)) == 9 - positions.index(position)
+    part[2].unlink()
+    (folder / "part-9.csv").write_text(texts[2].replace(".5", ".25"))
+    refused("another kind of stream|not the stream", positions[6])  # a new file is no checkpoint's, and may be begun
+    (folder / "part-9.csv").unlink()
+    for path, text in zip(part, texts, strict=True):
+        path.write_text(text)
     (folder / "part-00.csv").write_text(texts[0])
     refused("not those of the checkpoint", positions[6])
     (folder / "part-00.csv").unlink()

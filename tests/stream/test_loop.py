@@ -172,7 +172,13 @@ def test_contradictory_options_are_refused(model, options, reason):
     raises(reason, LearningLoop, IterableSource([]), model, **options)
 
 
-@pytest.mark.parametrize("model", [None, "bsgd", BSGDClassifier, preprocessing.StandardScaler()], ids=repr)
+def test_without_a_model_a_checkpoint_is_needed(tmp_path):
+    with CheckpointFolder(tmp_path) as checkpoints:
+        for options in ({}, {"checkpoints": checkpoints}):
+            raises("there is none yet: give a model", LearningLoop, IterableSource([]), None, **options)
+
+
+@pytest.mark.parametrize("model", ["bsgd", BSGDClassifier, preprocessing.StandardScaler()], ids=repr)
 def test_objects_that_are_not_models_are_refused(model):
     for loop in (LearningLoop, lambda source, model: PredictionLoop(source, model, None)):
         raises("must be a classifier or a regressor, or a pipeline that ends in one, not", loop, IterableSource([]), model)

@@ -1,7 +1,8 @@
-"""Checkpoints of another run: with another model, metric, stream, sink or options, the error names the difference."""
+"""Checkpoints of another run: a contradiction is refused, and any other change is reported and keeps the model."""
 
 import contextlib
 import functools
+import re
 
 import pytest
 from river import compose, drift, metrics, preprocessing, stats
@@ -9,6 +10,7 @@ from river import compose, drift, metrics, preprocessing, stats
 from chunks import write_rows
 from loops import make_model
 from refused import raises
+from saved import dumps
 from streamsvm import BSGDRegressor
 from streamsvm.stream import (
     CheckpointError,
@@ -34,9 +36,9 @@ def same(x):
     return x
 
 
-def imputed(budget=30):
+def imputed(budget=30, statistic=stats.Mean):
     """A model whose repr has learned values, and the address of a function."""
-    return preprocessing.StatImputer(("b", stats.Mean())) | compose.FuncTransformer(same) | make_model(budget=budget)
+    return preprocessing.StatImputer(("b", statistic())) | compose.FuncTransformer(same) | make_model(budget=budget)
 
 
 def learned():
@@ -46,8 +48,9 @@ def learned():
     return model
 
 
-def regressor(l2):
-    return preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(BSGDRegressor(budget=30, seed=1, l2=l2))
+def regressor(l2, kernel="rbf"):
+    learner = BSGDRegressor(budget=30, seed=1, l2=l2, kernel=kernel)
+    return preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(learner)
 
 
 def joined(_, key="id"):
@@ -88,34 +91,23 @@ def of_file(folder):
 @pytest.mark.parametrize(
     ("then", "now", "reason"),
     [
-        ({}, {"model": part(make_model, budget=31)}, "other parameters"),
-        ({"model": imputed}, {"model": part(imputed, 31)}, "other parameters"),
-        ({"model": part(regressor, 1e-3)}, {"model": part(regressor, 1e-2)}, "other parameters"),
-        ({}, {"metric": metrics.F1}, r"has scored with Accuracy\(window=1000\), not F1\("),
-        (BETA, {**BETA, "window": 50}, "window=100.*window=50"),
-        (BETA, {**BETA, "positive": False}, "not FBeta.*positive=False"),
-        ({}, {"sink": "out.csv"}, "without a sink"),
-        ({"sink": "out.csv"}, {}, r"with a sink of predictions, out\.csv: give it too"),
-        ({"sink": "out.csv"}, {"sink": "other.csv"}, r"what this checkpoint has written is in out\.csv"),
-        (KEEPS, {"sink": "out.csv"}, r"additional fields \['id'\], not \[\]: pass the same --passthrough"),
-        (KEEPS, {**KEEPS, "passthrough": ["t"]}, r"additional fields \['id'\], not \['t'\]: pass the same --passthrough"),
-        ({}, {"source": of_file}, "another kind of stream"),
-        (weighted("a"), {}, "learned with the weight 'a', not None"),
-        (weighted("a"), weighted("b"), "learned with the weight 'a', not 'b'"),
-        (watched(drift.ADWIN), {}, "learned with a detector of drift: give --drift"),
-        (
-            watched(drift.ADWIN),
-            watched(part(drift.ADWIN, delta=0.1)),
-            r"watched by ADWIN\(delta=0.002, .*, not ADWIN\(delta=0.1, .*: ask for the same",
-        ),
-        (DELAYED, {}, "labels from another stream: give --labels"),
-        ({}, DELAYED, "without labels from another stream: leave --labels out"),
+        ({}, {"model": part(make_model, kernel="linear")}, "other parameters"),
+        ({"model": imputed}, {"model": part(imputed, 31, stats.Max)}, "other parameters"),
+        ({"model": part(regressor, 1e-3)}, {"model": part(regressor, 1e-3, "poly")}, "other parameters"),
+        (KEEPS, {"sink": "out.csv"}, r"additional fields \[\], and had \['id'\]: name another file for them \(--to FILE\)"),
+        (KEEPS, {**KEEPS, "passthrough": ["t"]}, r"fields \['t'\], and had \['id'\]: name another file"),
+        ({}, {"source": of_file}, "another kind of stream.*say where to begin here: --from earliest"),
+        (weighted("a"), {}, "learned with the weight 'a', not None: give --weight a"),
+        (weighted("a"), weighted("b"), "learned with the weight 'a', not 'b': give --weight a"),
+        ({}, weighted("b"), "has learned the column 'b', so it cannot hold the weight: leave --weight out"),
+        (DELAYED, {}, "another kind of stream|holds rows"),
+        ({}, DELAYED, "learned without labels from another stream.*say where to begin here: --from earliest"),
         (DELAYED, {**DELAYED, "source": part(joined, key="a")}, "learned with key='id', not 'a'"),
         ({}, PREDICTS, "not written by a prediction loop"),
-        (PREDICTS, {"sink": "out.csv"}, "not written by a learning loop"),
+        (PREDICTS, {"sink": "out.csv"}, "holds a model with other parameters"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(tmp_path, then, now, reason):
+def test_a_contradiction_of_the_checkpoint_is_refused(tmp_path, then, now, reason):
     assert run_of(tmp_path, 20, **then) == 20
     before = {path: path.read_bytes() for path in tmp_path.glob("state/*.ckpt")}
     written = (tmp_path / "out.csv").read_bytes() if "sink" in then else b""
@@ -123,6 +115,73 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, then, now, reason):
     assert {path: path.read_bytes() for path in tmp_path.glob("state/*.ckpt")} == before
     assert "sink" not in then or (tmp_path / "out.csv").read_bytes() == written
     assert run_of(tmp_path, **then) == 60
+
+
+ADWIN = r"'?ADWIN\(delta=0.002, .*"
+NOW = r"detected by ADWIN\(delta=0.1, .* was by .ADWIN\(delta=0.002"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "reports"),
+    [
+        (
+            {},
+            {"metric": metrics.F1},
+            [r"F1\(window=1000\) is new, from", r"Accuracy\(.*\) is not computed any more, from"],
+        ),
+        (BETA, {**BETA, "window": 50}, [r"FBeta\(beta=2.0, window=100\) is now FBeta\(beta=2.0, window=50\), from row 20 on"]),
+        (BETA, {**BETA, "positive": False}, ["positive=False.* is new", r"window=100\) is not computed any more"]),
+        ({}, {"sink": "out.csv"}, ["predictions are written here from row 20 on"]),
+        ({"sink": "out.csv"}, {}, [r"predictions are not written from row 20 on; until then they went to out\.csv"]),
+        ({"sink": "out.csv"}, {"sink": "other.csv"}, [r"other\.csv: .* here from row 20 on; until then they went to out\.csv"]),
+        (KEEPS, {"sink": "o.jsonl", "passthrough": ["t"]}, ["written here from row 20 on"]),
+        (
+            {"sink": "o.jsonl"},
+            {"sink": "o.jsonl", "passthrough": ["t"]},
+            [r"predictions have the additional fields \['t'\], and had \[\]"],
+        ),
+        (watched(drift.ADWIN), {}, [f"drift is detected by nothing from row 20 on, and was by {ADWIN}"]),
+        ({}, watched(drift.ADWIN), [f"drift is detected by {ADWIN} from row 20 on, and was by no drift"]),
+        (
+            watched(drift.ADWIN),
+            watched(part(drift.ADWIN, delta=0.1)),
+            [NOW],
+        ),
+        ({}, {"classes": [True, False]}, []),
+        ({}, {"checkpoint_every": 7, "abstain": 0.1, "on_error": "skip"}, []),
+    ],
+)
+def test_a_changed_run_continues_with_its_model(tmp_path, caplog, then, now, reports):
+    whole, changed = tmp_path / "whole", tmp_path / "changed"
+    for folder in (whole, changed):
+        folder.mkdir()
+        run_of(folder, 20, **then)
+    caplog.clear()
+    assert run_of(whole, **then) == run_of(changed, **now) == 60
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == len(reports)
+    for message, report in zip(messages, reports, strict=True):
+        assert re.search(report, message), messages
+    assert all(record.fields["event"] == "changed" for record in caplog.records)
+    models = [load(folder / "state", trusted=True) for folder in (whole, changed)]
+    assert dumps(models[0]) == dumps(models[1])
+
+
+def test_scores_that_continue_have_all_rows(tmp_path):
+    names = ["Accuracy", "ROCAUC", "LogLoss"]
+    run_of(tmp_path, 40, metric=lambda: names, window=30)
+    kept = {}
+    for window, n in ((10, 41), (50, 42)):
+        with CheckpointFolder(tmp_path / "state") as checkpoints:
+            loop = LearningLoop(IterableSource(ROWS), make_model(), names, window=window, checkpoints=checkpoints)
+            loop.run(1)
+            twin = LearningLoop(IterableSource(ROWS[:n]), make_model(), names, window=window)
+            twin.run()
+        kept[window] = [(score.value, score.windowed) for score in loop.progress.scores]
+        expected = [(score.value, score.windowed) for score in twin.progress.scores]
+        assert [value for value, _ in kept[window]] == pytest.approx([value for value, _ in expected], abs=0.002)
+        if window == 10:  # a larger window has the rows that were there
+            assert kept[window] == [pytest.approx(pair) for pair in expected]
 
 
 def test_a_checkpoint_of_predictions_has_no_model(tmp_path):

@@ -76,7 +76,6 @@ def test_foreign_positions_are_refused(tmp_path, kind):
         raises("learned with the label 'y', not 'a'", source.seek, positions[3], error=StreamError)
     for then, now in (
         ({}, {"columns": "a:drop"}),
-        ({"missing": ["3.5"]}, {}),
         ({"columns": "a:number,*:drop"}, {"columns": "b c:number,*:drop"}),
     ):
         position = read_chunks(source_of(tmp_path, kind, ROWS, **then), 1)[2][2]

@@ -12,6 +12,7 @@ from typing import Any
 
 from streamsvm.core.checks import finite_or_none, validate_mapping
 from streamsvm.files.messages import short_repr
+from streamsvm.stream.continuation import seek_or_begin
 from streamsvm.stream.delayed.events import (
     MAX_ROW_BYTES,
     ArrivedLabel,
@@ -22,7 +23,7 @@ from streamsvm.stream.delayed.events import (
     validate_key,
     validate_label,
 )
-from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
+from streamsvm.stream.endpoints import KEEP_MODEL, ForeignPositionError, Position, Source, StreamError
 from streamsvm.stream.prediction_fields import to_json_columns
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row
@@ -107,6 +108,7 @@ class JoinedSource(Source):
         self.may_block: bool = any(source.may_block for source in self._sources)
         self.is_endless: bool = any(source.is_endless for source in self._sources)
         self.start_can_change: bool = any(source.start_can_change for source in self._sources)
+        self.start = rows.start or labels.start
         for source in self._sources:
             if source.weight is not None:
                 raise StreamError(f"{source.name}: rows that wait for their labels have no weights: leave the weight out")
@@ -159,14 +161,12 @@ class JoinedSource(Source):
         column, or by a source without a stream of labels, or is corrupt.
         """
         if {"key", "time", "rows", "labels", "times", "ended", "read_ahead"} - position.keys():
-            raise StreamError(
-                f"{self.name}: the checkpoint was learned without labels from another stream: leave --labels out, {START_AFRESH}"
-            )
+            raise ForeignPositionError(f"{self.name}: the checkpoint was learned without labels from another stream")
         for name, column in (("key", self._key), ("time", self._time)):
             if position[name] != column:
                 raise StreamError(
                     f"{self.name}: the checkpoint was learned with {name}={short_repr(position[name])}, not {column!r}. "
-                    f"Ask for the same, {START_AFRESH}"
+                    f"Ask for the same, {KEEP_MODEL}"
                 )
         try:
             positions = [validate_mapping(name, position[name]) for name in _SIDES]
@@ -177,7 +177,7 @@ class JoinedSource(Source):
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
         for source, source_position in zip(self._sources, positions, strict=True):
-            source.seek(source_position)
+            seek_or_begin(source, source_position, None)
         self._last_times, self._buffers = times, buffers
         # If both streams had ended, a new pass reads the messages that were appended since.
         is_within_pass = not all(has_ended) or any(buffers)

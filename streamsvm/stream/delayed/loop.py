@@ -9,11 +9,12 @@ from typing import Any, Unpack
 from river import base, compose
 
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import CheckpointError
+from streamsvm.stream.checkpoint import Checkpoint
+from streamsvm.stream.continuation import report_change
 from streamsvm.stream.delayed.buffer import DelayedLabels, ExpiredRow, PendingRow
 from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel, pack_prediction, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
+from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.resumable_run import LoopOptions
 from streamsvm.stream.rows import classify_error
@@ -26,6 +27,8 @@ class LearningOptions(LoopOptions, total=False):
     sink: Sink | None
     classes: Iterable[Hashable] | None
     drift: DriftWatch | None
+    start_from: Path | str | Checkpoint | None
+    flags: Mapping[str, Any] | None
 
 
 class DelayedLearningLoop(LearningLoop):
@@ -88,7 +91,7 @@ class DelayedLearningLoop(LearningLoop):
     def __init__(
         self,
         source: Source,
-        model: base.Classifier | base.Regressor | compose.Pipeline,
+        model: base.Classifier | base.Regressor | compose.Pipeline | None,
         metric: Metric | Sequence[Metric] | None = None,
         *,
         delayed: DelayedLabels,
@@ -220,10 +223,11 @@ class DelayedLearningLoop(LearningLoop):
             hint = hint if counts["pending"] and counts["early"] else ""
             warn(f"{self.source.name}: of {rows} and {labels}, none were joined so far: {states}{hint}")
 
-    def _resume_delayed(self, folder: Path | str, facts: Any, parts: Mapping[str, Any]) -> None:
-        if facts is None:
-            raise CheckpointError(f"{folder} was learned without labels from another stream: leave --labels out, {START_AFRESH}")
-        self.delayed.restore(facts, parts["waiting"])
+    def _resume_delayed(self, folder: Path | str, counts: Any, state: Mapping[str, Any]) -> None:
+        if counts is not None:
+            self.delayed.restore(counts, state["waiting"])
+        elif self.rows:
+            report_change(folder, "delayed labels", f"labels come from another stream from row {self.rows:,} on", self.rows)
 
     def _make_checkpoint_parts(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         model, parts, facts = super()._make_checkpoint_parts()

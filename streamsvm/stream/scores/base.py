@@ -99,6 +99,10 @@ class Score(Resumable):
         """Whether at least one row was added to this metric."""
         raise NotImplementedError
 
+    def resize_window(self, state: Any) -> Any:
+        """Return the saved ``state`` of this metric with another window, for this one: with the last rows that fit into it."""
+        return {name: rows[-self.window :] if name.startswith("last") else rows for name, rows in state.items()}
+
     def compute_baselines(self, is_windowed: bool) -> Baselines:  # noqa: ARG002
         """Return the value that this metric has for simple baselines on the same rows, all or the last ``window`` ones: pairs of
         a text such as ``"always 'no'"``, which tells how the baseline predicts, and the value. Empty if the metric has no

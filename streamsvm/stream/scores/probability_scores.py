@@ -97,7 +97,7 @@ class RankScore(ProbabilityScore):
 
     @property
     def value(self) -> float:
-        return self.windowed_value if self._rows <= self.window else self._compute_score(self._ranks.counts)
+        return self.windowed_value if self._rows == len(self._last) else self._compute_score(self._ranks.counts)
 
     @property
     def windowed_value(self) -> float:

@@ -213,6 +213,13 @@ class RiverScore(Score):
         if self._regression:
             self._targets.extend(y for (y, _), _ in self.windowed.window)
 
+    def resize_window(self, state: Any) -> Any:
+        if self._is_matrix_metric:  # `CountedWindow` drops the oldest rows
+            return state
+        for arguments, _ in state["windowed"].window:
+            self.windowed.update(*arguments)
+        return state | {"windowed": self.windowed, "rows_to_reset": self._rows_to_reset}
+
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         if not self.uses_predicted_labels:
             labels, columns = list(predicted), [column.tolist() for column in predicted.values()]

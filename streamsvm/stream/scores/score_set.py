@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -141,6 +142,19 @@ def _to_json_label(label: Hashable) -> Any:
     return label if type(label) in (bool, int, str) else str(label)
 
 
+def split_metrics(text: str) -> list[str]:
+    """Split the repr of a `ScoreSet` into those of its metrics.
+
+    >>> split_metrics("F1(window=9, positive='a, b'), ConfusionMatrix()")
+    ["F1(window=9, positive='a, b')", 'ConfusionMatrix()']
+    """
+    return re.split(r"(?<=\)), (?=\w+\()", text)
+
+
+def _without_window(name: str) -> str:
+    return re.sub(r"\bwindow=\d+", "", name)
+
+
 #: Indices of the metrics of a run: of the first one, which is read most often, and of all others.
 FIRST, OTHERS = slice(1), slice(1, None)
 _MAX_SCORES = 20
@@ -262,18 +276,31 @@ class ScoreSet:
         baselines = None if self._baselines is None else self._baselines.state
         return {"scores": [score.state for score in self.scores], "guesses": baselines}
 
-    def resume(self, state: Any) -> None:
-        """Resume all metrics and baselines from a saved `state`. Raises CheckpointError if it is invalid or belongs to other
-        metrics.
+    def resume(self, state: Any, metrics: str | None = None) -> list[str]:
+        """Resume the metrics and baselines from a saved `state` of the ``metrics`` with this repr (None: of the same). A metric
+        with another window goes on with the last rows that are there. Return a text about each metric that is new, changed or
+        dropped. Raise a CheckpointError if the state is invalid.
         """
+        texts = []
         try:
-            for score, saved in zip(self.scores, state["scores"], strict=True):
-                score.resume(saved)
-            if self._baselines is not None:
+            names = split_metrics(repr(self) if metrics is None else metrics)
+            saved = dict(zip(names, zip(names, state["scores"], strict=True), strict=True))
+            by_metric = {_without_window(name): name for name in names}
+            for score in self.scores:
+                name, score_state = saved.pop(by_metric.get(_without_window(repr(score)), ""), ("", None))
+                if not name:
+                    texts.append(f"{score!r} is new")
+                    continue
+                if name != repr(score):
+                    texts.append(f"{name} is now {score!r}")
+                    score_state = score.resize_window(score_state)
+                score.resume(score_state)
+            if self._baselines is not None and state["guesses"] is not None:
                 self._baselines.resume(state["guesses"])
             self.make_reports()
         except Exception as error:  # a forged state can cause any error
             raise CheckpointError(f"the checkpoint's scores are not what was written ({error}): give another folder") from error
+        return [*texts, *(f"{name} is not computed any more" for name in saved)]
 
     def make_reports(self) -> tuple[ScoreReport, ...]:
         """Return the current value of each metric with its baselines, as a tuple of `ScoreReport`; the values are NaN before the
