@@ -146,13 +146,14 @@ class FilesSource(Source):
                 raise
 
     def _seek(self, position: Position) -> None:
-        # A position within a single file is one within the first of several.
-        file_position: dict[str, Any] = {"files_done": 0, "files_digest": "", "files_digests": []} | dict(position)
+        file_position: dict[str, Any] = dict(position)
+        if "files_done" not in position:  # a position within a single file is one within the first of several
+            file_position |= {"files_done": 0, "files_digest": ""}
         if not file_position.pop("partitions", False):  # saved by a version that did not read the names of folders
             self._read_partition, self._has_partitions, self._partition = (lambda _: {}), False, {}
         try:
             n_done, digest = validate_count("files_done", file_position.pop("files_done")), file_position.pop("files_digest")
-            digests = set(file_position.pop("files_digests"))
+            digests = set(file_position.pop("files_digests", ()))
         except (KeyError, ValueError, TypeError):
             raise self._foreign_position_error(position) from None
         if n_done:

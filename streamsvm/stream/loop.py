@@ -200,6 +200,8 @@ class LearningLoop(StreamLoop):
         elif not self._regression:
             self._labels.resume({"classes": None, "seen": get_learned_labels(checkpoint.model)})
         self._scores.labels.add_known_labels(self._labels.known_labels)
+        facts = {"parameters": self._parameters, "metrics": repr(self._scores), "flags": self._flags or None}
+        self._has_changed = any(header.get(name) != fact for name, fact in facts.items())
         self._pipeline = ValidatingPipeline(checkpoint.model)
         self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.encoder)
 

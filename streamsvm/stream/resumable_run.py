@@ -73,6 +73,7 @@ class ResumableRun:
         self._checkpoint_seconds = checkpoint_seconds or math.inf
         self._max_checkpoint_seconds = (None if checkpoints is None else checkpoints.max_seconds) or math.inf
         self._saved_rows, self._save_time = -1, time.monotonic()
+        self._has_changed = False  # whether the run has other parameters or metrics than the checkpoint that it continues
         self._dropped_sink: Mapping[str, Any] | None = None  # the position of a sink that this run does not have
         self._on_progress = on_progress
         self._stopped = self._running = self._has_started = False
@@ -228,7 +229,7 @@ class ResumableRun:
             return self.progress
         if self._checkpoints is not None and not self.rows:
             self._save_start(self._checkpoints)
-        elif self._checkpoints is not None and self._saved_rows != self.rows:
+        elif self._checkpoints is not None and (self._saved_rows != self.rows or self._has_changed):
             self._save_checkpoint(self._checkpoints)
         elif self.sink is not None:
             self.sink.flush()

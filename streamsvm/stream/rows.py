@@ -7,7 +7,6 @@ import functools
 import math
 import numbers
 import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any

@@ -202,5 +202,5 @@ def test_waits_for_a_late_broker(embedded, caplog):
 def test_a_file_begins_at_its_first_row(tmp_path, call):
     rows = tmp_path / "rows.csv"
     rows.write_text("a,y\n1,0\n2,1\n")
-    said = f"{rows} is read from its first row: to begin at latest is for streams with a URL"
+    said = f"{rows} is read from its first row (earliest): to begin at latest is for streams with a URL"
     call("learn", rows, "--label", "y", "--from", "latest", status=1, says=said)

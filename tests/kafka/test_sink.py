@@ -20,7 +20,7 @@ def test_predictions_are_messages(embedded):
     sink.write(prediction(2, None, 1, None))  # of a model that does not predict yet
     assert sink.flush() == {"topic": "out"}
     sink.seek({"topic": "out"})
-    raises("what this checkpoint has written is in topic 'other'", sink.seek, {"topic": "other"}, error=StreamError)
+    raises("the checkpoint has written to other", sink.seek, {"topic": "other"}, error=StreamError)
     with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
         sink.seek({"name": "out.csv", "offset": 3, "tail_digest": "0"})
     with pytest.raises(StreamError, match="the prediction of row 3 cannot be written as JSON"):

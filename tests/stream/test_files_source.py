@@ -74,7 +74,7 @@ def test_changed_files_before_the_position_are_refused(tmp_path):
     (folder / "part-9.csv").unlink()
     for path, text in zip(part, texts, strict=True):
         path.write_text(text)
-    (folder / "part-00.csv").write_text(texts[0])
+    (folder / "part-00.csv").write_text(texts[0].replace(".5", ".75"))
     refused("not those of the checkpoint", positions[6])
     (folder / "part-00.csv").unlink()
     for position_ in ({}, {"files_done": 1}, positions[1] | {"files_done": "x"}, positions[1] | {"files_done": -1}):
