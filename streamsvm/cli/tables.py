@@ -80,9 +80,9 @@ def combine_table_options(
         raise UsageError(f"{flag} means nothing for {text_format or 'a stream with a URL'}")
     dropped: dict[str, str] = {}
     if saved is not None:
-        if predict:  # the file may contain columns that the model does not know
-            dropped = {name: kind for name, kind in columns.items() if kind == DROP and name != OTHER_COLUMNS}
-            options["columns"] = {name: kind for name, kind in columns.items() if name not in dropped}
+        # The file may contain columns that the model does not know.
+        dropped = {name: kind for name, kind in columns.items() if kind == DROP and name != OTHER_COLUMNS}
+        options["columns"] = {name: kind for name, kind in columns.items() if name not in dropped}
         if learned := {name: kind for name, kind in dropped.items() if name in get_learned_columns(saved.model)}:
             flag = format_flags({"columns": learned})
             raise CommandError(f"{flag} contradicts the model, which has learned it. Leave the flag out")
@@ -92,9 +92,11 @@ def combine_table_options(
         options = saved_options | text_options
     with as_usage_error("--"):
         table = resolve_table_options(options, text_format)
-    if not predict:
+    kinds = table.source.get("columns", {})
+    if predict:
+        kinds = {name: kind for name, kind in kinds.items() if kind != DROP}
+    elif dropped.keys() <= kinds.keys() or text_format is None:
         return table
-    kinds = {name: kind for name, kind in table.source.get("columns", {}).items() if kind != DROP}
     return table._replace(source=table.source | {"columns": kinds | dropped})
 
 

@@ -52,9 +52,10 @@ def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(learn, file, 
     learn("--checkpoint", pieces, "--columns", "since:date=%d.%m.%Y,city:category,id:drop", "--missing", "?")  # in any order
     for flags, words in (
         (
-            ["--columns", "id:drop,age:drop"],
+            ["--columns", "age:category"],
             "contradicts the checkpoint, which was learned with --columns id:drop,city:category,since:date=%d.%m.%Y.",
         ),
+        (["--columns", "id:drop,age:drop"], "--columns age:drop contradicts the model, which has learned it. Leave the flag out"),
         (["--when-missing", "indicator"], "learned with --when-missing mean"),
         (["--delimiter", ";"], "Is ',' the delimiter"),
     ):

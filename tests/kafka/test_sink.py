@@ -21,7 +21,7 @@ def test_predictions_are_messages(embedded):
     assert sink.flush() == {"topic": "out"}
     sink.seek({"topic": "out"})
     raises("the checkpoint has written to other", sink.seek, {"topic": "other"}, error=StreamError)
-    with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
+    with pytest.raises(StreamError, match=r"the checkpoint has written to out\.csv"):
         sink.seek({"name": "out.csv", "offset": 3, "tail_digest": "0"})
     with pytest.raises(StreamError, match="the prediction of row 3 cannot be written as JSON"):
         sink.write(prediction(3, object(), None, None))

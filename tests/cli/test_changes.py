@@ -1,0 +1,126 @@
+"""A run with checkpoints in a folder changes: it continues with its model, or is refused with the flag that keeps it."""
+
+import json
+import shutil
+
+import pytest
+
+from changes import CHANGES, FIRST, Change, N, check_change, make_rows
+from saved import dumps
+from streamsvm.stream.checkpoint import read_newest
+from streamsvm.stream.rows import find_learner
+
+
+def write(path, rows):
+    path.write_text("".join([",".join(rows[0]) + "\n", *(",".join(map(str, row.values())) + "\n" for row in rows)]))
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A folder with the sources, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("rows", "next")):
+        write(tmp_path / f"{name}.csv", make_rows(seed))
+    return tmp_path
+
+
+def words(source):
+    return ["learn", f"{source}.csv", "--columns", "c:drop", "--checkpoint", "state"]
+
+
+def load(place="state"):
+    checkpoint = read_newest(place)
+    return checkpoint.model, checkpoint.header["rows"]
+
+
+@pytest.fixture
+def check(work, call, caplog):
+    return lambda change, words=words: check_change(change, words, load, call, caplog)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_keeps_the_model(name, check, work):
+    change = CHANGES[name]
+    changed = check(change)
+    shutil.rmtree(work / "state")
+    if change.is_same:
+        assert changed == check(Change())
+
+
+def test_predictions_are_in_both_files_after_a_change(check, work):
+    check(CHANGES["another sink"])
+    rows = [[int(line.partition(",")[0]) for line in (work / name).read_text().splitlines()[1:]] for name in ("a.csv", "b.csv")]
+    assert rows == [list(range(FIRST)), list(range(FIRST, N))]
+
+
+def test_a_sink_that_was_dropped_is_continued_later(call, work):
+    call(*words("rows"), "--label", "y", "--to", "a.csv", "--max-rows", 50)
+    call(*words("rows"), "--max-rows", 50)
+    call(*words("rows"), "--to", "a.csv")
+    rows = [int(line.partition(",")[0]) for line in (work / "a.csv").read_text().splitlines()[1:]]
+    assert rows == [*range(50), *range(100, N)]
+
+
+def test_files_are_renamed_added_and_archived(call, work):
+    whole = work / "whole"
+    call("learn", "rows.csv", "next.csv", "--label", "y", "--checkpoint", whole)
+    shutil.copy("rows.csv", "day1.csv")
+    call("learn", "rows.csv", "--label", "y", "--checkpoint", "state", "--max-rows", 100)
+    call("learn", "day1.csv", "--checkpoint", "state", "--max-rows", 100)  # another name for the same bytes
+    shutil.copy("next.csv", "day2.csv")
+    call("learn", "day*.csv", "--checkpoint", "state", "--max-rows", 150)
+    (work / "day1.csv").unlink()
+    call("learn", "day*.csv", "--checkpoint", "state")
+    assert dumps(load()[0]) == dumps(load(whole)[0])
+
+
+def test_rows_are_not_learned_twice(call, work):
+    call("learn", "rows.csv", "--label", "y", "--checkpoint", "state")
+    for _ in range(2):
+        call("learn", "rows.csv", "--checkpoint", "state", "--from", "earliest")
+        assert load()[1] == N
+    for expected in (2 * N, 2 * N):
+        call("learn", "next.csv", "--checkpoint", "state", "--from", "earliest")
+        assert load()[1] == expected
+    shutil.copy("next.csv", "day2.csv")
+    write(work / "day1.csv", make_rows(2))
+    said = "are not those of the checkpoint: one is gone, changed or new"
+    call("learn", "day*.csv", "--checkpoint", "state", "--from", "earliest", status=1, says=said)  # day2 was learned
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "model"])
+def test_a_warm_start_goes_on_with_the_model(kind, call, work, caplog):
+    flags = ["--columns", "c:drop", "--label", "y", "--learner", "bsgd,budget=30"]
+    call("learn", "rows.csv", *flags, "--checkpoint", "old")
+    before = {path: path.read_bytes() for path in (work / "old").iterdir()}
+    place = {"folder": "old", "file": next((work / "old").glob("*.ckpt")), "model": "model"}[kind]
+    if kind == "model":
+        find_learner(load("old")[0]).save(work / "model")
+    table = ["--label", "y", "--columns", "c:drop"] * (kind == "model")  # a model without a table
+    said = call("learn", "next.csv", *table, "--checkpoint", "new", "--start-from", place, "--max-rows", 100).stderr
+    assert f"with the model of {place}" in said
+    assert load("new")[1] == 100 + N * (kind != "model")
+    done = call("learn", "next.csv", "--checkpoint", "new", "--start-from", place, *table, "--quiet")
+    assert "new: its checkpoint continues, and start_from (--start-from) is not read" in caplog.text
+    assert {path: path.read_bytes() for path in (work / "old").iterdir()} == before
+    call("learn", "rows.csv", "next.csv", *flags, "--checkpoint", "all")
+    if kind == "model":
+        assert done.end["learned"] == N
+    else:
+        assert dumps(find_learner(load("new")[0])) == dumps(find_learner(load("all")[0]))
+        header, whole = read_newest("new").header, read_newest("all").header
+        assert (header["metrics"], header["scores"], header["curve"]) == (whole["metrics"], whole["scores"], whole["curve"])
+
+
+def test_a_warm_start_needs_a_model_that_fits(call, work):
+    call("learn", "rows.csv", "--label", "y", "--checkpoint", "old")
+    start = ["learn", "next.csv", "--checkpoint", "new", "--start-from"]
+    call(*start, "none", status=1, says="none")
+    (work / "empty").mkdir()
+    call(*start, "empty", status=1, says="empty holds no checkpoint")
+    said = "old/checkpoint-000000000300.ckpt holds a model with other parameters"
+    call(*start, "old", "--learner", "linear", status=1, says=said)
+    call(*start, "old", "--regression", status=1, says="leave it out")
+    assert not list((work / "new").glob("*.ckpt"))
+    call(*start, "old", "--label", "y", "--metric", "MCC")
+    assert json.loads(call("inspect", "new", "--json").stdout)["metrics"] == "MCC(window=1000)"
