@@ -22,7 +22,6 @@ from streamsvm.cli.parsing import (
     make_drift,
     make_metrics,
     make_model,
-    merge_settings,
     parse_classes,
     parse_positive,
     split_learner,
@@ -240,7 +239,7 @@ class LearnJob(StreamJob):
             if not ScoreSet(metrics, _DEFAULT_WINDOW, regression=self.regression).accepts_positive_label:
                 kept.pop("positive", None)
         if self.learner is not None and "learner" in flags:
-            kept["learner"] = merge_settings(str(flags["learner"]), self.learner)
+            kept["learner"] = _merge_settings(str(flags["learner"]), self.learner)
         kept |= {"label": self.label or read_saved_label(saved), "weight": self.weight or saved.header.get("weight")}
         kept["regression"] = isinstance(find_learner(saved.model), base.Regressor)
         job = replace(self, **kept)
@@ -368,6 +367,19 @@ class LearnJob(StreamJob):
             "positive": positive if is_binary else None,
             "classes": parse_classes(self.labels_are, self.text_format),
         }
+
+
+def _merge_settings(saved: str, given: str) -> str:
+    """Return the value ``given`` of ``--learner`` with the settings of the ``saved`` one that it does not name, if both are about
+    the same learner.
+
+    >>> _merge_settings("bsgd,budget=50,gamma=0.5", "bsgd,budget=60")
+    'bsgd,gamma=0.5,budget=60'
+    """
+    (saved_name, saved_settings), (name, settings) = split_learner(saved), split_learner(given)
+    names = {setting.partition("=")[0].strip() for setting in settings}
+    kept = [setting for setting in saved_settings if setting.partition("=")[0].strip() not in names]
+    return ",".join([name, *(kept if name == saved_name else ()), *settings])
 
 
 def _label_advice(place: str | list[str], text_format: str | None) -> str:

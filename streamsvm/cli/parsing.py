@@ -161,19 +161,6 @@ def split_learner(text: str) -> tuple[str, list[str]]:
     return name, settings
 
 
-def merge_settings(saved: str, given: str) -> str:
-    """Return the value ``given`` of ``--learner`` with the settings of the ``saved`` one that it does not name, if both are about
-    the same learner.
-
-    >>> merge_settings("bsgd,budget=50,gamma=0.5", "bsgd,budget=60")
-    'bsgd,gamma=0.5,budget=60'
-    """
-    (saved_name, saved_settings), (name, settings) = split_learner(saved), split_learner(given)
-    names = {setting.partition("=")[0].strip() for setting in settings}
-    kept = [setting for setting in saved_settings if setting.partition("=")[0].strip() not in names]
-    return ",".join([name, *(kept if name == saved_name else ()), *settings])
-
-
 def _split_at_commas(text: str) -> list[str]:
     """Split a text at its commas, except those within brackets or quotes, into a list of texts."""
     parts, depth, quote = [""], 0, ""
