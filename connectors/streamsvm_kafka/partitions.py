@@ -147,6 +147,11 @@ class PartitionWorker:
         """
         return {number: assignment.loop for number, assignment in sorted(self._assigned.items()) if assignment.loop is not None}
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker responds. You can call it from any thread."""
+        return self._consumer.is_connected
+
     def lag(self) -> dict[int, int]:
         """Return the number of unread messages of each assigned partition (the consumer lag), as of the broker's last response.
 

@@ -229,6 +229,10 @@ class KafkaSource(MessageSource):
         """
         return self._reader.compute_lag()
 
+    @property
+    def is_connected(self) -> bool:
+        return self._consumer.is_connected
+
     def on_checkpoint(self) -> None:
         """Commit the current offsets for the consumer group, if there is one, because a checkpoint now contains them. A failure
         is only logged.

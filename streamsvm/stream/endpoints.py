@@ -187,6 +187,16 @@ class Source(Closeable):
         """Return the number of unread rows (the consumer lag) of each partition of this stream; None if it is unknown."""
         return None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether rows can arrive: False while no broker of a topic responds. You can call it from any thread."""
+        return True
+
+    @property
+    def event_time(self) -> float | None:
+        """Time of the newest row that was read, in seconds since 1970; None if rows have no time."""
+        return None
+
     def stop(self) -> None:
         """End a wait of `read` for rows, from a signal handler or another thread. `read` may still return rows that arrived."""
 
@@ -290,6 +300,14 @@ class WrappedSource(Source):
 
     def lag(self) -> dict[Any, int] | None:
         return self._source.lag()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._source.is_connected
+
+    @property
+    def event_time(self) -> float | None:
+        return self._source.event_time
 
     def stop(self) -> None:
         self._source.stop()

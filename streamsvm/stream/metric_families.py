@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
+from streamsvm.stream.prediction import PredictionLoop
 from streamsvm.stream.progress import Progress
 from streamsvm.stream.rows import find_learner
 from streamsvm.stream.stream_loop import StreamLoop
@@ -15,6 +16,15 @@ _LEARNER_GAUGES = {
     "n_support": ("support_vectors", "Support vectors of the model"),
     "nbytes": ("model_bytes", "Memory of the model"),
 }
+
+
+def get_version(loop: StreamLoop) -> tuple[int | None, float | None]:
+    """Return the version of a loop's model (the number of rows that it had read), and the Unix time in seconds at which it was
+    saved or, in a prediction loop, began to predict. Return None for a number that is unknown.
+    """
+    if isinstance(loop, PredictionLoop):
+        return loop.version or None, loop.model_time
+    return loop.saved_rows, loop.saved_time
 
 
 class MetricFamilies:
@@ -59,6 +69,7 @@ class MetricFamilies:
         """
         self._partition = partition
         self.add_counter("rows", "Rows of the stream, those of earlier runs included", progress.rows)
+        self._add_scores(progress)
         if progress.learns:
             self._add_learning(progress)
         else:
@@ -71,8 +82,18 @@ class MetricFamilies:
                 self.add_gauge(name, text, getattr(learner, attribute))
         if hasattr(learner, "n_merges"):
             self.add_counter("merges", "Merges of support vectors", learner.n_merges)
+        version, start = get_version(loop)
+        if version is not None:
+            self.add_gauge("model_version", "Rows of the model that was saved, or that predicts", version)
         if loop.saved_rows is not None:
             self.add_gauge("checkpoint_rows", "Rows at the newest checkpoint", loop.saved_rows)
+        for name, text, seconds in (
+            ("model", "When the model was saved, or began to predict", start),
+            ("checkpoint", "When the newest checkpoint was written", loop.saved_time),
+            ("event", "The time of the newest row", loop.source.event_time),
+        ):
+            if seconds is not None:
+                self.add_gauge(f"{name}_timestamp_seconds", f"{text}, in seconds since 1970", seconds)
 
     def _add_learning(self, progress: Progress) -> None:
         self.add_counter("learned_rows", "Rows that were learned", progress.learned)
@@ -88,6 +109,8 @@ class MetricFamilies:
             text = "Rows whose label did not come in time"
             for reason in ("age", "count", "bytes"):
                 self.add_counter("expired_rows", text, progress.delayed[f"expired_{reason}"], reason=reason)
+
+    def _add_scores(self, progress: Progress) -> None:
         for score in progress.scores:
             values = ("all", score.value, score.baselines), (str(progress.window), score.windowed, score.windowed_baselines)
             for window, value, baselines in values:

@@ -15,7 +15,7 @@ from streamsvm.files.messages import missing_package_error
 from streamsvm.stream.endpoints import Closeable
 from streamsvm.stream.http_server import MonitorServer, RequestHandler
 from streamsvm.stream.loop import LearningLoop
-from streamsvm.stream.metric_families import MetricFamilies
+from streamsvm.stream.metric_families import MetricFamilies, get_version
 from streamsvm.stream.page import make_live_state, render_page, to_json_number
 from streamsvm.stream.progress import Timings
 from streamsvm.stream.rows import find_learner
@@ -105,7 +105,6 @@ class Monitor(Closeable):
         registry.register(self)
         self._format_metrics: Callable[[], bytes] = partial(generate_latest, registry)
         self._start_time = time.monotonic()
-        self._versions: dict[str, tuple[int, float]] = {}  # rows of each model, and the time when it was first seen
         self._points: list[dict[str, Any]] = []
         self._interval = _FIRST_INTERVAL_SECONDS
         self._closing = threading.Event()
@@ -132,9 +131,10 @@ class Monitor(Closeable):
         collectors.
         """
         families = self._make_families()
+        families.add_gauge("connected", "Whether the source can be read: 0 while no broker responds", self._stream.is_connected)
         for partition, loop in self._named_loops().items():
             families.add_loop(loop, self._read_progress(partition, loop), partition)
-        for partition, count in (self._stream.lag() or {}).items():
+        for partition, count in (self._read_lag() or {}).items():
             families.add_gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
         families.add_process_info(self._stream.name)
         return iter(families)
@@ -144,6 +144,11 @@ class Monitor(Closeable):
         name ``""``.
         """
         return {str(number): loop for number, loop in self._loop.loops.items()} if self._has_partitions else {"": self._loop}
+
+    def _read_lag(self) -> dict[Any, int] | None:
+        """Return the number of unread rows by partition (the consumer lag); None if it is unknown, or no broker responds."""
+        lag: dict[Any, int] | None = self._stream.lag() if self._stream.is_connected else None
+        return lag
 
     def make_state(self) -> dict[str, Any]:
         """Return the data of the live web page as a dict for JSON: source, state of the run, time quantiles, current scores, and
@@ -164,17 +169,13 @@ class Monitor(Closeable):
         """Return facts about the models for the live web page, as (name, text) pairs: row count, age and memory size of each
         loop's model, and the time to predict and to learn a row. ``loops`` has the loops by Kafka partition.
         """
-        facts, now, timings = [], time.monotonic(), self._loop.timings
+        facts, timings = [], self._loop.timings
         for partition, loop in loops.items():
             suffix = f" of partition {partition}" * bool(partition)
-            learner, saved = find_learner(loop.model), loop.saved_rows
-            verb = "saved"
-            if not isinstance(loop, LearningLoop):
-                verb, saved = "in use", getattr(loop, "version", 0) or None
-            if saved is not None:
-                if self._versions.get(partition, (-1, 0.0))[0] != saved:
-                    self._versions[partition] = saved, now
-                facts.append((f"model{suffix}", f"after {saved:,} rows, {verb} for {now - self._versions[partition][1]:,.0f} s"))
+            learner, (version, start) = find_learner(loop.model), get_version(loop)
+            if version and start is not None:
+                verb = "saved" if isinstance(loop, LearningLoop) else "in use"
+                facts.append((f"model{suffix}", f"after {version:,} rows, {verb} for {time.time() - start:,.0f} s"))
             if hasattr(learner, "nbytes"):
                 facts.append((f"memory{suffix}", f"{learner.nbytes:,} bytes"))
         for name, histogram in (("to predict a row", timings.predict), ("to learn a row", timings.learn)):
@@ -199,7 +200,7 @@ class Monitor(Closeable):
         """Return one point of the history for the live web page, as a dict: seconds since the start, and rows, mean scores,
         drifts, consumer lag, refused rows and support vectors over all loops.
         """
-        loops, lag = self._named_loops(), self._stream.lag()
+        loops, lag = self._named_loops(), self._read_lag()
         progress = [self._read_progress(partition, loop) for partition, loop in loops.items()]
         learning = [one for one in progress if one.learns]
         sizes = [getattr(find_learner(loop.model), "n_support", None) for loop in loops.values()]
@@ -233,7 +234,9 @@ class Monitor(Closeable):
             return 200, "application/json", json.dumps(self.make_state(), allow_nan=False).encode()
         if path in ("/healthz", "/readyz"):
             state = self._loop.state
-            is_good = state != "failed" if path == "/healthz" else state == "running"
+            is_good = state != "failed"
+            if path == "/readyz" and (is_good := state == "running") and not self._stream.is_connected:
+                state, is_good = "no broker responds", False
             return (200 if is_good else 503), "text/plain", f"{state}\n".encode()
         if path == "/":
             return 200, "text/html; charset=utf-8", render_page().encode()

@@ -221,6 +221,8 @@ class PredictionLoop(StreamLoop):
             self._field_names = (*self._field_names, "model")
         super().__init__(source, model, metric, sink=sink, **options)
         self.version: int = version
+        #: Unix time at which this loop began to use its present model, in seconds.
+        self.model_time: float = time.time()
         self._resume_or_start(None if (checkpoints := options.get("checkpoints")) is None else checkpoints.newest())
 
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint, is_warm: bool = False) -> None:  # noqa: ARG002
@@ -272,7 +274,7 @@ class PredictionLoop(StreamLoop):
             self._pipeline = pipeline
             self._has_probabilities = not self._regression and has_probabilities(pipeline.last_step)
             self.columns.compare_with(get_learned_columns(newer.model), pipeline.encoder, get_learned_labels(newer.model))
-            self.version = newer.version
+            self.version, self.model_time = newer.version, time.time()
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
             self._process = self._make_row_processor()
             self._uses_batches = self._uses_batches and supports_batches(pipeline, learns=False)

@@ -12,12 +12,23 @@ from pathlib import Path
 
 import pytest
 import yaml
-from river import datasets
+from prometheus_client.parser import text_string_to_metric_families
+from river import datasets, drift
 
 from loops import make_model
 from patience import PATIENCE
 from streamsvm.cli.main import _make_parser
-from streamsvm.stream import IterableSource, LearningLoop, http_server, monitor
+from streamsvm.stream import (
+    CheckpointFolder,
+    DelayedLabels,
+    DelayedLearningLoop,
+    DriftWatch,
+    IterableSource,
+    JoinedSource,
+    LearningLoop,
+    http_server,
+    monitor,
+)
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -115,6 +126,41 @@ def test_compose_services_fit_together():
     assert job["static_configs"][0]["targets"] == [
         f"{name}:{follower.metrics_port}" for name in ("learner-1", "learner-2", "follower")
     ]
+
+
+class TopicLikeSource(IterableSource):
+    """A source with a lag and with times of its rows, as a topic has."""
+
+    event_time = 1.7e9
+
+    def lag(self):
+        return {0: 1}
+
+
+def test_the_dashboard_shows_metrics_that_loops_have(tmp_path):
+    join = JoinedSource(IterableSource([]), IterableSource([]), key="id", time="at")
+    with CheckpointFolder(tmp_path / "state") as folder:
+        options = {"checkpoints": folder, "drift": DriftWatch(drift.ADWIN()), "on_error": "skip"}
+        rows = [*datasets.Bananas().take(50), ({"1": "text"}, True)]
+        learning = LearningLoop(TopicLikeSource(rows), make_model(), **options)
+        labels: dict[str, set[str]] = {}
+        for loop in (learning, DelayedLearningLoop(join, make_model(), delayed=DelayedLabels())):
+            with monitor.Monitor(loop) as server:
+                if loop is learning:
+                    loop.run()
+                for family in text_string_to_metric_families(server.make_response("/metrics")[2].decode()):
+                    for sample in family.samples:
+                        labels.setdefault(sample.name, set()).update(sample.labels)
+    dashboard = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
+    for target in targets:
+        (name,) = re.findall(r"streamsvm_\w+", target["expr"])
+        used = set(re.findall(r"[{,](\w+)(?:=~|!=|=)", target["expr"])) | set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+        assert used <= labels[name] | {"instance", "partition"}, target  # workers of a group have partitions
+    assert len(targets) > 10
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    (query,) = (v["query"] for v in dashboard["templating"]["list"] if v["type"] == "query")
+    assert re.fullmatch(r"label_values\((\w+), instance\)", query)[1] in labels
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

@@ -4,6 +4,7 @@ import json
 import math
 import socket
 import threading
+import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 from urllib.error import HTTPError
@@ -114,8 +115,47 @@ def test_regression_and_prediction(tmp_path):
             state = server.make_state()
     assert figures["streamsvm_predicted_rows_total",] == 20
     assert figures["streamsvm_predict_seconds_count",] == 20
-    assert not any(name.startswith(("streamsvm_learn", "streamsvm_metric")) for name, *_ in figures)
+    assert figures["streamsvm_metric", ("name", "MAE"), ("window", "all")] >= 0.0  # the rows have labels
+    assert not any(name.startswith("streamsvm_learn") for name, *_ in figures)
     assert state["metric"] is None
+
+
+class AwaySource(IterableSource):
+    """A source whose broker goes away, and that knows the time of its rows."""
+
+    is_connected = True
+    event_time = 1.7e9
+
+    def lag(self):
+        return {0: 5}
+
+
+def test_the_lag_is_unknown_and_the_run_is_not_ready_while_no_broker_responds(tmp_path):
+    source = AwaySource(rows(50))
+    with CheckpointFolder(tmp_path / "state") as folder:
+        loop = LearningLoop(source, BSGDClassifier(budget=10), checkpoints=folder)
+        with Monitor(loop) as server:
+            before = samples(server)
+            loop.run_step(20)
+            loop._running = True
+            assert server.make_response("/readyz")[::2] == (200, b"running\n")
+            start = time.time()
+            loop.write_checkpoint()
+            figures = samples(server)
+            source.is_connected = False
+            assert server.make_response("/readyz")[::2] == (503, b"no broker responds\n")
+            assert server.make_response("/healthz")[0] == 200
+            assert server.make_state()["points"][-1]["lag"] is None
+            away = samples(server)
+    assert figures["streamsvm_connected",] == 1.0
+    assert figures["streamsvm_consumer_lag", ("partition", "0")] == 5.0
+    assert figures["streamsvm_event_timestamp_seconds",] == 1.7e9
+    assert figures["streamsvm_model_version",] == figures["streamsvm_checkpoint_rows",] == 20.0
+    for name in ("streamsvm_model_timestamp_seconds", "streamsvm_checkpoint_timestamp_seconds"):
+        assert start <= figures[name,] <= time.time()
+        assert (name,) not in before
+    assert away["streamsvm_connected",] == 0.0
+    assert ("streamsvm_consumer_lag", ("partition", "0")) not in away
 
 
 def test_health_and_the_page_during_a_run(monkeypatch):
@@ -174,7 +214,7 @@ def test_the_page_has_the_contents_of_a_report(tmp_path):
 
 
 def test_the_page_of_several_loops_and_of_a_prediction_loop(tmp_path):
-    group = SimpleNamespace(name="topic", state="running", timings=None, lag=lambda: {0: 3, 1: 4}, loops={})
+    group = SimpleNamespace(name="topic", state="running", timings=None, lag=lambda: {0: 3, 1: 4}, loops={}, is_connected=True)
     for partition in range(2):
         group.loops[partition] = loop_of(rows(), on_error="skip", window=50)
         group.loops[partition].run()

@@ -66,6 +66,10 @@ class TopicConsumer(Protocol):
         Partitions that were paused before stay paused.
         """
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker responds. Thread-safe."""
+
     def subscribe(self, listener: RebalanceListener) -> None:
         """Join the consumer group. ``listener`` is called with the partitions that the group assigns or revokes; each new one is
         paused until `resume_at` is called for it.

@@ -279,6 +279,16 @@ class JoinedSource(Source):
             lags |= {f"{name} {partition}": count for partition, count in lag.items()}
         return lags
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether rows and labels can arrive: False while no broker responds for one of the two streams."""
+        return all(source.is_connected for source in self._sources)
+
+    @property
+    def event_time(self) -> float | None:
+        """Event time of the newest row or label that was read, in seconds since 1970; None before the first one."""
+        return finite_or_none(max(self._last_times))
+
     def on_checkpoint(self) -> None:
         """Notify the streams of rows and labels that a checkpoint with their position was written."""
         for source in self._sources:

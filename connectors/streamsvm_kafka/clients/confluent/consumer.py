@@ -32,6 +32,8 @@ _FETCH_WAIT_MS = 200
 _MIN_QUEUED_MESSAGES = 100
 #: Maximum number of messages in a call of `consume`.
 _MAX_CONSUMED_MESSAGES = 1000
+#: Maximum wait for a broker that was away, to see whether it is back.
+_PROBE_SECONDS = 0.5
 #: Pause of fetching from a partition whose buffer is full.
 _FETCH_BACKOFF_MS = 2
 #: A setting that has a different name in librdkafka.
@@ -64,6 +66,7 @@ class ConfluentConsumer:
             "queued.min.messages": _MIN_QUEUED_MESSAGES,  # small, because the limit of bytes ignores keys and headers
             "queued.max.messages.kbytes": QUEUED_BYTES >> 10,
             "fetch.queue.backoff.ms": _FETCH_BACKOFF_MS,
+            "error_cb": self._handle_error,
         }
         fixed = {
             "isolation.level": settings.get("isolation_level", "read_committed"),
@@ -78,12 +81,24 @@ class ConfluentConsumer:
         for name, value in settings.items():
             if name != "isolation_level":
                 defaults[_RENAMED_SETTINGS.get(name, to_property_name(name))] = value
+        self._is_away = False  # whether all brokers were down when librdkafka has last reported an error
         self._consumer = create_client(Consumer, connection, defaults, fixed)
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
         self._assigned_by_group: set[int] = set()
         self._pending_commits: list[tuple[Mapping[int, int], CommitCallback]] = []
         self._failure: KafkaError | None = None
+
+    def _handle_error(self, error: Any) -> None:  # called during a poll
+        self._is_away = self._is_away or error.code() == ErrorCode._ALL_BROKERS_DOWN
+
+    @property
+    def is_connected(self) -> bool:
+        if self._is_away:  # librdkafka does not report that a broker is back
+            with contextlib.suppress(KafkaException, RuntimeError):  # the consumer may be closed
+                self._consumer.list_topics(self._topic, timeout=_PROBE_SECONDS)
+                self._is_away = False
+        return not self._is_away
 
     def _make_key(self, partition: int, offset: int = -1001) -> TopicPartition:
         return TopicPartition(self._topic, partition, offset)

@@ -79,10 +79,14 @@ class KafkaPythonConsumer:
         self._report_outage()
         return {key.partition: records_to_messages(records) for key, records in polled.items() if records}
 
+    @property
+    def is_connected(self) -> bool:
+        return any(connection.connected for connection in [*self._consumer._client._manager._conns.values()])
+
     def _report_outage(self) -> None:
         """Log one warning if no broker has been connected for a second, and another one as soon as a broker is connected."""
         now = time.monotonic()
-        if any(connection.connected for connection in [*self._consumer._client._manager._conns.values()]):
+        if self.is_connected:
             if self._is_away:
                 logger.warning("Kafka at %s is back: reading continues", self._bootstrap)
             self._lost_time, self._is_away = math.inf, False
