@@ -123,7 +123,7 @@ class Broker(NamedTuple):
     restart: Callable[[], None]
 
 
-def _free_ports(names: tuple[str, ...]) -> dict[str, int]:
+def free_ports(names: tuple[str, ...]) -> dict[str, int]:
     with ExitStack() as stack:
         sockets = {name: stack.enter_context(socket.socket()) for name in names}
         for listener in sockets.values():
@@ -143,7 +143,7 @@ def certify(folder: Path, name: str = "broker") -> Path:
 
 @contextmanager
 def running_broker(folder: Path) -> Iterator[Broker]:
-    ports = _free_ports(("plaintext", "ssl", "sasl_ssl", "wrong", "controller"))
+    ports = free_ports(("plaintext", "ssl", "sasl_ssl", "wrong", "controller"))
     certificate = certify(folder)
     settings, log = folder / "server.properties", folder / "broker.txt"
     settings.write_text(SERVER.format(**ports, folder=folder, password=PASSWORD))

@@ -57,8 +57,10 @@ class MetricFamilies:
         """
         self._add_value(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
 
-    def add_process_info(self, source: str) -> None:
-        """Add the Prometheus info metric ``streamsvm``, with this library's version and the name of the ``source``."""
+    def add_process(self, source: str, is_connected: bool) -> None:
+        """Add metrics of the whole process: this library's version, the name of the ``source``, and whether it ``is_connected``."""
+        text = "Whether the source can be read: 0 while no broker responds"
+        self._families["connected"] = self._core.GaugeMetricFamily("streamsvm_connected", text, value=is_connected)
         self._families["info"] = self._core.InfoMetricFamily(
             "streamsvm", "The process", value={"version": version("streamsvm"), "source": source}
         )

@@ -131,12 +131,11 @@ class Monitor(Closeable):
         collectors.
         """
         families = self._make_families()
-        families.add_gauge("connected", "Whether the source can be read: 0 while no broker responds", self._stream.is_connected)
         for partition, loop in self._named_loops().items():
             families.add_loop(loop, self._read_progress(partition, loop), partition)
         for partition, count in (self._read_lag() or {}).items():
             families.add_gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
-        families.add_process_info(self._stream.name)
+        families.add_process(self._stream.name, self._stream.is_connected)
         return iter(families)
 
     def _named_loops(self) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Faults of a real Apache Kafka, and of workers that are not alone: each row is learned once, or an error says why not."""
 
+import contextlib
+import http.client
 import os
 import random
 import re
@@ -7,13 +9,14 @@ import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from unittest import mock
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from kafka_broker import broker_or_skip
+from kafka_broker import broker_or_skip, free_ports
 from loops import make_model
 from patience import PATIENCE, until
 from saved import dumps
@@ -172,9 +175,28 @@ def test_worker_skips_messages_removed_while_reading(bootstrap, new_topic, admin
     assert find_learner(load(tmp_path / "state" / "partition-0")).n_learned == 180
 
 
+def ask(port, path):
+    """Return the text that a learner's monitor answers; "" while it does not listen yet."""
+    with contextlib.suppress(OSError):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        with closing(connection):
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+    return ""
+
+
+def record_outage(port, outcomes):
+    """Add to ``outcomes`` what a monitor answers if its source has no broker now. Return whether there are any."""
+    ready, figures, still_ready = (ask(port, path) for path in ("/readyz", "/metrics", "/readyz"))
+    if "streamsvm_connected 0.0" in figures and ready == still_ready:
+        lag = "a lag" if "streamsvm_consumer_lag{" in figures else "no lag"
+        outcomes.add(f"{lag}, {ready}")
+    return bool(outcomes)
+
+
 @pytest.mark.kafka_python  # which publishes; the learners have each client library
 def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
-    rows, learners = rows_of(2000), []
+    rows, learners, ports = rows_of(2000), [], [*free_ports(("group", "alone")).values()]
     (tmp_path / "broker").mkdir()
     with broker_or_skip(tmp_path / "broker") as broker:
         bootstrap = broker.plaintext
@@ -185,16 +207,25 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
         words = [sys.executable, "-m", "streamsvm", "learn", f"kafka://{bootstrap}/rows", "--label", "y", "--learner", "bsgd"]
         words += ["--quiet", "--checkpoint-every", "200", "--checkpoint"]
         alone, shared = tmp_path / "alone", tmp_path / "shared"
-        for client, place, flags in (
-            ("kafka-python", shared / "partition-0", [shared, "--group", "of it", "--scope", "partition"]),
-            ("confluent-kafka", alone, [alone]),
+        for client, place, flags, port in (
+            ("kafka-python", shared / "partition-0", [shared, "--group", "of it", "--scope", "partition"], ports[0]),
+            ("confluent-kafka", alone, [alone], ports[1]),
         ):
+            flags += ["--metrics-port", str(port)]
             environment = {**os.environ, "STREAMSVM_KAFKA_CLIENT": client}
             learners.append((place, subprocess.Popen([*words, *flags], stdout=subprocess.DEVNULL, env=environment)))
         for place, learner in learners:
             until(lambda place=place, learner=learner: [*place.glob("*800.ckpt")] or learner.poll() is not None)
             assert learner.poll() is None
-        broker.restart()
+        assert [ask(port, "/readyz") for port in ports] == ["running\n"] * 2
+        with ThreadPoolExecutor(1) as pool:
+            restart = pool.submit(broker.restart)
+            away = {port: set() for port in ports}
+            until(lambda: restart.done() or all([record_outage(port, away[port]) for port in ports]))
+            assert list(away.values()) == [{"no lag, no broker responds\n"}] * 2
+            restart.result()
+        for port in ports:
+            until(lambda port=port: ask(port, "/readyz") == "running\n" and "streamsvm_consumer_lag{" in ask(port, "/metrics"))
         publish(rows[1000:], bootstrap, "rows", JSON)
         for place, learner in learners:  # a worker may lose the partition, and learn rows once more
             until(lambda place=place, learner=learner: [*place.glob("*2000.ckpt")] or learner.poll() is not None)

@@ -32,8 +32,8 @@ _FETCH_WAIT_MS = 200
 _MIN_QUEUED_MESSAGES = 100
 #: Maximum number of messages in a call of `consume`.
 _MAX_CONSUMED_MESSAGES = 1000
-#: Maximum wait for a broker that was away, to see whether it is back.
-_PROBE_SECONDS = 0.5
+#: Time between two looks at the broker, and the maximum wait for one that was away.
+_LOOK_SECONDS = 0.5
 #: Pause of fetching from a partition whose buffer is full.
 _FETCH_BACKOFF_MS = 2
 #: A setting that has a different name in librdkafka.
@@ -81,7 +81,10 @@ class ConfluentConsumer:
         for name, value in settings.items():
             if name != "isolation_level":
                 defaults[_RENAMED_SETTINGS.get(name, to_property_name(name))] = value
-        self._is_away = False  # whether all brokers were down when librdkafka has last reported an error
+        # Read by other threads. They must not call the consumer: 2.16 lets them wait while a thread polls again and again.
+        self.is_connected: bool = True
+        self._end_offsets: dict[int, int] = {}
+        self._next_look = 0.0
         self._consumer = create_client(Consumer, connection, defaults, fixed)
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
@@ -90,15 +93,20 @@ class ConfluentConsumer:
         self._failure: KafkaError | None = None
 
     def _handle_error(self, error: Any) -> None:  # called during a poll
-        self._is_away = self._is_away or error.code() == ErrorCode._ALL_BROKERS_DOWN
+        self.is_connected = self.is_connected and error.code() != ErrorCode._ALL_BROKERS_DOWN
 
-    @property
-    def is_connected(self) -> bool:
-        if self._is_away:  # librdkafka does not report that a broker is back
-            with contextlib.suppress(KafkaException, RuntimeError):  # the consumer may be closed
-                self._consumer.list_topics(self._topic, timeout=_PROBE_SECONDS)
-                self._is_away = False
-        return not self._is_away
+    def _look_at_broker(self) -> None:
+        """Twice a second, copy the end offsets that the broker has last reported and, while none responds, see if it is back."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        with contextlib.suppress(KafkaException):
+            if not self.is_connected:  # librdkafka does not report that a broker is back
+                self._consumer.list_topics(self._topic, timeout=_LOOK_SECONDS)
+                self.is_connected = True
+            for partition in self._positions:
+                _, offset = self._consumer.get_watermark_offsets(self._make_key(partition), cached=True)
+                self._end_offsets[partition] = offset
 
     def _make_key(self, partition: int, offset: int = -1001) -> TopicPartition:
         return TopicPartition(self._topic, partition, offset)
@@ -139,6 +147,7 @@ class ConfluentConsumer:
 
     def poll(self, seconds: float) -> dict[int, Messages]:
         self._raise_failure()
+        self._look_at_broker()
         with translating_errors():
             polled = self._consumer.consume(_MAX_CONSUMED_MESSAGES, 0.0)
             if not polled and seconds:
@@ -198,10 +207,8 @@ class ConfluentConsumer:
     cached_position = position
 
     def high_watermark(self, partition: int) -> int | None:
-        with contextlib.suppress(KafkaException, RuntimeError):  # the consumer may be closed
-            _, offset = self._consumer.get_watermark_offsets(self._make_key(partition), cached=True)
-            return offset if offset >= 0 else None
-        return None
+        offset = self._end_offsets.get(partition, -1)
+        return offset if offset >= 0 else None
 
     def beginning_and_end_offsets(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         with translating_errors():
