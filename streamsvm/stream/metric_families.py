@@ -58,7 +58,7 @@ class MetricFamilies:
         self._add_value(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
 
     def add_process(self, source: str, is_connected: bool) -> None:
-        """Add metrics of the whole process: this library's version, the name of the ``source``, and whether it ``is_connected``."""
+        """Add metrics of the whole process: this library's version, the name of the ``source``, and if it ``is_connected``."""
         text = "Whether the source can be read: 0 while no broker responds"
         self._families["connected"] = self._core.GaugeMetricFamily("streamsvm_connected", text, value=is_connected)
         self._families["info"] = self._core.InfoMetricFamily(

@@ -221,7 +221,7 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
         with ThreadPoolExecutor(1) as pool:
             restart = pool.submit(broker.restart)
             away = {port: set() for port in ports}
-            until(lambda: restart.done() or all([record_outage(port, away[port]) for port in ports]))
+            until(lambda: restart.done() or all(list(map(record_outage, away, away.values()))))
             assert list(away.values()) == [{"no lag, no broker responds\n"}] * 2
             restart.result()
         for port in ports:
