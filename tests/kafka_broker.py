@@ -136,8 +136,9 @@ def certify(folder: Path, name: str = "broker") -> Path:
     store = "-keystore", folder / f"{name}.p12", "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", name
     key = "-keyalg", "EC", "-dname", f"CN={name}", "-validity", "2", "-ext", "san=ip:127.0.0.1"
     certificate = folder / f"{name}.pem"
-    subprocess.run(["keytool", "-genkeypair", *store, *key], capture_output=True, check=True)
-    subprocess.run(["keytool", "-exportcert", "-rfc", *store, "-file", certificate], capture_output=True, check=True)
+    tool = "keytool", *(f"-J{option}" for option in JAVA[1:])
+    subprocess.run([*tool, "-genkeypair", *store, *key], capture_output=True, check=True)
+    subprocess.run([*tool, "-exportcert", "-rfc", *store, "-file", certificate], capture_output=True, check=True)
     return certificate
 
 
