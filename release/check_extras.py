@@ -33,14 +33,24 @@ assert Connection("localhost", {"client": "confluent-kafka"}).library == "conflu
 import streamsvm_kafka.clients.confluent
 """,
     "avro": """
-import json
 from streamsvm.stream.endpoints import Row
-from streamsvm_kafka import AvroCodec
-class Registry:
-    def get_schema(self, schema_id):
-        return {"type": "record", "name": "row", "fields": [{"name": "a", "type": "double"}, {"name": "y", "type": "string"}]}
-codec = AvroCodec("y", Registry(), schema=1)
-assert codec.decode(codec.encode(Row({"a": 1.5}, "yes"))) == Row({"a": 1.5}, "yes")
+from streamsvm_kafka import RegistryCodec, SchemaRegistry
+class Registry(SchemaRegistry):
+    def _request(self, path):
+        return {"schema": '{"type": "record", "name": "row", "fields": [{"name": "a", "type": "double"}]}'}
+assert RegistryCodec("y", Registry("http://localhost")).decode(bytes([0, 0, 0, 0, 1, *6 * [0], 248, 63])) == Row({"a": 1.5}, None)
+""",
+    "protobuf": """
+import base64
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from streamsvm.stream.endpoints import Row
+from streamsvm_kafka import RegistryCodec, SchemaRegistry
+file = FileDescriptorProto(name="row.proto", syntax="proto3")
+file.message_type.add(name="Row").field.add(name="a", number=1, type=FieldDescriptorProto.TYPE_INT32, label=1)
+class Registry(SchemaRegistry):
+    def _request(self, path):
+        return {"schema": base64.b64encode(file.SerializeToString()).decode(), "schemaType": "PROTOBUF"}
+assert RegistryCodec("y", Registry("http://localhost")).decode(bytes([0, 0, 0, 0, 1, 0, 8, 7])) == Row({"a": 7}, None)
 """,
     "batch": """
 import numpy as np

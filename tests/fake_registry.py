@@ -1,4 +1,4 @@
-"""A schema registry for tests: an HTTP server that supports the one request of `SchemaRegistry`.
+"""A schema registry for tests: an HTTP server that supports the requests of `SchemaRegistry`.
 
 A real registry takes half a minute to start and cannot be made to fail. The responses follow Confluent's documentation.
 """
@@ -6,20 +6,27 @@ A real registry takes half a minute to start and cannot be made to fail. The res
 from __future__ import annotations
 
 import base64
+import io
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import fastavro
+
+from streamsvm.stream.endpoints import Row
+from streamsvm_kafka import RegistryCodec, SchemaRegistry
+
 
 class FakeRegistry:
-    """Schemas by id, responses (status and body) to send first, the requested paths, and the accepted user."""
+    """Schemas by id and by path, responses (status and body) to send first, the requested paths, and the accepted user."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, object] = {}
+        self.by_path: dict[str, object] = {}
         self.answers: list[tuple[int, bytes]] = []  # sent first
         self.asked: list[str] = []
         self.user: tuple[str, str] | None = None
@@ -31,9 +38,11 @@ class FakeRegistry:
             return self.answers.pop(0)
         if self.user and authorization != "Basic " + base64.b64encode(":".join(self.user).encode()).decode():
             return 401, b'{"error_code": 40101, "message": "Unauthorized"}'
-        schema = self.schemas.get(int(path.rpartition("/")[2]))
+        path = path.partition("?")[0]
+        schema = self.by_path.get(path) or self.schemas.get(int(path.rpartition("/")[2]) if path.startswith("/schemas") else -1)
         if schema is None:
-            return 404, b'{"error_code": 40403, "message": "Schema not found"}'
+            code = 40403 if path.startswith("/schemas") else 40402
+            return 404, b'{"error_code": %d, "message": "Schema not found"}' % code
         return 200, json.dumps(schema if "schema" in schema else {"schema": json.dumps(schema)}).encode()
 
 
@@ -73,3 +82,37 @@ def fake_registry(certificate: Path | None = None) -> Iterator[FakeRegistry]:
         finally:
             server.shutdown()
             thread.join()
+
+
+class LocalRegistry(SchemaRegistry):
+    """The client of a registry that needs no server: ``answers`` are the responses by path, and ``asked`` the requested paths."""
+
+    def __init__(self, answers: Mapping[str, object]) -> None:
+        super().__init__("http://registry")
+        self.answers, self.asked = answers, []
+
+    def _send_request(self, path: str) -> object:
+        self.asked.append(path)
+        return self.answers[path.partition("?")[0]]
+
+
+def read_avro(schema: object, fields: object, label: str | None = "y", references: Mapping[str, object] | None = None) -> Row:
+    """Encode fields with fastavro by a schema, and decode the message with a codec. ``references`` are its imports by name."""
+    names: dict[str, object] = {}
+    for referenced in (references or {}).values():
+        fastavro.parse_schema(referenced, names)
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema, names), fields)
+    return avro_codec(schema, label, references).decode(PREFIX + stream.getvalue())
+
+
+def avro_codec(schema: object, label: str | None = "y", references: Mapping[str, object] | None = None) -> RegistryCodec:
+    """Return a codec of messages whose schema, of Avro, has the id 1."""
+    answers = {f"subjects/{name}/versions/1": {"schema": json.dumps(text)} for name, text in (references or {}).items()}
+    listed = [{"name": name, "subject": name, "version": 1} for name in references or ()]
+    answers["schemas/ids/1"] = {"schema": json.dumps(schema), "references": listed}
+    return RegistryCodec(label, LocalRegistry(answers))
+
+
+PREFIX = b"\0\0\0\0\1"
+"""The first bytes of messages whose schema has the id 1."""

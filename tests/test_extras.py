@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fake_registry import PREFIX, LocalRegistry
 from streamsvm.files.messages import MissingPackageError, missing_package_error
 from streamsvm.linear import write_blocks
-from streamsvm_kafka import ArrowCodec, AvroCodec, EmbeddedBroker, SchemaRegistry
+from streamsvm_kafka import ArrowCodec, EmbeddedBroker, RegistryCodec
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -52,14 +53,24 @@ def test_nothing_but_the_base_is_there():
     assert done.stdout.endswith("times what is missing is said\n")
 
 
+def read_schema(kind):
+    answer = {"schema": '{"type": "record", "name": "R", "fields": []}', "schemaType": kind}
+    RegistryCodec("y", LocalRegistry({"schemas/ids/1": answer})).decode(PREFIX)
+
+
 @pytest.mark.parametrize(
     ("module", "use", "said"),
     [
         ("pyarrow", lambda path: ArrowCodec("y"), 'an Arrow message needs pyarrow: pip install "streamsvm[files]"'),
         (
             "fastavro",
-            lambda path: AvroCodec("y", SchemaRegistry("http://localhost:8081")),
+            lambda path: read_schema("AVRO"),
             'an Avro message needs fastavro: pip install "streamsvm[avro]"',
+        ),
+        (
+            "google.protobuf.descriptor_pb2",
+            lambda path: read_schema("PROTOBUF"),
+            'a Protobuf message needs protobuf: pip install "streamsvm[protobuf]"',
         ),
         ("confluent_kafka", lambda path: EmbeddedBroker(), 'EmbeddedBroker needs confluent-kafka: pip install "streamsvm[demo]"'),
         (
@@ -72,6 +83,8 @@ def test_nothing_but_the_base_is_there():
 def test_one_package_is_missing(monkeypatch, tmp_path, module, use, said):
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, module, None)
+    for name in ("avro", "protobuf"):
+        monkeypatch.delitem(sys.modules, f"streamsvm_kafka.codecs.{name}", raising=False)
     with pytest.raises(ModuleNotFoundError, match=re.escape(said) + "$") as caught:
         use(tmp_path)
     assert caught.value.name == module

@@ -13,7 +13,7 @@ except ImportError as _error:
     raise missing_package_error("streamsvm_kafka", "kafka-python and orjson", "kafka", _error) from _error
 
 from streamsvm_kafka.checkpoints import TopicCheckpoints
-from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, MessageCodec, NpyCodec, SchemaRegistry
+from streamsvm_kafka.codecs import ArrowCodec, Float32Codec, JSONCodec, MessageCodec, NpyCodec, RegistryCodec, SchemaRegistry
 from streamsvm_kafka.connection import BrokerUnreachableError, Secret, client_options
 from streamsvm_kafka.embedded import EmbeddedBroker
 from streamsvm_kafka.followed_topic import FollowedTopic
@@ -24,7 +24,6 @@ from streamsvm_kafka.urls import open_checkpoints, open_models, open_sink, open_
 
 __all__ = [
     "ArrowCodec",
-    "AvroCodec",
     "BrokerUnreachableError",
     "EmbeddedBroker",
     "Float32Codec",
@@ -35,6 +34,7 @@ __all__ = [
     "MessageCodec",
     "NpyCodec",
     "PartitionWorker",
+    "RegistryCodec",
     "SchemaRegistry",
     "Secret",
     "TopicCheckpoints",

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.checkpoints import TopicCheckpoints
-from streamsvm_kafka.codecs import CODECS, AvroCodec, MessageCodec, SchemaRegistry
+from streamsvm_kafka.codecs import CODECS, MessageCodec, RegistryCodec, SchemaRegistry
 from streamsvm_kafka.connection import ENVIRONMENT_PREFIX, Connection, client_options, is_secret
 from streamsvm_kafka.followed_topic import FollowedTopic
 from streamsvm_kafka.partitions import PartitionWorker
@@ -43,8 +43,9 @@ def open_source(
 
     Several brokers are separated by commas. Parameters after ``?`` are separated by ``&``:
 
-    - ``codec``: format of the messages. ``json`` (the default; one object each), ``avro`` (one record), ``float32`` (one packed
-      row), or with many rows in each message, ``arrow`` or ``npy``.
+    - ``codec``: format of the messages. ``json`` (the default; one object each), ``registry`` (one Avro, Protobuf or JSON
+      record with a schema in a registry; also called ``avro``), ``float32`` (one packed row), or with many rows in each message,
+      ``arrow`` or ``npy``.
     - ``features``: number of features of a row of ``float32`` or ``npy``. Their label is the last number, without a name.
     - options of the connection (see `client_options`), except passwords.
 
@@ -165,29 +166,21 @@ def _make_codec(url: str, query: dict[str, str], label: str | None, options: Map
     invalid.
     """
     name, features = query.get("codec", "json"), query.get("features")
-    if name not in CODECS:
-        raise _url_error(url, f"codec={name} is none of {', '.join(CODECS)}", _SOURCE_FORMAT)
-    codec_class: Any = CODECS[name]
-    if name in _CODECS_WITHOUT_NAMES:
-        if features is None or not re.fullmatch("[0-9]{1,9}", features, re.ASCII):
-            raise _url_error(url, f"codec={name} needs the number of features of a row, such as features=22", _SOURCE_FORMAT)
-        try:
+    codec_class: Any = CODECS.get(name)
+    try:
+        if codec_class is None:
+            raise ValueError(f"codec={name} is none of {', '.join(CODECS)}")
+        if name in _CODECS_WITHOUT_NAMES:
+            if features is None or not re.fullmatch("[0-9]{1,9}", features, re.ASCII):
+                raise ValueError(f"codec={name} needs the number of features of a row, such as features=22")
             return codec_class(int(features))
-        except ValueError as error:
-            raise _url_error(url, str(error), _SOURCE_FORMAT) from error
-    if features is not None:
-        raise _url_error(
-            url,
-            f"features belongs to codec={' and '.join(_CODECS_WITHOUT_NAMES)}; rows of {name} name their features",
-            _SOURCE_FORMAT,
-        )
-    if codec_class is not AvroCodec:
-        return codec_class(label)
-    registry = SchemaRegistry.from_options(options)
-    if registry is None:
-        place = "STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL in the environment, or the option schema_registry_url"
-        raise _url_error(url, f"codec=avro needs the address of the schema registry: {place}", _SOURCE_FORMAT)
-    return AvroCodec(label, registry)
+        if features is not None:
+            raise ValueError(
+                f"features belongs to codec={' and '.join(_CODECS_WITHOUT_NAMES)}; rows of {name} name their features"
+            )
+        return RegistryCodec(label, SchemaRegistry.from_options(options)) if codec_class is RegistryCodec else codec_class(label)
+    except (StreamError, ValueError) as error:
+        raise _url_error(url, str(error), _SOURCE_FORMAT) from error
 
 
 def _parse_url(

@@ -25,9 +25,9 @@ from streamsvm_kafka import (
         ("kafka://host:1,:2/topic", "':2' is not host:port"),
         (
             "kafka://host/topic?codec=avro",
-            "codec=avro needs the address of the schema registry: STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL",
+            "the address of the schema registry is missing: give STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL",
         ),
-        ("kafka://host/topic?codec=xml", "codec=xml is none of json, float32, arrow, npy, avro"),
+        ("kafka://host/topic?codec=xml", "codec=xml is none of json, float32, arrow, npy, registry, avro"),
         ("kafka://host/topic?codec=npy&features=٢", "codec=npy needs the number of features"),
         ("kafka://host/topic?codec=arrow&features=2", "features belongs to codec=float32 and npy; rows of arrow name"),
         ("kafka://host/topic?codec=float32", "needs the number of features"),

@@ -82,12 +82,6 @@ class ArrowCodec(TableCodec):
         self._arrow: Any = arrow_columns
         self._plan: _ReadingPlan | None = None  # for the schema of the last message
 
-    def decode_rows(self, value: bytes) -> Table:
-        """Decode a message, the bytes of an Arrow IPC stream, to a `Table` of the rows of all its record batches. Raise a
-        ValueError if a column or the stream is invalid.
-        """
-        return self.decode_rows_with_columns(value, ())[0]
-
     def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:
         check_message_size(value)
         if value[:6] == b"ARROW1":

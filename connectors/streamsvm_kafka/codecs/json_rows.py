@@ -11,8 +11,8 @@ import orjson
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.json_objects import STRICT_DECODER, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
-from streamsvm.stream.tables.values import flatten_row, get_nested_value, normalize_label
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_fields
+from streamsvm.stream.tables.values import flatten_row, get_nested_value
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_fields, make_row
 
 _PREFIX_BYTES = 5  # of Confluent's serializers: a zero, and the id of the schema
 
@@ -50,12 +50,6 @@ class JSONCodec(MessageCodec):
         self.label = label
         self._objects = JSONObjects(label, orjson.loads)
 
-    def decode(self, value: bytes) -> Row:
-        """Decode a message that is a JSON object to a row: the field named like the label is the label, other fields are
-        features. Raise a ValueError if the message is invalid.
-        """
-        return self.decode_with_fields(value, ())[0]
-
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
@@ -65,8 +59,9 @@ class JSONCodec(MessageCodec):
         except (ValueError, RecursionError) as error:
             hint = ""
             if text is not value:
-                schema = int.from_bytes(value[1:_PREFIX_BYTES])
-                hint = f". It begins like Confluent's messages, with schema {schema}: if it is Avro, put codec=avro into the URL"
+                hint = (
+                    f". It begins with schema {int.from_bytes(value[1:5])} of a registry: if that is not JSON, use codec=registry"
+                )
             raise ValueError(f"not JSON: {error}{hint}") from None
         if type(fields) is not dict:
             raise ValueError(f"expected a JSON object whose fields are features, got {short_repr(fields)}")
@@ -76,10 +71,7 @@ class JSONCodec(MessageCodec):
             fields = flatten_row(fields, self.label, self.dropped_fields)
         if text.count(b":") >= len(fields) + text.count(b"{"):  # a colon in a text, or a duplicate name
             STRICT_DECODER.decode(text.decode())
-        y = normalize_label(fields.pop(self.label, None)) if self.label is not None else None
-        if b"null" in value:
-            fields = {name: item for name, item in fields.items() if item is not None}
-        return Row(fields, y), kept
+        return make_row(fields, self.label, b"null" in value), kept
 
     def _parse_object(self, text: bytes) -> Any:
         """Parse the JSON of a message. As in JSON lines, NaN and Infinity are numbers."""

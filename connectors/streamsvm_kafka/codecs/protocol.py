@@ -11,7 +11,7 @@ from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.rows import is_number
 from streamsvm.stream.tables.chunk import Row, Table
-from streamsvm.stream.tables.values import get_nested_value
+from streamsvm.stream.tables.values import get_nested_value, normalize_label
 
 #: Maximum size of a message with one row, which is a broker's default limit. Longer messages are not decoded.
 MAX_MESSAGE_BYTES = 1 << 20
@@ -37,11 +37,12 @@ class MessageCodec:
     """Whether features have names; otherwise, they are numbered."""
 
     def decode(self, value: bytes) -> Row:
-        """Decode the value (payload) of a message to a row of features and label.
+        """Decode the value (payload) of a message to a row of features and label. A codec implements this method, or
+        `decode_with_fields`.
 
         Raise a ValueError with the reason if the message is invalid; the caller adds its partition and offset.
         """
-        raise NotImplementedError
+        return self.decode_with_fields(value, ())[0]
 
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
         """Decode a message to a row, and return the row and a list of the values of the message's fields ``names``, unchanged, to
@@ -63,18 +64,19 @@ class MessageCodec:
 
     def encode(self, row: Row) -> bytes:
         """Encode a row as the value (payload) of a message. Raise a ValueError if this format cannot represent it."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} only reads messages: write them with another program or codec")
 
 
 class TableCodec(MessageCodec):
     """Base of codecs with many rows in each message."""
 
     def decode_rows(self, value: bytes) -> Table:
-        """Decode the value (payload) of a message that contains many rows to a table.
+        """Decode the value (payload) of a message that contains many rows to a table. A codec implements this method, or
+        `decode_rows_with_columns`.
 
         Raise a ValueError with the reason if the message is invalid; the caller adds its partition and offset.
         """
-        raise NotImplementedError
+        return self.decode_rows_with_columns(value, ())[0]
 
     def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:  # noqa: ARG002
         """Decode a message that contains many rows to a table. Return the table and a list of the message's columns ``names``,
@@ -89,6 +91,16 @@ class TableCodec(MessageCodec):
         format cannot represent the rows.
         """
         raise NotImplementedError
+
+
+def make_row(fields: dict[Any, Any], label: str | None, may_have_nulls: bool) -> Row:
+    """Convert the fields of a message to a row: the field ``label`` is its label, and fields that are None are missing features.
+    ``may_have_nulls`` tells whether there may be any.
+    """
+    y = normalize_label(fields.pop(label, None)) if label is not None else None
+    if may_have_nulls:
+        fields = {name: item for name, item in fields.items() if item is not None}
+    return Row(fields, y)
 
 
 def check_n_features(n_features: int) -> None:

@@ -67,9 +67,9 @@ def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Itera
             path = prefix + name
             if path in dropped_paths and path != label:
                 continue
-            if isinstance(value, Mapping) and (value := parse_extended_json(value)) is None:
+            if (is_object := isinstance(value, Mapping)) and (value := parse_extended_json(value)) is None:
                 continue
-            if isinstance(value, Mapping) and path != label:
+            if is_object and path != label and isinstance(value, Mapping):
                 if depth == MAX_DEPTH:
                     raise ValueError(f"objects within objects, more than {MAX_DEPTH} deep")
                 add_values(value, f"{path}.", depth + 1)

@@ -1,25 +1,16 @@
-"""Avro records, and the registry of their schemas."""
+"""Avro records with a schema in a registry."""
 
 import datetime
+import decimal
 import io
-import math
 import random
-import shutil
-import socket
-import struct
-import subprocess
 
 import fastavro
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fake_registry import fake_registry
+from fake_registry import PREFIX, avro_codec, read_avro
 from refused import raises
-from streamsvm.stream.endpoints import Row, StreamError
-from streamsvm_kafka import AvroCodec, JSONCodec, SchemaRegistry, client_options, connection, open_source, publish
-from streamsvm_kafka.codecs import avro as registry_module
+from streamsvm.stream.endpoints import Row
 
 FIELDS = [
     {"name": "a", "type": "double"},
@@ -34,171 +25,190 @@ def record(*fields, **more):
     return {"type": "record", "name": "Row", "namespace": "test", "fields": list(fields), **more}
 
 
-def message(number, schema, fields):
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), fields)
-    return struct.pack(">bi", 0, number) + stream.getvalue()
+def test_avro_record():
+    fields = {"a": 0.5, "b": None, "c": "é", "d": True, "y": 3}
+    assert read_avro(record(*FIELDS), fields) == Row({"a": 0.5, "c": "é", "d": True}, 3)
+    assert read_avro(record(*FIELDS), fields, label=None) == Row({"a": 0.5, "c": "é", "d": True, "y": 3}, None)
 
 
-@pytest.fixture(scope="module")
-def registry():
-    with fake_registry() as fake:
-        fake.schemas[1] = record(*FIELDS)
-        yield fake
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch):
-    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.01)
-
-
-@pytest.fixture(scope="module")
-def codec(registry):
-    return AvroCodec("y", SchemaRegistry(registry.url), schema=1)
-
-
-longs = st.integers(-(2**63), 2**63 - 1)
-rows = st.fixed_dictionaries({"a": st.floats(allow_nan=False, allow_infinity=False), "d": st.booleans()}, optional={
-    "b": longs, "c": st.text()}
-)  # fmt: skip
-
-
-@given(rows, st.none() | st.integers(-(2**31), 2**31 - 1) | st.text().map(str.strip))
-def test_avro_round_trip_equals_json(codec, x, y):
-    assert codec.decode(codec.encode(Row(x, y))) == Row(x, y)
-    json = JSONCodec("y")
-    if abs(x.get("b", 0)) < 2**53:
-        assert json.decode(json.encode(Row(x, y))) == codec.decode(codec.encode(Row(x, y)))
-
-
-def test_avro_of_another_writer(codec):
-    value = message(1, record(*FIELDS), {"a": 0.5, "b": None, "c": "é", "d": True, "y": 3})
-    assert codec.decode(value) == Row({"a": 0.5, "c": "é", "d": True}, 3)
-    assert AvroCodec(None, codec._registry).decode(value) == Row({"a": 0.5, "c": "é", "d": True, "y": 3}, None)
-
-
-def test_avro_writes_numpy_numbers(codec):
-    x = {"a": np.float32(0.5), "b": np.int64(7), "d": np.True_}
-    assert codec.decode(codec.encode(Row(x, np.int8(1)))) == Row({"a": 0.5, "b": 7, "d": True}, 1)
-
-
-def test_schema_is_requested_once(registry):
-    registry.schemas[2] = record({"name": "a", "type": "float"})
-    codec, value = AvroCodec("y", SchemaRegistry(registry.url)), message(2, registry.schemas[2], {"a": math.inf})
-    before = len(registry.asked)
-    assert [codec.decode(value) for _ in range(5)] == [Row({"a": math.inf}, None)] * 5
-    assert registry.asked[before:] == ["/schemas/ids/2"]
-
-
-def test_schema_cache_is_bounded(registry, monkeypatch):
-    monkeypatch.setattr(registry_module, "_MAX_CACHED_SCHEMAS", 2)
-    schemas = SchemaRegistry(registry.url + "/")
-    for number in (11, 12, 13, 12, 11):
-        registry.schemas[number] = record({"name": f"a{number}", "type": "float"})
-        assert schemas.get_schema(number) == registry.schemas[number]
-    for number in range(100, 110):
-        raises(f"knows no schema {number}", schemas.get_schema, number)
-    assert len(schemas._schemas) == len(schemas._invalid_ids) == 2
-
-
-@pytest.mark.parametrize(
-    ("number", "schema", "reason", "asked"),
-    [
-        (404, None, "the schema registry http://.* knows no schema 404", 1),
-        (405, {"schema": '"x"', "schemaType": "PROTOBUF"}, "schema 405 is of type 'PROTOBUF', not Avro", 1),
-        (-7, None, "-7 is not a valid id of a schema", 0),
-    ],
-)
-def test_invalid_schema_id_is_a_row_error_and_requested_once(registry, number, schema, reason, asked):
-    if schema is not None:
-        registry.schemas[number] = schema
-    codec = AvroCodec("y", SchemaRegistry(registry.url))
-    before = len(registry.asked)
-    for _ in range(3):
-        raises(reason, codec.decode, struct.pack(">bi", 0, number))
-    assert len(registry.asked) == before + asked
-
-
-def test_enums_of_one_name_in_two_namespaces(registry):
+def test_enums_of_one_name_in_two_namespaces():
     kinds = [
         {"type": "enum", "name": name, "namespace": space, "symbols": [space]}
         for name, space in (("E", "a"), ("E", "b"), ("row", "c"))
     ]
-    registry.schemas[406] = record(*({"name": f"f{i}", "type": ["null", kind]} for i, kind in enumerate(kinds)), name="Row")
     x = {"f0": "a", "f1": "b", "f2": "c"}
-    codec = AvroCodec("y", SchemaRegistry(registry.url), schema=406)
-    assert codec.decode(message(406, registry.schemas[406], x)) == codec.decode(codec.encode(Row(x))) == Row(x, None)
+    assert read_avro(record(*({"name": f"f{i}", "type": ["null", kind]} for i, kind in enumerate(kinds))), x) == Row(x, None)
 
 
-TIME = {"type": "long", "logicalType": "timestamp-millis"}
-CHOICE = {"type": "enum", "name": "City", "symbols": ["Oslo", "Paris"]}
+def logical(kind, logical_type, **more):
+    return {"type": kind, "logicalType": logical_type, **more}
+
+
+CHOICE = {"type": "enum", "name": "City", "symbols": ["Oslo", "Paris"], "default": "Paris"}
+INNER = {"type": "record", "name": "Inner", "fields": [{"name": "p", "type": ["null", "int"]}, {"name": "q", "type": "string"}]}
+MOMENT = datetime.datetime(2024, 2, 3, 4, 5, 6, 789000, datetime.UTC)
+MONEY, SHORT = logical("bytes", "decimal", precision=20, scale=3), {"type": "fixed", "name": "Short", "size": 4}
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "result"),
     [
-        ("int", 7, 7),
-        (CHOICE, "Paris", "Paris"),
-        (["null", CHOICE], "Oslo", "Oslo"),
-        ({"type": "string", "avro.java.string": "String"}, "x", "x"),
-        ({"type": "string", "logicalType": "uuid"}, "x", "x"),
-        ({"type": "int", "logicalType": "date"}, 1, datetime.date(1970, 1, 2)),
-        (TIME, 1000, datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)),
-        ("null", None, None),
+        ("int", 7, {"a": 7}),
+        (CHOICE, "Paris", {"a": "Paris"}),
+        (["null", CHOICE], "Oslo", {"a": "Oslo"}),
+        ({"type": "string", "avro.java.string": "String"}, "x", {"a": "x"}),
+        (logical("string", "uuid"), "x", {"a": "x"}),
+        (logical("int", "date"), datetime.date(1969, 12, 31), {"a": datetime.date(1969, 12, 31)}),
+        (logical("long", "timestamp-millis"), MOMENT, {"a": MOMENT}),
+        (logical("long", "timestamp-micros"), MOMENT, {"a": MOMENT}),
+        (logical("long", "local-timestamp-micros"), MOMENT.replace(tzinfo=None), {"a": MOMENT.replace(tzinfo=None)}),
+        (logical("int", "time-millis"), datetime.time(0, 0, 1), {"a": 1000}),
+        (logical("long", "unheard-of"), 5, {"a": 5}),
+        (MONEY, decimal.Decimal("0.001"), {"a": 0.001}),
+        (MONEY, decimal.Decimal("-12345678901234567.890"), {"a": -12345678901234567.890}),
+        (logical("bytes", "decimal", precision=20), decimal.Decimal(-7), {"a": -7}),
+        (logical("fixed", "decimal", precision=5, scale=2, name="D", size=4), decimal.Decimal("1.25"), {"a": 1.25}),
+        (["null", MONEY], None, {}),
+        ("bytes", b"\xff", {"a": b"\xff"}),
+        (SHORT, b"abcd", {"a": b"abcd"}),
+        (INNER, {"p": None, "q": "x"}, {"a.q": "x"}),
+        (["null", "int", INNER], {"p": 3, "q": "x"}, {"a.p": 3, "a.q": "x"}),
+        (["null", "int", INNER], 3, {"a": 3}),
+        ({"type": "map", "values": ["null", "int"]}, {"k": 1, "n": None}, {"a.k": 1}),
+        ({"type": "array", "items": ["null", INNER]}, [None, {"p": 1, "q": ""}], {"a": [None, {"p": 1, "q": ""}]}),
+        (
+            {"type": "map", "values": {"type": "map", "values": INNER}},
+            {"k": {"l": {"p": 1, "q": "z"}}},
+            {"a.k.l.p": 1, "a.k.l.q": "z"},
+        ),
     ],
 )
-def test_avro_fields(registry, kind, value, result):
-    schema = record({"name": "a", "type": kind}, aliases=["Old"], doc="...")
-    number = 1000 + len(registry.schemas)
-    registry.schemas[number] = schema
-    codec = AvroCodec("y", SchemaRegistry(registry.url), schema=number)
-    assert codec.decode(message(number, schema, {"a": value})) == Row({} if result is None else {"a": result}, None)
+def test_avro_fields(kind, value, result):
+    assert read_avro(record({"name": "a", "type": kind}, aliases=["Old"], doc="..."), {"a": value}) == Row(result, None)
+
+
+def test_fields_of_type_null():
+    kinds = {
+        "a": "null",
+        "b": {"type": "record", "name": "R", "fields": [{"name": "c", "type": "null"}, {"name": "d", "type": "int"}]},
+    }
+    schema = record(*({"name": name, "type": kind} for name, kind in kinds.items()))
+    assert read_avro(schema, {"a": None, "b": {"c": None, "d": 1}}) == Row({"b.d": 1}, None)
+
+
+def test_schemas_that_other_libraries_accept():
+    """A default that does not match its type, and a record that is an imported type or a union."""
+    codec = avro_codec(record({"name": "a", "type": ["string", "null"], "default": None}))
+    assert codec.decode(PREFIX + b"\0\2x") == Row({"a": "x"}, None)
+    references = {
+        "test.One": record({"name": "a", "type": "int"}, name="One"),
+        "test.Two": record({"name": "b", "type": "test.One"}, name="Two"),
+    }
+    assert avro_codec("test.Two", references=references).decode(PREFIX + b"\4") == Row({"b.a": 2}, None)
+    assert avro_codec(["test.One", "test.Two"], references=references).decode(PREFIX + b"\2\4") == Row({"b.a": 2}, None)
+    raises("3 is not a record", avro_codec(["int", "test.Two"], references=references).decode, PREFIX + b"\0\6")
+
+
+def deep_types(depth):
+    """Return fields whose types are nested ever deeper, although the schema is not."""
+    kinds = [
+        {"type": "record", "name": f"R{i}", "fields": [{"name": "a", "type": f"R{i - 1}" if i else "int"}]} for i in range(depth)
+    ]
+    return [{"name": f"f{i}", "type": kind} for i, kind in enumerate(kinds)]
+
+
+def deep(kind, depth):
+    for _ in range(depth):
+        kind = {"type": "array", "items": kind}
+    return kind
 
 
 @pytest.mark.parametrize(
-    ("schema", "reason"),
+    ("kind", "reason"),
     [
-        ("double", "it is not a record"),
-        ({"type": "record", "name": "R"}, "it is not a record"),
-        (record({"name": "a"}), "a field has no name or no type"),
-        (record({"name": "a", "type": {"type": "array", "items": "double"}}), "field 'a' is of type 'array'; a row is flat"),
-        (record({"name": "a", "type": ["null", record({"name": "b", "type": "int"})]}), "'a' is of type 'record'"),
-        (record({"name": "a", "type": "Row"}), "'a' is of type 'Row'"),
-        (record({"name": "a", "type": {"type": "enum", "name": "E"}}), "fastavro does not read it"),
-        ({"schema": "1", "references": [{"name": "x"}]}, "refers to others"),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "n", "type": ["null", "R"]}]},
+            "nested more than 64 deep, or within itself",
+        ),
+        ({"type": "array", "items": ["null", {"type": "map", "values": "test.Row"}]}, "within itself"),
+        (deep("int", 70), "nested more than 64 deep"),
+        (deep("int", 900), "not that of a row: .*recursion"),
+        ({"type": "array", "items": "null"}, "values of type 'null' take no bytes"),
+        ({"type": "array", "items": {"type": "null"}}, "take no bytes"),
+        ({"type": "map", "values": {"type": "fixed", "name": "F", "size": 0}}, "take no bytes"),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": -1}}, "take no bytes"),
+        ({"type": "array", "items": {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}}, "take no bytes"),
+        ("Unknown", "Unknown"),
+        (5, "schema 1 is not that of a row"),
+        ({"type": "enum", "name": "E"}, "symbols"),
+        (logical("bytes", ["decimal"]), "unhashable"),
     ],
 )
-def test_schemas_that_are_not_of_rows(registry, schema, reason):
-    number = 2000 + len(registry.schemas)
-    registry.schemas[number] = schema if isinstance(schema, dict) else {"schema": f'"{schema}"'}
-    codec = AvroCodec("y", SchemaRegistry(registry.url))
+def test_schemas_that_are_refused(kind, reason):
+    codec = avro_codec(record({"name": "a", "type": kind}))
     for _ in range(2):
-        raises(reason, codec.decode, struct.pack(">bi", 0, number) + bytes(8))
+        raises(reason, codec.decode, PREFIX + bytes(8))
+    assert len(codec._registry.asked) == 1
+
+
+def test_deep_nesting_by_named_types():
+    assert avro_codec(record(*deep_types(14))).decode(PREFIX + bytes(14)).x["f2.a.a.a"] == 0
+    raises("objects within objects, more than 16 deep", avro_codec(record(*deep_types(20))).decode, PREFIX + bytes(20))
+    raises("nested more than 64 deep", avro_codec(record(*deep_types(5000))).decode, PREFIX + bytes(5000))
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        (b"", "wire format: it is empty"),
-        (b'{"a": 1}', "the first byte is 123, not 0"),
-        (b"\0\0\0\1", "4 bytes hold no id"),
-        (b"\0\0\0\0\1", "not a record of schema 1"),
-        (message(1, record(*FIELDS), {"a": 1.0, "d": True}) + b"\0", "1 bytes follow it"),
-        (message(1, record(*FIELDS), {"a": 1.0, "d": True})[:-1], "not a record of schema 1"),
-        (b"\0\0\0\0\1" + bytes(1 << 20), "a row may have at most"),
-    ],
-    ids=lambda item: item if isinstance(item, str) else "",
+    "schema", ["double", {"type": "record", "name": "R"}, record({"name": "a"}), record({"type": "int"}), [], 7, None]
 )
-def test_avro_refuses(codec, value, reason):
-    raises(reason, codec.decode, value)
+def test_schemas_of_no_record_are_refused(schema):
+    raises("schema 1 is not that of a row|not a record of schema 1", avro_codec(schema).decode, PREFIX + bytes(8))
 
 
-def test_hostile_records_are_rows_or_a_value_error(codec, registry):
-    more = {"e": CHOICE, "t": TIME, "f": "float"}
-    registry.schemas[3] = record(*FIELDS, *({"name": name, "type": kind} for name, kind in more.items()))
-    good = {"a": 0.5, "b": 7, "c": "text" * 5, "d": True, "y": "label", "e": "Oslo", "t": 2**40, "f": 1.5}
-    seed, draw, refused = message(3, registry.schemas[3], good), random.Random(3), 0
-    rounds = 2000
+GOOD = {"a": 0.5, "b": 7, "c": "text" * 5, "d": True, "y": "label", "e": "Oslo", "t": MOMENT, "f": 1.5, "i": {"p": 1, "q": "x"}}
+KINDS = {"e": CHOICE, "t": logical("long", "timestamp-millis"), "f": "float", "i": INNER}
+KINDS |= {"l": {"type": "array", "items": ["int", "Inner"]}, "m": {"type": "map", "values": MONEY}, "s": SHORT}
+GOOD = {**GOOD, "l": [1, {"p": 2, "q": ""}], "m": {"k": decimal.Decimal("1.5")}, "s": b"abcd"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "value", "reason"),
+    [
+        ([], b"", "not a record of schema 1: cannot read double"),
+        ([], bytes(8) + b"\0\0\1\0\0", "1 bytes follow it"),
+        (["string"], b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\1", "not a record of schema 1"),
+        (["bytes"], b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\1", "not a record of schema 1"),
+        ([{"type": "array", "items": "int"}], b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\1" + bytes(100), "not a record of schema 1"),
+        ([{"type": "array", "items": "int"}], b"\xff" * 30, "not a record of schema 1"),
+        ([CHOICE], b"\x08", "not a record of schema 1"),
+        (["string"], b"\2\xff", "not a record of schema 1: .*utf-8"),
+        ([MONEY], b"\xd0\x0f" + bytes(1000), "a decimal of 1000 bytes; at most 64 are read"),
+        ([logical("int", "date")], b"\xff\xff\xff\xff\x0f", "not a record of schema 1"),
+        ([{"type": "map", "values": "int"}, {"type": "map", "values": "int"}], b"\2\2a\2\0\2\2a\2\0", None),
+    ],
+)
+def test_invalid_records(kinds, value, reason):
+    fields = FIELDS if not kinds else [{"name": f"f{i}", "type": kind} for i, kind in enumerate(kinds)]
+    codec = avro_codec(record(*fields))
+    if reason is None:
+        assert codec.decode(PREFIX + value) == Row({"f0.a": 1, "f1.a": 1}, None)
+    else:
+        raises(reason, codec.decode, PREFIX + value)
+
+
+def test_two_columns_of_one_path_are_refused():
+    inner = {"type": "map", "values": "int"}
+    codec = avro_codec(record({"name": "a", "type": {"type": "map", "values": ["int", inner]}}))
+    assert codec.decode(PREFIX + b"\2\2b\2\2\2c\6\0\0") == Row({"a.b.c": 3}, None)
+    raises("two values have the path 'a.b.c'", codec.decode, PREFIX + b"\4\2b\2\2\2c\6\0\6b.c\0\2\0")
+
+
+def test_hostile_records_are_rows_or_a_value_error():
+    schema = record(*FIELDS, *({"name": name, "type": kind} for name, kind in KINDS.items()))
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), GOOD)
+    codec, seed = avro_codec(schema), PREFIX + stream.getvalue()
+    assert codec.decode(seed).y == "label"
+    draw, refused, rounds = random.Random(3), 0, 2000
     for _ in range(rounds):
         value = bytearray(seed)
         for _ in range(draw.choice([1, 1, 2, 4])):
@@ -210,110 +220,3 @@ def test_hostile_records_are_rows_or_a_value_error(codec, registry):
         else:
             assert isinstance(row, Row)
     assert 0 < refused < rounds
-
-
-@pytest.mark.parametrize(
-    ("label", "schema", "row", "reason"),
-    [
-        ("y", None, Row({}), "only reads: give AvroCodec"),
-        ("y", 1, Row({"a": 1.0, "d": True, "z": 1}), "'z' is not a field of schema 1"),
-        ("y", 1, Row({"a": "hot", "d": True}), "the row does not match schema 1"),
-        ("y", 1, Row({"a": 1.0, "d": True, "b": 2**64}), "the row does not match schema 1"),
-        ("y", 1, Row({"y": 1}, 1), "name of the label and of a feature"),
-        (None, 1, Row({"a": 1.0, "d": True}, 1), "no name for it"),
-    ],
-)
-def test_avro_refuses_to_write(registry, label, schema, row, reason):
-    raises(reason, AvroCodec(label, SchemaRegistry(registry.url), schema=schema).encode, row)
-
-
-# The registry
-
-
-def test_a_registry_that_is_away_for_a_while(registry, caplog):
-    registry.schemas[4] = record({"name": "a", "type": "float"})
-    registry.answers += [(503, b""), (429, b""), (500, b"{}")]
-    assert SchemaRegistry(registry.url).get_schema(4) == registry.schemas[4]
-    assert caplog.text.count("it is asked again") == 3
-
-
-def test_a_registry_that_stays_away():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    codec = AvroCodec("y", SchemaRegistry(url, outage_seconds=0.05))
-    with pytest.raises(StreamError, match=rf"{url} does not answer \(.*refused.*\). Check schema_registry_url"):
-        codec.decode(struct.pack(">bi", 0, 1))
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ((200, b"<html>"), "not a JSON object"),
-        ((200, b"[1]"), "not a JSON object"),
-        ((200, b"[" * 100_000), "not a JSON object"),
-        ((200, b" " * (1 << 20) + b"{}"), "not a JSON object of at most 1 MiB"),
-        ((200, b"{}"), "holds no schema"),
-        ((200, b'{"schema": "{"}'), "holds no schema"),
-        ((404, b'{"error_code": 40401}'), "HTTP status 404"),
-        ((404, b"nothing here"), "not a JSON object"),
-        ((302, b""), "HTTP status 302"),
-        ((403, b""), "refuses schema_registry_username or its password"),
-    ],
-    ids=lambda item: item if isinstance(item, str) else "",
-)
-def test_invalid_registry_responses(registry, answer, reason):
-    registry.answers.append(answer)
-    raises(reason, SchemaRegistry(registry.url).get_schema, 1, error=StreamError)
-    assert not registry.answers
-
-
-def test_a_user_and_a_password(registry, monkeypatch):
-    monkeypatch.setattr(registry, "user", ("alice", "hunter2"))
-    options = {"url": registry.url, "username": "alice", "password": "hunter2"}
-    result = SchemaRegistry.from_options(client_options({f"schema_registry_{name}": value for name, value in options.items()}))
-    assert result.get_schema(1) == registry.schemas[1]
-    for wrong in ({"username": "alice", "password": "hunter3"}, {}):
-        with pytest.raises(StreamError, match="refuses schema_registry_username") as error:
-            SchemaRegistry(registry.url, **wrong).get_schema(1)
-        assert "hunter" not in str(error.value)
-    assert "hunter2" not in repr(result)
-
-
-@pytest.mark.parametrize(
-    "url", ["registry:8081", "ftp://registry", "http://", "https://a:secret@registry:8081", "http://registry/?token=secret", ""]
-)
-def test_mistakes_in_the_address(url):
-    with pytest.raises(StreamError, match="schema_registry_url") as error:
-        SchemaRegistry(url)
-    assert "secret" not in str(error.value)
-
-
-def test_a_file_without_certificates(tmp_path):
-    (tmp_path / "ca.pem").write_text("none")
-    with pytest.raises(StreamError, match="schema_registry_cafile: .* holds no certificates"):
-        SchemaRegistry("https://registry:8081", cafile=str(tmp_path / "ca.pem"))
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
-def test_a_registry_with_tls(tmp_path):
-    file = str(tmp_path / "registry.pem")
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test", "-keyout", file]
-    extension = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", file + ".crt"]
-    subprocess.run([*made, *extension], check=True, capture_output=True)
-    with (tmp_path / "registry.pem").open("a") as pem_file:
-        pem_file.write((tmp_path / "registry.pem.crt").read_text())
-    with fake_registry(tmp_path / "registry.pem") as secure:
-        secure.schemas[1] = record(*FIELDS)
-        assert SchemaRegistry(secure.url, cafile=file + ".crt").get_schema(1) == secure.schemas[1]
-        with pytest.raises(StreamError, match="certificate does not verify .*: give schema_registry_cafile"):
-            SchemaRegistry(secure.url).get_schema(1)
-
-
-def test_a_topic_of_avro_by_url(embedded, registry, codec):
-    rows = [Row({"a": 0.5, "c": "x", "d": True}, 1), Row({"a": 1.5, "d": False}, None)]
-    publish(rows, embedded.bootstrap, "rows", codec, partition=0, client=embedded.client)
-    options = {"schema_registry_url": registry.url}
-    source = open_source(embedded.url("rows", codec="avro"), label="y", stop_at_end=True, options=options)
-    assert list(source) == rows
-    source.close()

@@ -53,7 +53,7 @@ NOT_READ = [
     *[(JSON, b"", "not JSON"), (JSON, b'{"a": 1', "not JSON")],
     *[(JSON, b"\xff\xfe", "not JSON"), (JSON, b"[" * 100_000, "not JSON"), (JSON, b"3", "got 3")],
     *[(JSON, b"null", "got None")],
-    (JSON, b"\0\0\0\0\7\x02\x04", "with schema 7: if it is Avro, put codec=avro into the URL"),
+    (JSON, b"\0\0\0\0\7\x02\x04", "with schema 7 of a registry: if that is not JSON, use codec=registry"),
     *[
         (JSON, b"\0", "not JSON"),
         (JSON, b'{"a": NaN, "b": }', "not JSON"),
