@@ -79,7 +79,7 @@ def client_options(options: Mapping[str, Any] | None = None, environment: Mappin
         - ``outage_seconds``: how long to wait for a broker that does not respond. Default: no wait when a connection is opened,
           and 30 s for messages to be acknowledged.
         - ``schema_registry_url``, ``schema_registry_username``, ``schema_registry_password``, ``schema_registry_cafile``: the
-          registry of Avro schemas (see `SchemaRegistry`).
+          registry of schemas (see `SchemaRegistry`).
     environment
         Mapping with further options under names in capitals after ``STREAMSVM_KAFKA_``, such as
         ``STREAMSVM_KAFKA_SASL_MECHANISM``. None uses the environment of this process.
