@@ -59,7 +59,7 @@ def test_options_that_are_set_by_streamsvm(library, embedded):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"schema_registry_password": "s3cret"}, "address of the schema registry is missing: give .* schema_registry_url"),
+        ({"schema_registry_password": "s3cret"}, "no address of the schema registry: set .* schema_registry_url"),
         ({"schema_registry_user": "alice"}, "schema_registry_user is unknown"),
     ],
 )

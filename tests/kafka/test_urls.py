@@ -25,7 +25,7 @@ from streamsvm_kafka import (
         ("kafka://host:1,:2/topic", "':2' is not host:port"),
         (
             "kafka://host/topic?codec=avro",
-            "the address of the schema registry is missing: give STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL",
+            "no address of the schema registry: set STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL",
         ),
         ("kafka://host/topic?codec=xml", "codec=xml is none of json, float32, arrow, npy, registry, avro"),
         ("kafka://host/topic?codec=npy&features=٢", "codec=npy needs the number of features"),

@@ -11,8 +11,8 @@ from typing import Any
 import fastavro
 
 from streamsvm.files.messages import short_repr
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 
-_MAX_DEPTH = 64  # of values; fastavro crashes if a message is nested a few thousand deep
 #: The parts of a schema that decoding needs. Defaults and documentation are left out: fastavro refuses some that others accept.
 _SCHEMA_PARTS = ("type", "name", "namespace", "symbols", "items", "values", "size", "scale")
 _TIME_TYPES = ("date", "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
@@ -39,16 +39,17 @@ class Schema:
         # A record with one field is stored as that field. fastavro finds imported types only from within a record.
         row = {"name": "row", "type": _simplify(json.loads(text))}
         self._parsed = fastavro.parse_schema({"type": "record", "name": "streamsvm_row", "fields": [row]}, types)
-        if _measure_depth([*types.values()], {}) > _MAX_DEPTH:
-            raise ValueError(f"a value is nested more than {_MAX_DEPTH} deep, or within itself")
+        if (depth := _measure_depth([*types.values()], {})) > 64:  # fastavro crashes if values are nested a few thousand deep
+            raise ValueError("a value is nested more than 64 deep, or within itself")
+        #: Maximum size of a message. Within an array, each byte may become a record at each level, of 232 bytes as a dict.
+        self.max_bytes = MAX_MESSAGE_BYTES // max(1.0, 2.0 * depth - 4.0)
 
     def read(self, value: bytes) -> dict[str, Any]:
         """Decode a message, which begins with a zero and the id of the schema, to a dict of its fields."""
-        stream = io.BytesIO(value)
-        stream.seek(5)
+        stream = io.BytesIO(value[5:])
         fields: Any = fastavro.schemaless_reader(stream, self._parsed, None)["row"]
-        if stream.tell() != len(value):
-            raise ValueError(f"{len(value) - stream.tell()} bytes follow it")
+        if n_left := len(stream.read()):
+            raise ValueError(f"{n_left} bytes follow it")
         if not isinstance(fields, dict):
             raise ValueError(f"{short_repr(fields)} is not a record")
         return fields

@@ -52,6 +52,8 @@ class Schema:
     invalid.
     """
 
+    max_bytes: float = MAX_MESSAGE_BYTES
+
     def __init__(self, text: str, imports: Mapping[str, str]) -> None:
         files = _Files((file.name, FileDescriptorProto.FromString(file.serialized_pb)) for file in _GOOGLE_FILES)
         for name, content in {**imports, "streamsvm_row.proto": text}.items():

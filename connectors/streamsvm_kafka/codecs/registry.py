@@ -22,7 +22,7 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.tables.chunk import Row
 from streamsvm.stream.tables.values import flatten_row, get_nested_value
 from streamsvm_kafka.codecs.json_rows import JSONCodec
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_row
+from streamsvm_kafka.codecs.protocol import MessageCodec, make_row
 from streamsvm_kafka.connection import retry_with_backoff
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -96,8 +96,7 @@ class SchemaRegistry:
         if unknown := sorted(settings.keys() - {"url", "username", "password", "cafile"}):
             raise StreamError(f"schema_registry_{unknown[0]} is unknown: give ..._url, ..._username, ..._password or ..._cafile")
         if "url" not in settings:
-            place = "STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL in the environment, or the option schema_registry_url"
-            raise StreamError(f"the address of the schema registry is missing: give {place}")
+            raise StreamError("no address of the schema registry: set STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL or schema_registry_url")
         return cls(**settings, outage_seconds=options.get("outage_seconds", OUTAGE_SECONDS))
 
     def __repr__(self) -> str:
@@ -105,7 +104,8 @@ class SchemaRegistry:
 
     def get_schema(self, schema_id: int) -> Any:
         """Return the schema with the id ``schema_id``, from the cache or by requests to the registry: an object with the method
-        ``read(message)``, which returns a dict of the message's fields. Return None for a JSON Schema, which is not needed.
+        ``read(message)``, which returns a dict of the message's fields, and the attribute ``max_bytes``, the maximum size of a
+        message. Return None for a JSON Schema, which is not needed.
 
         Raises
         ------
@@ -271,14 +271,14 @@ class RegistryCodec(JSONCodec):
         self._registry = registry
 
     def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
-        if len(value) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         prefix, schema_id = value[:5], int.from_bytes(value[1:5], signed=True)
         if len(prefix) < 5 or prefix[0]:
             raise ValueError(f"not in Confluent's wire format: it begins with {prefix!r}, not with a zero and a schema's id")
         schema = self._registry.get_schema(schema_id)
         if schema is None:
             return super().decode_with_fields(value[5:], names)
+        if len(value) > schema.max_bytes:
+            raise ValueError(f"{len(value)} bytes; a row with schema {schema_id} may have at most {schema.max_bytes:.0f}")
         try:
             fields = schema.read(value)
         except Exception as error:  # noqa: BLE001 - fastavro and protobuf raise many kinds of errors for invalid messages

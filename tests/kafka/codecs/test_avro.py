@@ -4,6 +4,7 @@ import datetime
 import decimal
 import io
 import random
+import tracemalloc
 
 import fastavro
 import pytest
@@ -200,6 +201,29 @@ def test_two_columns_of_one_path_are_refused():
     codec = avro_codec(record({"name": "a", "type": {"type": "map", "values": ["int", inner]}}))
     assert codec.decode(PREFIX + b"\2\2b\2\2\2c\6\0\0") == Row({"a.b.c": 3}, None)
     raises("two values have the path 'a.b.c'", codec.decode, PREFIX + b"\4\2b\2\2\2c\6\0\6b.c\0\2\0")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("depth", [1, 4, 16])
+def test_memory_is_bounded(depth):
+    """Each byte of the message is a record at each level of an array's items."""
+    kind = {"type": "record", "name": f"R{depth}", "fields": [{"name": "a", "type": "boolean"}]}
+    for i in range(depth - 1, 0, -1):
+        kind = {"type": "record", "name": f"R{i}", "fields": [{"name": "a", "type": kind}]}
+    codec = avro_codec(record({"name": "a", "type": {"type": "array", "items": kind}}))
+
+    def encode(n):
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, "long", n)
+        return PREFIX + stream.getvalue() + bytes(n + 1)
+
+    limit = (1 << 20) // (2 * (depth + 1))
+    raises(f"bytes; a row with schema 1 may have at most {limit}", codec.decode, encode(limit))
+    tracemalloc.start()
+    assert len(codec.decode(encode(limit - 20)).x["a"]) == limit - 20
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200 << 20
 
 
 def test_hostile_records_are_rows_or_a_value_error():

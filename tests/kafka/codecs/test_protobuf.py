@@ -141,6 +141,7 @@ def golden():
         (ORDER[:5] + b"\x02\x01", r"the schema has no message type \[-1\]"),
         (ORDER[:5] + b"\x01", r"the schema has no message type \[\]"),
         (ORDER[:5] + b"\xf0\xff\xff\x0f" + b"\x02" * 2000, r"the schema has no message type \[1, 1"),
+        (ORDER[:7] + bytes(1 << 20), "a row with schema 2 may have at most 1048576"),
         (ORDER[:-1], "not a record of schema 2: Error parsing message"),
         (ORDER[:7] + b"\x0a\xff\xff\xff\xff\x07", "not a record of schema 2: Error parsing message"),
         (ORDER[:7] + b"\x22\2\xff\xff", "not a record of schema 2: Error parsing message"),
@@ -171,7 +172,8 @@ def test_deep_nesting(golden):
         raises(reason, golden.decode, TREE + value)
 
 
-def test_memory_is_bounded(golden):
+@pytest.mark.thorough
+def test_memory_is_bounded():
     """Each of half a million messages within a message would be a dict of 30 default values."""
     kind = [(f"f{i}", Field.TYPE_DOUBLE, {}) for i in range(30)] + [("m", Field.TYPE_MESSAGE, message_of(".Row", **REPEATED))]
     codec = make_codec(make_file(kind))
