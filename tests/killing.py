@@ -19,7 +19,8 @@ def learn(url, options, folder, predictions, *extra_words):
     """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows.
 
     Where the options have ``labels``, a URL, these are of another stream: ``join`` is then for `JoinedSource`, and ``delayed``
-    for `DelayedLabels`. Predictions have the columns ``passthrough``. With ``at_once`` the model is one that takes rows together.
+    for `DelayedLabels`. Predictions have the columns ``passthrough``, rotated by ``rotate``. With ``at_once`` the model is
+    one that takes rows together.
     """
     *on_error, announcements, most = extra_words
     policy = {"on_error": on_error[0]} if on_error else {}
@@ -27,7 +28,7 @@ def learn(url, options, folder, predictions, *extra_words):
 
     options = dict(options)
     labels, join, delayed, at_once = (options.pop(name, None) for name in ("labels", "join", "delayed", "at_once"))
-    policy["passthrough"] = options.pop("passthrough", ())
+    policy["passthrough"], rotate = options.pop("passthrough", ()), options.pop("rotate", None)
     source = open_source(url, **options)
     make_loop = LearningLoop
     if labels is not None:
@@ -45,7 +46,7 @@ def learn(url, options, folder, predictions, *extra_words):
         return chunk
 
     source.read = announced_rows
-    sink = None if predictions is None else FileSink(predictions)
+    sink = None if predictions is None else FileSink(predictions, rotate)
     with CheckpointFolder(folder) as checkpoints:
         model = BSGDClassifier(30, seed=1) if at_once else make_model()
         make_loop(source, model, sink=sink, checkpoints=checkpoints, checkpoint_every=73, **policy).run()

@@ -11,7 +11,7 @@ import orjson
 from kafka.errors import InvalidRecordError, InvalidTimestampError, KafkaError, MessageSizeTooLargeError
 
 from streamsvm.stream.continuation import describe_place
-from streamsvm.stream.endpoints import ForeignPositionError, Position, Record, Sink, StreamError
+from streamsvm.stream.endpoints import ForeignPositionError, Position, Sink, StreamError
 from streamsvm.stream.tables.chunk import MessageColumns, Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
@@ -200,14 +200,6 @@ class KafkaSink(Sink, TopicEndpoint):
         self.name: str = f"kafka://{connection.bootstrap}/{topic}"
         self.hint: str = "" if connection.library == "confluent-kafka" else FASTER_CLIENT_HINT
         self._sender, self._connection, self._topic, self._owns_sender = sender, connection, topic, is_owner
-
-    def write(self, record: Record) -> None:
-        """Send a prediction, or a dead letter (a row that was refused as invalid), as a JSON message. `flush` waits until the
-        broker has acknowledged it.
-
-        Raise a StreamError if it cannot be written as JSON.
-        """
-        self.write_many({name: [value] for name, value in record.items()})
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:
         """Send one JSON message for each row of ``columns``, a mapping from field names to lists of values. The first column

@@ -223,6 +223,7 @@ def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_requ
         help="where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
         "or kafka://host:port/topic",
     )
+    streams.add_argument("--rotate", metavar="SIZE|DAY", help="number the files of --to and --on-error after 1GB, DAY, or 12h")
     add_overwrite_flag(streams)
     text = (
         "columns to copy from each row into its prediction, as they came, to join the two. Predictions of a topic's rows always "

@@ -37,6 +37,7 @@ from streamsvm.stream.rows import find_learner
 from streamsvm.stream.schema.schema_inference import read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
+from streamsvm.stream.sinks import parse_rotation
 from streamsvm.stream.tables.quantities import parse_duration
 from streamsvm.stream.tables.table_schema import TableSchema
 
@@ -77,6 +78,7 @@ class StreamJob:
     start: str | None = None
     stop_at_end: bool = True
     to: str | None = None
+    rotate: str | None = None
     passthrough: list[str] = field(default_factory=list)
     overwrite: bool = False
     on_error: str = "skip"
@@ -167,6 +169,10 @@ class StreamJob:
         )
         if problem := describe_on_error_problem(self.on_error):
             raise UsageError(f"--on-error {problem}")
+        if self.rotate is not None and self.to is None and self.on_error in ("stop", "skip"):
+            raise UsageError(f"--rotate {self.rotate} is about files of predictions and refused rows: give --to FILE, too")
+        with as_usage_error("--"):
+            parse_rotation(self.rotate or "DAY")
         if len(set(self.passthrough)) < len(self.passthrough):
             raise UsageError(f"--passthrough {','.join(self.passthrough)} names a column twice")
         if self.passthrough and self.to is None:

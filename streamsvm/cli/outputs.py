@@ -13,13 +13,10 @@ from typing import Any
 from streamsvm.cli import UsageError
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.file_names import list_source_files
-from streamsvm.stream.lines import digest_tail
+from streamsvm.stream.sinks import RECORD_PATTERN, holds_position
 
 _CHECKED_BYTES = 4096  # at both ends of a file
 _READ_ONLY_SUFFIXES = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats that sinks do not support
-#: Matches the beginning of files of predictions and dead letters, as CSV and as JSON lines.
-_RECORD_PATTERN = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)": ')
-
 #: Matches the ends of exported models and pictures, which name streamsvm: ONNX as its producer, JSON and programs as format.
 EXPORT_PATTERN: re.Pattern[bytes] = re.compile(
     rb'(?s)\x08.\x12\x09streamsvm|.*(?:written by streamsvm|"format":"streamsvm program"|"format":"streamsvm","kind":"program")'
@@ -68,7 +65,7 @@ def check_outputs(
         if Path(sink).suffix.lower() in _READ_ONLY_SUFFIXES:
             raise UsageError(f"{option} {sink}: predictions are written as CSV or JSON lines: name a .csv or .jsonl file")
         if not overwrite:
-            _check_may_overwrite(option, Path(sink), _RECORD_PATTERN)
+            _check_may_overwrite(option, Path(sink), RECORD_PATTERN)
 
 
 def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
@@ -122,12 +119,11 @@ def check_differs_from_learner(sinks: Mapping[str, str], checkpoint: Checkpoint)
     has written predictions or refused rows, and which it will continue.
     """
     for position in (checkpoint.get_facts("sink"), checkpoint.get_facts("refused", "dead_letters")):
-        name, offset = position.get("name"), position.get("offset")
+        name, offset, tail = position.get("name"), position.get("offset"), position.get("tail_digest", "")
         for flag, sink in sinks.items():
-            if isinstance(offset, int) and 0 < offset < 2**63 and name == Path(sink).resolve().name and Path(sink).is_file():
-                with Path(sink).open("rb") as file:
-                    if digest_tail(file, offset) == position.get("tail_digest"):
-                        raise UsageError(f"{flag} {sink} is where the learner of this model writes, too: name another file")
+            path = Path(sink)
+            if name == path.resolve().name and path.is_file() and isinstance(offset, int) and holds_position(path, offset, tail):
+                raise UsageError(f"{flag} {sink} is where the learner of this model writes, too: name another file")
 
 
 def _is_standard_input(path: str) -> bool:

@@ -125,13 +125,13 @@ def open_streams(
         source = _open_job_source(job, table, stack, sample, **options)
 
         def open_job_sink(spec: str) -> Sink:
-            sink = None if checkpoints is None else checkpoints.try_open_sink(spec)
-            return stack.enter_context(open_sink(spec) if sink is None else sink)
+            sink = None if checkpoints is None or job.rotate is not None else checkpoints.try_open_sink(spec)
+            return stack.enter_context(open_sink(spec, rotate=job.rotate) if sink is None else sink)
 
         sink = None if job.to is None else open_job_sink(job.to)
         if sink is not None and sink.hint:
             job.reporter.report_event(sink.hint, "hint")
-        yield source, sink, open_job_sink(job.on_error) if "://" in job.on_error else job.on_error
+        yield source, sink, job.on_error if job.on_error in ("stop", "skip") else open_job_sink(job.on_error)
 
 
 def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:

@@ -220,8 +220,10 @@ class Sink(Closeable):
     """Whether all records must have the same fields, which the sink has named once, as in CSV."""
 
     def write(self, record: Record) -> None:
-        """Write one record (the fields of a prediction or a dead letter, by name); raise a StreamError if that fails."""
-        raise NotImplementedError
+        """Write one record (the fields of a prediction or a dead letter, by name); raise a StreamError if that fails. By default,
+        call `write_many`; a sink defines one of the two.
+        """
+        self.write_many({name: [value] for name, value in record.items()})
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
         """Write n predictions: ``columns`` has a sequence of n values for each field, by name. ``messages`` are the Kafka

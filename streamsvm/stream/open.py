@@ -157,18 +157,18 @@ def _open_files(name: str, paths: list[str], kind: str, label: str | None, optio
     return FilesSource(name, paths, open_file, label, read_values)
 
 
-def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
+def open_sink(spec: str, *, options: Mapping[str, Any] | None = None, rotate: str | None = None) -> Sink:
     """Open a sink for predictions by its name: a path, ``"-"`` for standard output, or a URL with a scheme that a package has
-    registered, such as ``kafka://``. ``options`` are those of the connection to the URL.
+    registered, such as ``kafka://``. ``options`` are those of the connection to the URL, and ``rotate`` is that of `FileSink`.
 
     Raises
     ------
     StreamError
-        The sink cannot be opened.
+        The sink cannot be opened, or ``rotate`` is given for something other than a file.
     """
-    if "://" in spec:
+    if "://" in spec and rotate is None:
         return _find_plugin("streamsvm.sinks", spec).load()(spec, options=options)
-    return FileSink(spec)
+    return FileSink(spec, rotate)
 
 
 def open_worker(spec: str, **arguments: Any) -> Any:

@@ -1,25 +1,34 @@
-"""Writes predictions and dead letters as JSON lines or CSV, to a file or to standard output."""
+"""Writes predictions and dead letters as JSON lines or CSV: to a file, to numbered files, or to standard output."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
 import json
 import math
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from streamsvm.core.checks import to_python_scalar, validate_count
+from streamsvm.core.checks import check_one_of, to_python_scalar, validate_count
+from streamsvm.core.warning import warn
 from streamsvm.files.locks import try_lock
 from streamsvm.files.messages import short_repr
 from streamsvm.files.model_file import sync_folder
-from streamsvm.stream.endpoints import KEEP_MODEL, Position, Record, Sink, StreamError
+from streamsvm.stream.endpoints import ForeignPositionError, Position, Record, Sink, StreamError
 from streamsvm.stream.lines import digest_tail
 from streamsvm.stream.tables.chunk import MessageColumns
+from streamsvm.stream.tables.quantities import parse_duration
+
+_SIZE = re.compile(r"(?i)([1-9]\d{0,5}) ?([KMGT])B")
+#: Matches the beginning of a file of predictions or dead letters, as CSV or as JSON lines, and the number of its first row.
+RECORD_PATTERN = re.compile(rb'(?:row,(?:y_pred|place),.*\n?|\{"row": (?=\d+, "(?:y_pred|place)": ))(\d{1,18}\b)?')
 
 
 class FileSink(Sink):
@@ -29,147 +38,253 @@ class FileSink(Sink):
     after many kills. A pipe or device, such as standard output, gets each line immediately and cannot be truncated, so lines may
     be repeated. Values that are not finite, and missing predictions, are null or empty cells.
 
+    If another program, such as logrotate, has moved, removed or emptied the file, a new one begins, with a warning. A run that
+    resumes moves it back if it is in the same folder, and not compressed.
+
     Parameters
     ----------
     path
         Path of the file, which is emptied unless you call `seek`; or ``"-"`` for standard output (JSON lines).
+    rotate
+        When to begin a new file: after a size, such as ``"500MB"`` or ``"1GB"``; at midnight UTC, ``"DAY"``; or at the multiples
+        of a duration, such as ``"12h"``. ``predictions.csv`` then becomes ``predictions.000001.csv``, later ones get the next
+        numbers, and ``predictions.csv`` always has the newest lines. Those of an earlier run are deleted. None: one file.
 
     Raises
     ------
     StreamError
-        The file cannot be written, another process (or sink) is writing to it, or its name ends in ``.gz``: a compressed file
-        cannot be truncated.
+        The file cannot be written, another process (or sink) is writing to it, its name ends in ``.gz``, because a compressed
+        file cannot be truncated, or ``rotate`` is given for a pipe or device.
+    ValueError
+        ``rotate`` is neither a size nor a duration.
     BrokenPipeError
         The reader of standard output has gone.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with FileSink(f"{folder}/out.jsonl", rotate="1KB") as sink:
+    ...         for row in range(100):
+    ...             sink.write({"row": row, "y_pred": 1})
+    ...     print(sorted(path.name for path in Path(folder).iterdir()))
+    ['out.000001.jsonl', 'out.000002.jsonl', 'out.jsonl']
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, rotate: str | None = None) -> None:
         self._is_standard_output = str(path) == "-"
         self.name: str = "standard output" if self._is_standard_output else str(path)
         if str(path).endswith(".gz"):
             raise StreamError(f"{self.name}: it cannot be compressed, because a killed run could not continue it")
-        self._path = Path(path)
+        self._max_bytes, self._seconds = (math.inf, math.inf) if rotate is None else parse_rotation(rotate)
+        self._path = Path(path).absolute()  # also if the process changes its folder
         # Without the folder, which may have another path in the next run.
         self._file_name = self.name if self._is_standard_output else self._path.name
         self._is_csv = self.has_header = str(path).endswith(".csv")
-        self._offset = -1  # number of bytes written; -1 before the first record
-        self._created = self._failed = self._is_regular = False
-        try:
-            if self._is_standard_output:
-                self._file: BinaryIO = sys.stdout.buffer
-            else:
-                self._created = not self._path.exists()
-                self._is_regular = self._created or self._path.is_file()
-                # Do not truncate the file before `seek` is called, or the first record is written.
-                flags = (os.O_RDWR | os.O_CREAT if self._is_regular else os.O_WRONLY) | getattr(os, "O_BINARY", 0)
-                self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._is_regular else "wb")
-            has_lock = not self._is_regular or try_lock(self._file)
-        except OSError as error:
-            raise self._make_error(error) from error
-        except AttributeError:  # sys.stdout is missing
-            raise StreamError(f"{self.name} is closed") from None
-        if not has_lock:
-            self._file.close()
-            raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
+        self._records: list[Record] = []  # that wait to be written together
+        self._offset = -1  # size of the file; -1 before the first record
+        # The number of the last numbered file, that of the row after the last record, and the time of that record in periods.
+        self._part, self._next_row, self._period, self._created = 0, 0, 0.0, False
+        self._is_regular = "://" not in self.name and (
+            self._path.is_file() or not (self._is_standard_output or self._path.exists())
+        )
+        if rotate is not None and not self._is_regular:
+            raise StreamError(f"{self.name} is not a file, and only files are rotated: leave {rotate} out")
+        with self._naming_errors():
+            file = getattr(sys.stdout, "buffer", None) if self._is_standard_output else self._open()
+            if file is None:
+                raise StreamError(f"{self.name} is closed")
+            self._file: BinaryIO = file
 
-    def _make_error(self, error: OSError) -> Exception:
-        """Convert an OSError of this file to a StreamError with its name. A BrokenPipeError of standard output is returned
-        unchanged, as command-line tools expect.
+    def _open(self) -> BinaryIO:
+        """Open the file, or create it, lock it, and return it. Do not truncate it before `seek` is called, or the first record
+        is written. Raise a StreamError if another process has locked it.
         """
-        self._failed = True
-        if self._is_standard_output and isinstance(error, BrokenPipeError):
-            return error
-        return StreamError(f"{self.name}: {error.strerror}")
+        self._created = not self._path.exists()
+        flags = (os.O_RDWR | os.O_CREAT | os.O_APPEND if self._is_regular else os.O_WRONLY) | getattr(os, "O_BINARY", 0)
+        file = os.fdopen(os.open(self._path, flags, 0o644), "r+b" if self._is_regular else "wb", 0)
+        if self._created:
+            sync_folder(self._path.parent)
+        self._stat = os.fstat(file.fileno())
+        self._period = self._stat.st_mtime // self._seconds
+        # The process that had locked the file may have renamed it, after it was opened here.
+        if self._is_regular and not (try_lock(file) and os.path.samestat(self._path.stat(), self._stat)):
+            file.close()
+            raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
+        return file
+
+    @contextlib.contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """Within a ``with`` block, convert an OSError of this file to a StreamError with its name. A BrokenPipeError of standard
+        output is raised unchanged, as command-line tools expect.
+        """
+        try:
+            yield
+        except OSError as error:
+            if self._is_standard_output and isinstance(error, BrokenPipeError):
+                raise
+            raise StreamError(f"{self.name}: {error.strerror}") from error
 
     def write(self, record: Record) -> None:
-        """Write one record (the fields of a prediction by name) as a line of CSV or JSON; raise a StreamError if that fails."""
-        self.write_many({name: [value] for name, value in record.items()})
+        """Write one record (the fields of a prediction by name) as a line of CSV or JSON; raise a StreamError if that fails. Only
+        `flush` and `close` guarantee that it is in the file: 100 records are written together, because that is faster.
+        """
+        self._records.append(record)
+        if len(self._records) >= 100 or not self._is_regular:
+            self._write_records()
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
         """Write n lines of CSV or JSON; ``columns`` has a sequence of n values for each field. ``messages`` are ignored. Raise a
         StreamError if that fails.
         """
-        try:
-            if self._offset < 0:
-                self._start_file()
+        with self._naming_errors():
+            self._write_records()
+            period = time.time() // self._seconds
+            is_own = (
+                self._path.exists() and os.path.samestat(stat := self._path.stat(), self._stat) and stat.st_size == self._offset
+            )
+            if self._is_regular and not is_own:
+                warn(f"{self.name} was moved, removed or changed: a new file begins, for rows from {self._next_row:,} on")
+                self._reopen()
+            elif self._offset >= self._max_bytes or (self._offset and period > self._period):
+                self._rotate()
+            self._period = period
             if self._is_csv:
-                text, header = io.StringIO(), [columns] if self._offset == 0 else []
                 rows = zip(*map(_to_csv_cells, columns.values()), strict=True)
-                csv.writer(text, lineterminator="\n").writerows([*header, *rows])
+                csv.writer(text := io.StringIO(), lineterminator="\n").writerows(rows if self._offset else [columns, *rows])
                 lines = text.getvalue()
             else:
                 lines = _format_json_lines(columns)
             data = lines.encode(errors="backslashreplace")  # lone surrogates are escaped
-            self._file.write(data)
             self._offset += len(data)
-            if not self._is_regular:
-                self._file.flush()
-        except OSError as error:
-            raise self._make_error(error) from error
+            while data:
+                data = data[self._file.write(data) :]
+            self._file.flush()
+            self._next_row = int(1 + max(columns.get("row", ())[-1:], default=self._next_row - 1))
 
-    def _start_file(self) -> None:
-        """Delete the old contents of this file, before its first record is written. Pipes and devices have no such contents."""
-        self._offset = 0
-        if self._is_regular:
-            self._file.truncate(0)
+    def _write_records(self) -> None:
+        """Write the records that wait. Before the first one, delete the old contents of this file, and the numbered files of an
+        earlier run, if this one rotates, too. Pipes and devices have no such contents.
+        """
+        if self._offset < 0:
+            self._offset = 0
+            if min(self._max_bytes, self._seconds) < math.inf:
+                self._delete_later(0, 0)
+            if self._is_regular:
+                self._file.truncate(0)
+        records, self._records = self._records, []
+        for names, group in itertools.groupby(records, tuple):
+            self.write_many(dict(zip(names, zip(*(record.values() for record in group), strict=True), strict=True)))
+
+    def _reopen(self, source: Path | None = None, target: Path | None = None) -> None:
+        """Close the file, rename ``source`` to ``target`` if they are given, and open the file at the path of this sink."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+        if source is not None and target is not None:
+            source.replace(target)
+        self._file = self._open()
+        self._offset = self._stat.st_size
+
+    def _rotate(self) -> None:
+        """Give the current file the next number, and begin a new one."""
+        self._part = next(i for i in itertools.count(self._part + 1) if not self._get_part(i).exists())
+        self._reopen(self._path, self._get_part(self._part))
+
+    def _get_part(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.stem}.{number:06}{self._path.suffix}")
+
+    def _delete_later(self, part: int, next_row: int) -> None:
+        """Delete the numbered files after number ``part`` that begin with row ``next_row`` or a later one."""
+        paths = map(self._get_part, itertools.count(part + 1))
+        for path in reversed(list(itertools.takewhile(lambda path: _read_first_row(path) >= next_row, paths))):
+            path.unlink()
 
     def flush(self) -> Position:
         """Make all written lines durable (fsync), and return the position after them for `seek`, a dict: name and size of the
-        file, and a digest of its last bytes.
+        file, a digest of its last bytes, the number of the last numbered file, and the row after the last one.
         """
-        try:
-            if self._offset < 0:
-                self._start_file()
-            self._file.flush()
+        with self._naming_errors():
+            self._write_records()
             if self._is_regular:
                 os.fsync(self._file.fileno())
-            if self._created:
-                sync_folder(self._path.absolute().parent)
-                self._created = False
-            digest = digest_tail(self._file, self._offset) if self._is_regular else None
-            return {"name": self._file_name, "offset": self._offset, "tail_digest": digest}
-        except OSError as error:
-            raise self._make_error(error) from error
+            position = {"name": self._file_name, "offset": self._offset, "part": self._part, "next_row": self._next_row}
+            return position | {"tail_digest": digest_tail(self._file, self._offset) if self._is_regular else None}
 
     def owns(self, position: Position) -> bool:
         return position.get("name") == self._file_name
 
     def seek(self, position: Position) -> None:
-        """Truncate this file to ``position`` (a result of `flush`), so that a resumed run does not write lines twice. Raise a
-        StreamError if it is not the same file. Lines in a pipe cannot be removed, and are repeated.
+        """Truncate this file to ``position`` (a result of `flush`), so that a resumed run does not write lines twice, and delete
+        numbered files after the position. Lines in a pipe cannot be removed, and are repeated.
+
+        A file that another program has moved is moved back. If it is gone, a new one begins, with a warning, and if the file of
+        this name has other contents, or was cut off, it gets a number first. Raise a ForeignPositionError if the position is of
+        another sink.
         """
         try:
-            name, offset, tail = position["name"], validate_count("offset", position["offset"]), position["tail_digest"]
+            check_one_of("name", position["name"], [self._file_name])
+            offset, tail = validate_count("offset", position["offset"]), position["tail_digest"]
+            self._part, self._next_row = (validate_count(field, position.get(field, 0)) for field in ("part", "next_row"))
         except (KeyError, ValueError):
-            raise StreamError(
-                f"{self.name}: the checkpoint is of another kind of sink ({short_repr(dict(position))}). Give that, {KEEP_MODEL}"
-            ) from None
-        if name != self._file_name:
-            raise StreamError(f"{self.name}: what this checkpoint has written is in {name}. Give that, {KEEP_MODEL}")
-        if self._created:
-            raise StreamError(f"{self.name}, which this checkpoint has written, is not there. Put it back, {KEEP_MODEL}")
-        if self._is_regular:
-            size = os.fstat(self._file.fileno()).st_size
-            if size < offset:
-                raise StreamError(f"{self.name} has {size:,} bytes, not {offset:,}: it was cut off. Put it back, {KEEP_MODEL}")
-            if digest_tail(self._file, offset) != tail:
-                raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {KEEP_MODEL}")
-            self._file.truncate(offset)
-            self._file.seek(offset)
-        self._offset = offset
+            raise ForeignPositionError(f"{self.name}: the checkpoint is of another sink ({short_repr(dict(position))})") from None
+        with self._naming_errors():
+            if self._is_regular:
+                next_part = self._get_part(self._part + 1)
+                paths = [path for path in self._path.parent.iterdir() if path.match(f"{self._path.stem}[.-]*") and path.is_file()]
+                paths = [self._path, *sorted(paths, key=lambda path: -path.stat().st_mtime)]
+                place = next((path for path in paths if holds_position(path, offset, tail)), None)
+                size, first_row = self._path.stat().st_size, _read_first_row(self._path)
+                # Positions of earlier versions have no `next_row`, and the offset is larger.
+                self._delete_later(self._part + (place == next_part), self._next_row or offset)
+                if offset and place not in (self._path, next_part):
+                    news = f"{place} is moved back" if place else f"a new file begins, for rows from {self._next_row:,} on"
+                    warn(f"{self.name} was moved, removed or changed: {news}")
+                if place != self._path and size and first_row < (self._next_row or offset):  # of another program, or cut off
+                    self._rotate()
+                if place is not None:
+                    self._reopen(place, self._path)
+                self._file.truncate(offset := 0 if place is None else offset)
+            self._offset = offset
 
     def close(self) -> None:
         """Close this file, but not standard output. Delete it if this sink has created it and written nothing."""
         if self._is_standard_output:
             return
-        has_failed = self._failed  # do not raise the same error twice
-        try:
-            self._file.close()
-        except OSError as error:
-            if not has_failed:
-                raise self._make_error(error) from error
+        with self._naming_errors(), contextlib.closing(self._file):
+            if self._records:
+                self._write_records()
         if self._created and self._offset < 0:
             self._path.unlink(missing_ok=True)
+
+
+def parse_rotation(text: str) -> tuple[float, float]:
+    """Parse when to begin a new file: its size, such as ``1GB``, or a period, such as ``DAY`` or ``12h``. Return the size and
+    the period in seconds, one of which is infinite. Raise a ValueError for other texts.
+
+    >>> [parse_rotation(text) for text in ("1GB", "DAY", "12h")]
+    [(1000000000.0, inf), (inf, 86400.0), (inf, 43200.0)]
+    """
+    with contextlib.suppress(ValueError):
+        if (size := _SIZE.fullmatch(text)) is not None:
+            return float(size[1]) * 1000.0 ** " KMGT".index(size[2].upper()), math.inf
+        if (seconds := parse_duration(text if text[:1].isdigit() else f"1 {text}")) >= 1.0:
+            return math.inf, seconds
+    raise ValueError(f"rotate must be a size such as 500MB or 1GB, DAY, or a duration such as 12h, not {text!r}")
+
+
+def _read_first_row(path: Path) -> int:
+    """Return the number of the first row in a file of predictions or dead letters; -1 for another or a missing file."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return int(match[1]) if (match := RECORD_PATTERN.match(file.read(2**16))) and match[1] else -1
+    return -1
+
+
+def holds_position(path: Path, offset: int, tail: str) -> bool:
+    """Return whether the file ``path`` has the digest ``tail`` before ``offset``, as the position of a `FileSink` says. An empty
+    beginning does not count.
+    """
+    with path.open("rb") as file:
+        return 0 < offset <= path.stat().st_size and digest_tail(file, offset) == tail
 
 
 def _to_json_value(value: Any) -> Any:

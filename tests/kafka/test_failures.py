@@ -20,7 +20,7 @@ from patience import until
 from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.files import container
-from streamsvm.stream import CheckpointFolder, load
+from streamsvm.stream import CheckpointFolder, FileSink, load
 from streamsvm.stream.checkpoint import TakenOverError
 from streamsvm.stream.endpoints import Row
 from streamsvm.stream.logs import log_as_json
@@ -103,6 +103,34 @@ def test_a_disk_that_is_full(expect_documented, tmp_path, monkeypatch):
     assert main([*words, tmp_path / "state"]) == 0
     whole_path, state = (tmp_path / name / "checkpoint-000000000500.ckpt" for name in ("whole", "state"))
     assert whole_path.read_bytes() == state.read_bytes()
+
+
+@pytest.mark.filterwarnings("default")
+def test_predictions_are_moved_or_removed(expect_documented, tmp_path):
+    rows, out = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(500)]), tmp_path / "out.csv"
+    words = "learn", rows, "--label", "y", "--to", out, "--checkpoint", tmp_path / "state"
+
+    def check(*more, status=0):
+        assert len(expect_documented(*words, *more, status=status)) == 1
+
+    assert main([*words, "--max-rows", 100]) == 0
+    out.rename(tmp_path / "out.csv.1")
+    out.touch()
+    check("--max-rows", 100)
+    assert sorted(tmp_path.glob("out*")) == [out]
+    out.unlink()
+    check("--max-rows", 100)
+    out.write_text("my notes\n")
+    assert main([*words, "--max-rows", 100]) == 2
+    assert out.read_text() == "my notes\n"
+    check("--max-rows", 100, "--overwrite")
+    assert (tmp_path / "out.000001.csv").read_text() == "my notes\n"
+    with FileSink(out) as sink:
+        sink.write_many({"row": range(300), "y_pred": [1] * 300})
+        out.unlink()
+        with pytest.warns(UserWarning, match="a new file begins") as warned:
+            sink.write_many({"row": range(300, 400), "y_pred": [1] * 100})
+    expect_documented.check([str(warning.message) for warning in warned])
 
 
 def test_a_checkpoint_of_a_newer_version(expect_documented, tmp_path, monkeypatch):
