@@ -26,7 +26,7 @@ def test_predictions_and_refused_rows_are_in_numbered_files(some_bad, tmp_path, 
     call(*LEARN, *words, "--rotate", "2kb")
     assert rows_of(tmp_path, "out*.csv") == [i for i in range(400) if i % 10]
     assert rows_of(tmp_path, "bad*.jsonl") == list(range(0, 400, 10))
-    assert min(len(list(tmp_path.glob(name))) for name in ("out*.csv", "bad*.jsonl")) > 2
+    assert min(len(list(tmp_path.glob(name))) for name in ("out*.csv", "bad*.jsonl")) > 1
     predict = ["predict", some_bad, "--model", tmp_path / "state", "--on-error", "skip", "--quiet"]
     call(*predict, "--to", tmp_path / "new.jsonl", "--rotate", "1KB")
     assert rows_of(tmp_path, "new*.jsonl") == [i for i in range(400) if i % 10]

@@ -110,27 +110,27 @@ def test_predictions_are_moved_or_removed(expect_documented, tmp_path):
     rows, out = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(500)]), tmp_path / "out.csv"
     words = "learn", rows, "--label", "y", "--to", out, "--checkpoint", tmp_path / "state"
 
-    def check(*more, status=0):
-        assert len(expect_documented(*words, *more, status=status)) == 1
+    def check(*more, rows):
+        assert len(expect_documented(*words, *more, status=0, ROWS=rows)) == 1
 
     assert main([*words, "--max-rows", 100]) == 0
     out.rename(tmp_path / "out.csv.1")
     out.touch()
-    check("--max-rows", 100)
+    check("--max-rows", 100, rows=100)
     assert sorted(tmp_path.glob("out*")) == [out]
     out.unlink()
-    check("--max-rows", 100)
+    check("--max-rows", 100, rows=200)
     out.write_text("my notes\n")
     assert main([*words, "--max-rows", 100]) == 2
     assert out.read_text() == "my notes\n"
-    check("--max-rows", 100, "--overwrite")
+    check("--max-rows", 100, "--overwrite", rows=300)
     assert (tmp_path / "out.000001.csv").read_text() == "my notes\n"
     with FileSink(out) as sink:
         sink.write_many({"row": range(300), "y_pred": [1] * 300})
         out.unlink()
         with pytest.warns(UserWarning, match="a new file begins") as warned:
             sink.write_many({"row": range(300, 400), "y_pred": [1] * 100})
-    expect_documented.check([str(warning.message) for warning in warned])
+    expect_documented.check([str(warning.message) for warning in warned], ROWS=300)
 
 
 def test_a_checkpoint_of_a_newer_version(expect_documented, tmp_path, monkeypatch):
