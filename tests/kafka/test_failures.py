@@ -121,7 +121,8 @@ def test_predictions_are_moved_or_removed(expect_documented, tmp_path):
     out.unlink()
     check("--max-rows", 100, rows=200)
     out.write_text("my notes\n")
-    assert main([*words, "--max-rows", 100]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--max-rows", 100])
     assert out.read_text() == "my notes\n"
     check("--max-rows", 100, "--overwrite", rows=300)
     assert (tmp_path / "out.000001.csv").read_text() == "my notes\n"
