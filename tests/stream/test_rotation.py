@@ -423,4 +423,4 @@ def test_killed_runs_whose_files_are_rotated_hold_each_row_once(csv_file, tmp_pa
     assert process.exitcode == 0
     files = [file for file in sorted(tmp_path.glob("out*")) if file != path] + [path]
     assert rows_of(files) == list(range(rows))
-    assert len(files) > 3
+    assert len(files) > 3 if how == "size" else next(numbers) > 1  # a file that is moved back is one file again
