@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamsvm.files.container import ModelFileError
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, parse_checkpoint
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, SavedCheckpoint, parse_checkpoint
 from streamsvm.stream.logs import log_checkpoint
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
 from streamsvm_kafka.connection import Connection
@@ -34,7 +35,9 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     checkpoint raises a `CheckpointError`.
 
     The topic has one partition and is compacted; if it does not exist, it is created, for messages of up to 64 MiB. A checkpoint
-    is one message: its key is the name, its value consists of the bytes of a checkpoint file.
+    is one message: its key is the name, its value consists of the bytes of a checkpoint file. Older checkpoints that are kept
+    have the name and their number of rows as keys, such as ``rows/000000012345``. They are written and deleted in the transaction
+    of the next checkpoint.
 
     Parameters
     ----------
@@ -50,6 +53,11 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
     transaction_seconds
         Seconds after which the broker aborts a transaction whose checkpoint is not written yet.
+    keep
+        Number of newest checkpoints to keep, at least 1. With more than 1, each is written twice.
+    keep_every
+        Period in seconds, such as 86400.0 for days (UTC): the newest checkpoint of each period is kept, too, without a limit of
+        their number. None keeps none beside the newest ones.
 
     Attributes
     ----------
@@ -64,6 +72,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         As in `KafkaSource`.
     CheckpointError
         The topic cannot be created or has several partitions, or the broker refuses transactions.
+    ValueError
+        ``keep`` or ``keep_every`` is out of its range.
 
     Notes
     -----
@@ -91,7 +101,10 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         trusted: bool = False,
         client: Mapping[str, Any] | None = None,
         transaction_seconds: float = TRANSACTION_SECONDS,
+        keep: int = 1,
+        keep_every: float | None = None,
     ) -> None:
+        self._set_retention(keep, keep_every)
         self._place = f"kafka://{bootstrap}/{topic}"
         self.path = f"{self._place}?name={name}"
         check_model_name(name, self._place)
@@ -100,6 +113,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         self._connection = Connection(bootstrap, client)
         self._seconds = transaction_seconds
         self._has_sinks = False
+        self._copies: list[SavedCheckpoint] | None = None  # the kept ones, newest first; None if they were not requested yet
         ensure_model_topic(self._connection, topic, self._place)
         # Fence other processes before anything is read, so that no newer checkpoint can be missed.
         self._transaction = Transaction(self._connection, f"streamsvm-{topic}-{name}", self.path, transaction_seconds)
@@ -160,7 +174,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
             data = self._serialize(model, state, facts, rows, position)
             if len(data) > MAX_CHECKPOINT_BYTES:
                 raise ValueError(f"it has {len(data):,} bytes, and a topic takes at most {MAX_CHECKPOINT_BYTES:,}: use a folder")
-            self._transaction.send_messages(self._topic, [data], [self._name.encode()], 0)
+            saved = SavedCheckpoint(self.path, rows, time.time(), len(data), False, lambda: data)
+            self._send_checkpoints({**self._update_copies(saved), self._name: saved})
         except (ModelFileError, ValueError) as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -170,6 +185,54 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         log_checkpoint(logger, self.path, rows, len(data), time.perf_counter() - start_time)
         return self.path
 
+    def _update_copies(self, new: SavedCheckpoint) -> dict[str, SavedCheckpoint | None]:
+        """Return the messages, by key, that accompany the checkpoint ``new`` in its transaction: a copy of it, and None (a
+        tombstone) for copies that are no longer to be kept, or that a rollback has set aside and that ``new`` has passed. Without
+        older checkpoints to keep, there are none.
+        """
+        if self._keep == 1 and self._keep_every is None:
+            return {}
+        if self._copies is None:
+            with self._open_reader() as reader:
+                self._copies = reader.read_history(to_end=True)
+        older = [saved for saved in self._copies if saved.rows < new.rows and not saved.is_aside]
+        ahead = [saved for saved in self._copies if saved.rows > new.rows]
+        kept = [saved._replace(read=bytes) for saved in self._select_kept([new, *older])]  # they need not stay in memory
+        deleted = {self._make_key(saved) for saved in self._copies} - {self._make_key(saved) for saved in (*ahead, *kept)}
+        self._copies = [*ahead, *kept]
+        return {**dict.fromkeys(deleted), self._make_key(new): new}
+
+    def _make_key(self, saved: SavedCheckpoint) -> str:
+        return f"{self._name}/{saved.rows:012d}"
+
+    def _send_checkpoints(self, messages: Mapping[str, SavedCheckpoint | None]) -> None:
+        """Send messages to the model topic, by key: each is a checkpoint with its time, or None for a tombstone."""
+        for key, saved in messages.items():
+            value, timestamp = (None, None) if saved is None else (saved.read(), round(1000.0 * saved.time))
+            self._transaction.send_messages(self._topic, [value], [key.encode()], 0, timestamps=[timestamp])
+
+    def _open_reader(self) -> contextlib.closing[ModelReader]:
+        return contextlib.closing(ModelReader(self._connection, self._topic, self._name, self._place))
+
+    def roll_back(self, target: SavedCheckpoint) -> None:
+        """Make ``target``, from `FollowedTopic.history`, the newest checkpoint of this model, from which the next run continues.
+        This is one transaction, and other processes that write checkpoints of this name have been fenced.
+
+        The checkpoint that was the newest one stays in the topic, with its number of rows in the key, as do others that are later
+        than ``target``. To undo it, roll back to one of them. Predictions in topics, and offsets of consumer groups, stay as they
+        are.
+
+        Raises
+        ------
+        CheckpointError
+            ``target`` is damaged, or the transaction was not committed.
+        """
+        target.load()
+        with self._open_reader() as reader:
+            newest = next((saved for saved in reader.read_history(to_end=True) if not saved.is_aside), target)
+            self._send_checkpoints({self._make_key(newest): newest, self._name: target})
+        self._transaction.commit({}, None)
+
     def newest(self) -> Checkpoint | None:
         """Return the newest committed checkpoint of this model in the topic; None if the topic contains no message of the model.
 
@@ -178,11 +241,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         CheckpointError
             The checkpoint cannot be loaded, or the topic cannot be read or contains messages that are not checkpoints.
         """
-        reader = ModelReader(self._connection, self._topic, self._name, self._place)
-        try:
+        with self._open_reader() as reader:
             data = reader.read_newest(to_end=True)
-        finally:
-            reader.close()
         return None if data is None else parse_checkpoint(data, self.path, self._trusted)
 
     def close(self) -> None:

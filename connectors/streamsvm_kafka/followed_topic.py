@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Mapping
 from typing import Any
 
-from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_row_count, parse_checkpoint
-from streamsvm.stream.logs import event
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, check_row_count, parse_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.connection import Connection, MissingTopicError
-from streamsvm_kafka.model_topic import ModelReader, NoCheckpointError, check_model_name, check_single_partition
+from streamsvm_kafka.model_topic import ModelReader, check_model_name, check_single_partition
 from streamsvm_kafka.topics import TopicEndpoint, describe_topic
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 
 class FollowedTopic(Follower):
@@ -80,28 +75,33 @@ class FollowedTopic(Follower):
         data = self._open_reader().read_newest()
         if data is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
-        return self._check_has_rows(parse_checkpoint(data, self.path, self._trusted))
+        checkpoint = parse_checkpoint(data, self.path, self._trusted)
+        check_row_count(self.path, checkpoint)
+        return checkpoint
+
+    def read_changed(self) -> Checkpoint | None:
+        """Return the newest checkpoint of the model in this topic. None if an earlier call has returned it, or if the topic has
+        no checkpoint with a model yet. Raise a CheckpointError if the model cannot be loaded, and a StreamError if the topic does
+        not exist.
+        """
+        data = self._open_reader().read_newer()
+        checkpoint = None if data is None else parse_checkpoint(data, self.path, self._trusted)
+        if checkpoint is None or checkpoint.is_start:
+            return None
+        check_row_count(self.path, checkpoint)
+        return checkpoint
 
     def _read_if_changed(self) -> Checkpoint | None:
-        return None if self._reader is None else self._load_usable(self._reader.read_newer())
+        with contextlib.suppress(MissingTopicError):  # the learner will create it
+            self._open_reader()  # an error about the topic ends the run
+            return super()._read_if_changed()
+        return None
 
-    def wait_for_first(self) -> Checkpoint | None:
-        """Wait until the topic exists and contains a checkpoint of the model that can be loaded. Return the newest one, or None
-        if `stop` is called while waiting.
+    def history(self) -> list[SavedCheckpoint]:
+        """List the checkpoints of the model in this topic, newest first, also those that a rollback has set aside. Read them
+        before `close`. Raise a StreamError if the topic does not exist.
         """
-        reader, checkpoint, has_warned = None, None, False
-        while reader is None:
-            with contextlib.suppress(MissingTopicError):  # the learner will create it
-                reader = self._open_reader()
-                checkpoint = self._read_usable(reader)
-            if checkpoint is None and not has_warned:
-                has_warned = True
-                logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
-            if reader is None and self._stopping.wait(self._seconds):
-                return None
-        while checkpoint is None and not self._stopping.wait(self._seconds):
-            checkpoint = self._load_usable(reader.read_newer())
-        return None if self._stopping.is_set() else checkpoint
+        return self._open_reader().read_history()
 
     def _open_reader(self) -> ModelReader:
         """Return the reader of the model topic, opened by the first call. Raise a CheckpointError if the topic has several
@@ -111,31 +111,6 @@ class FollowedTopic(Follower):
             check_single_partition(describe_topic(self._connection, self._topic), self._place)
             self._reader = ModelReader(self._connection, self._topic, self._name, self._place)
         return self._reader
-
-    def _read_usable(self, reader: ModelReader) -> Checkpoint | None:
-        """Read the newest checkpoint of the model through ``reader``. Return None if the topic has none yet, or, with a warning,
-        if it is damaged or its model cannot be loaded.
-        """
-        try:
-            return self._load_usable(reader.read_newest())
-        except NoCheckpointError as error:
-            warn(str(error))
-            return None
-
-    def _load_usable(self, data: bytes | None) -> Checkpoint | None:
-        """Load a checkpoint from ``data``, the bytes of a Kafka message. Return None without ``data``, if the checkpoint was
-        written before any row was learned, or, with a warning, if it cannot be loaded.
-        """
-        try:
-            checkpoint = None if data is None else parse_checkpoint(data, self.path, self._trusted)
-            return None if checkpoint is None or checkpoint.is_start else self._check_has_rows(checkpoint)
-        except CheckpointError as error:
-            warn(f"{error}: the earlier model stays")
-            return None
-
-    def _check_has_rows(self, checkpoint: Checkpoint) -> Checkpoint:
-        check_row_count(self.path, checkpoint)
-        return checkpoint
 
     def reads_from(self, output: object) -> bool:
         """Return whether ``output``, a sink or checkpoint store, writes to the model topic that this object reads."""

@@ -7,13 +7,15 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
+from streamsvm.core.checks import validate_count
 from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, unpack_container
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.checkpoint import CheckpointError
+from streamsvm.stream.checkpoint import CheckpointError, CorruptCheckpointError, SavedCheckpoint, parse_checkpoint
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import TopicMessage
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, MissingTopicError, TopicDescription, describe_missing_right
@@ -158,9 +160,10 @@ class ModelReader:
 
     def __init__(self, connection: Connection, topic: str, name: str, place: str) -> None:
         self._connection, self._place, self._name = connection, place, name
-        self._topic = topic
+        self._topic, self._path = topic, f"{place}?name={name}"
+        self._own_keys = re.compile(re.escape(name.encode()) + rb"(/\d{12,18})?")
         self._consumer = open_consumer(connection, topic, None, max_fetches=4, has_tables=False)
-        self._newest = NewestCheckpoint(name)
+        self._newest: NewestCheckpoint | None = None  # as of the last call of `read_newest` or `read_newer`
 
     def read_newest(self, to_end: bool = False) -> bytes | None:
         """Search the topic backwards from its end for the newest intact checkpoint of this model, and return its bytes; None if
@@ -180,7 +183,6 @@ class ModelReader:
                 newest.add_message(last.offset, last.key, last.value)
                 is_other = last.key != self._name.encode() and (last.value is None or bool(find_checkpoint_fault(last.value)))
                 has_only_others = has_only_others and is_other
-            self._newest = newest
             if to_end and has_only_others and last is not None and (start == beginning or count >= _MAX_OTHER_MESSAGES):
                 raise CheckpointError(
                     f"{self._place} holds messages that are not checkpoints, such as that at offset {last.offset} with the key "
@@ -189,6 +191,7 @@ class ModelReader:
             if newest.data is not None or start == beginning:
                 break
             count *= 4
+        self._newest = newest
         skip_reason, newest.skip_reason = newest.skip_reason, ""  # it is reported below
         if newest.data is None and skip_reason:
             raise NoCheckpointError(
@@ -206,8 +209,10 @@ class ModelReader:
 
     def read_newer(self) -> bytes | None:
         """Return the bytes of the newest checkpoint of this model if it has changed since the last call of this method or
-        `read_newest`, else None. This does not wait for messages.
+        `read_newest`, else None. This does not wait for messages, except in the first call.
         """
+        if self._newest is None:
+            return self.read_newest()
         last_data, start_time = self._newest.data, time.monotonic()
         while (messages := self._poll_messages(0.0)) and time.monotonic() - start_time < CONNECT_SECONDS:
             for message in messages:
@@ -216,6 +221,34 @@ class ModelReader:
             warn(f"{self._place}: {self._newest.skip_reason}: the earlier model stays")
             self._newest.skip_reason = ""
         return None if self._newest.data is last_data else self._newest.data
+
+    def read_history(self, to_end: bool = False) -> list[SavedCheckpoint]:
+        """List the checkpoints of this model, newest first: the one with the key NAME, and older ones that are kept with keys
+        such as NAME/000000012345, or that a rollback has set aside. Their ``read`` works until this reader is closed. ``to_end``
+        is as in `read_newest`.
+        """
+        history: dict[bytes, SavedCheckpoint] = {}
+        for message in self._read_messages(*self._request_offset_bounds(to_end)):
+            if message.key is None or not self._own_keys.fullmatch(message.key):
+                continue
+            if message.value is None:
+                history.pop(message.key, None)
+                continue
+            with contextlib.suppress(CorruptCheckpointError, ValueError):  # `read_newest` skips it, too
+                rows = validate_count("rows", parse_checkpoint(message.value, self._path, None).header.get("rows"))
+                read, time_written = partial(self._read_value, message.offset), message.timestamp / 1000
+                history[message.key] = SavedCheckpoint(self._path, rows, time_written, len(message.value), False, read)
+        newest = history.pop(self._name.encode(), None)
+        n_rows = -1 if newest is None else newest.rows
+        copies = [saved._replace(is_aside=saved.rows > n_rows) for saved in history.values() if saved.rows != n_rows]
+        return sorted([*copies, *filter(None, [newest])], key=lambda saved: saved.rows, reverse=True)
+
+    def _read_value(self, offset: int) -> bytes:
+        """Read the value of the message at ``offset``. Raise a CheckpointError if it was compacted."""
+        message = next(self._read_messages(offset, offset + 1))
+        if message.offset != offset or message.value is None:
+            raise CheckpointError(f"{self._path}: the checkpoint has just been replaced: start again")
+        return message.value
 
     def _request_offset_bounds(self, to_end: bool) -> tuple[int, int]:
         """Request and return the first offset of the topic's only partition, and its end offset. The end includes messages of

@@ -82,8 +82,8 @@ class PartitionWorker:
     stop_at_end
         Whether to end when all partitions of this worker are learned up to their end offsets at the time of their assignment. A
         worker without partitions ends after a while.
-    trusted
-        Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
+    trusted, keep, keep_every
+        As in `CheckpointFolder`.
 
     Raises
     ------
@@ -111,11 +111,14 @@ class PartitionWorker:
         start: str | None = None,
         client: Mapping[str, Any] | None = None,
         trusted: bool = False,
+        keep: int = 2,
+        keep_every: float | None = None,
     ) -> None:
         self.name: str = f"kafka://{bootstrap}/{topic}"
         self.rows: int = 0
         self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
-        self._folder, self._make_loop, self._stop_at_end, self._trusted = Path(folder), make_loop, stop_at_end, trusted
+        self._folder, self._make_loop, self._stop_at_end = Path(folder), make_loop, stop_at_end
+        self._options: dict[str, Any] = {"trusted": trusted, "keep": keep, "keep_every": keep_every}
         self._start = parse_start(start, self.name)
         self._topic_id = describe_topic(self._connection, topic).topic_id
         self._consumer = open_consumer(
@@ -255,7 +258,7 @@ class PartitionWorker:
         """
         path, waited = self._folder / f"partition-{number}", time.monotonic() - assignment.wait_start
         try:
-            assignment.folder = CheckpointFolder(path, self._trusted, take_over=waited > TAKE_OVER_SECONDS)
+            assignment.folder = CheckpointFolder(path, take_over=waited > TAKE_OVER_SECONDS, **self._options)
         except FolderLockedError:
             if not assignment.has_warned and waited > SESSION_SECONDS:
                 assignment.has_warned = True

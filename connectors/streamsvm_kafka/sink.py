@@ -56,7 +56,7 @@ class MessageSender:
     def send_messages(
         self,
         topic: str,
-        values: Sequence[bytes],
+        values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
         partition: int | None = None,
         headers: Sequence[Headers] | None = None,

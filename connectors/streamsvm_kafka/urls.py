@@ -102,12 +102,12 @@ def open_checkpoints(
     *,
     sources: Iterable[str],
     group: str | None = None,
-    trusted: bool = False,
     options: Mapping[str, Any] | None = None,
+    **parameters: Any,
 ) -> TopicCheckpoints:
     """Open the topic in a URL ``kafka://host:port/topic?name=rows`` to write checkpoints of the model ``name`` to it. ``sources``
-    are the URLs or paths that the learner reads, and ``group`` is its consumer group. ``trusted`` allows models with classes and
-    functions of your own.
+    are the URLs or paths that the learner reads, and ``group`` is its consumer group. ``parameters`` are further ones of
+    `TopicCheckpoints`, such as ``trusted``.
 
     Without ``name``, the model is named after the first source: its topic, or its file without suffixes. The offsets of the
     ``group`` are committed with the checkpoints if all sources are topics of this cluster; otherwise, the result has no group.
@@ -118,7 +118,7 @@ def open_checkpoints(
     name = query.get("name") or default_model_name(inputs[0])
     if name is None:
         raise _url_error(url, "name the model in the topic with ?name=...", _MODEL_FORMAT)
-    checkpoints = _CheckpointsByURL(bootstrap, topic, name, trusted=trusted, client=client)
+    checkpoints = _CheckpointsByURL(bootstrap, topic, name, client=client, **parameters)
     try:
         urls = [source.partition("?")[0] for source in inputs if source.startswith("kafka://")]
         topics = [_parse_url(source_url, (), _SINK_FORMAT, options) for source_url in urls]

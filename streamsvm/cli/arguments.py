@@ -9,6 +9,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +57,17 @@ def parse_every(text: str) -> dict[str, Any]:
         raise argparse.ArgumentTypeError(reason) from None
 
 
+def parse_moment(text: str) -> float:
+    """Parse a number of rows, to an int, or a time in ISO 8601 (UTC without a time zone), to seconds since 1970, a float."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"must be a number of rows, or a time such as 2026-03-01T12:00, not {text}") from None
+
+
 def _make_number_parser(
     requirement: str, is_valid: Callable[[Any], bool], convert: Callable[[str], Any] = float
 ) -> Callable[[str], Any]:
@@ -77,6 +89,13 @@ def _parse_digits(text: str) -> int:
     return int(text if text.isdecimal() else "")
 
 
+def _parse_duration(text: str) -> float:
+    from streamsvm.stream.tables.quantities import parse_duration  # noqa: PLC0415 - --help must be quick
+
+    return 86_400.0 if text == "DAY" else parse_duration(text)
+
+
+_parse_day = _make_number_parser("DAY, or a duration such as 12h", lambda seconds: 0.0 < seconds < math.inf, _parse_duration)
 _parse_seconds = _make_number_parser("a number of seconds", lambda number: 0.0 < number < math.inf)
 parse_count: Callable[[str], int] = _make_number_parser("a whole number of at least 1", lambda number: number >= 1, int)
 parse_period: Callable[[str], float] = _make_number_parser(
@@ -156,6 +175,17 @@ def add_run_flags(group: Any, checkpoint_help: str, metavar: str = "DIR") -> Non
     text = "names with a dot by which they may be asked for, such as learner.example.org (addresses and names without one may)"
     group.add_argument("--metrics-names", type=parse_names, default=[], metavar="NAME,...", help=text)
     group.add_argument("--max-rows", type=parse_count, metavar="N", help="stop after this many rows")
+
+
+def add_retention_flags(group: Any) -> None:
+    """Add the flags ``--keep-checkpoints`` and ``--keep-every`` to an argparse ``group``, as pairs of a parameter's name and its
+    value in ``retention``.
+    """
+    options: Any = {"dest": "retention", "action": "append", "default": []}
+    text = "how many of the newest checkpoints to keep (default: 2 in a folder, 1 in a topic)"
+    group.add_argument("--keep-checkpoints", type=lambda value: ("keep", parse_count(value)), metavar="N", help=text, **options)
+    text = "also keep the newest checkpoint of each DAY (UTC), or of each period such as 12h, without a limit of their number"
+    group.add_argument("--keep-every", type=lambda value: ("keep_every", _parse_day(value)), metavar="DAY", help=text, **options)
 
 
 def add_trusted_flag(group: Any, contents: str) -> None:

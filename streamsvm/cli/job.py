@@ -222,6 +222,7 @@ class LearnJob(StreamJob):
     group: str | None
     scope: str
     start_from: Path | str | None
+    retention: tuple[tuple[str, Any], ...] = ()
 
     @property
     def kept_flags(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def learn_stream(job: LearnJob) -> bool:
         checkpoints = None
         if job.checkpoint is not None:
             sources = [job.source_name] if job.label_stream is None else [job.source_name, job.label_stream.place]
-            store = open_checkpoint_store(job.checkpoint, job.trusted, sources=sources, group=job.group)
+            store = open_checkpoint_store(job.checkpoint, job.trusted, job.retention, sources=sources, group=job.group)
             checkpoints = stack.enter_context(store)
         with warnings.catch_warnings(action="ignore"):  # the loop will repeat these warnings
             saved = None if checkpoints is None else checkpoints.newest()
@@ -228,6 +228,7 @@ def learn_partitions(job: LearnJob) -> bool:
             make_loop=make_loop,
             stop_at_end=job.stop_at_end,
             trusted=job.trusted,
+            **dict(job.retention),
         )
         stack.callback(worker.close)
         fields = {"event": "start", "source": job.source_name, "group": job.group}
@@ -277,14 +278,14 @@ def _show_progress(reporter: Reporter, rows: int, loops: dict[int, LearningLoop]
 
 
 def run_merge(arguments: argparse.Namespace) -> bool:
-    """Run ``streamsvm merge``: merge the newest models of several folders to one model. Return whether it was interrupted."""
-    for folder in arguments.sources:
-        if not folder.is_dir():
-            raise CommandError(f"{folder} is not a folder of checkpoints: name one that a learner writes")
-    reporter = Reporter(arguments.quiet, logs_json(arguments))
-    checkpoints = open_checkpoint_store(arguments.into, arguments.trusted, sources=["merged"])
-    try:
-        merger, stopped = CheckpointMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
+    """Run ``streamsvm merge``: merge the newest models of several folders or topics to one model. Return whether it was
+    interrupted.
+    """
+    reporter, stopped = Reporter(arguments.quiet, logs_json(arguments)), threading.Event()
+    options = arguments.trusted, arguments.retention
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(open_checkpoint_store(arguments.into, *options, sources=["merged"]))
+        merger = stack.enter_context(contextlib.closing(CheckpointMerger(arguments.sources, checkpoints, arguments.trusted)))
         if arguments.every is None:
             with interruptible():
                 merged = merger.merge_if_changed()
@@ -297,8 +298,6 @@ def run_merge(arguments: argparse.Namespace) -> bool:
                 if (merged := merger.merge_if_changed()) is not None:
                     _show_merged(merged, reporter)
                 stopped.wait(arguments.every)
-    finally:
-        checkpoints.close()
     return True
 
 

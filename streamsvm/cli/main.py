@@ -27,6 +27,7 @@ from streamsvm.cli.arguments import (
     add_log_flags,
     add_model_argument,
     add_overwrite_flag,
+    add_retention_flags,
     add_run_flags,
     add_stream_arguments,
     add_table_flags,
@@ -35,6 +36,7 @@ from streamsvm.cli.arguments import (
     logs_json,
     parse_bound,
     parse_count,
+    parse_moment,
     parse_path_or_url,
     parse_period,
     parse_share,
@@ -59,6 +61,7 @@ examples:
 """
 #: The modules of commands that share a module. Other commands have a module of their own name.
 _MODULES = {"merge": "learn", "compile": "learn", "inspect": "understand", "explain": "understand", "report": "understand"}
+_MODULES |= dict.fromkeys(("checkpoints", "rollback", "diff"), "understand")
 _ROOM_ADVICE = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"
 
 
@@ -261,6 +264,7 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
         "model, which is only read. Once --checkpoint has a checkpoint, that continues"
     )
     run.add_argument("--start-from", type=parse_path_or_url, metavar="PLACE", help=text)
+    add_retention_flags(run)
     text = "a consumer group: its offsets are committed after each checkpoint, for tools that show the lag"
     run.add_argument("--group", metavar="NAME", help=text)
     text = (
@@ -301,8 +305,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
         help="merge the models of several learners, such as the workers of a group, once or repeatedly",
         usage="%(prog)s SOURCE... --to PLACE [--every SECONDS]",
     )
-    text = "a folder of checkpoints; a folder with subfolders partition-N stands for all of them, including those added later"
-    merge.add_argument("sources", type=Path, nargs="+", metavar="SOURCE", help=text)
+    text = "a folder or topic of checkpoints; a folder with subfolders partition-N stands for all of them, also those added later"
+    merge.add_argument("sources", type=parse_path_or_url, nargs="+", metavar="SOURCE", help=text)
     text = (
         "where to write the merged model, as a checkpoint for predict --follow: a folder, or a topic kafka://host:port/topic. "
         "The environment may hold options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
@@ -310,6 +314,7 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     merge.add_argument("--to", dest="into", type=parse_path_or_url, required=True, metavar="PLACE", help=text)
     text = "check again every SECONDS seconds, and merge if a model has learned more, until Ctrl-C (default: merge once)"
     merge.add_argument("--every", type=parse_period, metavar="SECONDS", help=text)
+    add_retention_flags(merge)
     merge.add_argument("--quiet", action="store_true", help="print a JSON line for each merged model, and nothing else")
     add_log_flags(merge)
     add_trusted_flag(merge, "a model")
@@ -325,6 +330,24 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     plot_help = "also draw the learning curve, and for a model of two features its decision boundary (.png, .svg, .pdf)"
     inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)
     add_overwrite_flag(inspect)
+
+    history = commands.add_parser("checkpoints", help="list the checkpoints of a folder or topic, or copy one to a file")
+    add_model_argument(history)
+    history.add_argument("--copy", type=Path, metavar="FILE", help="write a checkpoint to this file, which other commands read")
+    text = "the newest checkpoint of at most ROWS rows, or written at TIME or before, such as 2026-03-01T12:00 (UTC)"
+    history.add_argument("--at", type=parse_moment, metavar="ROWS|TIME", help=f"copy {text}")
+    history.add_argument("--json", action="store_true", help="print one JSON object for each checkpoint")
+    add_overwrite_flag(history)
+    rollback = commands.add_parser("rollback", help="make an earlier checkpoint the newest one, from which the run continues")
+    add_model_argument(rollback)
+    rollback.add_argument("--to", type=parse_moment, required=True, metavar="ROWS|TIME", help=text)
+    diff = commands.add_parser("diff", help="compare two models: rows, scores, columns, parameters, memory and support vectors")
+    add_model_argument(diff)
+    other_help = "the model to compare with (default: the newest checkpoint of PLACE)"
+    diff.add_argument("other", nargs="?", type=parse_path_or_url, metavar="OTHER", help=other_help)
+    diff.add_argument("--at", type=parse_moment, metavar="ROWS|TIME", help=f"compare {text} of PLACE")
+    diff.add_argument("--json", action="store_true", help="print one JSON object")
+    add_trusted_flag(diff, "a model")
 
     scoring = commands.add_parser(
         "score",

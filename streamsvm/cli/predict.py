@@ -21,10 +21,8 @@ from streamsvm.cli.streams import adapt_source, open_streams, serve_metrics, sto
 from streamsvm.cli.tables import combine_table_options, read_saved_label
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_count
-from streamsvm.stream import CheckpointFolder, FollowedFolder, PredictionLoop, Progress
-from streamsvm.stream.checkpoint import read_model
-from streamsvm.stream.open import open_models
-from streamsvm.stream.prediction import FollowedModel
+from streamsvm.stream import CheckpointFolder, PredictionLoop, Progress
+from streamsvm.stream.prediction import FollowedModel, open_followed
 from streamsvm.stream.rows import detects_anomalies, has_probabilities, split_pipeline
 
 _WINDOW = 1000
@@ -34,17 +32,13 @@ def run_predict(arguments: argparse.Namespace) -> bool:
     """Run ``streamsvm predict``: predict the rows of a stream by a saved model. Return whether the run was interrupted."""
     job = PredictJob(**select_job_flags(PredictJob, arguments))
     with contextlib.ExitStack() as stack:
-        models = _open_models(job, stack)
-        if models is None or not job.follow:
-            saved = read_model(job.model, job.trusted) if models is None else models.read()
-        else:
-            with stop_on_signals(models.stop):
-                saved = models.wait_for_first()
+        models = stack.enter_context(contextlib.closing(open_followed(job.model, job.trusted)))
+        with stop_on_signals(models.stop) if job.follow else contextlib.nullcontext():
+            saved = models.wait_for_first() if job.follow else models.read()
         if saved is None:  # interrupted while waiting
             return True
         check_predicts(saved.model, job.model, accepts_detectors=True)
         check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, saved)
-        followed = models if job.follow else None
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
         default_label = None if job.text_format == "libsvm" else read_saved_label(saved)
         checkpoints = None if job.checkpoint is None else stack.enter_context(CheckpointFolder(job.checkpoint))
@@ -58,12 +52,12 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             adapt_source(source, saved),
             model,
             sink,
-            follow=None if followed is None else _DecisionFollower(followed, job),
+            follow=_DecisionFollower(models, job) if job.follow else None,
             abstain=job.abstain,
             metric=None if detects_anomalies(last_step) else metrics,
             window=_WINDOW,
             computed_fields=make_extra_fields(model, job.probabilities, job.explain),
-            version=saved.header["rows"] if followed is not None else 0,
+            version=saved.header["rows"] if job.follow else 0,
             checkpoints=checkpoints,
             on_error=on_error,
             passthrough=job.passthrough,
@@ -73,7 +67,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         n_before = loop.progress.predicted
         if loop.rows or job.reporter.json:
             text = f"continuing after row {loop.rows:,}" if loop.rows else "starting"
-            version = {"version": loop.version} if followed is not None else {}
+            version = {"version": loop.version} if job.follow else {}
             job.reporter.report_event(text, "start", rows=loop.rows, source=source.name, **version)
         with serve_metrics(job, loop), stop_on_signals(loop.stop):
             progress = loop.run(job.max_rows)
@@ -96,17 +90,6 @@ class _DecisionFollower(NamedTuple):
         except CommandError as error:  # perhaps the model was reset, and has not learned the label yet
             warn(f"the model after {newest.version:,} rows cannot be used: {error}: the earlier model stays")
             return None
-
-
-def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
-    """Return an object that reads the newest models of a topic or, with ``--follow``, of a folder while the job runs; ``stack``
-    closes it later. Return None if the job has one fixed model.
-    """
-    if isinstance(job.model, Path):
-        return FollowedFolder(job.model, job.trusted) if job.follow else None
-    models = open_models(job.model, trusted=job.trusted)
-    stack.callback(models.close)
-    return models
 
 
 def _report_end(progress: Progress, n_before: int, reporter: Reporter) -> None:

@@ -31,11 +31,12 @@ from streamsvm.stream import (
     open_sink,
     open_source,
 )
-from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_has_model, read_newest
+from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_has_model, find_saved, read_newest
 from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.file_names import detect_format
-from streamsvm.stream.open import open_checkpoints, open_models
+from streamsvm.stream.open import open_checkpoints
+from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, get_learned_labels, split_pipeline
 from streamsvm.stream.schema.source_sample import SourceSample
 from streamsvm.stream.tables import TableParser
@@ -256,18 +257,23 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, signal.default_int_handler if handler is exit_at_once else handler)
 
 
-def open_checkpoint_store(place: Path | str, trusted: bool, **parameters: Any) -> Checkpoints:
+def open_checkpoint_store(
+    place: Path | str, trusted: bool, retention: Iterable[tuple[str, Any]] = (), **parameters: Any
+) -> Checkpoints:
     """Open the place where checkpoints are written and read: a folder (a `Path`) or a Kafka topic (a URL, with further
-    ``parameters`` of the connection). Checkpoints may contain the user's own classes only if ``trusted``.
-    """
-    return CheckpointFolder(place, trusted) if isinstance(place, Path) else open_checkpoints(place, trusted=trusted, **parameters)
-
-
-def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
-    """Load a model file, or the newest checkpoint of a folder or topic (a URL). It may contain the user's own classes only if
-    ``trusted``. Raise a CheckpointError or StreamError if that fails.
+    ``parameters`` of the connection). Checkpoints may contain the user's own classes only if ``trusted``. ``retention`` are the
+    parsed flags of `add_retention_flags`.
     """
     if isinstance(place, Path):
+        return CheckpointFolder(place, trusted, **dict(retention))
+    return open_checkpoints(place, trusted=trusted, **dict(retention), **parameters)
+
+
+def load_newest(place: Path | str, trusted: bool, at: float | None = None) -> Checkpoint:
+    """Load a model file, or the newest checkpoint of a folder or topic (a URL), or that of `find_saved` with ``at``. It may
+    contain the user's own classes only if ``trusted``. Raise a CheckpointError or StreamError if that fails.
+    """
+    if isinstance(place, Path) and at is None:
         try:
             checkpoint = read_newest(place, trusted)
         except CheckpointError as error:
@@ -275,8 +281,8 @@ def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
         if checkpoint.is_start:
             check_has_model(place, checkpoint)
         return checkpoint
-    with contextlib.closing(open_models(place, trusted=trusted)) as models:
-        return models.read()
+    with contextlib.closing(open_followed(place, trusted)) as models:
+        return models.read() if at is None else find_saved(place, models.history(), at).load(trusted)
 
 
 def _hint_at_table(place: Path) -> str:

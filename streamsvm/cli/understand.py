@@ -1,28 +1,34 @@
-"""``streamsvm inspect``, ``explain`` and ``report``: contents, important columns and scores of a model."""
+"""``streamsvm inspect``, ``explain`` and ``report``: contents, important columns and scores of a model. ``checkpoints``,
+``rollback`` and ``diff``: the earlier ones.
+"""
 # ruff: noqa: T201
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import math
+import shlex
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import as_command_error, as_usage_error, parse_path_or_url
 from streamsvm.cli.outputs import check_output_files
 from streamsvm.cli.parsing import find_positive_label
-from streamsvm.cli.progress import format_scores
+from streamsvm.cli.progress import format_scores, scores_to_json
 from streamsvm.cli.score import check_any_scored, choose_metrics, count_unscored_rows, make_labelled_job, scoring_loop
-from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest, read_first_rows
+from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest, open_checkpoint_store, read_first_rows
 from streamsvm.cli.tables import read_saved_label
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.explaining import Examples
@@ -31,13 +37,14 @@ from streamsvm.explanations import examples_one, explain_one
 from streamsvm.export import plots
 from streamsvm.export.convert import make_program
 from streamsvm.export.report.contents import ReportRows, make_report, measure_importance
-from streamsvm.export.report.summary import ModelSummary
+from streamsvm.export.report.summary import ModelSummary, read_score_reports
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import format_count, shorten
 from streamsvm.files.model_file import write_file
 from streamsvm.stream import BadRow, StreamError
-from streamsvm.stream.checkpoint import Checkpoint
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, find_saved
 from streamsvm.stream.page import render_page
+from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.rows import find_learner
 
 _LEARNER_ATTRIBUTES = [
@@ -51,6 +58,7 @@ _LEARNER_ATTRIBUTES = [
     "labels",
     "feature_names",
 ]
+_VECTORS_FORMAT = "{before:,} to {after:,}, {common:,} of them in common, whose coefficients have changed by {change:.0%}"
 _MAX_ROWS = 1000  # to measure importance
 _MAX_NAME_CHARS, _MAX_NAMES, _MAX_EXPERTS = 40, 8, 4
 
@@ -148,6 +156,90 @@ def _collect_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         del facts["follows_average"]  # an ensemble uses both iterates of each expert
         facts |= {"effort": learner.effort, "active_combiner": learner.active_combiner, "experts": experts}
     return facts
+
+
+def run_checkpoints(arguments: argparse.Namespace) -> None:
+    """Run ``streamsvm checkpoints``: list the checkpoints of a folder or topic, newest first, or copy one to a file.
+
+    Raises UsageError if streamsvm did not write the existing file, and CommandError if the file cannot be written.
+    """
+    check_output_files("--copy", filter(None, [arguments.copy]), {"a checkpoint": arguments.path}, arguments.overwrite)
+    with contextlib.closing(open_followed(arguments.path)) as models:
+        history = models.history()
+        chosen = find_saved(arguments.path, history, arguments.at)
+        if arguments.copy is not None:
+            with as_command_error(f"--copy {arguments.copy}: ", ModelFileError):
+                write_file(arguments.copy, chosen.read())
+        for saved in history if arguments.at is None and arguments.copy is None else [chosen]:
+            written = datetime.fromtimestamp(saved.time, UTC).isoformat(timespec="seconds")
+            facts: dict[str, Any] = {"rows": saved.rows, "time": written, "bytes": saved.nbytes, "set_aside": saved.is_aside}
+            try:
+                facts["scores"] = scores_to_json(read_score_reports(saved.load()))
+                note = "".join(f"{score['name']} {score['value']:.4f}" for score in facts["scores"][:1] if score.get("value"))
+            except CheckpointError as error:
+                note = facts["damage"] = str(error)
+            note += "  set aside by a rollback" * saved.is_aside
+            text = escape_unprintable(f"{saved.rows:>14,} rows  {written}  {saved.nbytes:>11,} bytes  {note}")
+            print(json.dumps(facts) if arguments.json else text)
+
+
+def run_rollback(arguments: argparse.Namespace) -> None:
+    """Run ``streamsvm rollback``: make an earlier checkpoint of a folder or topic the newest one, and set later ones aside."""
+    place = arguments.path
+    with contextlib.closing(open_followed(place)) as models:
+        history = models.history()
+        target = find_saved(place, history, arguments.to)
+        target.load()  # an error leaves the store as it is
+        with open_checkpoint_store(place, False, [("keep", sys.maxsize)], sources=[""]) as checkpoints:
+            checkpoints.roll_back(target)
+    newest = next((saved for saved in history if not saved.is_aside), target)
+    undo = f"to undo this: streamsvm rollback {shlex.quote(str(place))} --to {newest.rows}"
+    print(escape_unprintable(f"{place}: the next run continues after row {target.rows:,}; {undo}"))
+
+
+def run_diff(arguments: argparse.Namespace) -> None:
+    """Run ``streamsvm diff``: print what differs between two models, or between two checkpoints of a folder or topic."""
+    first = load_newest(arguments.path, arguments.trusted, arguments.at)
+    second = load_newest(arguments.other or arguments.path, arguments.trusted)
+    before, after, vectors = _list_facts(first), _list_facts(second), _compare_vectors(first.model, second.model)
+    if arguments.json:
+        print(json.dumps({"before": before, "after": after, "vectors": vectors}))
+        return
+    changes = {}
+    for name in before | after:
+        a, b = before.get(name, []), after.get(name, [])
+        changes[name] = "\n".join([f"- {line}" for line in a if line not in b] + [f"+ {line}" for line in b if line not in a])
+    changes["vectors"] = "\n".join(map(_VECTORS_FORMAT.format_map, vectors))
+    _print_facts({name: text for name, text in changes.items() if text} or {"equal": "no difference"})
+
+
+def _list_facts(checkpoint: Checkpoint) -> dict[str, list[str]]:
+    """Return the facts about a model that ``inspect`` prints, by name, with all columns, and parameters: each a list of lines."""
+    summary = ModelSummary(checkpoint)
+    facts = _summarise_model(summary) | {"parameters": str(checkpoint.header.get("parameters", ""))}
+    columns = [f"{column.name}: {column.kind}" for column in summary.columns]
+    return {name: text.splitlines() for name, text in facts.items()} | {"columns": columns}
+
+
+def _compare_vectors(*models: Any) -> list[dict[str, float]]:
+    """Compare the support vectors of each kernel machine of two models: return the number of each, the number in common, and the
+    relative change of the coefficients of these. The list is empty if a model cannot be exported.
+    """
+    try:
+        programs = [make_program(model).steps for model in models]
+    except ExportError:
+        return []
+    machines = []
+    for number, pair in enumerate(zip(*programs, strict=False)):
+        if all(step.op == "kernel" for step in pair):
+            width = min(step.arrays["vectors"].shape[1] for step in pair)  # later columns are new
+            rows: Any = [[x.tobytes() for x in step.arrays["vectors"][:, :width]] for step in pair]
+            _, *indices = np.intersect1d(*rows, return_indices=True)
+            # The next step sums up kernel values with the coefficients.
+            a, b = (steps[number + 1].arrays["weights"][0, i] for steps, i in zip(programs, indices, strict=True))
+            change = float(np.abs(b - a).sum() / max(np.abs(a).sum(), 1e-300))
+            machines.append({"before": len(rows[0]), "after": len(rows[1]), "common": len(a), "change": change})
+    return machines
 
 
 def run_explain(arguments: argparse.Namespace) -> None:

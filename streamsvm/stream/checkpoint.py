@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
-from streamsvm.core.checks import validate_count, validate_mapping
+from streamsvm.core.checks import check_number, validate_count, validate_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts
@@ -22,7 +23,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
 #: The end of the names of checkpoint files.
 SUFFIX = ".ckpt"
-_FILE_NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(SUFFIX)}")
+#: The end of the names of checkpoint files that a rollback has set aside; other versions of streamsvm ignore them.
+ASIDE_SUFFIX = f"{SUFFIX}.aside"
+_FILE_NAME = re.compile(rf"checkpoint-(\d{{12,}})(?:{re.escape(SUFFIX)}|{re.escape(ASIDE_SUFFIX)})")
 _START_KIND = "beginning"  # the kind of a checkpoint with only the start of a run
 _REMOVE_ADVICE = "Remove it to continue from the checkpoint before it, if the folder has one"
 
@@ -86,6 +89,41 @@ class CorruptCheckpointError(CheckpointError):
     """A checkpoint file is damaged."""
 
 
+class SavedCheckpoint(NamedTuple):
+    """A checkpoint in a store, which is not loaded yet."""
+
+    name: Any
+    """The path of the file; or the topic and the name of the model, for messages."""
+    rows: int
+    """Number of rows that the run had read."""
+    time: float
+    """When it was written, in seconds since 1970: the file's modification time, or the message's timestamp."""
+    nbytes: int
+    """Size in bytes."""
+    is_aside: bool
+    """Whether a rollback has set it aside: the run continues from an earlier one."""
+    read: Callable[[], bytes]
+    """Reads the bytes of the checkpoint file."""
+    state: tuple[int, ...] = ()
+    """For a file, its state from `read_file_state`."""
+
+    def load(self, trusted: bool | None = None) -> Checkpoint:
+        """Load this checkpoint; with ``trusted=None``, only its header. Raise a CheckpointError if that fails."""
+        return _load_checkpoint(self.name, trusted, self.read())
+
+
+def find_saved(place: Path | str, history: Sequence[SavedCheckpoint], at: float | None = None) -> SavedCheckpoint:
+    """Return the newest checkpoint of at most ``at`` rows (an int), or that was written at the time ``at`` or before (a float,
+    seconds since 1970); for None, the one from which a run would continue. ``history`` are the checkpoints of the store
+    ``place``, newest first. Raise a CheckpointError if there is none, or all are later.
+    """
+    for saved in history:
+        if not saved.is_aside if at is None else (saved.rows if isinstance(at, int) else saved.time) <= at:
+            return saved
+    lacks = "so early: streamsvm checkpoints lists them" if history else "to choose: name a folder or topic of checkpoints"
+    raise CheckpointError(f"{place} holds no checkpoint {lacks}")
+
+
 class Checkpoints(Closeable):
     """A store for the checkpoints of a run, to which one process at a time can write: the base of folders and topics."""
 
@@ -95,6 +133,21 @@ class Checkpoints(Closeable):
     """The consumer group whose offsets are committed with checkpoints; None without a group."""
     _trusted: bool
     _trust_advice: str  # how to trust classes of the user, in messages
+    _keep: int
+    _keep_every: float | None
+
+    def _set_retention(self, keep: int, keep_every: float | None) -> None:
+        """Set how many checkpoints are kept, and the period in seconds of which the newest is kept, too (None: no period). Raise
+        a ValueError if they are invalid.
+        """
+        check_number("keep", keep, 0.0, integer=True)
+        check_number("keep_every", 1.0 if keep_every is None else keep_every, 0.0)
+        self._keep, self._keep_every = keep, keep_every
+
+    def _select_kept(self, saved: Sequence[SavedCheckpoint]) -> list[SavedCheckpoint]:
+        """Select the checkpoints to keep among ``saved``, the newest first: the first ones, and the newest of each period."""
+        periods = {} if self._keep_every is None else {one.time // self._keep_every: one.rows for one in reversed(saved)}
+        return [one for number, one in enumerate(saved) if number < self._keep or one.rows in periods.values()]
 
     @property
     def max_seconds(self) -> float | None:
@@ -123,6 +176,12 @@ class Checkpoints(Closeable):
         """Read the newest undamaged checkpoint of this store; None if the store is empty."""
         raise NotImplementedError
 
+    def roll_back(self, target: SavedCheckpoint) -> None:
+        """Make ``target``, from the ``history`` of a follower, the newest checkpoint, from which the next run continues. Later
+        ones are set aside until a new checkpoint has as many rows; to undo it, roll back to one of them.
+        """
+        raise NotImplementedError
+
     def check(self, model: Any, state: Any) -> None:
         """Raise a CheckpointError if the model or the run's ``state`` contains objects that cannot be saved in a checkpoint.
         Nothing is written.
@@ -145,9 +204,10 @@ class Checkpoints(Closeable):
             raise
 
 
-def parse_checkpoint(data: bytes, name: str, trusted: bool = False) -> Checkpoint:
-    """Parse the bytes of a checkpoint file. ``name`` is the checkpoint store, for messages. Raise a CheckpointError if the data
-    cannot be loaded, or contains objects of other packages (which could run code) without ``trusted=True``.
+def parse_checkpoint(data: bytes, name: str, trusted: bool | None = False) -> Checkpoint:
+    """Parse the bytes of a checkpoint file; with ``trusted=None``, only its header. ``name`` is the checkpoint store, for
+    messages. Raise a CheckpointError if the data cannot be loaded, or contains objects of other packages (which could run code)
+    without ``trusted=True``.
     """
     return _load_checkpoint(name, trusted, data)
 
@@ -283,7 +343,7 @@ def read_newest_in_folder(path: str | Path, trusted: bool = False) -> Checkpoint
     undamaged one cannot be loaded.
     """
     errors = []
-    for file in list_checkpoints(Path(path)):
+    for file, *_ in list_checkpoints(Path(path)):
         try:
             checkpoint = read_checkpoint(file, trusted)
         except CorruptCheckpointError as corrupt:
@@ -305,18 +365,25 @@ def read_folder_signature(path: str | Path) -> tuple[Any, ...]:
     """Return the name and the state of the newest checkpoint file of a folder, to detect a newer one later; ``()`` for an
     empty folder.
     """
-    for file in list_checkpoints(Path(path)):
-        if (state := read_file_state(file)) is not None:  # else another process has replaced it by newer ones
-            return file.name, *state
-    return ()
+    return next(((saved.name.name, *saved.state) for saved in list_checkpoints(Path(path))), ())
 
 
-def list_checkpoints(path: Path) -> list[Path]:
-    """Return the checkpoint files of the folder ``path``, newest first (by the row number in their names). Files with other names
-    are ignored.
+def list_checkpoints(path: Path) -> list[SavedCheckpoint]:
+    """List the checkpoint files of the folder ``path``, newest first (by the row number in their names), without those that a
+    rollback has set aside. Files with other names are ignored.
     """
-    numbered = [(int(match[1]), file) for file in path.glob(f"*{SUFFIX}") if (match := _FILE_NAME.fullmatch(file.name))]
-    return [file for _, file in sorted(numbered, reverse=True)]
+    return [saved for saved in list_history(path) if not saved.is_aside]
+
+
+def list_history(path: Path) -> list[SavedCheckpoint]:
+    """List the checkpoint files of a folder, newest first; before them those that a rollback has set aside."""
+    history = []
+    for file in path.glob(f"*{SUFFIX}*"):
+        match, state = _FILE_NAME.fullmatch(file.name), read_file_state(file)
+        if match and state is not None:  # else another process has just removed it
+            is_aside, read = file.name.endswith(ASIDE_SUFFIX), partial(read_file, file)
+            history.append(SavedCheckpoint(file, int(match[1]), state[0] / 1e9, state[2], is_aside, read, state))
+    return sorted(history, key=lambda saved: (saved.is_aside, saved.rows), reverse=True)
 
 
 def read_file_state(file: Path) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""A folder that holds the newest checkpoints of a run, and that one process at a time writes to."""
+"""A folder that holds checkpoints of a run, and that one process at a time writes to."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from streamsvm.files.container import ModelFileError
 from streamsvm.files.locks import try_lock
 from streamsvm.files.model_file import sync_folder, write_file
 from streamsvm.stream.checkpoint import (
+    ASIDE_SUFFIX,
     SUFFIX,
     Checkpoint,
     CheckpointError,
     Checkpoints,
     CorruptCheckpointError,
     FolderLockedError,
+    SavedCheckpoint,
     TakenOverError,
     list_checkpoints,
-    read_file_state,
+    list_history,
     read_header,
     read_newest_in_folder,
 )
@@ -33,7 +35,7 @@ _LOCK_NAME = ".lock"
 
 
 class CheckpointFolder(Checkpoints):
-    """A folder with the newest two undamaged checkpoints of a run.
+    """A folder with the newest undamaged checkpoints of a run: two of them, unless you choose otherwise.
 
     Pass it to a `LearningLoop`, and use it in a ``with`` statement. Only one process at a time can write to a folder.
 
@@ -47,11 +49,18 @@ class CheckpointFolder(Checkpoints):
     take_over
         Whether to take the folder over from another process that has locked it and hangs. If that process wakes up, its next
         `save` raises a TakenOverError, and writes nothing.
+    keep
+        Number of newest checkpoints to keep, at least 1. With 1, there is no other one to continue from if the file is damaged.
+    keep_every
+        Period in seconds, such as 86400.0 for days (UTC): the newest checkpoint of each period is kept, too, without a limit of
+        their number. None keeps none beside the newest ones.
 
     Raises
     ------
     CheckpointError
         The folder cannot be created, or another process is writing to it.
+    ValueError
+        ``keep`` or ``keep_every`` is out of its range.
 
     Examples
     --------
@@ -63,10 +72,12 @@ class CheckpointFolder(Checkpoints):
     """
 
     path: Path
-    _N_KEPT = 2
     _trust_advice = "CheckpointFolder(path, trusted=True)"
 
-    def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, trusted: bool = False, take_over: bool = False, *, keep: int = 2, keep_every: float | None = None
+    ) -> None:
+        self._set_retention(keep, keep_every)
         self.path = Path(path)
         self._trusted = trusted
         try:
@@ -84,10 +95,12 @@ class CheckpointFolder(Checkpoints):
         if not is_alone:
             self._lock.close()
             raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")
-        self._valid_files: dict[str, tuple[int, ...]] = {}  # file states of undamaged checkpoints by name
+        self._valid_files: dict[Path, tuple[int, ...]] = {}  # file states of undamaged checkpoints
         try:
             for part in self.path.glob(f"*{SUFFIX}*.part"):  # left by a run that was killed
                 part.unlink()
+            for newest in list_checkpoints(self.path)[:1]:  # a rollback may have been killed
+                self._restore_set_aside(newest.rows)
             self._prune_folder()
         except OSError as error:
             self._lock.close()
@@ -147,23 +160,53 @@ class CheckpointFolder(Checkpoints):
         return os.path.samestat(present, locked)
 
     def _prune_folder(self, written: Path | None = None) -> None:
-        """Delete old checkpoints of this folder: all except the newest two undamaged ones, and the file that was just
-        ``written``, if any.
+        """Delete old checkpoints of this folder: all except the undamaged ones to keep, and the file that was just ``written``,
+        if any. Also delete files that were set aside, once a newer checkpoint has as many rows.
 
         Corrupt ones stay until a newer checkpoint is written, so that `newest` can warn of them.
         """
-        n_valid, valid_files = 0, {}
-        for file in list_checkpoints(self.path):
-            state = read_file_state(file)
-            is_unchanged = state is not None and self._valid_files.get(file.name) == state  # need not be read again
-            is_valid = file == written or is_unchanged or not _is_corrupt(file)
-            if file == written or (is_valid and n_valid < self._N_KEPT):
-                n_valid += 1
-                if state is not None:
-                    valid_files[file.name] = state
-            elif is_valid or n_valid or written is not None:
-                file.unlink(missing_ok=True)
-        self._valid_files = valid_files
+        valid = [
+            saved
+            for saved in list_checkpoints(self.path)
+            if saved.name == written or self._valid_files.get(saved.name) == saved.state or not _is_corrupt(saved.name)
+        ]
+        kept = {written, *(saved.name for saved in self._select_kept(valid))}
+        for saved in list_history(self.path):
+            is_passed = bool(valid) and saved.rows <= valid[0].rows
+            if saved.name not in kept and (is_passed or (written is not None and not saved.is_aside)):
+                saved.name.unlink(missing_ok=True)
+        self._valid_files = {saved.name: saved.state for saved in valid if saved.name in kept}
+
+    def roll_back(self, target: SavedCheckpoint) -> None:
+        """Make ``target``, from `FollowedFolder.history`, the newest checkpoint of this folder, from which the next run
+        continues. If the process is killed meanwhile, the newest checkpoint is either the previous one or ``target``.
+
+        Later checkpoints get the suffix ``.aside``. They are deleted when a new checkpoint has as many rows. To undo it, roll
+        back to one of them.
+
+        Raises
+        ------
+        CheckpointError
+            ``target`` is damaged, or another process has taken over the folder.
+        OSError
+            A file cannot be renamed.
+        """
+        target.load()
+        self._check_owned(self.path)
+        for saved in reversed(list_checkpoints(self.path)):  # the newest one comes last: until then, a run continues from it
+            if saved.rows > target.rows:
+                saved.name.replace(saved.name.with_suffix(ASIDE_SUFFIX))
+                sync_folder(self.path)
+        self._restore_set_aside(target.rows)
+
+    def _restore_set_aside(self, rows: int) -> None:
+        """Restore checkpoints of at most ``rows`` rows that were set aside, the newest first, unless there is another one with as
+        many rows.
+        """
+        for saved in list_history(self.path):
+            if saved.is_aside and saved.rows <= rows and not saved.name.with_suffix("").exists():
+                saved.name.replace(saved.name.with_suffix(""))
+                sync_folder(self.path)
 
     def newest(self) -> Checkpoint | None:
         """Read the newest undamaged checkpoint of this folder; None if the folder is empty. Warn of newer checkpoints that are

@@ -14,7 +14,7 @@ from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_names
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_row_count
-from streamsvm.stream.prediction import FollowedFolder
+from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.tables.column_kinds import select_different_kinds
 from streamsvm.stream.tables.table_schema import format_flags
@@ -101,15 +101,15 @@ class MergeResult(NamedTuple):
 
 
 class CheckpointMerger:
-    """Merges the models in several folders of checkpoints, and writes the result as a checkpoint.
+    """Merges the models in several folders or topics of checkpoints, and writes the result as a checkpoint.
 
     Followers can use the merged model.
 
     Parameters
     ----------
-    folders
-        Folders of checkpoints. A folder with subfolders ``partition-*``, as the workers of a group write them, stands for all of
-        these, including later ones. Other processes may write to the folders.
+    sources
+        Folders of checkpoints, or topics (URLs). A folder with subfolders ``partition-*``, as the workers of a group write them,
+        stands for all of these, including later ones. Other processes may write to them.
     checkpoints
         Store for the merged model, such as a `CheckpointFolder`.
     trusted
@@ -141,12 +141,12 @@ class CheckpointMerger:
     >>> result.close()
     """
 
-    def __init__(self, folders: Sequence[Path], checkpoints: Checkpoints, trusted: bool = False) -> None:
-        self._folders, self._checkpoints, self._trusted = list(folders), checkpoints, trusted
-        self._followed: dict[Path, FollowedFolder] = {}
-        self._newest: dict[Path, Checkpoint] = {}  # of each folder
-        for folder in self._folders:
-            if not folder.is_dir():
+    def __init__(self, sources: Sequence[Path | str], checkpoints: Checkpoints, trusted: bool = False) -> None:
+        self._sources, self._checkpoints, self._trusted = list(sources), checkpoints, trusted
+        self._followed: dict[Path | str, Any] = {}
+        self._newest: dict[Path | str, Checkpoint] = {}  # of each folder or topic
+        for folder in self._sources:
+            if isinstance(folder, Path) and not folder.is_dir():
                 raise CheckpointError(f"{folder} is not a folder of checkpoints: name one that a learner writes")
         newest, self._rows = checkpoints.newest(), 0
         if newest is not None:
@@ -155,7 +155,7 @@ class CheckpointMerger:
             check_row_count(checkpoints.path, newest)
             _check_estimator(checkpoints.path, newest)
             self._rows = newest.header["rows"]
-        self._list_folders()
+        self._list_places()
 
     def merge_if_changed(self) -> MergeResult | None:
         """If a folder has a newer model than at the previous call, merge the newest models of all folders into one, and save it
@@ -172,7 +172,7 @@ class CheckpointMerger:
         """
         if not self._read_changed_parts() or not self._newest:
             return None
-        parts = {path: self._newest[path] for path in self._list_folders() if path in self._newest}
+        parts = {path: self._newest[path] for path in self._list_places() if path in self._newest}
         options = [_get_reading_options(checkpoint) for checkpoint in parts.values()]
         paths = [str(path) for path in parts]
         for path, path_options in zip(paths, options, strict=True):
@@ -192,34 +192,39 @@ class CheckpointMerger:
             model = merge_models([part.model for part in parts.values()])
         except ValueError as error:
             raise CheckpointError(f"{format_names(paths, _MAX_NAMED_FOLDERS)}: {error}") from error
-        names = {path.name if len({part.name for part in counts}) == len(counts) else str(path): n for path, n in counts.items()}
+        short_names = [Path(path).name for path in counts]
+        names = dict(zip(short_names if len({*short_names}) == len(counts) else paths, counts.values(), strict=True))
         self._checkpoints.save(model, None, rows=rows, position=options[0], kind=_KIND, parts=names)
         self._rows = rows
         return MergeResult(rows, names)
 
-    def _list_folders(self) -> list[Path]:
-        """Return the folders whose models are merged. A folder with subfolders ``partition-*`` is replaced by them. Raise a
-        CheckpointError if a folder is listed twice, or is also the folder of the merged model.
+    def _list_places(self) -> list[Path | str]:
+        """Return the folders and topics whose models are merged. A folder with subfolders ``partition-*`` is replaced by them.
+        Raise a CheckpointError if one is listed twice, or is also that of the merged model.
         """
-        folders: dict[Path, Path] = {}
-        for folder in self._folders:
-            for path in sorted(folder.glob(_PARTITION_PATTERN), key=lambda path: make_natural_sort_key(path.name)) or [folder]:
-                if (real := path.resolve()) in folders:
+        places: dict[Path, Path | str] = {}
+        for source in self._sources:
+            folders = sorted(Path(source).glob(_PARTITION_PATTERN), key=lambda path: make_natural_sort_key(path.name))
+            paths: list[Path | str] = [*folders] or [source]
+            for path in paths:
+                if (real := Path(path).resolve()) in places:  # a URL is like the path of a missing folder here
                     raise CheckpointError(f"{path} is named twice: its rows would count twice")
-                folders[real] = path
+                places[real] = path
         output = self._checkpoints.path
-        if isinstance(output, Path) and output.resolve() in folders:
-            raise CheckpointError(f"{output} is a folder of a learner, whose checkpoints it holds: give another place")
-        return list(folders.values())
+        if Path(output).resolve() in places:
+            raise CheckpointError(f"{output} holds checkpoints of a learner: give another place")
+        return list(places.values())
 
     def _read_changed_parts(self) -> bool:
         """Read the newest checkpoint of each folder that has a new one since the previous call. Return whether there was such a
         folder.
         """
         changed = False
-        for path in self._list_folders():
+        for path in self._list_places():
             try:
-                checkpoint = self._followed.setdefault(path, FollowedFolder(path, self._trusted)).read_changed()
+                if path not in self._followed:
+                    self._followed[path] = open_followed(path, self._trusted)
+                checkpoint = self._followed[path].read_changed()
                 if checkpoint is None:
                     continue
                 _check_estimator(path, checkpoint)
@@ -229,6 +234,11 @@ class CheckpointMerger:
                 continue
             self._newest[path], changed = checkpoint, True
         return changed
+
+    def close(self) -> None:
+        """Close the connections to the topics of checkpoints."""
+        for models in self._followed.values():
+            models.close()
 
 
 def _check_estimator(path: Path | str, checkpoint: Checkpoint) -> None:

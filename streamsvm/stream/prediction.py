@@ -14,9 +14,19 @@ from river import base, compose
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.batches import Batch, supports_batches
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_row_count, read_folder_signature, read_newest
+from streamsvm.stream.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    SavedCheckpoint,
+    check_row_count,
+    list_history,
+    read_folder_signature,
+    read_model,
+    read_newest,
+)
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
+from streamsvm.stream.open import open_models
 from streamsvm.stream.resumable_run import LoopOptions
 from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, get_learned_labels, has_probabilities
 from streamsvm.stream.stream_loop import Metric, StreamLoop
@@ -45,6 +55,9 @@ class Followed(Protocol):
 class Follower:
     """The base of followed stores: it looks for newer models, with a pause of ``seconds`` after each look."""
 
+    path: Path | str
+    """The folder; or the topic and the name, in messages."""
+
     def __init__(self, trusted: bool, seconds: float) -> None:
         self._trusted, self._seconds = trusted, seconds
         self._next_look = 0.0
@@ -63,13 +76,38 @@ class Follower:
         checkpoint = self._read_if_changed()
         return None if checkpoint is None else FollowedModel(checkpoint.model, checkpoint.header["rows"])
 
+    def close(self) -> None:
+        """Close the connection to the followed store, if it has one."""
+
     def stop(self) -> None:
         """End a wait for the first checkpoint; it may be called from a signal handler or another thread."""
         self._stopping.set()
 
-    def _read_if_changed(self) -> Checkpoint | None:
-        """Return the newest checkpoint of the followed store; None if it was returned before or cannot be read."""
+    def read_changed(self) -> Checkpoint | None:
+        """Return the newest checkpoint of the followed store. None if an earlier call has returned it, or if the store has no
+        checkpoint with a model yet. Raise a CheckpointError if the model cannot be loaded.
+        """
         raise NotImplementedError
+
+    def wait_for_first(self) -> Checkpoint | None:
+        """Wait until the followed store has a checkpoint with a model, and return the newest one. None if `stop` was called
+        meanwhile.
+        """
+        if (checkpoint := self._read_if_changed()) is None:
+            logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
+        while checkpoint is None and not self._stopping.wait(self._seconds):
+            checkpoint = self._read_if_changed()
+        return None if self._stopping.is_set() else checkpoint
+
+    def _read_if_changed(self) -> Checkpoint | None:
+        """Return the newest checkpoint of the followed store; None if it was returned before or, with a warning, if it cannot be
+        read.
+        """
+        try:
+            return self.read_changed()
+        except CheckpointError as error:
+            warn(f"{error}: the earlier model stays")
+            return None
 
 
 class FollowedFolder(Follower):
@@ -106,15 +144,15 @@ class FollowedFolder(Follower):
         self.path: Path = Path(path)
         self._last_signature: tuple[Any, ...] = ()
 
-    def wait_for_first(self) -> Checkpoint | None:
-        """Wait until the followed folder has a checkpoint with a model, and return the newest one. None if `stop` was called
-        meanwhile.
+    def read(self) -> Checkpoint:
+        """Return the newest checkpoint of the followed folder, with the loaded model. The path may also be that of a file."""
+        return read_model(self.path, self._trusted)
+
+    def history(self) -> list[SavedCheckpoint]:
+        """List the checkpoints in the followed folder, newest first; before them those that a rollback has set aside. The path
+        may also be that of a file.
         """
-        if (checkpoint := self._read_if_changed()) is None:
-            logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
-        while checkpoint is None and not self._stopping.wait(self._seconds):
-            checkpoint = self._read_if_changed()
-        return None if self._stopping.is_set() else checkpoint
+        return list_history(self.path)
 
     def read_changed(self) -> Checkpoint | None:
         """Return the newest checkpoint of the followed folder. None if an earlier call has returned it, or if the folder has no
@@ -130,12 +168,12 @@ class FollowedFolder(Follower):
         check_row_count(self.path, checkpoint)
         return checkpoint
 
-    def _read_if_changed(self) -> Checkpoint | None:
-        try:
-            return self.read_changed()
-        except CheckpointError as error:
-            warn(f"{error}: the earlier model stays")
-            return None
+
+def open_followed(place: Path | str, trusted: bool = False) -> Any:
+    """Open a reader of the newest model, and of earlier ones, in a checkpoint store: a `FollowedFolder` for a `Path`, or what
+    `open_models` returns for a URL. Close it at the end.
+    """
+    return FollowedFolder(place, trusted) if isinstance(place, Path) else open_models(place, trusted=trusted)
 
 
 class PredictionLoop(StreamLoop):

@@ -137,7 +137,7 @@ class TopicProducer(Protocol):
     def send_messages(
         self,
         topic: str,
-        values: Sequence[bytes],
+        values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None,
         partition: int | None,
         headers: Sequence[Headers] | None,

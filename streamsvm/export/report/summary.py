@@ -79,7 +79,7 @@ class ModelSummary:
                 self.curve = LearningCurve.from_state(header["curve"], header.get("rows"))
             except ValueError as error:
                 self.curve_error = str(error)
-        self.reports: tuple[ScoreReport, ...] = _read_score_reports(checkpoint, self.curve)
+        self.reports: tuple[ScoreReport, ...] = read_score_reports(checkpoint, self.curve)
         """The final values of the run's metrics."""
         self.experts: list[tuple[str, float, float]] = _rank_experts(learner)
         """For an ensemble: name, share of the decision and recent error of each expert, largest share first."""
@@ -154,7 +154,7 @@ def _describe_export(model: Any) -> str:
     )
 
 
-def _read_score_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[ScoreReport, ...]:
+def read_score_reports(checkpoint: Checkpoint, curve: LearningCurve | None = None) -> tuple[ScoreReport, ...]:
     """Return the final value of each metric of the run that a ``checkpoint`` has saved, with the values of trivial baselines, as
     a tuple. ``curve`` is the run's learning curve or None; its last point has the first metric over the latest rows.
     """

@@ -51,7 +51,7 @@ class KafkaPythonProducer:
     def send_messages(
         self,
         topic: str,
-        values: Sequence[bytes],
+        values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None,
         partition: int | None,
         headers: Sequence[Headers] | None,
@@ -68,7 +68,7 @@ class KafkaPythonProducer:
                 future.add_errback(self._record_failure)
                 self._n_pending += 1
                 header_bytes = sum(len(text or b"") for pair in pairs or () for text in pair)
-                self._pending_bytes += len(value) + len(key or b"") + header_bytes
+                self._pending_bytes += len(value or b"") + len(key or b"") + header_bytes
                 # kafka-python itself has no limit of pending messages.
                 if self._n_pending >= MAX_PENDING_MESSAGES or self._pending_bytes >= MAX_PENDING_BYTES:
                     self.flush(self._seconds + CONNECT_SECONDS)

@@ -1,0 +1,178 @@
+"""Earlier checkpoints of a folder: which are kept, going back to one of them, and kills meanwhile."""
+
+import contextlib
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import history_kills
+import streamsvm
+from checkpoints import save
+from refused import raises
+from streamsvm import BSGDClassifier
+from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, FollowedFolder, IterableSource, LearningLoop
+from streamsvm.stream.checkpoint import find_saved, list_history
+
+DAY = 86_400.0
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: no handler of errors runs."""
+
+
+@pytest.fixture
+def state(tmp_path, model):
+    """A folder with checkpoints of 10, 20, ... 60 rows, written an hour and a half apart."""
+    with CheckpointFolder(tmp_path / "state", keep=100) as folder:
+        for i in range(1, 7):
+            os.utime(save(folder, model, 10 * i), (5400 * i, 5400 * i))
+    return folder.path
+
+
+def rows_of(path):
+    history = list_history(path)
+    return [[saved.rows for saved in history if saved.is_aside == aside] for aside in (False, True)]
+
+
+def roll_back(path, at):
+    target = find_saved(path, list_history(path), at)
+    with CheckpointFolder(path, keep=100) as folder:
+        folder.roll_back(target)
+
+
+@pytest.mark.parametrize(
+    ("keep", "keep_every", "kept"),
+    [(1, None, [60]), (4, None, [60, 50, 40, 30]), (1, 3 * 3600.0, [60, 50, 30, 10]), (2, DAY, [60, 50]), (9, 1.0, None)],
+)
+def test_the_newest_are_kept_and_one_of_each_period(state, keep, keep_every, kept):
+    CheckpointFolder(state, keep=keep, keep_every=keep_every).close()
+    assert rows_of(state) == [kept or [60, 50, 40, 30, 20, 10], []]
+
+
+def test_a_period_keeps_its_newest_undamaged_checkpoint(state, model):
+    file = state / "checkpoint-000000000050.ckpt"
+    file.write_bytes(file.read_bytes()[:-1])
+    with CheckpointFolder(state, keep=1, keep_every=3 * 3600.0) as folder:
+        assert rows_of(state) == [[60, 40, 30, 10], []]
+        save(folder, model, 70)
+    assert rows_of(state) == [[70, 60, 40, 30, 10], []]  # 70 is of today
+
+
+@pytest.mark.parametrize("options", [{"keep": 0}, {"keep": 1.5}, {"keep_every": 0.0}, {"keep_every": float("nan")}])
+def test_invalid_retention_is_refused(tmp_path, options):
+    raises(next(iter(options)), CheckpointFolder, tmp_path / "state", error=ValueError, **options)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_checkpoint_is_found_by_rows_or_time(state):
+    history = list_history(state)
+    for at, rows in ((60, 60), (10**9, 60), (59, 50), (10, 10), (5400.0 * 3, 30), (5400.0 * 3 - 1, 20), (None, 60)):
+        assert find_saved(state, history, at).rows == rows
+    for at in (9, 5399.0):
+        raises("holds no checkpoint so early: streamsvm checkpoints lists", find_saved, state, history, at, error=CheckpointError)
+    raises("name a folder or topic of checkpoints", find_saved, state, [], 5, error=CheckpointError)
+
+
+def test_later_checkpoints_are_set_aside_and_can_be_restored(state):
+    before = {file.name: (file.read_bytes(), file.stat().st_mtime) for file in state.iterdir()}
+    roll_back(state, 35)
+    assert rows_of(state) == [[30, 20, 10], [60, 50, 40]]
+    assert streamsvm.stream.checkpoint.read_newest(state).header["rows"] == 30
+    roll_back(state, 20)
+    roll_back(state, 50)
+    assert rows_of(state) == [[50, 40, 30, 20, 10], [60]]
+    roll_back(state, 60)
+    assert {file.name: (file.read_bytes(), file.stat().st_mtime) for file in state.iterdir()} == before
+
+
+def test_set_aside_checkpoints_stay_until_the_run_has_passed_them(state, model):
+    roll_back(state, 20)
+    with CheckpointFolder(state, keep=3) as folder:
+        assert rows_of(state) == [[20, 10], [60, 50, 40, 30]]
+        save(folder, model, 25)
+        assert rows_of(state) == [[25, 20, 10], [60, 50, 40, 30]]
+        save(folder, model, 50)
+        assert rows_of(state) == [[50, 25, 20], [60]]
+        save(folder, model, 61)
+    assert rows_of(state) == [[61, 50, 25], []]
+
+
+def test_a_damaged_target_is_refused(state):
+    file = state / "checkpoint-000000000030.ckpt"
+    file.write_bytes(file.read_bytes()[:-1])
+    with CheckpointFolder(state, keep=100) as folder:
+        target = list_history(state)[2]
+        target.name.write_bytes(b"")
+        raises("000000000040.ckpt is corrupt", folder.roll_back, target, error=CheckpointError)
+    assert rows_of(state) == [[60, 50, 40, 20, 10], []]  # 30 was deleted when the folder was opened
+
+
+def test_a_folder_that_another_process_has_taken_over_stays(state):
+    folder = CheckpointFolder(state, keep=100)
+    with CheckpointFolder(state, keep=100, take_over=True):
+        raises("taken over", folder.roll_back, list_history(state)[-1], error=CheckpointError)
+    assert rows_of(state) == [[60, 50, 40, 30, 20, 10], []]
+    folder.close()
+
+
+@pytest.mark.parametrize(("first", "to"), [(60, 20), (20, 60), (20, 40)])
+def test_a_kill_at_any_step_leaves_the_old_newest_or_the_target(state, first, to, monkeypatch):
+    roll_back(state, first)
+    replace, steps, is_done = Path.replace, 0, False
+    while not is_done:
+        left = steps
+
+        def replace_unless_killed(path, target):
+            nonlocal left
+            if not left:
+                raise Killed
+            left -= 1
+            return replace(path, target)
+
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            patch.setattr(Path, "replace", replace_unless_killed)
+            roll_back(state, to)
+            is_done = True
+        newest = rows_of(state)[0][0]
+        assert newest == to if is_done else newest in (first, to)
+        CheckpointFolder(state, keep=100).close()  # restores those that are not later than the newest one
+        assert rows_of(state) == [list(range(newest, 0, -10)), list(range(60, newest, -10))]
+        roll_back(state, first)
+        steps += 1
+    assert steps > 2
+
+
+def test_a_follower_switches_to_the_earlier_model(state):
+    models = FollowedFolder(state, seconds=0.0)
+    assert models.read_newer().version == 60
+    roll_back(state, 30)
+    assert (models.read_newer().version, models.read_newer()) == (30, None)
+    roll_back(state, 60)
+    assert (models.read_newer().version, models.read_newer()) == (60, None)
+    assert [saved.rows for saved in models.history()] == [60, 50, 40, 30, 20, 10]
+
+
+def test_the_run_continues_as_if_it_had_been_killed_there(tmp_path):
+    rows = [({"a": i % 7 / 7, "b": i % 5 / 5}, (i * i) % 3 == 1) for i in range(400)]
+
+    def learn(name, n):
+        with CheckpointFolder(tmp_path / name, keep=9) as folder, FileSink(tmp_path / name / "out.jsonl") as sink:
+            model = BSGDClassifier(budget=10, seed=1)
+            LearningLoop(IterableSource(rows), model, sink=sink, checkpoints=folder, checkpoint_every=50).run(n)
+
+    learn("whole", 400)
+    learn("state", 250)
+    roll_back(tmp_path / "state", 120)
+    learn("state", 300)
+    for name in ("checkpoint-000000000400.ckpt", "out.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "state" / name).read_bytes()
+
+
+@pytest.mark.thorough
+def test_kills_lose_no_checkpoint(tmp_path):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")  # noqa: T201 - pytest shows it when the test fails
+    counts = history_kills.kill_often(tmp_path / "state", 16, random.Random(seed), *history_kills.SECONDS["folder"])
+    assert counts["writing"] + counts["rolling back"] >= 16
