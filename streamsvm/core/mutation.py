@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from river import base
 
 from streamsvm.files.messages import format_names, short_repr
+
+_PARTS = "steps", "transformers"  # attributes of river's pipelines and unions
 
 
 class Mutable:
@@ -45,12 +47,11 @@ class Mutable:
         """
         kind, models = type(self).__name__, {name for name in new_attrs if hasattr(getattr(self, name, None), "learn_one")}
         for name, value in new_attrs.items():
-            if name not in self._get_params():  # type: ignore[attr-defined]
-                raise ValueError(f"{name!r} is not a parameter of {kind}")
             if name not in self._mutable_attributes:
+                reason = "cannot change after construction" if hasattr(self, name) else "is not a parameter"
+                known = format_names(sorted(self._mutable_attributes), 30)
                 raise ValueError(
-                    f"{name} of a {kind} cannot change after construction, but these can: "
-                    f"{format_names(sorted(self._mutable_attributes), 30)}. model.clone({{{name!r}: ...}}) makes a new model"
+                    f"{name} of a {kind} {reason}: {known} can change, and clone({{{name!r}: ...}}) makes a new model"
                 )
             if name in models and not isinstance(value, Mapping):
                 raise ValueError(f"{name} must be a mapping of parameters to change, not {short_repr(value)}")
@@ -100,35 +101,29 @@ def compare_parameters(model: Any, requested: Any) -> Differences:
     old, new = _list_parts(model), _list_parts(requested)
     if list(old) != list(new):
         return Differences({}, [], [f"{kind}: {' | '.join(old)} -> {' | '.join(new)}"])
-    mutable: Iterable[str] = old if old is _find_steps(model) else model._mutable_attributes
-    differences = Differences({}, [], [])
+    is_composed = any(old is getattr(model, name, None) for name in _PARTS)
+    result = Differences({}, [], [])
     for name, value in old.items():
+        can_change = is_composed or name in model._mutable_attributes
         if isinstance(value, base.Base) and type(value) is type(new[name]):
             nested = compare_parameters(value, new[name])
         elif _are_equal(value, new[name]):
             continue
         else:
             nested = Differences(new[name], [f"{kind} {name}: {short_repr(value)} -> {short_repr(new[name])}"], [])
-        if name in mutable and not (nested.new_params is new[name] and hasattr(value, "learn_one")):
-            differences.changes.extend(nested.changes)
-            if nested.changes:
-                differences.new_params[name] = nested.new_params
-        else:
-            differences.conflicts.extend(nested.changes)
-        differences.conflicts.extend(nested.conflicts)
-    return differences
-
-
-def _find_steps(model: Any) -> Mapping[str, Any] | None:
-    """Return the models in a river pipeline or union, by name; None for any other model."""
-    steps = getattr(model, "steps", getattr(model, "transformers", None))
-    return steps if isinstance(steps, Mapping) else None
+            can_change = can_change and not hasattr(value, "learn_one")
+        (result.changes if can_change else result.conflicts).extend(nested.changes)
+        if can_change and nested.changes:
+            result.new_params[name] = nested.new_params
+        result.conflicts.extend(nested.conflicts)
+    return result
 
 
 def _list_parts(model: Any) -> Mapping[str, Any]:
     """Return the steps of a river pipeline or union, or the parameters of any other model, by name."""
-    if (steps := _find_steps(model)) is not None:
-        return steps
+    for steps in (getattr(model, name, None) for name in _PARTS):
+        if isinstance(steps, Mapping):
+            return steps
     parameters = model._get_params()
     return {name: getattr(model, name, value) for name, value in parameters.items() if name != "cm"}  # the counts of a metric
 

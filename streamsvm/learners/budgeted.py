@@ -12,15 +12,15 @@ from streamsvm.core.budget import Refusal, Strategy, choose_strategy
 from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import SCALINGS, OutputName, Scaling, make_random_state, parameter
 from streamsvm.core.frames import FrameBatch
-from streamsvm.core.memory.block import LARGEST
+from streamsvm.core.memory.block import LARGEST, STATE_BEGIN, view_record
 from streamsvm.core.memory.slots import remove_vector
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.steps import decisions
 from streamsvm.core.steps.decisions import add_expansion
-from streamsvm.core.steps.iterates import AVERAGE_ITERATE, DECISION
-from streamsvm.core.steps.maintenance import shrink_store
+from streamsvm.core.steps.iterates import AVERAGE_ITERATE, COMMON_STATE, DECISION
 from streamsvm.core.steps.rescale import GAMMA_FOLLOWS_SCALE
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED
+from streamsvm.core.steps.step import draw_bits
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.kernel_estimator import KernelEstimator
 from streamsvm.learners.scaling import ScalingEstimator
@@ -131,7 +131,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         """Merge or remove support vectors by the strategy of this model, until they fit the smaller budget of ``requested``, an
         untrained model. Raise a ValueError if it has no such strategy.
         """
-        shrink_store(self._store, self._strategy, self._n_outputs > 1, requested.budget)
+        shrink_store(self._store, self._strategy, requested.budget)
 
     def _raise_budget_error(self) -> NoReturn:
         """Raise a RuntimeError: the row exceeds the budget of support vectors, and this kind of model does not merge or remove
@@ -345,6 +345,21 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         maximum), to validate a saved model. It is empty for a model that scales rows.
         """
         return super()._list_learned_fields() if self.scaling is None else {}
+
+
+def shrink_store(store: SupportVectorStore, strategy: Strategy, budget: int) -> None:
+    """Merge or remove support vectors one by one, by the budget maintenance ``strategy`` of a model, until at most ``budget`` are
+    in its memory ``store``. Raise a ValueError if that is impossible.
+    """
+    while (n := store.n_support) > budget:
+        is_shared = store.n_outputs > 2
+        set_strategy(store, strategy, is_shared)
+        store.views.header["budget"] = n - 1
+        if (event := strategy.event(is_shared)) is not None:
+            common = view_record(store.block, STATE_BEGIN, COMMON_STATE)
+            common["n_merges"] += event(store.block, np.uint64(draw_bits(store.block)))
+        if store.n_support == n:
+            raise ValueError(f"it has {n} support vectors, and its budget maintenance does not reduce them")
 
 
 def _to_dense_rows(rows: Any, dtype: Any) -> np.ndarray:

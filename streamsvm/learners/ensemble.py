@@ -17,11 +17,11 @@ from streamsvm.core.checks import SCALINGS, OutputName, Scaling, make_random_sta
 from streamsvm.core.explaining import compute_distances
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory.ensemble import STATE, EnsembleStore
-from streamsvm.core.memory.saved_layout import Part, SavedLayout, make_layout
+from streamsvm.core.memory.saved_layout import Part, SavedLayout
 from streamsvm.core.steps import ensemble, iterates, newton, second_order
-from streamsvm.core.steps.maintenance import shrink_store
-from streamsvm.core.steps.rule import NO_STATE, Rule
+from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.stack import FIRST_INPUT, fill_initial_weights
+from streamsvm.learners.budgeted import shrink_store
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.experts import (
     AdditiveExpert,
@@ -32,7 +32,6 @@ from streamsvm.learners.experts import (
     LandmarkExpert,
     LastLabelExpert,
     LastTargetExpert,
-    LearnerExpert,
     LinearExpert,
     NeighboursExpert,
     RegressionForestExpert,
@@ -268,27 +267,16 @@ class Ensemble(ScalingEstimator):
         """The specifications of the members of this ensemble, a tuple of `Expert`, as chosen by ``effort``."""
         return self._specs_by_effort[self.effort]
 
-    @property
-    def _layout_name(self) -> str:
-        return f"{super()._layout_name} {self.effort}"
+    def _list_parts(self) -> list[Part]:
+        """Return a description of the parts of this model's memory that have a state: itself, and its members."""
+        return [*super()._list_parts(), *(expert.describe_part() for expert in self._expert_specs)]
 
-    def _get_layout(self) -> SavedLayout:
-        """Return the present layout of the memory of this ensemble and of its members."""
-        own, members = super()._get_layout(), []
-        for expert in self._expert_specs:
-            spec, learner = expert.plan_memory(1), expert if isinstance(expert, LearnerExpert) else None
-            kind = "" if spec.store is None else spec.store.__name__
-            rule, learned = (NO_STATE, ()) if learner is None else (learner.dtype, learner.learned)
-            part = Part(expert.name, kind, rule, spec.inputs, spec.is_second_order, frozenset(learned))
-            members.append((part, spec.store))
-        return make_layout(own.common, [(own.parts[0], EnsembleStore), *members])
-
-    def _convert(self, snapshot: bytes, saved: SavedLayout, layout: SavedLayout) -> None:
-        """Replace the contents of this ensemble's memory, which has the present ``layout``, by those of ``snapshot``, the bytes
-        of a memory with the layout ``saved`` or with other sizes. New members start empty, with the kernel width of the others.
-        Raise a ValueError if the bytes are invalid.
+    def _convert(self, snapshot: bytes, saved: SavedLayout, parts: list[Part]) -> None:
+        """Replace the contents of this ensemble's memory, which has these ``parts``, by those of ``snapshot``, the bytes of a
+        memory with the layout ``saved`` or with other sizes. New members start empty, with the kernel width of the others. Raise
+        a ValueError if the bytes are invalid.
         """
-        new_members = self._store.convert(snapshot, saved, layout)
+        new_members = self._store.convert(snapshot, saved, parts)
         experts = enumerate(zip(self._expert_specs, self._store.stores, strict=True))
         kernels = [(n, e, stores[0].views.header) for n, (e, stores) in experts if isinstance(e, KernelExpert)]
         unit = next((header["gamma"][0] / e.width for n, e, header in kernels if n not in new_members), 1.0)
@@ -302,9 +290,7 @@ class Ensemble(ScalingEstimator):
         budgets = {e.name: e.budget for e in requested._expert_specs if isinstance(e, KernelMachineExpert)}
         for expert, stores in zip(self._expert_specs, self._store.stores, strict=True):
             if isinstance(expert, KernelMachineExpert):
-                shrink_store(
-                    stores[0], choose_strategy("rbf", None), self._n_outputs > 1, budgets.get(expert.name, expert.budget)
-                )
+                shrink_store(stores[0], choose_strategy("rbf", None), budgets.get(expert.name, expert.budget))
 
     # Rows -----------------------------------------------------------------------------------------------------------------
 

@@ -15,12 +15,14 @@ from streamsvm.core.memory.ensemble import ExpertSpec
 from streamsvm.core.memory.forest import ForestStore
 from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.neighbours import NeighbourStore
+from streamsvm.core.memory.saved_layout import Part
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore
 from streamsvm.core.steps import experts, forest, iterates, landmarks, least_squares, linear_step, neighbours
 from streamsvm.core.steps import second_order as newton
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.ensemble import ExpertFunctions
+from streamsvm.core.steps.rule import NO_STATE
 from streamsvm.learners.budgeted_classifier import split_output
 from streamsvm.learners.estimator import check_record
 from streamsvm.learners.kernel_rls import check_stored_rows, grow_outputs, has_label_targets
@@ -51,6 +53,12 @@ class Expert:
         """
         return ExpertSpec(len(self.outputs))
 
+    def describe_part(self) -> Part:
+        """Return the description by which a saved state of this member of an ensemble is recognised and read."""
+        spec = self.plan_memory(1)
+        kind = "" if spec.store is None else spec.store.__name__
+        return Part(self.name, kind, NO_STATE, spec.inputs, int(spec.is_second_order))
+
     def initialize_store(self, store: Any, random: int, loss: int) -> None:
         """Write the initial state of this member of an ensemble into its new memory ``store``. ``random`` is the seed of its
         random choices, and ``loss`` the code of the loss function.
@@ -76,6 +84,11 @@ class LearnerExpert(Expert):
     """Initial values of its update rule's state; other fields are 0."""
     dtype: ClassVar[np.dtype[np.void]]
     learned: ClassVar[Mapping[str, Any]] = iterates.COMMON_RANGES
+
+    def describe_part(self) -> Part:
+        """Return the description by which a saved state of this member of an ensemble is recognised and read."""
+        state = np.dtype(iterates.COMMON_STATE.descr + self.dtype.descr)
+        return super().describe_part()._replace(state=state, learned=frozenset(self.learned))
 
     def get_states(self, store: Any) -> tuple[Any, Any]:
         """Return two writable records of this ensemble member's memory ``store``: the statistics that every learner has, and the

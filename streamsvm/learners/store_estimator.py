@@ -12,18 +12,9 @@ import numpy as np
 from streamsvm.core.checks import Overflow, check_number, check_parameters, parameter
 from streamsvm.core.compiling.common import expect_component
 from streamsvm.core.docstrings import complete_docstring
-from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, SizeError, choose_columns
+from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, choose_columns
 from streamsvm.core.memory.features import OVERFLOW_POLICIES, FeatureSpace
-from streamsvm.core.memory.saved_layout import (
-    Part,
-    SavedLayout,
-    convert_store,
-    format_layout,
-    get_first_layout,
-    make_layout,
-    read_header,
-    read_layout,
-)
+from streamsvm.core.memory.saved_layout import LAYOUT_VERSION, Part, SavedLayout, convert_store, find_layout
 from streamsvm.core.steps import iterates
 from streamsvm.core.steps.iterates import INITIAL_SLOPE
 from streamsvm.core.steps.rule import FieldRange, Rule
@@ -143,8 +134,7 @@ class StoreEstimator(RiverEstimator):
         model = copy.deepcopy(self)
         model._shrink_to(requested)
         changed = type(self).__new__(type(self))
-        layout = format_layout(self._get_layout())
-        changed.__setstate__({**model.__getstate__(), "parameters": parameters, "layout": layout})
+        changed.__setstate__({**model.__getstate__(), "parameters": parameters, "layout_name": self._layout_name})
         return changed
 
     def _shrink_to(self, requested: Any) -> None:
@@ -233,13 +223,11 @@ class StoreEstimator(RiverEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         parameters = self._get_params()  # river inspects the signature for them
-        layout = self._get_layout()
-        has_first_layout = layout.describe() == get_first_layout(self._layout_name)
         derived = {declared.name for declared in fields(self)} | set(parameters)
         return {
             "parameters": parameters,
             "store": self._store.snapshot(),
-            **({} if has_first_layout else {"layout": format_layout(layout)}),
+            **({"layout": LAYOUT_VERSION} if LAYOUT_VERSION > 1 else {}),
             "features": self.feature_names,
             **({} if (order := self._features.order) is None else {"order": order}),
             "attributes": {name: value for name, value in self.__dict__.items() if name not in derived},
@@ -254,22 +242,14 @@ class StoreEstimator(RiverEstimator):
         common, rule_record, fixed_fields = self._common[0].copy(), self._rule_record[0].copy(), self._list_fixed_fields()
         self._features.restore(state["features"])
         self._features.restore_order(state.get("order"))
-        outputs, layout = self._restore_labels(state), self._get_layout()
-        saved = read_layout(state.get("layout"), self._layout_name) or layout
-        empty = self._store
-        self._use_store(self._make_store(outputs, self._columns))
-        try:
-            if "layout" in state or saved.describe() != layout.describe():
-                raise SizeError("the saved model has another layout")
+        outputs, layout = self._restore_labels(state), state.get("layout", 1)
+        if layout == LAYOUT_VERSION and "layout_name" not in state:
+            self._use_store(self._make_store(outputs, self._columns))
             self._store.restore(state["store"])
-        except SizeError:
-            header = read_header(state["store"], saved, saved.parts[0])
-            budget = header["budget"] if "budget" in header.dtype.names else None
-            if "layout" not in state and budget != getattr(self, "budget", None):
-                raise
-            self._use_store(empty)
-            self._resize(outputs)  # the new parts of the store are initial ones
-            self._convert(state["store"], saved, layout)
+        else:
+            self._resize(outputs)  # a new part of the store is as in a new model
+            parts = self._list_parts()
+            self._convert(state["store"], find_layout(layout, state.get("layout_name", self._layout_name), parts), parts)
         if len(self._features) != self._store.used:
             raise ValueError(
                 f"the saved model is corrupt: {len(self._features)} feature names for {self._store.used} columns with a feature"
@@ -279,22 +259,22 @@ class StoreEstimator(RiverEstimator):
         check_record(self._common[0], common, {**iterates.COMMON_RANGES, **self._list_learned_fields()})
         check_record(self._rule_record[0], rule_record, self._rule.ranges)
 
-    def _get_layout(self) -> SavedLayout:
-        """Return the present layout of this model's memory."""
+    def _list_parts(self) -> list[Part]:
+        """Return a description of the parts of this model's memory that have a state: itself, and the members of an ensemble."""
         learned = frozenset({**iterates.COMMON_RANGES, **self._list_learned_fields(), **self._rule.ranges})
-        kind = type(self._store)
-        return make_layout(iterates.COMMON_STATE, [(Part("", kind.__name__, self._rule.state, learned=learned), kind)])
+        state = np.dtype(iterates.COMMON_STATE.descr + self._rule.state.descr * bool(self._rule.state.names))
+        return [Part("", type(self._store).__name__, state, learned=learned)]
 
-    def _convert(self, snapshot: bytes, saved: SavedLayout, layout: SavedLayout) -> None:
-        """Replace the contents of this model's memory, which has the present ``layout``, by those of ``snapshot``, the bytes of a
-        memory with the layout ``saved`` or with other sizes. Raise a ValueError if they are invalid.
+    def _convert(self, snapshot: bytes, saved: SavedLayout, parts: list[Part]) -> None:
+        """Replace the contents of this model's memory, which has these ``parts``, by those of ``snapshot``, the bytes of a memory
+        with the layout ``saved`` or with other sizes. Raise a ValueError if they are invalid.
         """
-        convert_store(self._store, snapshot, saved, saved.parts[0], layout, layout.parts[0])
+        convert_store(self._store, snapshot, saved, saved.parts[0], parts[0])
 
     @property
     def _layout_name(self) -> str:
-        """The name of this kind of model in the table of first layouts."""
-        return type(self).__name__
+        """The name of this kind of model in the records of layouts: that of its class, and the effort of an ensemble."""
+        return f"{type(self).__name__} {getattr(self, 'effort', '')}".strip()
 
     def _restore_labels(self, state: dict[str, Any]) -> int:  # noqa: ARG002
         """Restore the labels from ``state``, the dict of a saved model, and return the number of decision values that they need:

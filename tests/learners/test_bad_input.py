@@ -271,7 +271,7 @@ def test_mutate_names_parameters_that_are_fixed_or_unknown(kind):
     assert {"kernel", "gamma", "scaling", "maintenance"} & model._get_params().keys() <= fixed
     for name in fixed:
         refused(rf"{name} of a {kind.__name__} cannot change.*clone", model.mutate, {name: 1})
-    refused("'lambda' is not a parameter", model.mutate, {"lambda": 1})
+    refused("lambda of a .* is not a parameter", model.mutate, {"lambda": 1})
     for name in model._mutable_attributes - {"seed", "class_weight"}:
         refused(rf"{name} of a {kind.__name__} cannot change: .*{name}", model.mutate, {name: -1})
     model.mutate({})

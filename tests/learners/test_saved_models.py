@@ -109,7 +109,7 @@ def test_inconsistent_pickles_are_refused(model):
     for key, value, match in (
         ("features", ["a"], "1 feature names for 2 columns"),
         ("features", ["a", "a"], "a repeated name"),
-        ("labels", [True, False, 7], "2 rows of coefficients, but each output needs two"),
+        ("labels", [True, False, 7], "of a model with other sizes or labels"),
         ("attributes", {"_learn_row": bool}, "'_learn_row'"),
         ("attributes", {"_rule": bool}, "'_rule'"),
     ):

@@ -10,12 +10,11 @@ then the other arrays in their order, each aligned to a cache line.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing
@@ -32,10 +31,6 @@ LINE = 64
 LARGEST = 1e100
 #: Upper limit of coefficients after a projection. Without it, projections between short and long vectors could grow them forever.
 LARGEST_COEFFICIENT = 1e40
-
-
-class SizeError(ValueError):
-    """A snapshot is of a store with other sizes."""
 
 
 def allocate_block(size: int, parameters: str) -> np.ndarray:
@@ -270,19 +265,6 @@ class Store(Generic[V]):
                 shared = tuple(map(slice, map(min, theirs.shape, ours.shape)))
                 ours[shared] = theirs[shared]
 
-    def make_empty(self, sizes: Mapping[str, int], nbytes: int) -> Self:
-        """Return a store of the same class with zeros and other ``sizes`` of its layout, which need ``nbytes``. It is a source of
-        `copy_from`, and not for compiled code.
-        """
-        empty = copy.copy(self)
-        empty.block = np.zeros(nbytes, np.uint8)
-        empty._header = empty.block[: self._header.nbytes].view(self._header.dtype)
-        empty._header[:] = self._header
-        for name, size in sizes.items():
-            empty._header[name] = size
-        empty.columns, empty.views = int(empty._header["columns"][0]), self._layout.views(empty.block)
-        return empty
-
     def snapshot(self) -> bytes:
         """Return a copy of the saved part of this model's memory as bytes. Equal contents give equal bytes."""
         return self._saved.tobytes()
@@ -296,7 +278,7 @@ class Store(Generic[V]):
         """
         size = len(self._saved)
         if len(snapshot) != size:
-            raise SizeError(f"a snapshot of {len(snapshot):,} bytes does not fit a store {self._size_description.format(size)}")
+            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store {self._size_description.format(size)}")
         block = np.zeros_like(self.block)  # the operating system does not allocate pages that are never written
         block[:size] = np.frombuffer(snapshot, np.uint8)
         if not trusted:
@@ -325,7 +307,7 @@ class Store(Generic[V]):
         """
         for name in names:
             if header[name] != self._header[name][0]:
-                raise SizeError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
+                raise ValueError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
 
     @property
     def used(self) -> int:

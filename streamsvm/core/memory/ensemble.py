@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
-from streamsvm.core.memory.block import LINE, Array, Layout, SizeError, Store, allocate_block, check_size, resolve_columns
+from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate_block, check_size, resolve_columns
 from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, check_moments
-from streamsvm.core.memory.saved_layout import SavedLayout, convert_store, read_header
+from streamsvm.core.memory.saved_layout import Part, SavedLayout, convert_store, read_header
 from streamsvm.core.memory.weights import WeightStore, WeightStores
 
 #: Maximum number of features, or functions of them, of a second-order expert: its memory and time grow with their square.
@@ -267,9 +267,7 @@ class EnsembleStore(Store[EnsembleViews]):
         changes nothing, if the bytes are corrupt or come from an ensemble with other members. ``trusted`` (for bytes that were
         made in this process) skips the check of contents.
         """
-        parts = _split_snapshot(snapshot)
-        if len(parts) != 1 + len(self._all_stores):
-            raise SizeError(f"a snapshot has {len(parts) - 1} stores of experts, the ensemble {len(self._all_stores)}")
+        parts = _split_snapshot(snapshot, 1 + len(self._all_stores))
         before = self.block.copy()
         try:
             super().restore(parts[0], trusted)
@@ -281,51 +279,36 @@ class EnsembleStore(Store[EnsembleViews]):
             self.block[:] = before
             raise
 
-    def convert(self, snapshot: bytes, saved: SavedLayout, current: SavedLayout) -> list[int]:
+    def convert(self, snapshot: bytes, saved: SavedLayout, parts: Sequence[Part]) -> list[int]:
         """Replace the contents of this initial memory by those of ``snapshot``, the bytes of an ensemble with the layout
-        ``saved``. ``current`` is that of this ensemble. Members continue those with the same name and kind of store; others of
-        the snapshot are dropped. Return the indices of new members, which stay initial. Raise a ValueError if the snapshot is
-        invalid; then the memory is undefined.
+        ``saved``. ``parts`` are those of this ensemble: itself, and its members. Members continue those with the same name and
+        kind of store; others of the snapshot are dropped. Return the indices of new members, which stay initial. Raise a
+        ValueError if the snapshot is invalid; then the contents are undefined.
 
         A new member has the error of the worst other one at first, so that it is not taken for the best. The matrices of the
         stacks stay positive definite: rows and columns of new inputs are those of an initial stack.
         """
-        sections, own, experts = _split_snapshot(snapshot), saved.parts[0], saved.parts[1:]
-        n_outputs = int(read_header(sections[0], saved, own)["outputs"])
-        counts = [n_outputs if part.kind == WeightStore.__name__ else int(part.kind != "") for part in experts]
-        if 1 + sum(counts) != len(sections):
-            raise ValueError(
-                f"it has the stores of {len(sections) - 1} experts, but its layout has {sum(counts)}: either it is corrupt, or a "
-                "version before the first release wrote it. Such a model cannot continue in this version. It still predicts: "
-                "load it with the version that wrote it, or with streamsvm.edge.load"
-            )
-        ends = np.cumsum([1, *counts])
-        olds = {(part.name, part.kind): number for number, part in enumerate(experts)}
-        pairs = {new: olds[key] for new, part in enumerate(current.parts[1:]) if (key := (part.name, part.kind)) in olds}
-        maps: dict[str, Any] = {"experts": (list(pairs.values()), list(pairs))}
-        for name, first, sizes in (
-            ("inputs", 2, [[part.inputs for part in layout.parts[1:]] for layout in (saved, current)]),
-            ("newtons", 0, [[int(part.is_second_order) for part in layout.parts[1:]] for layout in (saved, current)]),
-        ):
-            shared = [(old, new, range(min(sizes[0][old], sizes[1][new]))) for new, old in pairs.items()]
-            starts = [np.cumsum([first, *lengths]) for lengths in sizes]
-            maps[name] = (
-                [*range(first), *(int(starts[0][old]) + i for old, _, inputs in shared for i in inputs)],
-                [*range(first), *(int(starts[1][new]) + i for _, new, inputs in shared for i in inputs)],
-            )
-        convert_store(self, sections[0], saved, own, current, current.parts[0], maps)
+        (own, *olds), first_section = saved.parts, snapshot[8 : 8 + int.from_bytes(snapshot[:8], "little")]
+        n_outputs = int(read_header(first_section, saved, own.kind)["outputs"])
+        counts = [n_outputs if part.kind == WeightStore.__name__ else int(part.kind != "") for part in olds]
+        _, *sections = _split_snapshot(snapshot, 1 + sum(counts))
+        maps = {"experts": _match([part[:2] for part in olds], [part[:2] for part in parts[1:]])}
+        for name, n_common in (("inputs", 2), ("newtons", 0)):
+            entries = [[(*p[:2], i) for p in of for i in range(getattr(p, name))] for of in (olds, parts[1:])]
+            maps[name] = _match(*([*range(n_common), *members] for members in entries))
+        convert_store(self, first_section, saved, own, parts[0], maps)
         v, kept = self.views, maps["inputs"][1]
-        for numbers in (v.errors, v.mistakes):
-            numbers[np.setdiff1d(np.arange(len(numbers)), kept)] = numbers[kept].max()
-        if len(pairs) < len(experts):
-            v.inverses[:] = np.linalg.inv(v.curvatures)
-        for new, old in pairs.items():
-            for store, section in zip(self.stores[new], sections[ends[old] : ends[old + 1]], strict=False):
-                convert_store(store, section, saved, experts[old], current, current.parts[1 + new])
+        for values in (v.errors, v.mistakes):
+            values[np.setdiff1d(np.arange(len(values)), kept)] = values[kept].max()
+        v.inverses[:] = np.linalg.inv(v.curvatures)
+        for old, new in zip(*maps["experts"], strict=True):
+            begin = sum(counts[:old])
+            for store, section in zip(self.stores[new], sections[begin : begin + counts[old]], strict=True):
+                convert_store(store, section, saved, olds[old], parts[1 + new])
                 if store.used != self.used:
                     raise ValueError(f"the snapshot is corrupt: an expert has {store.used} features, the ensemble {self.used}")
         self._check_block(self.block)
-        return [new for new in range(len(current.parts) - 1) if new not in pairs]
+        return [new for new in range(len(parts) - 1) if new not in maps["experts"][1]]
 
     def _check_block(self, block: np.ndarray) -> None:
         header = self._read_header(block, self._layout.sizes)
@@ -349,17 +332,29 @@ def _round_up_to_lines(nbytes: int) -> int:
     return (nbytes + LINE - 1) // LINE * LINE
 
 
-def _split_snapshot(snapshot: bytes) -> list[bytes]:
-    """Split the ``snapshot`` of an ensemble's memory into a list of snapshots: first that of the ensemble's own arrays, then one
-    for each memory block of its members. Raises ValueError if the bytes are cut off.
+def _match(olds: Sequence[Any], news: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Return the indices of the items that two sequences share: those in ``olds``, and those in ``news``."""
+    shared = [item for item in news if item in olds]
+    return [olds.index(item) for item in shared], [news.index(item) for item in shared]
+
+
+def _split_snapshot(snapshot: bytes, n_parts: int) -> list[bytes]:
+    """Split the ``snapshot`` of an ensemble's memory into a list of ``n_parts`` snapshots: first that of the ensemble's own
+    arrays, then one for each memory block of its members. Raises ValueError if the bytes are cut off, or have another number of
+    parts.
     """
     parts, offset = [], 0
     while offset < len(snapshot):
         size = int.from_bytes(snapshot[offset : offset + 8], "little")
         parts.append(snapshot[offset + 8 : offset + 8 + size])
         offset += 8 + size
-    if offset != len(snapshot) or not parts:
+    if offset != len(snapshot):
         raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
+    if len(parts) != n_parts:
+        raise ValueError(
+            f"the snapshot has the stores of {len(parts) - 1} experts, not {n_parts - 1}: it is corrupt, or of a version before the first "
+            "release. Such a model continues in the version that wrote it; streamsvm.edge.load predicts with its file"
+        )
     return parts
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, SizeError, Store
+from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store
 
 #: Header fields in addition to the sizes.
 HEADER = np.dtype(
@@ -89,7 +89,7 @@ class WeightStore(Store[WeightViews]):
         if not 0 <= used <= self.max_features:
             raise ValueError(f"a snapshot with {used} columns does not fit a store of {self.max_features}")
         if len(snapshot) != fixed_bytes + 16 * used:
-            raise SizeError(f"a snapshot of {used} columns has {fixed_bytes + 16 * used:,} bytes, not {len(snapshot):,}")
+            raise ValueError(f"a snapshot of {used} columns has {fixed_bytes + 16 * used:,} bytes, not {len(snapshot):,}")
         numbers = np.frombuffer(snapshot, np.float64, offset=STATE_END)
         if not (np.abs(numbers) < LARGEST).all():
             raise ValueError("the snapshot is corrupt: its weights or biases are not finite, or too large")
