@@ -1,98 +1,71 @@
 """Copies of the package whose stores have another layout, as a later version might have, and a script that runs in them.
 
-``python tests/changed_layouts.py golden FOLDER`` in such a copy loads the golden models in a folder, and prints what they predict
-and what their experts output, before and after they learn the other rows. ``python tests/changed_layouts.py continue FILE``
-continues a saved model on the Bananas data, and prints its accuracy. A copy is interpreted, not compiled.
+In such a copy, ``python tests/changed_layouts.py golden FOLDER`` loads the golden files in a folder, and prints what they predict
+and what their experts output, before and after they learn the other rows. ``python tests/changed_layouts.py continue FILE FIRST
+STOP`` continues a saved model with these rows of the Bananas data, and prints its accuracy.
 """
 
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from itertools import islice
 from pathlib import Path
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "streamsvm"
+GOLDEN = TESTS / "files" / "golden" / "version-1"
 
-_VERSION = ("core/memory/saved_layout.py", "LAYOUT_VERSION = 1", "LAYOUT_VERSION = 2")
-_ROOM = ("core/memory/block.py", "STATE_BEGIN, STATE_END = 128, 384", "STATE_BEGIN, STATE_END = 192, 512")
-#: Changes of layouts: edits of files of the package, as (file, text, replacement).
+
+def before(file, text, *lines):
+    """An edit that inserts lines before each place of a text."""
+    return file, re.escape(text), "".join(lines).replace("\\", r"\\") + text
+
+
+def widen(file, *names):
+    """Edits that double the bytes of the items of arrays."""
+    return [(file, rf"( {name}: Annotated\[np.ndarray, Array\(np\.)(float|int)32", r"\g<1>\g<2>64") for name in names]
+
+
+ARRAYS = {
+    "support_vectors": ("vectors", '("columns", "outputs")'),
+    "weights": ("weights", '(3, "columns")'),
+    "landmarks": ("prior", '("stride",)'),
+    "neighbours": ("targets", '("rows",)'),
+    "forest": ("rows", "(7,)"),
+    "ensemble": ("weights", '("inputs", "experts")'),
+}
+LINEAR = r"( +)_make_linear_expert\(1.0\),\n"
+#: Changes of layouts: edits of files of the package, as (file, regular expression, replacement).
 CHANGES = {
     "field added": [
-        _ROOM,
-        ("core/steps/iterates.py", '        ("t", "i8"),', '        ("pauses", "f8", 2),\n        ("t", "i8"),'),
-        (
-            "core/steps/coordinate_ascent.py",
-            '        ("reprocess", "i8"),',
-            '        ("added", "i8"),\n        ("reprocess", "i8"),',
-        ),
-        ("core/memory/ensemble.py", '        ("scaling", "i8"),', '        ("added", "f8"),\n        ("scaling", "i8"),'),
-        (
-            "core/memory/support_vectors.py",
-            '        ("n_support", "i8"),',
-            '        ("n_removed", "i8"),\n        ("n_support", "i8"),',
-        ),
+        ("core/memory/block.py", "STATE_END = 128, 384", "STATE_END = 192, 512"),
+        before("core/steps/iterates.py", '        ("t", "i8"),', '        ("pauses", "f8", 2),\n'),
+        before("core/steps/coordinate_ascent.py", '        ("reprocess", "i8"),', '        ("added", "i8"),\n'),
+        before("core/memory/ensemble.py", '        ("scaling", "i8"),', '        ("added", "f8"),\n'),
+        before("core/memory/support_vectors.py", '        ("n_support", "i8"),', '        ("n_removed", "i8"),\n'),
     ],
     "array added": [
-        (
-            f"core/memory/{file}.py",
-            f"    {name}: Annotated",
-            f"    added: Annotated[np.ndarray, Array(np.float64, {shape})]\n    {name}: Annotated",
-        )
-        for file, name, shape in (
-            ("support_vectors", "vectors", '("columns", "outputs")'),
-            ("weights", "weights", '(3, "columns")'),
-            ("landmarks", "prior", '("stride",)'),
-            ("neighbours", "targets", '("rows",)'),
-            ("forest", "rows", "(7,)"),
-            ("ensemble", "weights", '("inputs", "experts")'),
-        )
+        before(f"core/memory/{file}.py", f"    {name}: A", f"    added: Annotated[np.ndarray, Array(np.float64, {shape})]\n")
+        for file, (name, shape) in ARRAYS.items()
     ],
     "expert added": [
-        (
-            "learners/ensemble.py",
-            "        _make_linear_expert(1.0),\n",
-            "        _make_linear_expert(1.0),\n        _SECOND_ORDER[0],\n",
-        ),
-        ("learners/ensemble.py", "_make_linear_expert(1.0),", "_make_linear_expert(30.0),\n        _make_linear_expert(1.0),"),
-        (
-            "learners/ensemble.py",
-            "    _ADDITIVE,\n    LastTarget",
-            "    _make_linear_expert(3.0),\n    _ADDITIVE,\n    LastTarget",
-        ),
+        ("learners/ensemble.py", LINEAR, r"\g<1>_SECOND_ORDER[0],\n\g<0>"),
+        ("learners/ensemble.py", r"\*_FEATURE_EXPERTS", "_make_landmark_expert(20), *_FEATURE_EXPERTS"),
     ],
     "expert removed": [
-        (
-            "learners/ensemble.py",
-            "        _make_ascent_expert(1.0, 1.0, resets=True),\n        _make_linear_expert(1.0),\n",
-            "        _make_ascent_expert(1.0, 1.0, resets=True),\n",
-        ),
-        ("learners/ensemble.py", "    _SECOND_ORDER[0],\n    _ADDITIVE,", "    _ADDITIVE,"),
+        ("learners/ensemble.py", LINEAR, ""),
+        ("learners/ensemble.py", r"    _SECOND_ORDER\[0\],\n", ""),
     ],
     "array widened": [
-        (
-            "core/memory/support_vectors.py",
-            "norms: Annotated[np.ndarray, Array(np.float32,",
-            "norms: Annotated[np.ndarray, Array(np.float64,",
-        ),
-        (
-            "core/memory/support_vectors.py",
-            "    weights: Annotated[np.ndarray, Array(np.float32,",
-            "    weights: Annotated[np.ndarray, Array(np.float64,",
-        ),
-        (
-            "core/memory/landmarks.py",
-            "prior: Annotated[np.ndarray, Array(np.float32,",
-            "prior: Annotated[np.ndarray, Array(np.float64,",
-        ),
-        (
-            "core/memory/neighbours.py",
-            "targets: Annotated[np.ndarray, Array(np.float32,",
-            "targets: Annotated[np.ndarray, Array(np.float64,",
-        ),
-        ("core/memory/forest.py", "ages: Annotated[np.ndarray, Array(np.int32,", "ages: Annotated[np.ndarray, Array(np.int64,"),
+        *widen("core/memory/support_vectors.py", "norms", "weights"),
+        *widen("core/memory/landmarks.py", "prior", "window"),
+        *widen("core/memory/neighbours.py", "targets", "weights"),
+        *widen("core/memory/forest.py", "ages", "errors", "fractions"),
     ],
 }
 
@@ -100,11 +73,12 @@ CHANGES = {
 def write_copy(folder, change):
     """Write a copy of the package with a change of layouts into a folder, and record its layouts."""
     shutil.copytree(PACKAGE, folder / "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
-    for file, text, replacement in (_VERSION, *CHANGES[change]):
+    version = "core/memory/saved_layout.py", "LAYOUT_VERSION = 1", "LAYOUT_VERSION = 2"
+    for file, pattern, replacement in (version, *CHANGES[change]):
         path = folder / "streamsvm" / file
-        content = path.read_text()
-        assert text in content, (file, text)
-        path.write_text(content.replace(text, replacement))
+        content, n = re.subn(pattern, replacement, path.read_text())
+        assert n, (file, pattern)
+        path.write_text(content)
     run_in(folder, TESTS.parent / "release/layouts.py")
 
 
@@ -121,16 +95,17 @@ def run_in(folder, script, *arguments, compiled=False):
 
 def list_outputs(model, x):
     """Return the inputs of the stacks of an ensemble for a row, by expert and output; empty for other models."""
-    last = model[-1] if hasattr(model, "steps") else model
-    if not hasattr(last, "experts"):
+    if not hasattr(model, "experts"):
         return {}
-    last.predict_one(x)
-    names = [f"{expert.name}, {output}" for expert in last._expert_specs for output in expert.outputs]
-    return dict(zip(names, last._store.views.inputs[:, 2:].T.tolist(), strict=True))
+    model.predict_one(x)
+    names = [f"{expert.name}, {output}" for expert in model._expert_specs for output in expert.outputs]
+    return dict(zip(names, model._store.views.inputs[:, 2:].T.tolist(), strict=True))
 
 
 def answer(path):
-    """Return the predictions of a golden model, and the outputs of its experts, when it is loaded and after it has learned."""
+    """Return the predictions of a golden model, and the outputs of its experts, when it is loaded and after it has learned. A
+    copy that is saved and loaded again must be equal.
+    """
     import saved_models
     from streamsvm.files.container import unpack_container
     from streamsvm.files.model_file import read_parts, serialize_parts
@@ -141,24 +116,31 @@ def answer(path):
     def describe(model):
         return saved_models.answers_of(model), [list_outputs(model, x) for x in saved_models.ROWS[::3]]
 
-    model = load(gzip.decompress(path.read_bytes()))
-    before = describe(model)
-    data = serialize_parts({"model": model}, {})
-    again = load(data)
-    assert serialize_parts({"model": again}, {}) == data
-    assert describe(again) == before
-    if saved_models.is_machine(model) or path.name.startswith("Batch"):
-        return before, before
-    for each in (model, again):
-        saved_models.learn(each, saved_models.N_LEARNED, len(saved_models.ROWS))
-    assert describe(again) == describe(model)
-    return before, describe(model)
+    models = [load(gzip.decompress(path.read_bytes()))]
+    models.append(load(serialize_parts({"model": models[0]}, {})))
+    states = []
+    for learns in (False, True):
+        if learns and not (saved_models.is_machine(models[0]) or path.name.startswith("Batch")):
+            for model in models:
+                saved_models.learn(model, saved_models.N_LEARNED, len(saved_models.ROWS))
+        assert serialize_parts({"model": models[0]}, {}) == serialize_parts({"model": models[1]}, {}), path.name
+        states.append(describe(models[0]))
+        assert describe(models[1]) == states[-1]
+    return states
+
+
+def finish_run(path):
+    """Return the end of a golden run that resumes from its checkpoint."""
+    import saved_models
+
+    with tempfile.TemporaryDirectory() as folder:
+        saved_models.write_rows_of_runs(Path(folder))
+        shutil.copytree(path, Path(folder, "state"))
+        return saved_models.run(path.name, folder)
 
 
 def continue_on_bananas(path, first, stop):
     """Return the share of correct predictions of a saved model for further rows, which it learns."""
-    from itertools import islice
-
     from river import datasets
 
     import streamsvm
@@ -172,7 +154,8 @@ def continue_on_bananas(path, first, stop):
 
 if __name__ == "__main__":
     if sys.argv[1] == "golden":
-        paths = sorted(Path(sys.argv[2]).glob("*.gz"))
-        print(json.dumps({path.name.partition(".")[0]: answer(path) for path in paths}))  # noqa: T201
+        answers = {path.name.partition(".")[0]: answer(path) for path in sorted(GOLDEN.glob("models/*.gz"))}
+        runs = {f"run {path.name}": finish_run(path) for path in sorted(GOLDEN.glob("runs/*"))}
+        print(json.dumps({**answers, **runs}))  # noqa: T201
     else:
         print(continue_on_bananas(sys.argv[2], *map(int, sys.argv[3:])))  # noqa: T201

@@ -352,8 +352,8 @@ def _split_snapshot(snapshot: bytes, n_parts: int) -> list[bytes]:
         raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
     if len(parts) != n_parts:
         raise ValueError(
-            f"the snapshot has the stores of {len(parts) - 1} experts, not {n_parts - 1}: it is corrupt, or of a version before the first "
-            "release. Such a model continues in the version that wrote it; streamsvm.edge.load predicts with its file"
+            f"the snapshot has the stores of {len(parts) - 1} experts, not {n_parts - 1}: it is corrupt, or of a version before "
+            "the first release. That version can continue to learn; streamsvm.edge.load predicts with its file"
         )
     return parts
 
