@@ -300,7 +300,8 @@ class EnsembleStore(Store[EnsembleViews]):
         v, kept = self.views, maps["inputs"][1]
         for values in (v.errors, v.mistakes):
             values[np.setdiff1d(np.arange(len(values)), kept)] = values[kept].max()
-        v.inverses[:] = np.linalg.inv(v.curvatures)
+        if len(kept) < 2 + sum(part.inputs for part in olds):
+            v.inverses[:] = np.linalg.inv(v.curvatures)
         for old, new in zip(*maps["experts"], strict=True):
             begin = sum(counts[:old])
             for store, section in zip(self.stores[new], sections[begin : begin + counts[old]], strict=True):
