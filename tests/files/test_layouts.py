@@ -4,20 +4,22 @@ import gzip
 import json
 from itertools import islice
 
+import layouts
 import numpy as np
 import pytest
-from river import datasets
+from river import base, datasets
 
 import changed_layouts
 import streamsvm
 from changed_layouts import CHANGES, GOLDEN, continue_on_bananas, list_outputs, run_in, write_copy
 from refused import refused
-from release import layouts
 from saved_models import ROWS
-from streamsvm import SVMClassifier
+from streamsvm import BSGDClassifier, KernelRLSRegressor, SVMClassifier, SVMRegressor
 from streamsvm.core.memory import saved_layout
+from streamsvm.core.memory.ensemble import EnsembleStore
 from streamsvm.files.container import unpack_container
 from streamsvm.files.model_file import read_parts
+from streamsvm.learners import OnlineLinearSVC
 
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
 
@@ -84,3 +86,56 @@ def test_files_of_newer_layouts_are_refused():
     for number in (saved_layout.LAYOUT_VERSION + 1, 0, "1", None):
         model = SVMClassifier.__new__(SVMClassifier)
         refused(f"layout {number!r}, and this version knows .*upgrade", model.__setstate__, {**state, "layout": number})
+
+
+MODELS = [
+    BSGDClassifier(budget=20, max_features=8, seed=0),
+    OnlineLinearSVC(max_features=8),
+    KernelRLSRegressor(budget=20, max_features=8),
+    SVMClassifier("low", max_features=8, seed=0),
+    SVMRegressor("low", max_features=8, seed=0),
+]
+
+
+def trained(model, n):
+    for i, x in enumerate(ROWS[:n]):
+        model.learn_one(x, x["a"] * x["c"] if isinstance(model, base.Regressor) else "rst"[i % model.max_classes % 3])
+    return model
+
+
+def restored(model, **changes):
+    copied = type(model).__new__(type(model))
+    copied.__setstate__({**model.__getstate__(), **changes})
+    return copied
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_reading_by_names_gives_equal_bytes(model):
+    model = trained(model.clone(), 45)
+    by_names = restored(model, layout_name=model._layout_name)
+    assert by_names._store.snapshot() == model._store.snapshot()
+    assert [by_names.predict_one(x) for x in ROWS] == [model.predict_one(x) for x in ROWS]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_forged_stores_are_refused_or_work_when_they_are_converted(model):
+    model, rng = trained(model.clone(), 45), np.random.default_rng(0)
+    store, outcomes = model._store.snapshot(), set()
+    for trial in range(30):
+        forged = bytearray(store)
+        if trial % 3 == 0:  # a size or a count
+            place = 8 * int(rng.integers(0, 24)) + 8 * (type(model._store) is EnsembleStore)
+            forged[place : place + 8] = int(rng.choice([-1, 0, 1, 7, 2**20, 2**31, 2**62])).to_bytes(8, "little", signed=True)
+        elif trial % 3 == 1:
+            del forged[int(rng.integers(0, len(forged))) :]
+        else:
+            forged[int(rng.integers(0, len(forged)))] ^= 1 << int(rng.integers(0, 8))
+        try:
+            changed = restored(model, layout_name=model._layout_name, store=bytes(forged))
+        except ValueError:
+            outcomes.add("refused")
+            continue
+        outcomes.add("works")
+        for x in ROWS[45:]:
+            changed.predict_one(x)
+    assert outcomes == {"refused", "works"}

@@ -289,7 +289,7 @@ def test_models_with_unrecorded_experts_are_refused():
     state = model.__getstate__()
     last = len(model._store.stores[-2][0].snapshot()) + 8  # that of the forest, before the last label, which has none
     for stop, message in (
-        (last, "stores of 7 experts, not 8.*continues in the version that wrote it; streamsvm.edge.load predicts"),
+        (last, "stores of 7 experts, not 8.*That version can continue to learn; streamsvm.edge.load predicts"),
         (1, "is cut off"),
     ):
         refused(message, SVMClassifier.__new__(SVMClassifier).__setstate__, {**state, "store": state["store"][:-stop]})

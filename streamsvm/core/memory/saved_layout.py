@@ -104,6 +104,8 @@ def _open_source(store: Store[Any], snapshot: bytes, saved: SavedLayout, kind: s
     header, layout, source = read_header(snapshot, saved, kind), store._layout, copy.copy(store)
     arrays, names = _split_arrays(snapshot, header, saved, kind, store.is_compact), header.dtype.names or ()
     sizes = {name: int((store._header[0] if name in maps or name not in names else header)[name]) for name in layout.sizes}
+    if any(max(olds, default=-1) >= header[name] for name, (olds, _) in maps.items()):
+        raise ValueError("the snapshot is corrupt: it has fewer experts than its layout")
     if min(sizes.values()) < 0 or (nbytes := layout.compute_nbytes(sizes)) > 4 * (len(snapshot) + store.nbytes):
         raise ValueError(f"the snapshot is corrupt: its sizes are {sizes}")
     source.block = np.zeros(nbytes, np.uint8)
@@ -129,6 +131,8 @@ def _split_arrays(snapshot: bytes, header: Any, saved: SavedLayout, kind: str, i
         sizes = ["used" if is_compact and size == "columns" else size for size in dimensions]
         shape = [size if isinstance(size, int) else int(header[size]) for size in sizes]
         start = (start + line - 1) // line * line
+        if min(shape) < 0 or math.prod(shape) > len(snapshot):
+            raise ValueError(f"the snapshot is corrupt: its {name} have the shape {shape}")
         arrays[name] = np.frombuffer(snapshot, dtype, math.prod(shape), start).reshape(shape)
         start += arrays[name].nbytes
     if start != len(snapshot):
