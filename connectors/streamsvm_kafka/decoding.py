@@ -178,6 +178,12 @@ class MessageSource(Source):
     def skip_columns(self, names: Sequence[str]) -> None:
         self.codec.dropped_fields = frozenset(names)
 
+    def _corrupt_position_error(self, details: str) -> StreamError:
+        """Return the StreamError for an invalid position in a checkpoint; the text ``details`` follows after "the checkpoint is
+        corrupt".
+        """
+        return StreamError(f"{self.name}: the checkpoint is corrupt{details}. Give another, {KEEP_MODEL}")
+
     def describe_place(self, message: TopicMessage) -> str:
         """Return a text with the stream's name, and the partition and offset of a message, for error messages."""
         return f"{self.name}: message at partition {message.partition}, offset {message.offset}"

@@ -196,7 +196,7 @@ class ModelReader:
         if newest.data is None and skip_reason:
             raise NoCheckpointError(
                 f"{self._place} holds messages of a model {self._name!r}, but no checkpoint: {skip_reason}. Give another name "
-                "(?name=...) to start from scratch"
+                "(?name=...), and --start-from STATE if there is a copy"
             )
         if newest.data is None and to_end and beginning:
             warn(

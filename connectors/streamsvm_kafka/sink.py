@@ -10,8 +10,7 @@ from typing import Any, Self
 import orjson
 from kafka.errors import InvalidRecordError, InvalidTimestampError, KafkaError, MessageSizeTooLargeError
 
-from streamsvm.stream.continuation import describe_place
-from streamsvm.stream.endpoints import ForeignPositionError, Position, Sink, StreamError
+from streamsvm.stream.endpoints import Position, Sink, StreamError
 from streamsvm.stream.tables.chunk import MessageColumns, Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
@@ -237,14 +236,10 @@ class KafkaSink(Sink, TopicEndpoint):
         return {"topic": self._topic}
 
     def owns(self, position: Position) -> bool:
-        return position.get("topic") == self._topic
-
-    def seek(self, position: Position) -> None:
-        """Raise a ForeignPositionError if ``position``, from a checkpoint, is not of this topic. The topic is not truncated:
-        messages that were sent after the checkpoint stay.
+        """Return whether ``position``, from a checkpoint, is of this topic, which is not truncated: messages that were sent later
+        stay.
         """
-        if not self.owns(position):
-            raise ForeignPositionError(f"{self.name}: the checkpoint has written to {describe_place(position)}")
+        return position.get("topic") == self._topic
 
     def close(self) -> None:
         """Close the connection to the broker. Messages that were not flushed may be lost."""

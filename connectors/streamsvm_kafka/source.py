@@ -166,7 +166,7 @@ class KafkaSource(MessageSource):
             rows_taken = _parse_counts("rows_taken", position.get("rows_taken", {}))
             next_partition = validate_count("next_partition", position["next_partition"])
         except ValueError as error:
-            raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
+            raise self._corrupt_position_error(f" ({error})") from None
         if rows_taken:
             self._check_has_tables()
         beginnings, ends = self._reader.topic_offsets.beginning_and_end_offsets(self._reader.next_offsets)
@@ -364,14 +364,6 @@ class PartitionSource(MessageSource):
             self._check_has_tables()
             self._rows_to_skip[self._partition] = offset, rows
         self.offset = offset
-
-    def _corrupt_position_error(self, details: str) -> StreamError:
-        """Return the StreamError for an invalid position in a checkpoint; the text ``details`` follows after "the checkpoint is
-        corrupt".
-        """
-        return StreamError(
-            f"{self.name}: the checkpoint is corrupt{details}: give another folder, and --start-from STATE for its model"
-        )
 
     @property
     def next_offset(self) -> int:

@@ -44,7 +44,6 @@ from streamsvm.stream.tables.table_schema import TableSchema
 #: Flags about the model, and all flags of `learn` that checkpoints save.
 _MODEL_FLAGS = ("learner", "scale", "bound", "threshold", "costs", "interval")
 _KEPT_FLAGS = (*_MODEL_FLAGS, "positive", "labels_are", "metric", "window", "drift", "on_drift")
-_DEFAULT_WINDOW = 1000
 
 
 class LabelStream(NamedTuple):
@@ -237,19 +236,15 @@ class LearnJob(StreamJob):
         if self.regression and not isinstance(find_learner(saved.model), base.Regressor):
             raise CommandError("--regression predicts a number, and the model of the checkpoint does not: leave it out")
         given, flags = self.kept_flags, saved.get_facts("flags")
-        kept = {name: flags[name] for name in _KEPT_FLAGS if type(flags.get(name)) in (str, int, float) and name not in given}
-        for names in (("threshold", "costs"), ("drift", "on_drift")):  # a flag replaces both
+        kept = {name: flags[name] for name in _KEPT_FLAGS if type(flags.get(name)) in (str, int, float)}
+        for names in (("threshold", "costs"), ("drift", "on_drift"), ("metric", "positive")):  # a flag replaces both
             if given.keys() & {*names}:
                 kept = {name: value for name, value in kept.items() if name not in names}
-        if self.metric is not None and "threshold" not in given | kept:
-            metrics = make_metrics(self.metric, _DEFAULT_WINDOW, None, self.regression)
-            if not ScoreSet(metrics, _DEFAULT_WINDOW, regression=self.regression).accepts_positive_label:
-                kept.pop("positive", None)
+        kept |= given
         if self.learner is not None and "learner" in flags:
             kept["learner"] = _merge_settings(str(flags["learner"]), self.learner)
         kept |= {"label": self.label or read_saved_label(saved), "weight": self.weight or saved.header.get("weight")}
-        kept["regression"] = isinstance(find_learner(saved.model), base.Regressor)
-        job = replace(self, **kept)
+        job = replace(self, **kept, regression=isinstance(find_learner(saved.model), base.Regressor))
         job.check_label()
         return job, not given.keys() & {*_MODEL_FLAGS}
 
@@ -280,8 +275,9 @@ class LearnJob(StreamJob):
         self._check_scope()
         if self.detects_anomalies:
             self._check_has_no_labels()
-        if self.start_from is None and not (isinstance(self.checkpoint, Path) and list_checkpoints(self.checkpoint)):
-            self.check_label()
+        place = self.checkpoint
+        if self.start_from is None and not (list_checkpoints(place) if isinstance(place, Path) else place):
+            self.check_label()  # else a checkpoint may have the label
         if self.regression and (flag := "--positive" if self.positive else "--labels-are" if self.labels_are else None):
             raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
         if self.bound is not None and not (self._scales_features or self._scales_targets):
@@ -364,7 +360,7 @@ class LearnJob(StreamJob):
         defaults = ["MAE"] if self.regression else ["Accuracy", *binary, "ClassificationReport", "ConfusionMatrix"]
         positive = parse_positive(self.positive, self.text_format)
         names = self.metric or ",".join(defaults)
-        window = _DEFAULT_WINDOW if self.window is None else self.window
+        window = self.window or 1000
         metric = make_metrics(names, window, None if self.threshold else positive, self.regression)
         is_binary = not self.threshold or ScoreSet(metric, window, regression=self.regression).accepts_positive_label
         return {

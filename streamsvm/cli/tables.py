@@ -88,7 +88,7 @@ def combine_table_options(
             raise CommandError(f"{flag} contradicts the model, which has learned it. Leave the flag out")
         text_options = {name: value for name, value in options.items() if name in TEXT_OPTIONS}
         saved_options = _read_saved_options(saved)
-        _check_same_options({n: value for n, value in options.items() if n not in text_options}, saved_options, predict)
+        _check_same_options({n: value for n, value in options.items() if n not in text_options}, saved_options)
         options = saved_options | text_options
     with as_usage_error("--"):
         table = resolve_table_options(options, text_format)
@@ -100,10 +100,8 @@ def combine_table_options(
     return table._replace(source=table.source | {"columns": kinds | dropped})
 
 
-def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, Any], predict: bool) -> None:
-    """Raise a CommandError if an option of reading a table that a flag sets differs from the checkpoint's ``saved_options``.
-    With ``predict``, the message leaves out the hint to learn a new model.
-    """
+def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, Any]) -> None:
+    """Raise a CommandError if an option of reading a table that a flag sets differs from the checkpoint's ``saved_options``."""
     for name, value in options.items():
         differing: Any = value
         if name == "columns":
@@ -120,7 +118,7 @@ def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, 
             saved_flag = format_flags(saved_option) or f"no --{name.replace('_', '-')}"
             raise CommandError(
                 f"{format_flags({name: differing})} contradicts the checkpoint, which was learned with {saved_flag}. Leave the "
-                "flag out" + ("" if predict else " to keep its model, or give another checkpoint folder for a new one")
+                "flag out to keep its model"
             )
 
 

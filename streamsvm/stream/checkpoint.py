@@ -17,7 +17,7 @@ from streamsvm.core.checks import check_number, validate_count, validate_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts
-from streamsvm.stream.endpoints import Closeable, Sink
+from streamsvm.stream.endpoints import KEEP_MODEL, Closeable, Sink
 
 logger: logging.Logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
@@ -82,7 +82,7 @@ class Checkpoint(NamedTuple):
         try:
             return dict(validate_mapping("position", self.header.get("position")))
         except ValueError as error:
-            raise CheckpointError(f"{store}: the checkpoint is corrupt ({error}): give another folder") from None
+            raise CheckpointError(f"{store}: the checkpoint is corrupt ({error}). Give another, {KEEP_MODEL}") from None
 
 
 class CorruptCheckpointError(CheckpointError):

@@ -43,7 +43,7 @@ def adopt_parameters(place: Path | str, checkpoint: Checkpoint, requested: str |
             raise ValueError(f"what it has learned depends on parameters that differ: {', '.join(differences.conflicts)}")
         checkpoint.model.mutate(differences.new_params)
     except ValueError as error:
-        advice = "Leave these out to go on with its model, or give another checkpoint folder for a new one"
+        advice = "To go on with its model, leave --learner, --scale, --bound and --interval out (model=None)"
         raise CheckpointError(f"{place} holds a model with other parameters: {error}. {advice}") from None
     for text in differences.changes:
         report_change(place, "model", text)

@@ -17,7 +17,6 @@ from streamsvm.stream.logs import event
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_MAX_DESCRIPTION_CHARS = 200  # of the detector of a checkpoint, in messages
 _RECENT_ERRORS = 50  # the recent error is an exponential mean with about this many errors
 
 
@@ -147,8 +146,6 @@ class DriftWatch(Resumable):
         """Continue from a saved `state` and the saved river detector. Raise a ValueError if one is corrupt, or is of another kind
         of detector than this one.
         """
-        if isinstance(state, dict) and (saved := str(state.get("description"))) != self.description:
-            raise ValueError(f"drift was watched by {saved[:_MAX_DESCRIPTION_CHARS]}, not {self.description}: ask for the same")
         if type(detector) is not type(self.detector) or vars(detector).keys() != vars(self.detector).keys():
             raise ValueError(f"the checkpoint's detector is {short_repr(detector)}, not {self.description}")
         try:

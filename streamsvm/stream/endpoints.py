@@ -265,6 +265,7 @@ class WrappedSource(Source):
         self.is_endless: bool = source.is_endless
         self.has_messages: bool = source.has_messages
         self.start_can_change: bool = source.start_can_change
+        self.start: str | None = source.start
 
     def read(self, max_rows: int) -> Chunk | None:
         chunk = self._source.read(max_rows)
@@ -273,10 +274,6 @@ class WrappedSource(Source):
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]
         return self._source.columns
-
-    @property
-    def start(self) -> str | None:  # type: ignore[override]
-        return self._source.start
 
     @property
     def position(self) -> Position:

@@ -156,10 +156,14 @@ class FilesSource(Source):
             digests = set(file_position.pop("files_digests", ()))
         except (KeyError, ValueError, TypeError):
             raise self._foreign_position_error(position) from None
+        path = self._paths[min(n_done, len(self._paths) - 1)]
+        text = f"{self.name}: the files before {path} are not those of the checkpoint: one is gone, changed or new"
+        changed = StreamError(f"{text}. Put them back, {KEEP_MODEL}")
         if n_done:
             self._source.read(1)
             self._check_columns()
-            n_done = self._skip_finished(n_done, digest, digests)
+            if (n_done := self._skip_finished(n_done, digest, digests)) < 0:
+                raise changed
             self._source.close()
             self._open_at(n_done)
         try:
@@ -167,7 +171,7 @@ class FilesSource(Source):
         except ForeignPositionError:
             # A run may begin here only if none of the files was learned.
             if n_done or any(self._has_position(path, file_position) for path in self._paths[1:]):
-                raise self._changed_files_error(n_done) from None
+                raise changed from None
             raise
 
     def _has_position(self, path: str, position: Position) -> bool:
@@ -176,31 +180,20 @@ class FilesSource(Source):
             return True
         return False
 
-    def _changed_files_error(self, n_done: int) -> StreamError:
-        path = self._paths[min(n_done, len(self._paths) - 1)]
-        return StreamError(
-            f"{self.name}: the files before {path} are not those of the checkpoint: one is gone, changed or new. "
-            f"Put them back, {KEEP_MODEL}"
-        )
-
     def _skip_finished(self, n_done: int, digest: str, digests: set[str]) -> int:
-        """Return the number of finished files that are still here, and add them to the digests. ``n_done`` files were finished,
-        with the common ``digest``; ``digests`` has that of each. Raise a StreamError if they are not the first files here.
+        """Return the number of finished files that are still here, and add them to the digests; -1 if they are not the first
+        files here. ``n_done`` files were finished, with the common ``digest``; ``digests`` has that of each.
         """
-        sizes = list(map(_file_size, self._paths))
-        for path, size in zip(self._paths[:n_done], sizes, strict=False):
-            self._add_finished(path, size)
-        if n_done < len(self._paths) and self._digest == digest:
-            return n_done
-        are_done = [_digest_file(path, size) in digests for path, size in zip(self._paths, sizes, strict=True)]
-        n_here = sum(are_done)
-        if n_here == len(are_done) or not all(are_done[:n_here]) or not digests:
-            raise self._changed_files_error(n_done)
-        self._digest = ""
-        self._digests.clear()
-        for path, size in zip(self._paths[:n_here], sizes, strict=False):
-            self._add_finished(path, size)
-        return n_here
+        files = [(path, _file_size(path)) for path in self._paths]
+        are_done = [_digest_file(*file) in digests for file in files]
+        for n in (n_done, sum(are_done)):  # all of them, or those that were not removed
+            self._digest = ""
+            self._digests.clear()
+            for file in files[:n]:
+                self._add_finished(*file)
+            if n < len(files) and (self._digest == digest or (digests and sum(are_done) == n == sum(are_done[:n]))):
+                return n
+        return -1
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
         """Request that `read` also returns the columns ``names`` of all files unchanged, so that they can be copied into

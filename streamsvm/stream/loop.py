@@ -15,7 +15,7 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_has_model, read_model
 from streamsvm.stream.continuation import adopt_parameters, check_same_weight, report_change
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import Sink, Source
+from streamsvm.stream.endpoints import KEEP_MODEL, Sink, Source
 from streamsvm.stream.open import open_models
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.resumable_run import LoopOptions
@@ -149,6 +149,8 @@ class LearningLoop(StreamLoop):
         checkpoints = options.get("checkpoints")
         newest = None if checkpoints is None else checkpoints.newest()
         saved = newest if newest is not None and not newest.is_start else None
+        if saved is not None and checkpoints is not None:
+            check_has_model(checkpoints.path, saved)
         if saved is not None and checkpoints is not None and start_from is not None:
             report_change(checkpoints.path, "start_from", "its checkpoint continues, and start_from (--start-from) is not read")
         start = None if saved is not None or start_from is None else _read_start(start_from)
@@ -191,8 +193,8 @@ class LearningLoop(StreamLoop):
                 self._labels.resume(header["labels"])
                 scores = state["scores"]
             except (LookupError, TypeError, ValueError) as error:
-                text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
-                raise CheckpointError(text) from None
+                text = f"{folder}: its checkpoint was not written by a learning loop ({error})"
+                raise CheckpointError(f"{text}. Give another folder, {KEEP_MODEL}") from None
             for text in self._scores.resume(scores, metrics):
                 report_change(folder, "metrics", f"{text}, from row {self.rows:,} on", self.rows)
             if split_metrics(metrics)[0].partition("window=")[0] == repr(self._scores.first).partition("window=")[0]:
@@ -210,13 +212,10 @@ class LearningLoop(StreamLoop):
         checkpoint in ``folder``. If the detector is new, another one or missing, report that. Raise a ValueError if it is
         corrupt.
         """
-        now = None if self.drift is None else self.drift.description
-        if saved is None and now is None:
-            return
-        if saved is None or now != saved["description"]:
-            earlier = "no drift" if saved is None else short_repr(saved["description"])
-            text = f"drift is detected by {now or 'nothing'} from row {self.rows:,} on, and was by {earlier}"
-            report_change(folder, "drift", text, self.rows)
+        now, earlier = self.drift and self.drift.description, saved and saved["description"]
+        if now != earlier:
+            text = f"drift is detected by {now or 'nothing'} from row {self.rows:,} on, and was by"
+            report_change(folder, "drift", f"{text} {short_repr(earlier or 'nothing')}", self.rows)
         elif self.drift is not None:
             self.drift.restore(saved, state["detector"])
 

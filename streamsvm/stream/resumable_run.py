@@ -13,7 +13,7 @@ from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.continuation import describe_place, report_change, seek_or_begin
-from streamsvm.stream.endpoints import Sink, Source, StreamError
+from streamsvm.stream.endpoints import KEEP_MODEL, Sink, Source, StreamError
 from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtension
 from streamsvm.stream.progress import Progress
 from streamsvm.stream.refusals import RefusedRowHandler
@@ -352,7 +352,7 @@ class ResumableRun:
             self._refusals.resume(header["refused"])
             saved = None if header["sink"] is None else validate_mapping("sink", header["sink"])
         except (LookupError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
+            raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}). Give another, {KEEP_MODEL}") from None
         fields, saved_fields = self._extension.field_names, header.get("further_fields", [])
         is_continued = sink is not None and saved is not None and sink.owns(saved)
         if sink is not None and is_continued and fields != saved_fields:

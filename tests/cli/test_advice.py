@@ -100,6 +100,15 @@ MISTAKES = [
     ("learn features.csv --label y --labels labels.csv", {"NAME": "id", "STREAM": "labels.csv", "ID": "id", "AT": "at"}),
     ("learn features.csv --label y --labels labels.csv?key=id", {"STREAM": "labels.csv", "ID": "id", "AT": "at"}),
     ("learn rows.csv --label y --checkpoint names --columns id:number", {}),
+    # Other runs than the one of the checkpoint
+    ("learn other.csv --checkpoint names", {}),
+    ("learn rows.csv --checkpoint names --label b", {"STATE": "names", "FOLDER": "new", "ends": "rows.csv, line 2: label"}),
+    ("learn rows.csv --checkpoint names --weight b", {}),
+    ("learn rows.csv --checkpoint names --regression", {}),
+    ("learn rows.csv --checkpoint names --learner linear", {}),
+    ("learn rows.csv --checkpoint names --scale none --bound 5", {}),
+    ("learn rows.csv --checkpoint copied --to copied.csv --passthrough a", {"FILE": "new.csv"}),
+    ("learn other.csv rows.csv --checkpoint names", {"STATE": "names", "FOLDER": "new"}),
     ("predict rows.csv --model names --to p.jsonl --columns a:category", {}),
     ("learn rows.csv --label y --labels-are yes,maybe", {"PATH": "refused.jsonl"}),
     # Exports
@@ -126,6 +135,7 @@ def template(tmp_path_factory):
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding)
 
     write("rows.csv", "id,a,b,c,y", *(",".join(map(str, row)) for row in rows))
+    write("other.csv", "id,a,b,c,y", *(",".join(map(str, row)) for row in reversed(rows)))
     write("features.csv", "id,at,a,b,c", *(f"{i},{10 * i},{a},{b},{c}" for i, a, b, c, _ in rows))
     write("labels.csv", "id,at,y", *(f"{i},{10 * i + 5},{y}" for i, _, _, _, y in rows))
     write("numbers.csv", "a,b,y", *(f"{a},{b},{float(a) + float(b):.4f}" for _, a, b, _, _ in rows))
@@ -144,6 +154,8 @@ def template(tmp_path_factory):
     for name, flags in (("rows", ["--columns", "id:drop,c:category"]), ("ten", []), ("numbers", ["--regression"])):
         model = folder / {"rows": "names"}.get(name, name)
         assert main(["learn", folder / f"{name}.csv", "--label", "y", "--checkpoint", model, "--quiet", *flags]) == 0
+    words = ["learn", folder / "rows.csv", "--label", "y", "--to", folder / "copied.csv", "--max-rows", "60"]
+    assert main([*words, "--checkpoint", folder / "copied", "--quiet"]) == 0
     return folder
 
 
@@ -172,6 +184,12 @@ def apply_advice(words, message, values):
     if command := re.search(rf"streamsvm (?:{'|'.join(PARSERS)}) (?!error).*", message):  # a whole command
         return shlex.split(command[0])[1:]
     flags = [(flag, (value or "").strip("'")) for flag, value in FLAG.findall(message) if find_action(words, flag)]
+    if start := re.search(r"--start-from (\S+) --checkpoint (\S+)", message):  # in place of the folder
+        i = words.index("--checkpoint")
+        return [*words[:i], "--start-from", start[1], "--checkpoint", start[2], *words[i + 2 :]]
+    if left_out := re.search(r"leave ((?:--[\w-]+(?:, | and )?){2,}) out", message):
+        given = [i for i, word in enumerate(words) if word in left_out[1].replace(",", "").split()]
+        return [word for i, word in enumerate(words) if i not in given and i - 1 not in given]
     if removed := re.search(r"leave (--[\w-]+) out|[Ll]eave (?:it|one|the flag) out|means nothing", message):
         flag = removed[1] or next(flag for flag, _ in flags if flag in words)
         start = words.index(flag)

@@ -138,10 +138,16 @@ def test_invalid_source_is_reported_before_start(rows, tmp_path, call):
     [
         (
             ["--learner", "bsgd,kernel=linear"],
-            "parameters that differ: BSGDClassifier kernel: 'rbf' -> 'linear'. Leave these out",
+            "parameters that differ: BSGDClassifier kernel: 'rbf' -> 'linear'. To go on with its model, leave --learner",
         ),
-        (["--scale", "none"], "parameters that differ: BSGDClassifier scaling: 'auto' -> None. Leave these out"),
-        (["--learner", "bsgd,l2=1e-5", "--bound", "9"], "parameters that differ: BSGDClassifier -> Pipeline. Leave these out"),
+        (
+            ["--scale", "none"],
+            "parameters that differ: BSGDClassifier scaling: 'auto' -> None. To go on with its model, leave --learner",
+        ),
+        (
+            ["--learner", "bsgd,l2=1e-5", "--bound", "9"],
+            "parameters that differ: BSGDClassifier -> Pipeline. To go on with its model, leave --learner",
+        ),
     ],
 )
 def test_contradiction_names_only_differing_parameters(rows, tmp_path, call, flags, text):

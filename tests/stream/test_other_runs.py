@@ -104,7 +104,7 @@ def of_file(folder):
         ({}, DELAYED, "learned without labels from another stream.*say where to begin here: --from earliest"),
         (DELAYED, {**DELAYED, "source": part(joined, key="a")}, "learned with key='id', not 'a'"),
         ({}, PREDICTS, "not written by a prediction loop"),
-        (PREDICTS, {"sink": "out.csv"}, "holds a model with other parameters"),
+        (PREDICTS, {"sink": "out.csv"}, "belongs to a run of predictions and holds no model"),
     ],
 )
 def test_a_contradiction_of_the_checkpoint_is_refused(tmp_path, then, now, reason):
@@ -141,7 +141,7 @@ NOW = r"detected by ADWIN\(delta=0.1, .* was by .ADWIN\(delta=0.002"
             [r"predictions have the additional fields \['t'\], and had \[\]"],
         ),
         (watched(drift.ADWIN), {}, [f"drift is detected by nothing from row 20 on, and was by {ADWIN}"]),
-        ({}, watched(drift.ADWIN), [f"drift is detected by {ADWIN} from row 20 on, and was by no drift"]),
+        ({}, watched(drift.ADWIN), [f"drift is detected by {ADWIN} from row 20 on, and was by 'nothing'"]),
         (
             watched(drift.ADWIN),
             watched(part(drift.ADWIN, delta=0.1)),

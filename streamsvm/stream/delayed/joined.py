@@ -174,7 +174,7 @@ class JoinedSource(Source):
             times = [-math.inf if (seconds := position["times"][side]) is None else parse_event_time(seconds) for side in (0, 1)]
             buffers = [deque(BufferedMessage.load(side, message) for message in position["read_ahead"][side]) for side in (0, 1)]
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
+            text = f"{self.name}: the position of the checkpoint is corrupt ({error}). Give another, {KEEP_MODEL}"
             raise StreamError(text) from None
         for source, source_position in zip(self._sources, positions, strict=True):
             seek_or_begin(source, source_position, None)

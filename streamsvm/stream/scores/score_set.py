@@ -284,10 +284,9 @@ class ScoreSet:
         texts = []
         try:
             names = split_metrics(repr(self) if metrics is None else metrics)
-            saved = dict(zip(names, zip(names, state["scores"], strict=True), strict=True))
-            by_metric = {_without_window(name): name for name in names}
+            saved = {_without_window(name): (name, saved) for name, saved in zip(names, state["scores"], strict=True)}
             for score in self.scores:
-                name, score_state = saved.pop(by_metric.get(_without_window(repr(score)), ""), ("", None))
+                name, score_state = saved.pop(_without_window(repr(score)), ("", None))
                 if not name:
                     texts.append(f"{score!r} is new")
                     continue
@@ -300,7 +299,7 @@ class ScoreSet:
             self.make_reports()
         except Exception as error:  # a forged state can cause any error
             raise CheckpointError(f"the checkpoint's scores are not what was written ({error}): give another folder") from error
-        return [*texts, *(f"{name} is not computed any more" for name in saved)]
+        return [*texts, *(f"{name} is not computed any more" for name, _ in saved.values())]
 
     def make_reports(self) -> tuple[ScoreReport, ...]:
         """Return the current value of each metric with its baselines, as a tuple of `ScoreReport`; the values are NaN before the
