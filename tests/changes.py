@@ -50,19 +50,19 @@ CHANGES = {
     "the kernel": Change(
         "",
         "--learner bsgd,kernel=linear",
-        "kernel: 'rbf' -> 'linear'. To go on with its model, leave --learner",
+        "kernel: 'rbf' -> 'linear'. To continue with its model, leave --learner",
         "",
     ),
     "another learner": Change(
         "",
         "--learner linear",
-        "BSGDClassifier -> .*OnlineLinearSVC. To go on with its model, leave --learner",
+        "BSGDClassifier -> .*OnlineLinearSVC. To continue with its model, leave --learner",
         "",
     ),
     "scaling": Change(
         "",
         "--scale none",
-        "scaling: 'auto' -> None. To go on with its model, leave --learner",
+        "scaling: 'auto' -> None. To continue with its model, leave --learner",
         "",
     ),
     "another label": Change("", "--label a", "learned with the label 'y', not 'a'.*--start-from STATE", "--label y"),

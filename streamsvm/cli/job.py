@@ -230,7 +230,7 @@ class LearnJob(StreamJob):
 
     def continue_from(self, saved: Checkpoint) -> tuple[LearnJob, bool]:
         """Return this job with the label, the weight and the `kept_flags` of a checkpoint in place of those that were not given,
-        and whether its model goes on as it is, because no flag about the model was given. Raise a CommandError if its model
+        and whether its model continues unchanged, because no flag about the model was given. Raise a CommandError if its model
         predicts labels, and this job numbers.
         """
         if self.regression and not isinstance(find_learner(saved.model), base.Regressor):

@@ -43,7 +43,7 @@ def adopt_parameters(place: Path | str, checkpoint: Checkpoint, requested: str |
             raise ValueError(f"what it has learned depends on parameters that differ: {', '.join(differences.conflicts)}")
         checkpoint.model.mutate(differences.new_params)
     except ValueError as error:
-        advice = "To go on with its model, leave --learner, --scale, --bound and --interval out (model=None)"
+        advice = "To continue with its model, leave --learner, --scale, --bound and --interval out (model=None)"
         raise CheckpointError(f"{place} holds a model with other parameters: {error}. {advice}") from None
     for text in differences.changes:
         report_change(place, "model", text)
@@ -72,7 +72,7 @@ def seek_or_begin(source: Source, position: Position, rows: int | None) -> None:
         if "label" in position and "label" in here and position["label"] != here["label"]:
             raise StreamError(f"{source.name}: {describe_label(position['label'], here['label'])}") from None
         if source.start is None:
-            advice = "To go on with its model, say where to begin here: --from earliest (source.start = 'earliest')"
+            advice = "To continue with its model, say where to begin here: --from earliest (source.start = 'earliest')"
             raise StreamError(f"{error}. {advice}") from None
         reason = str(error).removeprefix(f"{source.name}: ")
         report_change(source.name, "source", f"{reason}. Its model is kept, and reading begins at {source.start}", rows)

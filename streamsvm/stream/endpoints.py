@@ -12,7 +12,7 @@ from streamsvm.stream.tables.chunk import BadRow, Chunk, MessageColumns, Row
 Position = Mapping[str, Any]
 
 #: End of messages about a checkpoint that this run cannot continue: the flag that keeps its model.
-KEEP_MODEL = "or go on with its model in another checkpoint folder: --start-from STATE --checkpoint FOLDER (start_from=...)"
+KEEP_MODEL = "or continue with its model in another checkpoint folder: --start-from STATE --checkpoint FOLDER (start_from=...)"
 
 
 class StreamError(Exception):

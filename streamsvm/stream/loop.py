@@ -46,13 +46,17 @@ class LearningLoop(StreamLoop):
     folder continues from it, even after a kill, and ends with the same bytes as a run that was never interrupted. Only the
     digest of a file of dead letters may differ, because dead letters contain the time.
 
+    A run that continues may have another sink, other dead letters, metrics, a window, fields, drift detection or delayed labels.
+    Unchanged parts continue, metrics with their counts. New parts begin, and each change is logged as the event ``changed``.
+
     Parameters
     ----------
     source
         Source of the rows, such as a `CSVSource`, an `IterableSource` or a Kafka topic (`Source`).
     model
-        River classifier, regressor or pipeline that has not learned yet. If ``checkpoints`` holds a checkpoint, the model in it
-        replaces this one, and must have the same parameters.
+        River classifier, regressor or pipeline that has not learned yet. If there is a checkpoint to continue from, its model
+        replaces this one, and gets those of its parameters that ``mutate`` can change; others must be the same. None keeps the
+        model of the checkpoint as it is.
     metric
         River metric that is a single number, for classifiers or regressors like the model, or its name. The default is accuracy
         or MAE. ``"ROCAUC"``, ``"AveragePrecision"``, ``"LogLoss"`` and ``"BrierScore"`` are metrics of this library: in bounded
@@ -62,8 +66,7 @@ class LearningLoop(StreamLoop):
     positive
         Label that a binary metric (F1, ROCAUC, LogLoss) counts as positive; not needed for bools, 0 and 1, or -1 and 1.
     sink
-        Sink for the predictions, such as a `FileSink`; None writes none. Checkpoints hold its position, so every run with the
-        same folder needs the same sink.
+        Sink for the predictions, such as a `FileSink`; None writes none. Checkpoints hold its position.
     checkpoints
         Store for checkpoints, such as a `CheckpointFolder`; None, the default, writes no checkpoints. Once a row was learned, one
         is written every ``checkpoint_every`` rows, and at the end. The start offsets of a topic are saved immediately, so that a
@@ -99,6 +102,11 @@ class LearningLoop(StreamLoop):
         `DriftWatch` that watches the errors of predictions; its state is in the checkpoints. None watches nothing.
     abstain
         Probability from 0 to 1 below which a label is not predicted, and not scored. 0, the default, predicts all.
+    start_from
+        Checkpoint, file, folder or URL of a model topic, which is only read. If ``checkpoints`` is empty, the run begins with its
+        model, its scores and its counts of rows, and at the start of the source.
+    flags
+        Mapping of names to texts or numbers that checkpoints save in their header, such as flags of the command line.
 
     Attributes
     ----------
@@ -112,9 +120,11 @@ class LearningLoop(StreamLoop):
     Raises
     ------
     CheckpointError
-        The checkpoint is of a run with another model, metric, positive label, window or sink.
+        The checkpoint contradicts this run: its model is of another class or has other parameters that cannot change, or rows
+        have another column of weights.
     StreamError
-        The source or the sink cannot continue from the position in the checkpoint.
+        The source or the sink cannot continue from the position in the checkpoint, or the label is another one. If the checkpoint
+        is of another stream, set ``source.start`` to begin this one with its model.
     ValueError
         The metric is not a single number, or a parameter is out of its range.
 
@@ -129,6 +139,15 @@ class LearningLoop(StreamLoop):
     5300
     >>> round(loop.metric.get(), 2)
     0.88
+
+    Another run begins with the model that a run has saved:
+
+    >>> import tempfile
+    >>> from streamsvm.stream import CheckpointFolder
+    >>> with CheckpointFolder(tempfile.mkdtemp()) as folder:
+    ...     _ = LearningLoop(IterableSource(datasets.Bananas()), model.clone(), checkpoints=folder).run(1000)
+    >>> LearningLoop(IterableSource(datasets.Bananas()), None, start_from=folder.path).run(100).learned
+    1100
     """
 
     _learns = _needs_labels = True
@@ -156,7 +175,7 @@ class LearningLoop(StreamLoop):
         start = None if saved is not None or start_from is None else _read_start(start_from)
         if keeps_model := model is None:
             if (continued := saved or start) is None:
-                raise ValueError("model=None goes on with the model of a checkpoint, and there is none yet: give a model")
+                raise ValueError("model=None continues the model of a checkpoint, and there is none yet: give a model")
             model = continued.model
         super().__init__(source, model, metric, sink=sink, **options)
         last_step = self._pipeline.last_step

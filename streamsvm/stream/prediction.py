@@ -183,7 +183,7 @@ class PredictionLoop(StreamLoop):
     next.
 
     A checkpoint holds the positions of source and sink, and the counts of columns, but no model. A run that finds one continues
-    from there, with the model that you pass.
+    from there, with the model that you pass. It may have another sink, other fields or dead letters, as a `LearningLoop`.
 
     Parameters
     ----------

@@ -138,15 +138,15 @@ def test_invalid_source_is_reported_before_start(rows, tmp_path, call):
     [
         (
             ["--learner", "bsgd,kernel=linear"],
-            "parameters that differ: BSGDClassifier kernel: 'rbf' -> 'linear'. To go on with its model, leave --learner",
+            "parameters that differ: BSGDClassifier kernel: 'rbf' -> 'linear'. To continue with its model, leave --learner",
         ),
         (
             ["--scale", "none"],
-            "parameters that differ: BSGDClassifier scaling: 'auto' -> None. To go on with its model, leave --learner",
+            "parameters that differ: BSGDClassifier scaling: 'auto' -> None. To continue with its model, leave --learner",
         ),
         (
             ["--learner", "bsgd,l2=1e-5", "--bound", "9"],
-            "parameters that differ: BSGDClassifier -> Pipeline. To go on with its model, leave --learner",
+            "parameters that differ: BSGDClassifier -> Pipeline. To continue with its model, leave --learner",
         ),
     ],
 )

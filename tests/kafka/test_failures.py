@@ -212,6 +212,23 @@ def test_messages_after_checkpoint_are_gone(expect_documented, bootstrap, new_to
     expect_documented(*words, **names)
 
 
+def test_another_source(expect_documented, tmp_path):
+    rows, new, folder = (tmp_path / name for name in ("rows.csv", "new.csv", "data"))
+    folder.mkdir()
+    for i, path in enumerate((rows, new, folder / "1.csv", folder / "2.csv")):
+        csv_of(path, ["yes" if (j + i) % 7 > 3 else "no" for j in range(60)])
+    state = "--checkpoint", tmp_path / "state"
+    assert main(["learn", rows, "--label", "y", *state]) == 0
+    expect_documented("learn", rows, *state, "--label", "b")
+    expect_documented("learn", rows, *state, "--window", "50", status=0)
+    expect_documented("learn", new, *state)
+    expect_documented("learn", new, *state, "--from", "earliest", status=0)
+    state = "--checkpoint", tmp_path / "of-data"
+    assert main(["learn", folder, "--label", "y", *state, "--max-rows", "90"]) == 0
+    csv_of(folder / "1.csv", ["yes"] * 60)
+    expect_documented("learn", folder, *state)
+
+
 @each_library
 def test_messages_of_open_transaction_are_left_for_later(bootstrap, new_topic, producer, call, tmp_path):
     topic = new_topic()

@@ -278,7 +278,7 @@ class ScoreSet:
 
     def resume(self, state: Any, metrics: str | None = None) -> list[str]:
         """Resume the metrics and baselines from a saved `state` of the ``metrics`` with this repr (None: of the same). A metric
-        with another window goes on with the last rows that are there. Return a text about each metric that is new, changed or
+        with another window continues with the last rows that are there. Return a text about each metric that is new, changed or
         dropped. Raise a CheckpointError if the state is invalid.
         """
         texts = []
