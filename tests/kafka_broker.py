@@ -40,7 +40,7 @@ listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.se
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 log.dirs={folder}/log
-auto.create.topics.enable=false
+auto.create.topics.enable={creates_topics}
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 allow.everyone.if.no.acl.found=true
@@ -143,11 +143,11 @@ def certify(folder: Path, name: str = "broker") -> Path:
 
 
 @contextmanager
-def running_broker(folder: Path) -> Iterator[Broker]:
+def running_broker(folder: Path, creates_topics: str = "false") -> Iterator[Broker]:
     ports = free_ports(("plaintext", "ssl", "sasl_ssl", "wrong", "controller"))
     certificate = certify(folder)
     settings, log = folder / "server.properties", folder / "broker.txt"
-    settings.write_text(SERVER.format(**ports, folder=folder, password=PASSWORD))
+    settings.write_text(SERVER.format(**ports, folder=folder, password=PASSWORD, creates_topics=creates_topics))
     (folder / "log4j2.properties").write_text(LOG4J)
     java = [*JAVA, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{jars_of(POM)}/*"]
     user = f"SCRAM-SHA-256=[name=alice,password={PASSWORD}]"
@@ -204,13 +204,13 @@ def each_library(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def broker_or_skip(folder: Path) -> Iterator[Broker]:
-    """Start a broker for tests; skip them if that is impossible."""
+def broker_or_skip(folder: Path, creates_topics: str = "false") -> Iterator[Broker]:
+    """Start a broker for tests; skip them if that is impossible. It creates topics on request if ``creates_topics`` is "true"."""
     import pytest
 
     if reason := why_no_broker():
         reason = f"no real Kafka broker: {reason}; install Java 17 and Maven, or set STREAMSVM_TEST_KAFKA"
         # A suite that skips its broker proves nothing of it, so where it counts that is a failure.
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    with running_broker(folder) as started:
+    with running_broker(folder, creates_topics) as started:
         yield started

@@ -13,6 +13,7 @@ import numpy as np
 from streamsvm.stream.delayed.joined import MAX_SLACK_SECONDS
 from streamsvm.stream.endpoints import KEEP_MODEL, Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
+from streamsvm.stream.tables.column_kinds import MESSAGE_COLUMN
 from streamsvm_kafka.clients.messages import Messages, TopicMessage
 from streamsvm_kafka.codecs import MessageCodec, TableCodec
 
@@ -58,13 +59,18 @@ class MessageChunk(Chunk):
         value: Any = self._messages.values[i]
         try:
             decoded = self._source.codec.decode_with_fields(value, names)
+            if names or self._source.message_columns:
+                decoded = self._source.add_message_parts(*decoded, self._get_message(i))
         except ValueError as error:
             decoded = BadRow(self.place(i), value, str(error)), [None] * len(names)
         self._decoded[i] = decoded
         return decoded
 
     def parse_table(self, features: Sequence[Hashable]) -> Table | None:
-        return self._source.codec.decode_batch(*self._messages.joined_values, features)
+        table = self._source.codec.decode_batch(*self._messages.joined_values, features)
+        if table is None or not {*table.names}.isdisjoint(self._source.message_columns):
+            return None  # a row with such a field keeps its value, which only `read_row` does
+        return self._source.add_message_columns(table, self._messages)
 
     def place(self, i: int) -> str:
         row = "" if self._within is None else f", row {self._within[i]:,} of it"
@@ -151,7 +157,10 @@ class PartlyReadMessage:
         start, stop = self.n_read, min(self.n_read + max_rows, len(self.rows))
         self.n_read, n, y = stop, stop - start, self.rows.y
         part = replace(self.rows, columns=[values[start:stop] for values in self.rows.columns], y=y and y[start:stop])
-        copies = [[None] * n if column is None else column.slice(start, n).to_pylist() for column in self.columns]
+        copies = [
+            [source.read_part(name, self.message[0])] * n if column is None else column.slice(start, n).to_pylist()
+            for name, column in zip(source.passthrough_names, self.columns, strict=True)
+        ]
         return MessageChunk(source, self.message, range(start, stop), part, copies)
 
 
@@ -172,6 +181,7 @@ class MessageSource(Source):
         self._has_tables = isinstance(codec, TableCodec)  # many rows in each message
         self._partly_read: PartlyReadMessage | None = None
         self._newest_timestamp: int = -1  # milliseconds since 1970; negative if no message has one
+        self.set_message_columns(())
         # By partition: the offset of the message within which a checkpoint was written, and the number of its learned rows.
         self._rows_to_skip: dict[int, tuple[int, int]] = {}
 
@@ -183,6 +193,45 @@ class MessageSource(Source):
         corrupt".
         """
         return StreamError(f"{self.name}: the checkpoint is corrupt{details}. Give another, {KEEP_MODEL}")
+
+    def set_message_columns(self, names: Any) -> None:
+        """Make parts of each message columns of its row: its ``key``, its ``timestamp`` or a ``header.NAME``, also with
+        ``message.`` in front. Raise a StreamError if ``names`` are not a list of these, or the rows are numbers without names.
+        """
+        self.message_columns: tuple[str, ...] = tuple(map(str, names if isinstance(names, list | tuple) else [names]))
+        self._saved_columns = {"message_columns": [*self.message_columns]} if self.message_columns else {}
+        for name in self.message_columns:
+            if MESSAGE_COLUMN.fullmatch(name) is None or not self.has_names:
+                raise StreamError(f"{self.name}: {name!r} is not key, timestamp or header.NAME of messages with named fields")
+
+    def read_part(self, name: str, message: TopicMessage) -> Any:
+        """Return the part of a Kafka message that the column ``name`` stands for: its key or a header as text, or its timestamp
+        in seconds since 1970. None if the message lacks it, or the column is another one.
+        """
+        part, header = match.groups() if (match := MESSAGE_COLUMN.fullmatch(name)) else (None, None)
+        if part == "timestamp":
+            return None if message.timestamp < 0 else message.timestamp / 1000
+        value = message.key if part == "key" else dict(message.headers).get(header or "")
+        return None if part is None or value is None else value.decode(errors="backslashreplace")
+
+    def add_message_parts(self, row: Row, copies: list[Any], message: TopicMessage) -> tuple[Row, list[Any]]:
+        """Return a row with the columns that are parts of its Kafka message, and ``copies``, the values of its passthrough
+        columns, with these parts. A field of the row with the same name has precedence.
+        """
+        parts = {name: self.read_part(name, message) for name in self.message_columns if name not in row.x}
+        row = row._replace(x={**row.x, **{name: part for name, part in parts.items() if part is not None}})
+        pairs = zip(self.passthrough_names, copies, strict=True)
+        return row, [self.read_part(name, message) if copy is None else copy for name, copy in pairs]
+
+    def add_message_columns(self, table: Table, messages: Messages) -> Table:
+        """Return a table of rows with the columns that are parts of their Kafka ``messages``, one for each row. A column of the
+        table with the same name has precedence.
+        """
+        for name in self.message_columns:
+            values = [self.read_part(name, message) for message in messages]
+            if name not in table.names and any(value is not None for value in values):
+                table = replace(table, names=(*table.names, name), columns=[*table.columns, values])
+        return table
 
     def describe_place(self, message: TopicMessage) -> str:
         """Return a text with the stream's name, and the partition and offset of a message, for error messages."""
@@ -226,6 +275,7 @@ class MessageSource(Source):
         offset, n_learned = self._rows_to_skip.pop(message.partition, (-1, 0))
         n_learned = n_learned if offset == message.offset else 0
         rows, columns = codec.decode_rows_with_columns(value, self.passthrough_names)
+        rows = self.add_message_columns(rows, messages.select_messages(np.zeros(len(rows), np.int64)))
         if n_learned > len(rows):
             raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {n_learned} of them")
         return PartlyReadMessage(messages, rows, columns, n_learned)

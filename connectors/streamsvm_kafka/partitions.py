@@ -6,18 +6,19 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from streamsvm.core.warning import warn
-from streamsvm.stream import CheckpointFolder, LearningLoop
-from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError
-from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream import CheckpointFolder
+from streamsvm.stream.checkpoint import Checkpoints, FolderLockedError, TakenOverError
+from streamsvm.stream.endpoints import SinkLockedError, StreamError
 from streamsvm.stream.logs import event
 from streamsvm.stream.progress import Timings
+from streamsvm.stream.stream_loop import StreamLoop
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import MessageCodec, TableCodec
@@ -52,13 +53,30 @@ class _Assignment:
     def __init__(self) -> None:
         self.wait_start = time.monotonic()
         self.has_warned = False
-        self.folder: CheckpointFolder | None = None
+        self.checkpoints: Checkpoints | None = None
         self.source: PartitionSource | None = None
-        self.loop: LearningLoop | None = None
+        self.loop: StreamLoop | None = None
+
+
+class CommittedOffsets(Checkpoints):
+    """Checkpoints that store nothing: the source commits its offset for the consumer group after each of them, and the next
+    worker of the partition starts there.
+    """
+
+    _trusted, _trust_advice = False, ""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> None:
+        """Do nothing: the source commits its offset afterwards."""
+
+    def newest(self) -> None:
+        """Return None: there are no checkpoints."""
 
 
 class PartitionWorker:
-    """A worker of a consumer group that learns a model for each partition which the group assigns to it.
+    """A worker of a consumer group that learns a model for each partition which the group assigns to it, or predicts its rows.
 
     Each partition has a folder of checkpoints, ``partition-N``, inside a folder that all workers share: on one machine, or on a
     file system with locks. When a partition moves, its model moves with it. The worker that loses it writes a checkpoint and
@@ -71,14 +89,18 @@ class PartitionWorker:
 
     Parameters
     ----------
-    bootstrap, topic, codec, start, client
+    bootstrap, topic, codec, start, client, message_columns
         As in `KafkaSource`.
     group
-        Consumer group. Its offsets are committed after each checkpoint, but only for tools: a worker resumes from checkpoints.
+        Consumer group. Its offsets are committed after each checkpoint, but only for tools: a worker resumes from checkpoints, if
+        there are any.
     folder
-        Folder that contains the partitions' folders.
+        Folder that contains the partitions' folders, or a function that returns the checkpoints of a partition by its number.
+        None stores no checkpoints, for a `PredictionLoop`: a partition continues at the offset that is committed for the group.
+        It is committed after predictions were written, so that none is lost, and some are repeated after a kill.
     make_loop
-        Function that creates the loop of a partition from its source and its checkpoints.
+        Function that creates the loop of a partition, such as a `LearningLoop` or `PredictionLoop`, from its source and its
+        checkpoints. When the partition is released, the worker closes the sinks of this loop.
     stop_at_end
         Whether to end when all partitions of this worker are learned up to their end offsets at the time of their assignment. A
         worker without partitions ends after a while.
@@ -94,7 +116,7 @@ class PartitionWorker:
     ----------
     rows : int
         Number of rows that this worker has processed.
-    loops : dict of int to LearningLoop
+    loops : dict of int to StreamLoop
         The loops by partition.
     """
 
@@ -105,21 +127,22 @@ class PartitionWorker:
         codec: MessageCodec,
         *,
         group: str,
-        folder: str | Path,
-        make_loop: Callable[[PartitionSource, CheckpointFolder], LearningLoop],
+        folder: str | Path | Callable[[int], Checkpoints] | None,
+        make_loop: Callable[[PartitionSource, Checkpoints], StreamLoop],
         stop_at_end: bool = False,
         start: str | None = None,
         client: Mapping[str, Any] | None = None,
         trusted: bool = False,
         keep: int = 2,
         keep_every: float | None = None,
+        message_columns: Sequence[str] = (),
     ) -> None:
         self.name: str = f"kafka://{bootstrap}/{topic}"
         self.rows: int = 0
         self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
-        self._folder, self._make_loop, self._stop_at_end = Path(folder), make_loop, stop_at_end
+        self._folder, self._make_loop, self._stop_at_end = folder, make_loop, stop_at_end
         self._options: dict[str, Any] = {"trusted": trusted, "keep": keep, "keep_every": keep_every}
-        self._start = parse_start(start, self.name)
+        self._start, self._message_columns = parse_start(start, self.name), tuple(message_columns)
         self._topic_id = describe_topic(self._connection, topic).topic_id
         self._consumer = open_consumer(
             self._connection,
@@ -144,7 +167,7 @@ class PartitionWorker:
         self.state: str = "new"
 
     @property
-    def loops(self) -> dict[int, LearningLoop]:
+    def loops(self) -> dict[int, StreamLoop]:
         """The learning loop of each partition that the group has assigned to this worker, by partition. A partition whose
         checkpoint folder another worker has locked is left out.
         """
@@ -253,33 +276,30 @@ class PartitionWorker:
 
     def _try_open_partition(self, number: int, assignment: _Assignment) -> None:
         """Lock the checkpoint folder of partition ``number``, load its model and start to fetch its messages. If another worker
-        holds the lock or no broker responds, return without that; the next call tries again. ``assignment`` stores the folder and
-        the learning loop.
+        holds the lock or no broker responds, return without that; the next call tries again. ``assignment`` stores the
+        checkpoints and the loop.
         """
-        path, waited = self._folder / f"partition-{number}", time.monotonic() - assignment.wait_start
+        waited, checkpoints = time.monotonic() - assignment.wait_start, None
         try:
-            assignment.folder = CheckpointFolder(path, take_over=waited > TAKE_OVER_SECONDS, **self._options)
-        except FolderLockedError:
-            if not assignment.has_warned and waited > SESSION_SECONDS:
-                assignment.has_warned = True
-                logger.warning("%s: waiting for another worker to release %s", self.name, path)
-            return
-        try:
+            checkpoints = self._open_checkpoints(number, waited > TAKE_OVER_SECONDS)
             source = self._make_source(number)
-        except BrokerUnreachableError as error:  # the group reassigns the partition when the broker is back
-            logger.warning("%s Trying again.", error)
-            assignment.folder.close()
-            assignment.wait_start = time.monotonic()  # an outage does not mean that another worker hangs
-            return
-        try:
-            loop = self._make_loop(source, assignment.folder)
-        except TakenOverError as error:
-            logger.warning("%s", error)
-            assignment.folder.close()
-            assignment.wait_start = time.monotonic()
+            loop = self._make_loop(source, checkpoints)
+        except Exception as error:
+            if checkpoints is not None:
+                checkpoints.close()
+            if isinstance(error, KafkaError) and not error.retriable:
+                raise to_stream_error(self.name, error, self._connection, self._topic, self._consumer.group) from error
+            if isinstance(error, TakenOverError | BrokerUnreachableError | KafkaError):
+                logger.warning("%s Trying again.", error)  # the group reassigns the partition when the broker is back
+                assignment.wait_start = time.monotonic()  # an outage does not mean that another worker hangs
+            elif not isinstance(error, FolderLockedError | SinkLockedError):
+                raise
+            elif not assignment.has_warned and waited > SESSION_SECONDS:
+                assignment.has_warned = True
+                logger.warning("%s: waiting for another worker to release partition %d: %s", self.name, number, error)
             return
         loop.timings = self.timings
-        assignment.source, assignment.loop = source, loop
+        assignment.source, assignment.loop, assignment.checkpoints = source, loop, checkpoints
         source.on_checkpoint()  # the previous worker could not commit during the rebalance
         fields = event("partition", partition=number, offset=source.offset, rows=assignment.loop.rows)
         logger.info("%s: partition %d is assigned, from offset %d", self.name, number, source.offset, extra=fields)
@@ -296,7 +316,7 @@ class PartitionWorker:
         """Create the source that reads rows of partition ``number``, and set its position to where a new model starts."""
         beginnings, ends = self._offsets.beginning_and_end_offsets([number])
         start_offset, is_requested = self._find_start_offset(number, beginnings, ends)
-        return PartitionSource(
+        source = PartitionSource(
             self.name,
             self._codec,
             self._topic,
@@ -308,6 +328,18 @@ class PartitionWorker:
             restart=start_offset if is_requested else None,
             commit=self._offsets.commit_async,
         )
+        source.set_message_columns(self._message_columns)
+        if self._folder is None and (offset := self._consumer.committed(number)) is not None:
+            source.seek({**source.position, "offset": offset})
+        return source
+
+    def _open_checkpoints(self, number: int, take_over: bool) -> Checkpoints:
+        """Open the checkpoints of partition ``number``. If ``take_over``, take the folder over from a worker that hangs."""
+        if callable(self._folder):
+            return self._folder(number)
+        if self._folder is None:
+            return CommittedOffsets(self.name)
+        return CheckpointFolder(Path(self._folder) / f"partition-{number}", take_over=take_over, **self._options)
 
     def _find_start_offset(self, number: int, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> tuple[int, bool]:
         """Return the offset where a new model starts to read partition ``number``, and whether the user's ``start`` chose it
@@ -328,8 +360,9 @@ class PartitionWorker:
                 self._write_checkpoint(assignment)
         finally:
             self._offsets.forget_partition(number)
-            if assignment.folder is not None:
-                assignment.folder.close()
+            if assignment.loop is not None and assignment.checkpoints is not None:
+                assignment.loop.close_sinks()  # before another worker can lock the folder
+                assignment.checkpoints.close()
                 fields = event("partition released", partition=number, flushed=save)
                 logger.info("%s: partition %d is released", self.name, number, extra=fields)
 

@@ -17,7 +17,7 @@ from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, TopicProducer
 from streamsvm_kafka.codecs import MessageCodec, TableCodec, rows_to_table
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_missing_right
-from streamsvm_kafka.topics import TopicEndpoint, read_message_limit
+from streamsvm_kafka.topics import TopicEndpoint, is_missing, read_message_limit
 
 #: Time for a message to be acknowledged by all replicas, including retries, unless ``outage_seconds`` is set.
 DELIVERY_SECONDS = 30.0
@@ -48,6 +48,8 @@ class MessageSender:
     """Base of a sender to one topic and of a transaction: it sends messages, and converts errors."""
 
     _producer: TopicProducer
+    _connection: Connection
+    _topics: Iterable[str]  # those to which messages are sent
     _seconds: float  # time for messages to be acknowledged
     _failure: Exception | None = None  # raised by each further call
     _undelivered_text = "a message was not delivered"
@@ -81,7 +83,12 @@ class MessageSender:
         try:
             yield
         except (KafkaError, ValueError) as error:
-            raise self._convert_error(reason, error) from error
+            raise self._convert_error(self._describe_missing_topic() or reason, error) from error
+
+    def _describe_missing_topic(self) -> str:
+        """Return a text for an error that names a topic of the messages which does not exist; "" if all exist."""
+        missing = [topic for topic in self._topics if is_missing(self._connection, topic)]
+        return f"there is no topic {missing[0]!r}: it was deleted during this run, or the broker creates none" if missing else ""
 
     def _convert_error(self, reason: str, error: BaseException) -> Exception:
         """Return the exception to raise in place of ``error``, which the Kafka client has raised. ``reason`` says which action
@@ -109,7 +116,7 @@ class _TopicSender(MessageSender):
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self.name = f"kafka://{connection.bootstrap}/{topic}"
-        self._connection, self._topic = connection, topic
+        self._connection, self._topics = connection, [topic]
         self._seconds = (
             DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, MIN_DELIVERY_SECONDS)
         )
@@ -118,7 +125,7 @@ class _TopicSender(MessageSender):
         with self._converting_errors("its options are wrong"):
             self._producer = open_producer(connection, self._seconds, batch_bytes=batch_bytes)
         try:
-            with self._converting_errors("the topic does not exist and the broker does not create it"):
+            with self._converting_errors("its partitions are not known"):
                 self._producer.partitions_for(topic)
         except BaseException:
             self.close()
@@ -129,7 +136,7 @@ class _TopicSender(MessageSender):
             return StreamError(f"{self.name}: a message is larger than the topic allows. {SIZE_ADVICE}")
         if isinstance(error, TIMESTAMP_ERRORS):
             return StreamError(f"{self.name} {REFUSED_TIMESTAMPS}")
-        if (right := describe_missing_right(self._connection.user, error, "Write", self._topic)) is not None:
+        if (right := describe_missing_right(self._connection.user, error, "Write", *self._topics)) is not None:
             return StreamError(f"{self.name}: {right}")
         return StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.")
 

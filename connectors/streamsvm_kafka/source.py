@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamsvm.core.checks import validate_count, validate_mapping
@@ -65,6 +65,10 @@ class KafkaSource(MessageSource):
         join the group, and ignores the group's offsets. None commits no offsets.
     client
         Options of the connection, such as TLS and passwords; see `client_options`.
+    message_columns
+        Parts of each message that become columns of its row: ``"key"`` and ``"header.NAME"`` (as texts), and ``"timestamp"`` (in
+        seconds since 1970). A row that has a field of this name keeps its value; write ``"message.key"`` for a column beside it.
+        A run that continues from a checkpoint reads those of the checkpoint.
 
     Raises
     ------
@@ -103,8 +107,10 @@ class KafkaSource(MessageSource):
         start: str | None = None,
         group: str | None = None,
         client: Mapping[str, Any] | None = None,
+        message_columns: Sequence[str] = (),
     ) -> None:
         super().__init__(f"kafka://{bootstrap}/{topic}", topic, codec)
+        self.set_message_columns(message_columns)
         connection = self._connection = Connection(bootstrap, client)
         self.is_endless: bool = not stop_at_end
         self.may_block: bool = self.is_endless
@@ -144,6 +150,7 @@ class KafkaSource(MessageSource):
             "end_offsets": reader.pass_ends and {str(partition): offset for partition, offset in reader.pass_ends.items()},
             "next_partition": next_partition,
             **rows_taken,
+            **self._saved_columns,
         }
 
     def seek(self, position: Position) -> None:
@@ -169,6 +176,7 @@ class KafkaSource(MessageSource):
             raise self._corrupt_position_error(f" ({error})") from None
         if rows_taken:
             self._check_has_tables()
+        self.set_message_columns(position.get("message_columns", ()))
         beginnings, ends = self._reader.topic_offsets.beginning_and_end_offsets(self._reader.next_offsets)
         reasons: dict[int, str] = {}  # why a partition cannot continue at its offset
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
@@ -330,8 +338,8 @@ class PartitionSource(MessageSource):
         """
         if self._partly_read is not None:
             _, offset = self._partly_read.partition_and_offset
-            return {**self._identity, "offset": offset, "rows_taken": self._partly_read.n_read}
-        return {**self._identity, "offset": self.offset}
+            return {**self._identity, "offset": offset, "rows_taken": self._partly_read.n_read, **self._saved_columns}
+        return {**self._identity, "offset": self.offset, **self._saved_columns}
 
     def seek(self, position: Position) -> None:
         """Continue reading at ``position``, which an earlier run has saved in a checkpoint. Raise a StreamError if it is of
@@ -363,6 +371,7 @@ class PartitionSource(MessageSource):
                 raise self._corrupt_position_error(f" ({error})") from None
             self._check_has_tables()
             self._rows_to_skip[self._partition] = offset, rows
+        self.set_message_columns(position.get("message_columns", ()))
         self.offset = offset
 
     @property

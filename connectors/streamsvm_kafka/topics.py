@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import time
 from collections.abc import Iterator
@@ -100,6 +101,19 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
             except KafkaError as error:
                 raise BrokerUnreachableError(f"{bootstrap} does not answer about topic {topic!r}: {error}") from error
             time.sleep(0.1)
+
+
+def is_missing(connection: Connection, topic: str) -> bool:
+    """Return whether a topic does not exist. Return False if that is unknown, for example because no broker responds; do not wait
+    for one.
+    """
+    connection = copy.copy(connection)
+    connection.outage_seconds = None
+    try:
+        describe_topic(connection, topic)
+    except StreamError as error:
+        return isinstance(error, MissingTopicError)
+    return False
 
 
 def read_cluster_id(connection: Connection) -> str | None:

@@ -41,8 +41,8 @@ class Transaction(MessageSender):
 
     def __init__(self, connection: Connection, transactional_id: str, name: str, seconds: float) -> None:
         self.name: str = name
-        self._transactional_id, self._max_seconds, self._user = transactional_id, seconds, connection.user
-        self._topics: dict[str, None] = {}  # the topics to which messages are sent, in order
+        self._transactional_id, self._max_seconds, self._connection = transactional_id, seconds, connection
+        self._topics: dict[str, None] = {}  # in the order of their first messages
         self._group = ""
         self._seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
         self._begin_time: float | None = None  # of the open transaction; None if no transaction is open
@@ -66,7 +66,7 @@ class Transaction(MessageSender):
         topic does not exist and the broker does not create it.
         """
         self._topics[topic] = None
-        with self._converting_errors(f"the topic {topic!r} does not exist and the broker does not create it"):
+        with self._converting_errors(f"the partitions of the topic {topic!r} are not known"):
             return self._producer.partitions_for(topic)
 
     def _begin_sending(self) -> None:
@@ -91,11 +91,12 @@ class Transaction(MessageSender):
                 self._producer.commit_transaction(self._seconds)
             except KafkaTimeoutError as error:
                 self._begin_time = None  # it may be committed, so `close` must not abort it
-                self._failure = CheckpointError(
-                    f"{self.name}: the broker has not answered for {self._seconds:g} s to the commit of a transaction, "
-                    "and it is not known whether it is committed. Start again: the run continues from the newest committed "
-                    "checkpoint"
+                reason = self._describe_missing_topic() or (
+                    f"the broker has not answered for {self._seconds:g} s to the commit of a transaction, and it is not known "
+                    "whether it is committed"
                 )
+                advice = "Start again: the run continues from the newest committed checkpoint"
+                self._failure = CheckpointError(f"{self.name}: {reason}. {advice}")
                 raise self._failure from error
         self._begin_time = None
 
@@ -147,7 +148,7 @@ class Transaction(MessageSender):
         topics = [topic for topic in self._topics if topic in text] or self._topics
         for cause in causes:
             if right := describe_missing_right(
-                self._user, cause, "Write", *topics, group=self._group, transactional_id=self._transactional_id
+                self._connection.user, cause, "Write", *topics, group=self._group, transactional_id=self._transactional_id
             ):
                 return CheckpointError(f"{self.name}: {right}")
         return CheckpointError(

@@ -28,18 +28,9 @@ _SINK_FORMAT = "kafka://host:port/topic"
 _MODEL_FORMAT = "kafka://host:port/topic?name=rows"
 
 
-def open_source(
-    url: str,
-    *,
-    label: str | None,
-    stop_at_end: bool,
-    start: str | None = None,
-    group: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> KafkaSource:
+def open_source(url: str, *, label: str | None, options: Mapping[str, Any] | None = None, **parameters: Any) -> KafkaSource:
     """Open the topic in a URL ``kafka://host:port/topic?codec=...`` as a stream of rows, a `KafkaSource`. ``label`` is the name
-    of the label's field, ``start`` says where to begin (such as ``earliest``), ``group`` is a consumer group, and ``options`` are
-    options of the connection.
+    of the label's field, ``options`` are options of the connection, and ``parameters`` those of `KafkaSource`, such as ``start``.
 
     Several brokers are separated by commas. Parameters after ``?`` are separated by ``&``:
 
@@ -50,7 +41,7 @@ def open_source(
     - options of the connection (see `client_options`), except passwords.
 
     ``label`` is the name of the label's field or column. ``options`` are options of the connection, in addition to those of the
-    URL and the environment. The other parameters are those of `KafkaSource`. Raise a StreamError if the URL is invalid.
+    URL and the environment. Raise a StreamError if the URL is invalid.
 
     Examples
     --------
@@ -61,18 +52,25 @@ def open_source(
     """
     bootstrap, topic, client, query = _parse_url(url, ("codec", "features"), _SOURCE_FORMAT, options)
     codec = _make_codec(url, query, label, client)
-    return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, start=start, group=group, client=client)
+    return KafkaSource(bootstrap, topic, codec, client=client, **parameters)
 
 
 def open_worker(
     url: str, *, label: str | None, start: str | None = None, options: Mapping[str, Any] | None = None, **parameters: Any
 ) -> PartitionWorker:
     """Open the topic in a URL ``kafka://host:port/topic?codec=...`` as a `PartitionWorker`, a member of a consumer group that
-    learns a model for each partition. ``label`` is the name of the label's field, and ``start`` says where to begin.
-    ``parameters`` are other parameters of `PartitionWorker`.
+    learns a model for each partition, or predicts its rows. ``label`` is the name of the label's field, and ``start`` says where
+    to begin. ``parameters`` are other parameters of `PartitionWorker`; its ``folder`` may be the URL of a topic of checkpoints.
     """
     bootstrap, topic, client, query = _parse_url(url, ("codec", "features"), _SOURCE_FORMAT, options)
     codec = _make_codec(url, query, label, client)
+    if "://" in str(place := parameters["folder"]):
+        address, models, models_client, model_query = _parse_url(place, ("name",), _MODEL_FORMAT, options)
+        prefix = model_query.get("name", parameters["group"])
+        common = {name: value for name, value in parameters.items() if name in ("trusted", "keep", "keep_every")}
+        parameters["folder"] = lambda number: _CheckpointsByURL(
+            address, models, f"{prefix}-{number}", client=models_client, **common
+        )
     return PartitionWorker(bootstrap, topic, codec, start=start, client=client, **parameters)
 
 

@@ -119,7 +119,8 @@ def add_table_flags(group: Any) -> None:
         "cities: a feature for each where they are few, else what the labels say of each), text (messages or titles: what the "
         "labels say of their words), date (ISO 8601, as seconds), "
         "date=%%d.%%m.%%Y (in that format; of numbers the unit, as date=ms), quantity (numbers with limits, units or flags, as "
-        "'quantity=<5|kg'), duration (1:30:00, as seconds) or number. Others are numbers, or with *:drop at the end ignored"
+        "'quantity=<5|kg'), duration (1:30:00, as seconds) or number. Others are numbers, or with *:drop at the end ignored; "
+        "key, timestamp and header.NAME are also those of a topic's messages, for rows without a field of this name"
     )
     group.add_argument("--columns", action="append", metavar="NAME:KIND,...", help=text)
     text = (

@@ -184,6 +184,7 @@ class PredictJob(StreamJob):
     """The flags of `predict`."""
 
     model: Path | str
+    group: str | None
     follow: bool
     abstain: float
     probabilities: bool
@@ -191,7 +192,11 @@ class PredictJob(StreamJob):
 
     def check_flags(self) -> None:
         """Raise a UsageError if flags of ``predict`` contradict each other."""
-        if self.checkpoint is not None and not isinstance(self.checkpoint, Path):
+        if self.group is not None and self.checkpoint is None:
+            for flag, place in (("--to", self.to), ("--on-error", self.on_error)):
+                if place not in ("-", "stop", "skip") and "://" not in str(place):
+                    raise UsageError(f"--group with {flag} {place} needs --checkpoint DIR, which all processes share")
+        if self.group is None and self.checkpoint is not None and not isinstance(self.checkpoint, Path):
             raise UsageError(f"--checkpoint {self.checkpoint}: the position of predictions takes a folder")
         if self.follow and isinstance(self.model, Path) and self.model.exists() and not self.model.is_dir():
             raise UsageError(f"--follow: --model {self.model} must be a folder or topic of checkpoints, which a learner writes")
@@ -313,13 +318,9 @@ class LearnJob(StreamJob):
         for flag, value in (("--group NAME", self.group), ("--checkpoint DIR", self.checkpoint)):
             if value is None:
                 raise UsageError(f"--scope partition needs {flag}, which all workers share")
-        if not isinstance(self.checkpoint, Path):
-            raise UsageError(f"--scope partition needs a --checkpoint folder that all workers share, not {self.checkpoint}")
-        for flag, value in (("--to", self.to), ("--labels", self.labels), ("--start-from", self.start_from)):
+        for flag, value in (("--labels", self.labels), ("--start-from", self.start_from)):
             if value is not None:
                 raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
-        if self.on_error not in ("stop", "skip"):
-            raise UsageError("--scope partition takes --on-error stop or skip: workers cannot write dead letters to one place")
 
     @property
     def _scales_features(self) -> bool:

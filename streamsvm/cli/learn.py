@@ -16,13 +16,16 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import Reporter, as_usage_error, logs_json, select_job_flags
-from streamsvm.cli.job import LearnJob
+from streamsvm.cli.job import LearnJob, PredictJob
+from streamsvm.cli.outputs import check_may_overwrite
 from streamsvm.cli.parsing import LEARNERS
 from streamsvm.cli.progress import SECONDS_BETWEEN_LINES, ProgressDisplay, progress_to_json
 from streamsvm.cli.streams import (
@@ -30,6 +33,7 @@ from streamsvm.cli.streams import (
     load_newest,
     open_checkpoint_store,
     open_streams,
+    parse_labels,
     read_start_position,
     serve_metrics,
     stop_on_signals,
@@ -40,7 +44,8 @@ from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_count, format_names
-from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
+from streamsvm.stream import DelayedLearningLoop, LearningLoop, Source, StreamError, WeightedSource, open_sink
+from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.merging import CheckpointMerger, MergeResult
 from streamsvm.stream.open import open_worker
@@ -48,6 +53,7 @@ from streamsvm.stream.prediction_fields import make_conformal_fields
 from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.schema.schema_inference import infer_schema
 from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sample_pipe, sample_topic
+from streamsvm.stream.stream_loop import StreamLoop
 from streamsvm.stream.tables import TableParser
 from streamsvm.stream.tables.column_kinds import DROP, DURATION, QUANTITY
 from streamsvm.stream.tables.table_schema import TableOptions, TableSchema, format_flags, format_schema
@@ -88,7 +94,7 @@ def learn_stream(job: LearnJob) -> bool:
             if start_position is not None:
                 checkpoints.save_start(start_position)
         sample = schema = None
-        if saved is None and (sample := _sample_source(job, start_position)) is not None:
+        if saved is None and (sample := _sample_source(job, table, start_position)) is not None:
             if sample.byte_stream is not None:
                 stack.callback(sample.byte_stream.close)
             job, table, schema = _infer_schema(job, sample)
@@ -136,10 +142,10 @@ def learn_stream(job: LearnJob) -> bool:
     return progress.interrupted
 
 
-def _sample_source(job: LearnJob, start_position: Position | None) -> SourceSample | None:
+def _sample_source(job: LearnJob, table: TableOptions, start_position: Position | None) -> SourceSample | None:
     """Read the first rows of a job's source, to infer the types of its columns; wait for the first row if necessary. A topic is
-    read from ``start_position``, or with None from where the job's flags begin. Return None if the source cannot be opened, or
-    is LIBSVM text, which needs no schema.
+    read with the options of ``table`` from ``start_position``, or with None from where the job's flags begin. Return None if the
+    source cannot be opened, or is LIBSVM text, which needs no schema.
     """
 
     def may_wait_for(name: str) -> bool:
@@ -152,7 +158,7 @@ def _sample_source(job: LearnJob, start_position: Position | None) -> SourceSamp
         return None
     if job.text_format is None:
         position = start_position if start_position is None or job.label_stream is None else start_position.get("rows")
-        options = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
+        options = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end, **table.source}
         dropped = TableParser(job.table_flags.get("columns", "")).columns_of_kind(DROP)
         return sample_topic(job.source_name, may_wait_for, position, dropped, **options)
     sample = sample_files(job.source, job.text_format)
@@ -210,38 +216,47 @@ def _suggest_next_step(job: LearnJob, interrupted: bool) -> str:
 
 def learn_partitions(job: LearnJob) -> bool:
     """Learn a model for each partition that the consumer group assigns to this worker. Return whether it was interrupted."""
-    encoder = combine_table_options(job.table_flags, job.text_format, job.label).encoder
+    table = combine_table_options(job.table_flags, job.text_format, job.label)
 
-    def make_loop(source: Any, folder: CheckpointFolder) -> LearningLoop:
+    def make_loop(source: Source, **options: Any) -> LearningLoop:
         source = source if job.weight is None else WeightedSource(source, job.weight)
-        parameters = job.make_score_parameters() | job.loop_limits
-        return LearningLoop(source, job.make_model(encoder=encoder), checkpoints=folder, on_error=job.on_error, **parameters)
+        model = job.make_model(encoder=table.encoder)
+        fields = list(filter(None, [make_conformal_fields(model)]))
+        return LearningLoop(source, model, computed_fields=fields, **job.make_score_parameters(), **options)
 
     compile_ahead([job.compile_target])
-    with contextlib.ExitStack() as stack:
-        worker = open_worker(
-            job.source_name,
-            label=job.label,
-            start=job.start,
-            group=job.group,
-            folder=job.checkpoint,
-            make_loop=make_loop,
-            stop_at_end=job.stop_at_end,
-            trusted=job.trusted,
-            **dict(job.retention),
-        )
-        stack.callback(worker.close)
+    return run_worker(job, table, job.label, make_loop)
+
+
+def run_worker(job: LearnJob | PredictJob, table: TableOptions, label: str | None, make_loop: Callable[..., StreamLoop]) -> bool:
+    """Process the rows of each partition that the consumer group assigns to this worker by a loop of its own. Return whether it
+    was interrupted. ``make_loop`` creates a loop from its source and further keyword arguments; ``label`` and ``table`` say how
+    rows are read.
+    """
+
+    def make_partition_loop(source: Any, checkpoints: Checkpoints) -> StreamLoop:
+        def open_output(flag: str, place: str | None) -> Any:
+            if place is None or place in ("stop", "skip"):
+                return place
+            if place != "-" and "://" not in place:
+                path = Path(place)
+                place = str(path.with_stem(f"{path.stem}-{source.position['partition']}"))
+                check_may_overwrite(flag, Path(place), job.overwrite)
+            sink = None if job.rotate is not None else checkpoints.try_open_sink(place)
+            return open_sink(place, rotate=job.rotate) if sink is None else sink
+
+        outputs = {"sink": open_output("--to", job.to), "on_error": open_output("--on-error", job.on_error)}
+        source = parse_labels(source, table.encoder, label, job.weight)
+        return make_loop(source, checkpoints=checkpoints, passthrough=job.passthrough, **outputs, **job.loop_limits)
+
+    options = {"label": label, "start": job.start, "group": job.group, "folder": job.checkpoint, "trusted": job.trusted}
+    options |= {"stop_at_end": job.stop_at_end, "message_columns": table.source.get("message_columns", ())}
+    options |= dict(getattr(job, "retention", ()))
+    with contextlib.closing(open_worker(job.source_name, make_loop=make_partition_loop, **options)) as worker:
         fields = {"event": "start", "source": job.source_name, "group": job.group}
         logging.getLogger("streamsvm").info("a worker of the group %s begins", job.group, extra={"fields": fields})
-        interrupted = False
-
-        def stop_worker() -> None:
-            nonlocal interrupted
-            interrupted = True
-            worker.stop()
-
         last_report = time.perf_counter()
-        loops: dict[int, LearningLoop] = {}
+        loops: dict[int, StreamLoop] = {}
 
         def show_progress_if_due(_: Any) -> None:
             nonlocal last_report, loops
@@ -250,14 +265,14 @@ def learn_partitions(job: LearnJob) -> bool:
                 last_report = time.perf_counter()
                 _show_progress(job.reporter, worker.rows, worker.loops, "progress")
 
-        with serve_metrics(job, worker), stop_on_signals(stop_worker):
+        with serve_metrics(job, worker), stop_on_signals(worker.stop):
             worker.run(job.max_rows, show_progress_if_due)
         _show_progress(job.reporter, worker.rows, loops, "end")
-    return interrupted
+        return bool(worker.state == "stopped")
 
 
-def _show_progress(reporter: Reporter, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
-    """Report the progress of a worker that learns one model per partition: its number of ``rows``, and rows and scores of each
+def _show_progress(reporter: Reporter, rows: int, loops: dict[int, StreamLoop], event: str) -> None:
+    """Report the progress of a worker that has a loop for each partition: its number of ``rows``, and rows and scores of each
     of the ``loops`` (by partition). Written as text or JSON; ``event`` is ``"end"`` for the last report.
     """
     progress = {number: loop.progress for number, loop in loops.items()}

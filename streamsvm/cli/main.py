@@ -297,8 +297,13 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     outputs.add_argument("--explain", type=parse_count, metavar="N", help=text)
     add_error_flags(predict, labels=False)
     add_table_flags(predict.add_argument_group("the table"))
-    checkpoint_help = "a folder for the position of this run, from which the same command continues; not the folder of the model"
-    add_run_flags(predict.add_argument_group("the run"), checkpoint_help)
+    run = predict.add_argument_group("the run")
+    text = (
+        "a folder for the position of this run, from which the same command continues; with --group, also a topic of checkpoints"
+    )
+    add_run_flags(run, text, "DIR|TOPIC")
+    text = "a consumer group whose members share the topic, each with its partitions, from the offsets that were committed"
+    run.add_argument("--group", metavar="NAME", help=text)
 
     merge = commands.add_parser(
         "merge",

@@ -64,8 +64,7 @@ def check_outputs(
                 raise UsageError(f"{option} {sink} would write into {flag} {name}: name another file")
         if Path(sink).suffix.lower() in _READ_ONLY_SUFFIXES:
             raise UsageError(f"{option} {sink}: predictions are written as CSV or JSON lines: name a .csv or .jsonl file")
-        if not overwrite:
-            _check_may_overwrite(option, Path(sink), RECORD_PATTERN)
+        check_may_overwrite(option, Path(sink), overwrite)
 
 
 def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
@@ -89,8 +88,7 @@ def check_output_files(option: str, paths: Iterable[Path], inputs: Mapping[str, 
                 _is_same_file(str(path), str(input_path)) or input_path.absolute() in path.absolute().parents
             ):
                 raise UsageError(f"{option} {path} would overwrite {name}, or write into it: name another file")
-        if not overwrite:
-            _check_may_overwrite(option, path, EXPORT_PATTERN)
+        check_may_overwrite(option, path, overwrite, EXPORT_PATTERN)
 
 
 def may_overwrite(path: Path, own_pattern: re.Pattern[bytes] = EXPORT_PATTERN) -> bool:
@@ -108,9 +106,11 @@ def may_overwrite(path: Path, own_pattern: re.Pattern[bytes] = EXPORT_PATTERN) -
     return not ends or own_pattern.match(ends) is not None
 
 
-def _check_may_overwrite(option: str, path: Path, own_pattern: re.Pattern[bytes]) -> None:
-    """Raise a UsageError, which begins with the flag ``option``, if ``path`` exists and streamsvm did not write it."""
-    if not may_overwrite(path, own_pattern):
+def check_may_overwrite(option: str, path: Path, overwrite: bool, own_pattern: re.Pattern[bytes] = RECORD_PATTERN) -> None:
+    """Raise a UsageError, which begins with the flag ``option``, if ``path`` exists and streamsvm did not write it, unless
+    ``overwrite``.
+    """
+    if not overwrite and not may_overwrite(path, own_pattern):
         raise UsageError(f"{option} {path} exists, and streamsvm did not write it: name another file, or give --overwrite")
 
 

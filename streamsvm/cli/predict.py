@@ -7,13 +7,14 @@ import argparse
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from river import base
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.arguments import Reporter, select_job_flags
 from streamsvm.cli.job import PredictJob
+from streamsvm.cli.learn import run_worker
 from streamsvm.cli.outputs import check_differs_from_learner
 from streamsvm.cli.parsing import apply_decision, check_predicts, make_extra_fields
 from streamsvm.cli.progress import format_scores, scores_to_json
@@ -21,7 +22,7 @@ from streamsvm.cli.streams import adapt_source, open_streams, serve_metrics, sto
 from streamsvm.cli.tables import combine_table_options, read_saved_label
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_count
-from streamsvm.stream import CheckpointFolder, PredictionLoop, Progress
+from streamsvm.stream import CheckpointFolder, PredictionLoop, Progress, Source
 from streamsvm.stream.prediction import FollowedModel, open_followed
 from streamsvm.stream.rows import detects_anomalies, has_probabilities, split_pipeline
 
@@ -39,30 +40,34 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             return True
         check_predicts(saved.model, job.model, accepts_detectors=True)
         check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, saved)
+        followed = None if not job.follow else _DecisionFollower(models, job)
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
         default_label = None if job.text_format == "libsvm" else read_saved_label(saved)
+        model = apply_decision(saved.model, job.decision_wrapper, job.decision.flag, job.abstain)
+        last_step = split_pipeline(model)[1]
+        metrics = ["MAE"] if isinstance(last_step, base.Regressor) else ["Accuracy", *["LogLoss"] * has_probabilities(last_step)]
+
+        def make_loop(source: Source, **options: Any) -> PredictionLoop:
+            return PredictionLoop(
+                adapt_source(source, saved),
+                model,
+                follow=followed,
+                abstain=job.abstain,
+                metric=None if detects_anomalies(last_step) else metrics,
+                window=_WINDOW,
+                computed_fields=make_extra_fields(model, job.probabilities, job.explain),
+                version=saved.header["rows"] if followed is not None else 0,
+                **options,
+            )
+
+        if job.group is not None:
+            return run_worker(job, table, default_label if job.label is None else job.label, make_loop)
         checkpoints = None if job.checkpoint is None else stack.enter_context(CheckpointFolder(job.checkpoint))
         source, sink, on_error = stack.enter_context(open_streams(job, table, default_label))
         if not isinstance(job.model, Path) and any(map(models.reads_from, (sink, on_error))):
             raise CommandError(f"{job.model} holds models: give predictions and refused rows another topic")
-        model = apply_decision(saved.model, job.decision_wrapper, job.decision.flag, job.abstain)
-        last_step = split_pipeline(model)[1]
-        metrics = ["MAE"] if isinstance(last_step, base.Regressor) else ["Accuracy", *["LogLoss"] * has_probabilities(last_step)]
-        loop = PredictionLoop(
-            adapt_source(source, saved),
-            model,
-            sink,
-            follow=_DecisionFollower(models, job) if job.follow else None,
-            abstain=job.abstain,
-            metric=None if detects_anomalies(last_step) else metrics,
-            window=_WINDOW,
-            computed_fields=make_extra_fields(model, job.probabilities, job.explain),
-            version=saved.header["rows"] if job.follow else 0,
-            checkpoints=checkpoints,
-            on_error=on_error,
-            passthrough=job.passthrough,
-            **job.loop_limits,
-        )
+        outputs = {"sink": sink, "on_error": on_error, "passthrough": job.passthrough}
+        loop = make_loop(source, checkpoints=checkpoints, **outputs, **job.loop_limits)
         loop.watch_gaps()
         n_before = loop.progress.predicted
         if loop.rows or job.reporter.json:
@@ -75,21 +80,21 @@ def run_predict(arguments: argparse.Namespace) -> bool:
     return progress.interrupted
 
 
-class _DecisionFollower(NamedTuple):
-    """Follows models, and wraps each new one so that it chooses labels as the flags say."""
+class _DecisionFollower:
+    """Follows models, and wraps each new one so that it chooses labels as the flags say. Several loops may share it."""
 
-    models: Any
-    job: PredictJob
+    def __init__(self, models: Any, job: PredictJob) -> None:
+        self._models, self._decision = models, (job.decision_wrapper, job.decision.flag)
+        self._newest: FollowedModel | None = None
 
     def read_newer(self) -> FollowedModel | None:
-        newest: FollowedModel | None = self.models.read_newer()
-        if newest is None:
-            return None
-        try:
-            return newest._replace(model=apply_decision(newest.model, self.job.decision_wrapper, self.job.decision.flag))
-        except CommandError as error:  # perhaps the model was reset, and has not learned the label yet
-            warn(f"the model after {newest.version:,} rows cannot be used: {error}: the earlier model stays")
-            return None
+        newest: FollowedModel | None = self._models.read_newer()
+        if newest is not None:
+            try:
+                self._newest = newest._replace(model=apply_decision(newest.model, *self._decision))
+            except CommandError as error:  # perhaps the model was reset, and has not learned the label yet
+                warn(f"the model after {newest.version:,} rows cannot be used: {error}: the earlier model stays")
+        return self._newest
 
 
 def _report_end(progress: Progress, n_before: int, reporter: Reporter) -> None:

@@ -9,7 +9,7 @@ from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.arguments import as_usage_error, parse_names
 from streamsvm.stream.rows import get_learned_columns, split_pipeline
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, find_label_problem, parse_columns
+from streamsvm.stream.tables.column_kinds import DROP, MESSAGE_COLUMN, NUMBER, OTHER_COLUMNS, find_label_problem, parse_columns
 from streamsvm.stream.tables.table_schema import (
     OPTIONS_BY_FORMAT,
     PARSER_OPTIONS,
@@ -92,6 +92,11 @@ def combine_table_options(
         options = saved_options | text_options
     with as_usage_error("--"):
         table = resolve_table_options(options, text_format)
+    if text_format is None:
+        names = [name for name, kind in columns.items() if kind != DROP and name != label and MESSAGE_COLUMN.fullmatch(name)]
+        if saved is not None:  # a run that continues reads the parts of messages that it has read so far
+            names = (saved.get_facts("position", "rows") or saved.get_facts("position")).get("message_columns", [])
+        table.source["message_columns"] = names
     kinds = table.source.get("columns", {})
     if predict:
         kinds = {name: kind for name, kind in kinds.items() if kind != DROP}

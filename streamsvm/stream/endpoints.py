@@ -29,6 +29,10 @@ class ForeignPositionError(StreamError):
     """
 
 
+class SinkLockedError(StreamError):
+    """Another process is writing to the file of a sink."""
+
+
 class DeadLetter(TypedDict):
     """A refused row, with the reason: the record that a sink of dead letters writes."""
 

@@ -22,7 +22,7 @@ from streamsvm.stream.tables.table_schema import format_flags
 _KIND = "merged"
 _PARTITION_PATTERN = "partition-*"
 #: The fields of a position that hold the options of reading.
-_READING_OPTIONS = "label", "table", "key", "time"
+_READING_OPTIONS = "label", "table", "key", "time", "message_columns"
 _MAX_NAMED_FOLDERS = 5
 
 

@@ -49,6 +49,7 @@ def open_source(
     options: Mapping[str, Any] | None = None,
     weight: str | None = None,
     stream: ByteStream | None = None,
+    message_columns: Sequence[str] = (),
     **reading: Unpack[FileOptions],
 ) -> Source:
     """Open a source of rows by its name: the path of a file, ``"-"`` for standard input, or a URL such as
@@ -79,6 +80,9 @@ def open_source(
         Name of the column with the weight of each row, as in `WeightedSource`. None: rows have no weights.
     stream
         An open stream of the bytes of a text; ``spec`` is then only its name. None opens ``spec``.
+    message_columns
+        Parts of each message of a stream with a URL that become columns of its row, as its package defines them: for Kafka
+        ``["key", "timestamp", "header.NAME"]``.
     **reading
         How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``columns="id:drop"``.
 
@@ -107,8 +111,8 @@ def open_source(
         file_options["label_needed"] = label_needed
     source: Source
     if kind is None:
-        arguments = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
-        arguments |= {} if group is None else {"group": group}
+        arguments: dict[str, Any] = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
+        arguments |= {name: value for name, value in (("group", group), ("message_columns", message_columns)) if value}
         source = _find_plugin("streamsvm.sources", name).load()(name, **arguments)
     elif files or (stream is None and read_partition(name) and Path(name).is_file()):
         files = files or [name]

@@ -48,7 +48,7 @@ class Followed(Protocol):
 
     def read_newer(self) -> FollowedModel | None:
         """Return the newest model that another process has saved, and its version, without waiting; None if it was returned
-        before.
+        before. (It may be returned again; loops ignore it then.)
         """
 
 
@@ -303,7 +303,8 @@ class PredictionLoop(StreamLoop):
         """Replace this loop's model by a newer one of the followed checkpoint store, if there is one. Warn and keep the model if
         the newer one cannot predict.
         """
-        if self._follow is not None and (newer := self._follow.read_newer()) is not None:
+        newer = None if self._follow is None else self._follow.read_newer()
+        if newer is not None and newer.model is not self.model:
             try:
                 pipeline = ValidatingPipeline(newer.model, learns=False)
             except ValueError as error:  # do not refuse the row because of an unusable model

@@ -164,6 +164,11 @@ class ResumableRun:
         if seconds >= self._max_checkpoint_seconds or (is_due and self._is_worth_saving):
             self._save_checkpoint(self._checkpoints)
 
+    def close_sinks(self) -> None:
+        """Close the sinks of predictions and of dead letters."""
+        for sink in filter(None, (self.sink, self._refusals.sink)):
+            sink.close()
+
     def _run_once(self, max_rows: int | None, is_final: bool) -> Progress:
         """Run until the stream ends or ``max_rows`` were processed, and return the progress. After an error or `stop`, this loop
         cannot run again. ``is_final`` is True if a checkpoint is written at the end.

@@ -21,7 +21,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.locks import try_lock
 from streamsvm.files.messages import short_repr
 from streamsvm.files.model_file import sync_folder
-from streamsvm.stream.endpoints import ForeignPositionError, Position, Record, Sink, StreamError
+from streamsvm.stream.endpoints import ForeignPositionError, Position, Record, Sink, SinkLockedError, StreamError
 from streamsvm.stream.lines import digest_tail
 from streamsvm.stream.tables.chunk import MessageColumns
 from streamsvm.stream.tables.quantities import parse_duration
@@ -109,7 +109,7 @@ class FileSink(Sink):
         # The process that had locked the file may have renamed it, after it was opened here.
         if self._is_regular and not (try_lock(file) and os.path.samestat(self._path.stat(), self._stat)):
             file.close()
-            raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
+            raise SinkLockedError(f"{self.name}: another process is writing to it. Stop it, or name another file")
         return file
 
     @contextlib.contextmanager

@@ -407,8 +407,6 @@ def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tm
     [
         (["--scope", "partition", "--checkpoint", "d"], "--scope partition needs --group NAME"),
         (["--scope", "partition", "--group", "g"], "--scope partition needs --checkpoint DIR"),
-        (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--to", "p.csv"], "--to is of one model"),
-        (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--on-error", "./bad"], "takes --on-error stop or skip"),
     ],
 )
 def test_flags_that_do_not_fit(words, reason, call):

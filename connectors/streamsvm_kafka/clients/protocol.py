@@ -110,6 +110,9 @@ class TopicConsumer(Protocol):
         ``milliseconds`` since 1970. Return them by partition; None where all messages are older.
         """
 
+    def committed(self, partition: int) -> int | None:
+        """Request the offset that is committed for the consumer group in a partition; None if there is none."""
+
     def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
         """Commit ``offsets`` (the next offset of each partition) for the consumer group without waiting. ``callback`` is called
         later with the offsets and the error, or None after success.
@@ -132,7 +135,9 @@ class TopicProducer(Protocol):
         """The error of the first message that could not be delivered; None if all were delivered so far."""
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Return the numbers of the partitions of a topic."""
+        """Return the numbers of the partitions of a topic. If it does not exist, let the broker create it, if its configuration
+        allows that (``auto.create.topics.enable``). All other requests of a client create no topic.
+        """
 
     def send_messages(
         self,

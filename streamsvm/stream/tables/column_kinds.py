@@ -13,6 +13,8 @@ ColumnKinds = str | Mapping[str, str]
 
 #: The name that stands for all columns that are not named.
 OTHER_COLUMNS = "*"
+#: Matches the names of columns that are a part of a Kafka message beside its value: the key, the timestamp or a header.
+MESSAGE_COLUMN: re.Pattern[str] = re.compile(r"(?:message\.)?(key|timestamp|header\.(.+))", re.DOTALL)
 DROP, NUMBER, CATEGORY, TEXT, DATE = "drop", "number", "category", "text", "date"
 #: Kinds of numbers in other notations.
 QUANTITY, DURATION = "quantity", "duration"

@@ -227,6 +227,11 @@ class ConfluentConsumer:
                 raise translate_error(result.error)
         return {result.partition: result.offset if result.offset >= 0 else None for result in results}
 
+    def committed(self, partition: int) -> int | None:
+        with translating_errors():
+            (position,) = self._consumer.committed([self._make_key(partition)], timeout=RESPONSE_SECONDS)
+        return position.offset if position.offset >= 0 else None
+
     def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
         self._pending_commits.append((offsets, callback))
         with translating_errors():

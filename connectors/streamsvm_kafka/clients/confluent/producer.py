@@ -43,6 +43,7 @@ class ConfluentProducer:
             # It must not exceed the timeout of a transaction.
             "delivery.timeout.ms": int(1000 * (seconds if transactional_id is None else min(seconds, transaction_seconds))),
             "delivery.report.only.error": True,
+            "allow.auto.create.topics": False,
             **transactions,
         }
         self._producer = create_client(Producer, connection, defaults, fixed)
@@ -54,6 +55,9 @@ class ConfluentProducer:
     def partitions_for(self, topic: str) -> set[int]:
         with translating_errors():
             metadata = self._producer.list_topics(topic, timeout=RESPONSE_SECONDS).topics[topic]
+            if metadata.error is not None and metadata.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PART:
+                creator = create_client(Producer, self._connection, {}, {})  # whose requests create a topic
+                metadata = creator.list_topics(topic, timeout=RESPONSE_SECONDS).topics[topic]
         if metadata.error is not None:
             raise translate_error(metadata.error)
         return set(metadata.partitions)

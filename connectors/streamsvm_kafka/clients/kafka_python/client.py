@@ -123,6 +123,8 @@ def _connect_client(client_class: Any, connection: Connection, arguments: Mappin
 
     def make_network(**configs: Any) -> KafkaNetClient:
         networks.append(KafkaNetClient(**configs))
+        # kafka-python 3.0.12 does not pass this option on, so that each refresh would create a topic that was deleted.
+        networks[-1].cluster.config["allow_auto_create_topics"] = False
         return networks[-1]
 
     with recorder.record_errors():

@@ -127,6 +127,10 @@ class KafkaPythonConsumer:
         offsets = self._consumer.offsets_for_times(times, timeout_ms=1000 * RESPONSE_SECONDS)
         return {key.partition: None if offset is None else offset.offset for key, offset in offsets.items()}
 
+    def committed(self, partition: int) -> int | None:
+        offset: int | None = self._consumer.committed(self._make_key(partition), timeout_ms=1000 * RESPONSE_SECONDS)
+        return offset
+
     def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
         def report_result(_: Any, response: Any) -> None:
             callback(offsets, response if isinstance(response, Exception) else None)

@@ -44,8 +44,11 @@ class KafkaPythonProducer:
         self._n_pending = self._pending_bytes = 0
 
     def partitions_for(self, topic: str) -> set[int]:
+        settings = self._producer._metadata.config
+        settings["allow_auto_create_topics"] = True
         with raising_broker_errors:
             partitions: set[int] = self._producer.partitions_for(topic)
+        settings["allow_auto_create_topics"] = False
         return partitions
 
     def send_messages(
