@@ -65,12 +65,11 @@ def open_worker(
     bootstrap, topic, client, query = _parse_url(url, ("codec", "features"), _SOURCE_FORMAT, options)
     codec = _make_codec(url, query, label, client)
     if "://" in str(place := parameters["folder"]):
-        address, models, models_client, model_query = _parse_url(place, ("name",), _MODEL_FORMAT, options)
-        prefix = model_query.get("name", parameters["group"])
-        common = {name: value for name, value in parameters.items() if name in ("trusted", "keep", "keep_every")}
-        parameters["folder"] = lambda number: _CheckpointsByURL(
-            address, models, f"{prefix}-{number}", client=models_client, **common
-        )
+        address, models, store_client, names = _parse_url(place, ("name",), _MODEL_FORMAT, options)
+        prefix = names.get("name", parameters["group"])
+        kept = {name: value for name, value in parameters.items() if name in ("trusted", "keep", "keep_every")}
+        kept["client"] = store_client
+        parameters["folder"] = lambda number: _CheckpointsByURL(address, models, f"{prefix}-{number}", **kept)
     return PartitionWorker(bootstrap, topic, codec, start=start, client=client, **parameters)
 
 

@@ -298,9 +298,7 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     add_error_flags(predict, labels=False)
     add_table_flags(predict.add_argument_group("the table"))
     run = predict.add_argument_group("the run")
-    text = (
-        "a folder for the position of this run, from which the same command continues; with --group, also a topic of checkpoints"
-    )
+    text = "a folder for the position of this run, from which the same command continues; with --group also a topic for positions"
     add_run_flags(run, text, "DIR|TOPIC")
     text = "a consumer group whose members share the topic, each with its partitions, from the offsets that were committed"
     run.add_argument("--group", metavar="NAME", help=text)
