@@ -300,6 +300,10 @@ def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
         help="what to do with a row that cannot be read, predicted or learned: stop (the default), skip it, or write it and "
         "the reason to a path or kafka://host:port/topic and continue",
     )
+    text = (
+        "what to do when columns have changed during the run: warn (the default), or stop before the changed rows are processed"
+    )
+    errors.add_argument("--on-schema", choices=["warn", "stop"], default="warn", help=text)
     text = "stop when more rows than this are refused (default: no limit)"
     errors.add_argument("--error-limit", type=parse_non_negative, metavar="N", help=text)
     errors.add_argument(

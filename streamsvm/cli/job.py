@@ -83,6 +83,7 @@ class StreamJob:
     on_error: str = "skip"
     error_limit: int | None = None
     error_share: float = 0.5
+    on_schema: str = "warn"
     columns: list[str] | None = None
     missing: str | None = None
     cycles: str | None = None
@@ -137,7 +138,8 @@ class StreamJob:
     @property
     def loop_limits(self) -> dict[str, Any]:
         """Keyword arguments of the learning loop: when to write checkpoints, and how many invalid rows stop the run."""
-        return {"error_limit": self.error_limit, "error_share": self.error_share, **self.checkpoint_every}
+        limits = {name: getattr(self, name) for name in ("error_limit", "error_share", "on_schema")}
+        return {**limits, **self.checkpoint_every}
 
     @property
     def decision(self) -> DecisionFlags:

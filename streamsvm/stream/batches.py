@@ -58,8 +58,7 @@ def next_batch(
     """
     if not learns and pipeline.last_step.overflow == "hash":  # features that the model does not list may share hashed columns
         return None
-    known_features = pipeline.last_step.feature_names
-    table = chunk.table(known_features if pipeline.encoder is None else ())
+    known_features, table = pipeline.last_step.feature_names, read_batch_table(chunk, pipeline)
     if table is None:
         return None
     for excluded_rows in (table.unparsed_rows, table.rows_with_nulls if pipeline.encoder is None else ()):
@@ -93,6 +92,11 @@ def next_batch(
     n = len(X)
     weights = None if weights is None else weights[:n]
     return Batch(X, names, y[:n], weights, n_empty, update_encoder, table, start, first_gap) if n else None
+
+
+def read_batch_table(chunk: Chunk, pipeline: ValidatingPipeline) -> Table | None:
+    """Return the table of a chunk from which batches for the model in ``pipeline`` are made; None if it has none."""
+    return chunk.table(pipeline.last_step.feature_names if pipeline.encoder is None else ())
 
 
 def _leading_targets(labels: list[Any]) -> list[Any]:

@@ -96,6 +96,10 @@ class LearningLoop(StreamLoop):
     computed_fields
         Additional fields of predictions that the model computes, each a
         `streamsvm.stream.prediction_fields.ComputedFields`. Rows are then processed one by one.
+    on_schema
+        What happens when the columns of the stream have changed: a column is gone or new, or its values are of another kind, are
+        missing, or have names that did not occur before, in far more rows than before. ``"warn"``, the default, logs one warning
+        for each change. ``"stop"`` ends the run with a StreamError before the changed rows are processed, after a checkpoint.
     classes
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
     drift
@@ -210,6 +214,7 @@ class LearningLoop(StreamLoop):
                     self._resume_delayed(folder, header.get("delayed"), state)
                 curve, metrics = LearningCurve.from_state(header["curve"], self.rows), str(header["metrics"])
                 self._labels.resume(header["labels"])
+                self.schema.resume(state.get("schema", self.schema.state))
                 scores = state["scores"]
             except (LookupError, TypeError, ValueError) as error:
                 text = f"{folder}: its checkpoint was not written by a learning loop ({error})"
@@ -341,7 +346,7 @@ class LearningLoop(StreamLoop):
         }
         facts |= {} if self.source.weight is None else {"weight": self.source.weight}
         facts |= {"flags": dict(self._flags)} if self._flags else {}
-        state: dict[str, Any] = {"scores": self._scores.state}
+        state: dict[str, Any] = {"scores": self._scores.state, "schema": self.schema.state}
         if self.drift is not None:
             state |= {"detector": self.drift.detector}
             facts |= {"drift": self.drift.state}

@@ -269,6 +269,7 @@ class PredictionLoop(StreamLoop):
                 raise ValueError(f"its kind is {short_repr(checkpoint.header['kind'])}")
             self._resume_counts(checkpoint.header)
             self.columns.resume(checkpoint.state["columns"])
+            self.schema.resume(checkpoint.state.get("schema", self.schema.state))
         except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another folder"
             raise CheckpointError(text) from None
@@ -324,4 +325,4 @@ class PredictionLoop(StreamLoop):
             raise StreamError(f"{self.source.name}: to the end, {mismatch}: the predictions mean nothing. Is the model right?")
 
     def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:
-        return None, {"columns": self.columns.state}, {"kind": _KIND}
+        return None, {"columns": self.columns.state, "schema": self.schema.state}, {"kind": _KIND}

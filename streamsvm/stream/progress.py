@@ -44,6 +44,8 @@ class Progress:
         Number of refused rows, by kind of reason. They are included in ``rows``, and were not learned.
     refusal_messages
         One message for each kind of rows that this run refused, with the position of the first one, and the reason.
+    schema_changes
+        Number of changes of the schema, by kind and column.
     abstained
         Number of rows whose probability was too small for a prediction.
     window
@@ -73,6 +75,7 @@ class Progress:
     empty: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     refusal_messages: Sequence[str] = ()
+    schema_changes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     abstained: int = 0
     window: int = 1000
     scores: tuple[ScoreReport, ...] = ()

@@ -11,17 +11,21 @@ from typing import Any, TypedDict
 
 from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.files.messages import short_repr
+from streamsvm.stream.batches import read_batch_table
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.continuation import describe_place, report_change, seek_or_begin
-from streamsvm.stream.endpoints import KEEP_MODEL, Sink, Source, StreamError
+from streamsvm.stream.endpoints import KEEP_MODEL, Position, Sink, Source, StreamError
 from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtension
 from streamsvm.stream.progress import Progress
 from streamsvm.stream.refusals import RefusedRowHandler
-from streamsvm.stream.tables.chunk import Chunk
+from streamsvm.stream.rows import ValidatingPipeline
+from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Chunk
+from streamsvm.stream.tables.column_monitor import SchemaWatch
 from streamsvm.stream.tables.table_parser import Names
 
 _PROGRESS_SECONDS = 0.25  # time between two calls of `on_progress`
 _MAX_CHUNK_ROWS = 1000  # a signal waits until a chunk has been processed
+_CHANGE_ADVICE = "The run stops after {:,} rows: fix the producer, or continue with --on-schema warn (on_schema='warn')"
 _SAVED_COUNTS = ("learned", "unlabelled", "empty", "abstained")  # in the header of a checkpoint, beside ``rows``
 
 
@@ -40,6 +44,7 @@ class LoopOptions(TypedDict, total=False):
     error_share: float
     passthrough: Names
     computed_fields: Sequence[ComputedFields]
+    on_schema: str
 
 
 class ResumableRun:
@@ -48,6 +53,9 @@ class ResumableRun:
     A subclass defines how a chunk is processed (`_process_chunk`), the contents of a checkpoint (`_make_checkpoint_parts`), how
     a run continues from one (`_resume_run`), and its `Progress` (`_make_progress`).
     """
+
+    _pipeline: ValidatingPipeline
+    _uses_batches: bool
 
     def __init__(
         self,
@@ -59,6 +67,7 @@ class ResumableRun:
         checkpoint_every: int | None,
         checkpoint_seconds: float | None,
         on_progress: Callable[[Progress], None] | None,
+        on_schema: str,
     ) -> None:
         self.source: Source = source
         self.sink: Sink | None = sink
@@ -80,6 +89,8 @@ class ResumableRun:
         self._on_progress = on_progress
         self._stopped = self._running = self._has_started = False
         self._unusable_reason = ""  # "has failed" or "was stopped" if no further run is possible
+        #: Detects changes of the schema.
+        self.schema: SchemaWatch = SchemaWatch(on_schema)
         self._chunk: Chunk | None = None  # the current chunk
         self._row_index = 0  # index of the current row in the chunk
 
@@ -145,13 +156,13 @@ class ResumableRun:
         """
         return self._run_once(max_rows, False)
 
-    def write_checkpoint(self, always: bool = False) -> None:
+    def write_checkpoint(self, always: bool = False, position: Position | None = None) -> None:
         """Write a checkpoint now, if this run has a checkpoint store, has read rows since the last checkpoint, and has any
         results to save. With ``always=True``, write it even without new rows, for a source whose position has changed although it
-        returned no rows.
+        returned no rows. ``position`` is an earlier position of the source; None: its current one.
         """
         if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._is_worth_saving)):
-            self._save_checkpoint(self._checkpoints)
+            self._save_checkpoint(self._checkpoints, position)
 
     def write_checkpoint_if_due(self) -> None:
         """Write a checkpoint if the interval in rows or seconds between checkpoints is over. Call it between calls of `run_step`
@@ -204,6 +215,7 @@ class ResumableRun:
         if not self._has_started:
             self._has_started, self._save_time = True, time.monotonic()
         while not self._stopped and self.rows != last_row:
+            position = self.source.position if self.schema.stops_run else None
             # Read the first row alone, because it may have to wait for the compiler.
             if (chunk := self.source.read(1 if self.rows == first_row else self._choose_chunk_rows(last_row))) is None:
                 if is_final and not self._stopped:
@@ -211,6 +223,12 @@ class ResumableRun:
                 break
             if len(chunk):
                 self._chunk = chunk
+                is_batch = self._uses_batches and len(chunk) >= MIN_BATCH_ROWS
+                table = read_batch_table(chunk, self._pipeline) if is_batch else None
+                change = self.schema.add_chunk(self.source, chunk, table, self.rows, self._pipeline.table_encoder)
+                if change and self.schema.stops_run:
+                    self.write_checkpoint(position=position)
+                    raise StreamError(f"{change}. {_CHANGE_ADVICE.format(self.rows)}")
                 self._process_chunk(chunk)
                 self._warn_after_chunk()
             elif flushed_rows != self.rows:  # while the source is silent, others can read the outputs of all rows
@@ -380,9 +398,9 @@ class ResumableRun:
         """Return the model, the state of the run (such as metrics), and additional header fields, to save in a checkpoint."""
         raise NotImplementedError
 
-    def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
+    def _save_checkpoint(self, checkpoints: Checkpoints, position: Position | None = None) -> None:
         """Write a checkpoint to the store ``checkpoints``: the model, the state of the run, and the positions of source, sink and
-        dead-letter sink.
+        dead-letter sink. ``position`` is an earlier position of the source; None: its current one.
         """
         self._flush_scores()
         model, state, facts = self._make_checkpoint_parts()
@@ -394,13 +412,14 @@ class ResumableRun:
             rows=self.rows,
             **{name: getattr(self, name) for name in _SAVED_COUNTS},
             refused=self._refusals.state,
-            position=_validate_position(self.source.name, "position", self.source.position),
+            position=_validate_position(self.source.name, "position", self.source.position if position is None else position),
             sink=self._dropped_sink if self.sink is None else _validate_position(self.sink.name, "flush()", self.sink.flush()),
             source=self.source.name,
             **facts,
         )
         self._saved_rows, self._save_time, self.saved_time = self.rows, time.monotonic(), time.time()
-        self.source.on_checkpoint()
+        if position is None:
+            self.source.on_checkpoint()
 
 
 def _validate_position(name: str, method: str, position: Any) -> dict[str, Any]:

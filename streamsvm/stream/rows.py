@@ -78,7 +78,8 @@ class ValidatingPipeline:
         self.encoder: TableEncoder | None = None
         if len(steps) == 1 and type(steps[0]) is TableEncoder and steps[0].scaler is None:
             self.encoder = steps[0]
-        self._begins_with_encoder = bool(steps) and isinstance(steps[0], TableEncoder)
+        #: The encoder at the beginning of the pipeline, which may have a scaler; None without one.
+        self.table_encoder: TableEncoder | None = steps[0] if steps and isinstance(steps[0], TableEncoder) else None
         if steps:
             self.prepare_row = self._transform_to_learn if learns else self._transform_row
         elif self.check_row is None or checker is not last:
@@ -108,7 +109,7 @@ class ValidatingPipeline:
         the pipeline. None of them learns the row. Raise a RowError if a number is invalid. An encoder comes before the check,
         because it defines which numbers are missing values.
         """
-        n_encoders = int(self._begins_with_encoder)
+        n_encoders = int(self.table_encoder is not None)
         for step in self._steps[:n_encoders]:
             x = step.transform_one(x)
         _check_row(x)

@@ -43,8 +43,8 @@ from streamsvm.stream.tables.table_parser import Names
 Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
 
 _MAX_BATCH_PROBABILITIES = 2**21  # probabilities of all labels in one batch
-#: Rows after which changed columns are reported: at the end of a run, and during it.
-MIN_ROWS_COMPARED, _ROWS_COMPARED = 50, 100
+#: Rows after which changed columns are reported: at the end of a run, and during it; and those that `SchemaWatch` needs.
+MIN_ROWS_COMPARED, _ROWS_COMPARED, _ROWS_WATCHED = 50, 100, 500
 
 
 class StreamLoop(ResumableRun):
@@ -82,6 +82,7 @@ class StreamLoop(ResumableRun):
         error_share: float = 0.5,
         passthrough: Names = (),
         computed_fields: Sequence[ComputedFields] = (),
+        on_schema: str = "warn",
     ) -> None:
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
@@ -101,10 +102,11 @@ class StreamLoop(ResumableRun):
             raise ValueError(f"abstain is a probability, and {type(last_step).__name__} gives none: leave it out")
         extension = PredictionExtension(source, sink, passthrough, self._field_names, computed_fields)
         refusals = RefusedRowHandler(on_error, error_limit, error_share)
-        super().__init__(source, sink, extension, refusals, checkpoints, checkpoint_every, checkpoint_seconds, on_progress)
+        super().__init__(
+            source, sink, extension, refusals, checkpoints, checkpoint_every, checkpoint_seconds, on_progress, on_schema
+        )
         source.skip_columns(self._pipeline.dropped_columns)
-        #: The columns and names of rows, compared with those that the model has learned. If the loop learns, the comparison
-        #: begins when it continues from a checkpoint.
+        #: The columns and names of rows, compared with those of the model. If the loop learns, only after a checkpoint.
         self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
         if not self._learns:
             self.columns.compare_with(get_learned_columns(model), self._pipeline.encoder, get_learned_labels(model))
@@ -145,9 +147,7 @@ class StreamLoop(ResumableRun):
 
     @property
     def _delayed_counts(self) -> Mapping[str, int] | None:
-        """Numbers of rows and labels from two streams that were joined, have expired or wait for each other, by name; None if
-        this loop does not read labels from another stream.
-        """
+        """Number of rows and labels of two streams by their state, such as ``joined``; None without a stream of labels."""
         return None
 
     def _make_progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
@@ -165,6 +165,7 @@ class StreamLoop(ResumableRun):
             window=self._scores.first.window,
             scores=self._make_score_reports(),
             columns=self.columns,
+            schema_changes=dict(self.schema.changes),
             delayed=self._delayed_counts,
             drifts=None if self.drift is None else self.drift.drifts,
             rows_per_second=rows_per_second,
@@ -449,9 +450,7 @@ class StreamLoop(ResumableRun):
             self.curve.add(CurvePoint(rows, *scores, self._refusals.n_refused, drifts, windowed_baseline))
 
     def _knows_label(self, y: Any) -> bool:  # noqa: ARG002
-        """Return whether a row with the label ``y`` may be learned together with others in one call, because the label was
-        learned before.
-        """
+        """Return whether rows with the label ``y`` may be learned together in one call: the label was learned before."""
         return True
 
     def _check_end(self) -> None:
@@ -484,7 +483,8 @@ class StreamLoop(ResumableRun):
 
     def _warn_of_changed_columns(self, min_rows: int = _ROWS_COMPARED) -> None:
         """Warn, once, if the rows have other columns than those that the model has learned, but not before ``min_rows`` rows."""
-        if self._has_compared_columns or self.columns.rows < min_rows:
+        is_watched = self.columns.rows >= _ROWS_WATCHED or self.schema.changes or min_rows == _ROWS_COMPARED  # by `schema`
+        if self._has_compared_columns or self.columns.rows < min_rows or (self._learns and is_watched):
             return
         self._has_compared_columns = True
         if changes := self.columns.describe_changes(needs_gone=not self._learns):

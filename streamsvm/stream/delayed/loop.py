@@ -106,6 +106,7 @@ class DelayedLearningLoop(LearningLoop):
         super().__init__(source, model, metric, **options)
         if self._pipeline.detects_anomalies:
             raise ValueError(f"a {type(self._pipeline.last_step).__name__} learns without labels: use a LearningLoop")
+        self.schema.ignored_label = ArrivedLabel
 
     def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
         self._predict, self._learn = self._make_row_predictor(), self._make_row_learner()

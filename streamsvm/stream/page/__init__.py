@@ -193,7 +193,8 @@ def make_live_state(
         value, windowed = (math.nan if points[-1][key] is None else points[-1][key] for key in ("metric", "windowed"))
         report = ScoreReport(metric or "", value, windowed)
     curve_part = make_curve_part(curve)
-    sentences = [text for loop in progress if not loop.learns for text in loop.messages]
+    sentences = [f"column {name!r} is {kind}" for loop in progress for kind, name in loop.schema_changes]
+    sentences += [text for loop in progress if not loop.learns for text in loop.messages]
     return {
         "title": clean_text(name),
         "lead": _count_rows(progress),

@@ -221,6 +221,7 @@ class Chunk:
     _has_table: bool = False  # whether `_table` is final, which may be None
     _table: Table | None = None
     _changes: tuple[_ChunkChange, ...] = ()
+    _peeked_rows: dict[int, Row | BadRow] | None = None  # rows that were read before their turn
     _unchanged_table: Table | None = None  # the table to which the changes were applied last,
     _changed_table: Table | None = None  # and their result
 
@@ -247,6 +248,8 @@ class Chunk:
 
     def row(self, i: int) -> Row | BadRow:
         """Return row ``i`` of this chunk: features and label, or a `BadRow` with the reason if it cannot be parsed."""
+        if self._peeked_rows and i in self._peeked_rows:
+            return self._peeked_rows.pop(i)
         row = self.read_row(i)
         for change in self._changes:
             if type(row) is BadRow:
@@ -255,6 +258,12 @@ class Chunk:
                 row = change.row(row)
             except ValueError as error:
                 row = BadRow.from_error(self.place(i), self.raw(i), error)
+        return row
+
+    def peek_row(self, i: int) -> Row | BadRow:
+        """Return row ``i`` of this chunk, and keep it for the next call of `row`, so that it is parsed only once."""
+        row = self.row(i)
+        self._peeked_rows = {**(self._peeked_rows or {}), i: row}
         return row
 
     def table(self, features: Sequence[Hashable]) -> Table | None:
