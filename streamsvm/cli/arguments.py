@@ -57,17 +57,6 @@ def parse_every(text: str) -> dict[str, Any]:
         raise argparse.ArgumentTypeError(reason) from None
 
 
-def parse_moment(text: str) -> float:
-    """Parse a number of rows, to an int, or a time in ISO 8601 (UTC without a time zone), to seconds since 1970, a float."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"must be a number of rows, or a time such as 2026-03-01T12:00, not {text}") from None
-
-
 def _make_number_parser(
     requirement: str, is_valid: Callable[[Any], bool], convert: Callable[[str], Any] = float
 ) -> Callable[[str], Any]:
@@ -95,6 +84,13 @@ def _parse_duration(text: str) -> float:
     return 86_400.0 if text == "DAY" else parse_duration(text)
 
 
+def _parse_rows_or_time(text: str) -> float:
+    """Parse a number of rows, to an int, or a time in ISO 8601 (UTC without a time zone), to seconds since 1970, a float."""
+    time = None if text.isdecimal() else datetime.fromisoformat(text)
+    return int(text) if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+parse_moment = _make_number_parser("a number of rows, or a time such as 2026-03-01T12:00", lambda _: True, _parse_rows_or_time)
 _parse_day = _make_number_parser("DAY, or a duration such as 12h", lambda seconds: 0.0 < seconds < math.inf, _parse_duration)
 _parse_seconds = _make_number_parser("a number of seconds", lambda number: 0.0 < number < math.inf)
 parse_count: Callable[[str], int] = _make_number_parser("a whole number of at least 1", lambda number: number >= 1, int)

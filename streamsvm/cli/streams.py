@@ -31,7 +31,7 @@ from streamsvm.stream import (
     open_sink,
     open_source,
 )
-from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_has_model, find_saved, read_newest
+from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, find_saved
 from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.file_names import detect_format
@@ -273,22 +273,17 @@ def load_newest(place: Path | str, trusted: bool, at: float | None = None) -> Ch
     """Load a model file, or the newest checkpoint of a folder or topic (a URL), or that of `find_saved` with ``at``. It may
     contain the user's own classes only if ``trusted``. Raise a CheckpointError or StreamError if that fails.
     """
-    if isinstance(place, Path) and at is None:
+    with contextlib.closing(open_followed(place, trusted)) as models:
         try:
-            checkpoint = read_newest(place, trusted)
+            return models.read() if at is None else find_saved(place, models.history(), at).load(trusted)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{_hint_at_table(place)}") from error
-        if checkpoint.is_start:
-            check_has_model(place, checkpoint)
-        return checkpoint
-    with contextlib.closing(open_followed(place, trusted)) as models:
-        return models.read() if at is None else find_saved(place, models.history(), at).load(trusted)
 
 
-def _hint_at_table(place: Path) -> str:
+def _hint_at_table(place: Path | str) -> str:
     """Return a text for an error if ``place``, which should be a model, has the file name of a table of rows; otherwise ""."""
     try:
-        table_format = detect_format(str(place)) if place.is_file() else None
+        table_format = detect_format(str(place)) if Path(place).is_file() else None
     except StreamError:
         return ""
     return f". By its name, it is a table ({table_format}): give the path of a model here" if table_format else ""

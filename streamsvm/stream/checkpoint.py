@@ -361,13 +361,6 @@ def read_newest_in_folder(path: str | Path, trusted: bool = False) -> Checkpoint
     return None
 
 
-def read_folder_signature(path: str | Path) -> tuple[Any, ...]:
-    """Return the name and the state of the newest checkpoint file of a folder, to detect a newer one later; ``()`` for an
-    empty folder.
-    """
-    return next(((saved.name.name, *saved.state) for saved in list_checkpoints(Path(path))), ())
-
-
 def list_checkpoints(path: Path) -> list[SavedCheckpoint]:
     """List the checkpoint files of the folder ``path``, newest first (by the row number in their names), without those that a
     rollback has set aside. Files with other names are ignored.

@@ -12,11 +12,11 @@ from river import base, compose
 
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_has_model, read_model
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_has_model
 from streamsvm.stream.continuation import adopt_parameters, check_same_weight, report_change
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import KEEP_MODEL, Sink, Source
-from streamsvm.stream.open import open_models
+from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.resumable_run import LoopOptions
 from streamsvm.stream.rows import (
@@ -360,8 +360,6 @@ def _read_start(place: Path | str | Checkpoint) -> Checkpoint:
     if isinstance(place, Checkpoint):
         check_has_model(place.place, place)
         return place
-    if "://" not in str(place):
-        return read_model(place)
-    with contextlib.closing(open_models(str(place))) as models:
+    with contextlib.closing(open_followed(place)) as models:
         checkpoint: Checkpoint = models.read()
         return checkpoint

@@ -20,7 +20,6 @@ from streamsvm.stream.checkpoint import (
     SavedCheckpoint,
     check_row_count,
     list_history,
-    read_folder_signature,
     read_model,
     read_newest,
 )
@@ -149,16 +148,14 @@ class FollowedFolder(Follower):
         return read_model(self.path, self._trusted)
 
     def history(self) -> list[SavedCheckpoint]:
-        """List the checkpoints in the followed folder, newest first; before them those that a rollback has set aside. The path
-        may also be that of a file.
-        """
+        """List the checkpoints in the followed folder, newest first; before them those that a rollback has set aside."""
         return list_history(self.path)
 
     def read_changed(self) -> Checkpoint | None:
         """Return the newest checkpoint of the followed folder. None if an earlier call has returned it, or if the folder has no
         checkpoint with a model yet. Raise a CheckpointError if the model cannot be loaded.
         """
-        signature = read_folder_signature(self.path)
+        signature = next(((saved.name.name, *saved.state) for saved in self.history() if not saved.is_aside), ())
         if not signature or signature == self._last_signature:
             return None
         self._last_signature = signature
@@ -170,10 +167,10 @@ class FollowedFolder(Follower):
 
 
 def open_followed(place: Path | str, trusted: bool = False) -> Any:
-    """Open a reader of the newest model, and of earlier ones, in a checkpoint store: a `FollowedFolder` for a `Path`, or what
-    `open_models` returns for a URL. Close it at the end.
+    """Open a reader of the newest model, and of earlier ones, in a checkpoint store: a `FollowedFolder` for a path (also of a
+    model's file), or what `open_models` returns for a URL. Close it at the end.
     """
-    return FollowedFolder(place, trusted) if isinstance(place, Path) else open_models(place, trusted=trusted)
+    return open_models(str(place), trusted=trusted) if "://" in str(place) else FollowedFolder(place, trusted)
 
 
 class PredictionLoop(StreamLoop):

@@ -13,7 +13,6 @@ from streamsvm.stream import (
     PredictionLoop,
     Sink,
     load,
-    prediction,
 )
 
 
@@ -79,7 +78,7 @@ def test_each_row_is_predicted_by_the_newest_model(tmp_path, learner):
 def test_the_folder_is_not_read_more_often_than_requested(tmp_path, learner, monkeypatch):
     learner.learn(10)
     looks = []
-    monkeypatch.setattr(prediction, "read_folder_signature", lambda path: looks.append(path) or ())
+    monkeypatch.setattr(FollowedFolder, "history", lambda self: looks.append(self.path) or [])
     follow = FollowedFolder(tmp_path / "state", seconds=60.0)
     assert [follow.read_newer() for _ in range(100)] == [None] * 100
     assert len(looks) == 1
