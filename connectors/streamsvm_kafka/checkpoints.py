@@ -187,8 +187,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
 
     def _update_copies(self, new: SavedCheckpoint) -> dict[str, SavedCheckpoint | None]:
         """Return the messages, by key, that accompany the checkpoint ``new`` in its transaction: a copy of it, and None (a
-        tombstone) for copies that are no longer to be kept, or that a rollback has set aside and that ``new`` has passed. Without
-        older checkpoints to keep, there are none.
+        tombstone) for copies that are no longer to be kept, or that a rollback has set aside and that ``new`` has passed. Return
+        an empty dict if only the newest checkpoint is kept.
         """
         if self._keep == 1 and self._keep_every is None:
             return {}

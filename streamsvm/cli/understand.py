@@ -189,7 +189,7 @@ def run_rollback(arguments: argparse.Namespace) -> None:
     with contextlib.closing(open_followed(place)) as models:
         history = models.history()
         target = find_saved(place, history, arguments.to)
-        target.load()  # an error leaves the store as it is
+        target.load()  # so that an error changes nothing
         with open_checkpoint_store(place, False, [("keep", sys.maxsize)], sources=[""]) as checkpoints:
             checkpoints.roll_back(target)
     newest = next((saved for saved in history if not saved.is_aside), target)

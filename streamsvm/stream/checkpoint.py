@@ -115,7 +115,7 @@ class SavedCheckpoint(NamedTuple):
 def find_saved(place: Path | str, history: Sequence[SavedCheckpoint], at: float | None = None) -> SavedCheckpoint:
     """Return the newest checkpoint of at most ``at`` rows (an int), or that was written at the time ``at`` or before (a float,
     seconds since 1970); for None, the one from which a run would continue. ``history`` are the checkpoints of the store
-    ``place``, newest first. Raise a CheckpointError if there is none, or all are later.
+    ``place``, newest first. Raise a CheckpointError if all are later, or the store is empty.
     """
     for saved in history:
         if not saved.is_aside if at is None else (saved.rows if isinstance(at, int) else saved.time) <= at:
@@ -137,8 +137,8 @@ class Checkpoints(Closeable):
     _keep_every: float | None
 
     def _set_retention(self, keep: int, keep_every: float | None) -> None:
-        """Set how many checkpoints are kept, and the period in seconds of which the newest is kept, too (None: no period). Raise
-        a ValueError if they are invalid.
+        """Set the number of newest checkpoints to keep, and the length in seconds of periods whose newest one is kept, too (None:
+        no periods). Raise a ValueError if they are invalid.
         """
         check_number("keep", keep, 0.0, integer=True)
         check_number("keep_every", 1.0 if keep_every is None else keep_every, 0.0)

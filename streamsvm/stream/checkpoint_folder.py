@@ -50,7 +50,7 @@ class CheckpointFolder(Checkpoints):
         Whether to take the folder over from another process that has locked it and hangs. If that process wakes up, its next
         `save` raises a TakenOverError, and writes nothing.
     keep
-        Number of newest checkpoints to keep, at least 1. With 1, there is no other one to continue from if the file is damaged.
+        Number of newest checkpoints to keep, at least 1. With 1, a run cannot continue if the only file is damaged.
     keep_every
         Period in seconds, such as 86400.0 for days (UTC): the newest checkpoint of each period is kept, too, without a limit of
         their number. None keeps none beside the newest ones.
