@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -62,6 +63,13 @@ class Mutable:
             getattr(self, name).mutate(new_attrs[name])
         if changed is not None:
             self.__dict__.update(changed.__dict__)
+
+    def _init_from(self, state: Mapping[str, Any]) -> None:
+        """Call the constructor with the parameters in ``state``, a saved state. One that a later version has added is absent, and
+        has its default.
+        """
+        names = inspect.signature(type(self)).parameters
+        self.__init__(**{name: state[name] for name in names if name in state})  # type: ignore[misc]
 
     def _copy_with(self, parameters: dict[str, Any]) -> Any:
         """Return another model with the learned state of this one, and with new values of some ``parameters``. Raise a ValueError

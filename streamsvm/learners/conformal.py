@@ -109,7 +109,7 @@ class _Conformal:
         return {**self.__dict__, "_calibration": self._calibration.get_state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state[self._wrapped_parameter[0]], state["level"], state["window"])  # type: ignore[misc]
+        self._init_from(state)  # type: ignore[attr-defined]
         self._calibration.restore_state(state["_calibration"])
 
 

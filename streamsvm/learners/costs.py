@@ -93,7 +93,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
         return [names[i] for i in best.tolist()]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["classifier"], state["costs"])  # type: ignore[misc]
+        self._init_from(state)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -285,7 +285,7 @@ class BoundedScaler(Mutable, base.MiniBatchTransformer):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["deviations"])  # type: ignore[misc]
+        self._init_from(state)
         names, n = state["names"], len(state["names"])
         moments, first = (np.array(state[key], np.float64) for key in ("moments", "first_values"))
         check_hash_collisions(names)
@@ -325,6 +325,7 @@ class BoundedTargetScaler(RegressorWrapper):
     0.4
     """
 
+    deviations: float | None = 8.0
     _changeable = frozenset({"regressor", "deviations"})
     _forwarded = frozenset({"feature_names", "note_columns", "overflow", "can_learn_many"})
 

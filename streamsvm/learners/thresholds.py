@@ -308,7 +308,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
         return {**self.__dict__, "_counts": self._counts.copy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["classifier"], state["metric"], state["horizon"])  # type: ignore[misc]
+        self._init_from(state)
         self._counts[:], self._labels = state["_counts"], list(state["_labels"])
         self._threshold_index, self._n_learned = state["_threshold_index"], state["_n_learned"]
 

@@ -1,7 +1,9 @@
 """Golden files continue in versions of the package with another layout, and files of other layouts are checked as any other."""
 
 import gzip
+import inspect
 import json
+from collections import Counter
 from itertools import islice
 
 import layouts
@@ -17,6 +19,7 @@ from saved_models import ROWS
 from streamsvm import BSGDClassifier, KernelRLSRegressor, SVMClassifier, SVMRegressor
 from streamsvm.core.memory import saved_layout
 from streamsvm.core.memory.ensemble import EnsembleStore
+from streamsvm.files.codecs import OWN_CLASSES, RENAMED_CLASSES
 from streamsvm.files.container import unpack_container
 from streamsvm.files.model_file import read_parts
 from streamsvm.learners import OnlineLinearSVC
@@ -86,6 +89,38 @@ def test_files_of_newer_layouts_are_refused():
     for number in (saved_layout.LAYOUT_VERSION + 1, 0, "1", None):
         model = SVMClassifier.__new__(SVMClassifier)
         refused(f"layout {number!r}, and this version knows .*upgrade", model.__setstate__, {**state, "layout": number})
+
+
+def find_own_objects(value, found, depth=0):
+    """Add an object of each class of the library within a value to ``found``, by the name of the class."""
+    if type(value).__module__.startswith("streamsvm"):
+        found.setdefault(type(value).__name__, value)
+    nested = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for item in [*nested, *vars(value).values()] if hasattr(value, "__dict__") and not isinstance(value, type) else nested:
+        if depth < 8:
+            find_own_objects(item, found, depth + 1)
+
+
+@pytest.mark.thorough
+def test_files_without_a_newer_parameter_have_its_default():
+    found, tried = {}, Counter()
+    for path in sorted(GOLDEN.glob("models/*.gz")):
+        find_own_objects(read_parts(unpack_container(gzip.decompress(path.read_bytes())))["model"], found)
+    for name in OWN_CLASSES:
+        value = found[RENAMED_CLASSES.get(name, name)]
+        kind = type(value)
+        for parameter, declared in inspect.signature(kind).parameters.items():
+            if declared.default is inspect.Parameter.empty or not hasattr(value, "__dict__"):
+                continue
+            if getattr(value, parameter, inspect) != declared.default:
+                continue
+            state = value.__getstate__() if hasattr(kind, "__setstate__") else dict(vars(value))
+            state.get("parameters", state).pop(parameter, None)
+            older = kind.__new__(kind)
+            older.__setstate__(state) if hasattr(kind, "__setstate__") else vars(older).update(state)
+            assert getattr(older, parameter) == declared.default, (name, parameter)
+            tried[name] += 1
+    assert len(tried) >= 35
 
 
 MODELS = [
