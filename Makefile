@@ -69,6 +69,10 @@ dist:  ## Build sdist, wheels and this platform's wheel into an empty dist/, and
 ci:  ## All that has to pass before a change lands
 	bash .ci/run
 
+.PHONY: release-check
+release-check:  ## The same with more: each Python that is installed, more random tables, and all experts without numba's private parts
+	STREAMSVM_TEST_RELEASE=1 bash .ci/run
+
 .PHONY: clean
 clean:  ## Remove caches (the tests' cache of compiled code is in the user's cache directory, by a hash of the sources)
 	find . -name '__pycache__' -type d -prune -exec rm -rf {} +

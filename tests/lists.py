@@ -1,12 +1,16 @@
 """Marks test cases for the thorough list of tests, and for runs with compiled code only."""
 
 import itertools
+import os
 
 import pytest
 from river import checks
 
 from streamsvm import learners
 from streamsvm.learners.budgeted_classifier import ReferenceClassifier
+
+#: Whether tests run for a release, and try more: `make release-check` sets the variable.
+OF_RELEASE = bool(os.environ.get("STREAMSVM_TEST_RELEASE"))
 
 BASELINES = [name for name in learners.__all__ if issubclass(getattr(learners, name), ReferenceClassifier)]
 

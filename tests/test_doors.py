@@ -10,6 +10,7 @@ import pytest
 
 import doors
 import random_tables
+from lists import OF_RELEASE
 from random_tables import Column, Table
 from streamsvm import BSGDClassifier, BSGDRegressor, table_model
 
@@ -35,9 +36,10 @@ def test_random_tables_make_one_model(tmp_path):
 
 @pytest.mark.thorough
 def test_more_random_tables_make_one_model(tmp_path):
-    bad, n_equal = describe_silent(range(6000, 6020), tmp_path)
+    seeds = range(6000, 6020 if OF_RELEASE else 6010)
+    bad, n_equal = describe_silent(seeds, tmp_path)
     assert bad == []
-    assert n_equal > 200
+    assert n_equal > 10 * len(seeds)
 
 
 def test_trials_find_differences(tmp_path, monkeypatch):
