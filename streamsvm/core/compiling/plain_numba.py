@@ -73,8 +73,10 @@ def get_address(function: Any, arguments: str, result: str) -> int:
     expected_type = to_numba_types(result)[0] if result != NO_RESULT else types.none
     if return_type != expected_type:
         raise TypeError(f"{function.__name__} must return {expected_type}, not {return_type}")
-    options = {name: value for name, value in function.targetoptions.items() if name in {"error_model", "fastmath"}}
-    callback = cfunc(expected_type(*argument_types), **options)(function.py_func)
+    # A callback that calls the function, since compiling the function itself as a callback would infer all its types again.
+    names = ", ".join(f"a{i}" for i in range(len(argument_types)))
+    call = eval(f"lambda {names}: function({names})", {"function": function})  # noqa: S307 - the text is only of these names
+    callback = cfunc(expected_type(*argument_types))(call)
     _callbacks.append(callback)
     return int(callback.address)
 
