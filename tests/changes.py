@@ -66,7 +66,7 @@ CHANGES = {
         "",
     ),
     "another label": Change("", "--label a", "learned with the label 'y', not 'a'.*--start-from STATE", "--label y"),
-    "a weight": Change("", "--weight b", "has learned the column 'b', so it cannot hold the weight: leave --weight out", ""),
+    "a weight": Change("", "--weight b", "not .b.: leave --weight out, for this column is a feature", ""),
     "the kind of a column": Change("", "--columns b:category", "contradicts the checkpoint.* Leave the flag out to keep", ""),
     "a regression": Change("", "--regression", "--regression predicts a number, .* leave it out", ""),
     "other rows": Change("", "", "--from earliest", "--from earliest", "next", N + FIRST, is_same=False),

@@ -178,11 +178,13 @@ class ModelReader:
         count = FIRST_TAIL_MESSAGES
         while True:
             start = max(beginning, end_offset - count)
-            newest, has_only_others, last = NewestCheckpoint(self._name), True, None
+            newest, has_only_others, last, names = NewestCheckpoint(self._name), True, None, set()
             for last in self._read_messages(start, end_offset):
                 newest.add_message(last.offset, last.key, last.value)
                 is_other = last.key != self._name.encode() and (last.value is None or bool(find_checkpoint_fault(last.value)))
                 has_only_others = has_only_others and is_other
+                if not is_other and last.key != self._name.encode():
+                    names.add((last.key or b"").decode(errors="replace"))
             if to_end and has_only_others and last is not None and (start == beginning or count >= _MAX_OTHER_MESSAGES):
                 raise CheckpointError(
                     f"{self._place} holds messages that are not checkpoints, such as that at offset {last.offset} with the key "
@@ -197,6 +199,10 @@ class ModelReader:
             raise NoCheckpointError(
                 f"{self._place} holds messages of a model {self._name!r}, but no checkpoint: {skip_reason}. Give another name "
                 "(?name=...), and --start-from STATE if there is a copy"
+            )
+        if newest.data is None and to_end and names:  # perhaps the source, which gives the model its name, was renamed
+            warn(
+                f"{self._place} has models of other names. To continue with one, give ?name={' or ?name='.join(sorted(names)[:5])}"
             )
         if newest.data is None and to_end and beginning:
             warn(

@@ -166,7 +166,12 @@ class KafkaSource(MessageSource):
             The position is corrupt, or of another topic. Without ``start``, also: the topic was recreated since, or no longer
             holds the messages after the position.
         """
-        self._check_topic(position)
+        if not {"topic", "topic_id", "label", "offsets", "end_offsets", "next_partition"} <= position.keys():
+            raise self._foreign_position_error(position)
+        if position["topic"] != self.topic:
+            raise ForeignPositionError(f"{self.name}: the checkpoint is of topic {position['topic']!r}")
+        if position["label"] != self.codec.label:
+            raise StreamError(f"{self.name}: {describe_label(position['label'], self.codec.label)}")
         try:
             offsets = _parse_counts("offsets", position["offsets"])
             pass_ends = {} if position["end_offsets"] is None else _parse_counts("end_offsets", position["end_offsets"])
@@ -263,15 +268,6 @@ class KafkaSource(MessageSource):
         """Commit the remaining offsets for the consumer group, and close the connection to the broker."""
         self._reader.topic_offsets.commit_remaining()
         self._consumer.close(CONNECT_SECONDS)
-
-    def _check_topic(self, position: Position) -> None:
-        """Raise a StreamError if ``position``, from a checkpoint, is of another topic, label or kind of source."""
-        if not {"topic", "topic_id", "label", "offsets", "end_offsets", "next_partition"} <= position.keys():
-            raise self._foreign_position_error(position)
-        if position["topic"] != self.topic:
-            raise ForeignPositionError(f"{self.name}: the checkpoint is of topic {position['topic']!r}")
-        if position["label"] != self.codec.label:
-            raise StreamError(f"{self.name}: {describe_label(position['label'], self.codec.label)}")
 
     def _choose_restart(self, reasons: set[str]) -> StartPoint:
         """Return the user's ``start``, the place to read from in partitions that cannot continue at the checkpoint, and log a

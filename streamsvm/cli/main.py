@@ -253,15 +253,14 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     add_decision_flags(learn.add_argument_group("which label"), learns=True)
     run = learn.add_argument_group("the run")
     checkpoint_help = (
-        "a folder for checkpoints; if it already has some, the run continues from the newest. The label, the model, the metrics, "
-        "drift and the table are then as before where no flag says otherwise. Or a compacted topic, "
-        "kafka://host:port/topic?name=NAME (default: the name of the source): each checkpoint and the "
+        "a folder for checkpoints; if it has some, the run continues from the newest, and keeps its label, model, metrics and "
+        "table where no flag differs. Or a topic, kafka://host:port/topic?name=NAME (default: the source): a checkpoint and the "
         "predictions to a topic of the same cluster are then committed in one transaction"
     )
     add_run_flags(run, checkpoint_help, "DIR|TOPIC")
     text = (
-        "begin with the model, the table and the scores of another checkpoint, folder or topic of checkpoints, or with a saved "
-        "model, which is only read. Once --checkpoint has a checkpoint, that continues"
+        "begin with the model, the table and the scores of another checkpoint, folder or topic, or a saved model, which is only "
+        "read. Once --checkpoint has a checkpoint, that continues"
     )
     run.add_argument("--start-from", type=parse_path_or_url, metavar="PLACE", help=text)
     add_retention_flags(run)

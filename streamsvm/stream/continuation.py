@@ -55,10 +55,9 @@ def check_same_weight(place: Path | str, checkpoint: Checkpoint, weight: str | N
     or the column that had the weights would now be a feature.
     """
     saved = checkpoint.header.get("weight")
-    if saved is not None and saved != weight:
-        raise CheckpointError(f"{place} was learned with the weight {saved!r}, not {weight!r}: give --weight {saved}")
-    if saved is None and weight in get_learned_columns(checkpoint.model):
-        raise CheckpointError(f"{place} has learned the column {weight!r}, so it cannot hold the weight: leave --weight out")
+    if saved != weight and (saved is not None or weight in get_learned_columns(checkpoint.model)):
+        advice = "leave --weight out, for this column is a feature" if saved is None else f"give --weight {saved}"
+        raise CheckpointError(f"{place} was learned with the weight {saved!r}, not {weight!r}: {advice}")
 
 
 def seek_or_begin(source: Source, position: Position, rows: int | None) -> None:

@@ -123,8 +123,7 @@ def open_source(
             warn(f"{name}: files in ordinary subfolders are not read. To read all, give the pattern {pattern}")
     else:
         source = _open_file(name if stream is None else stream, kind, label, file_options)
-    if kind is not None:
-        source.start = start
+    source.start = start
     if weight is None:
         return source
     try:

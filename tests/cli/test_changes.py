@@ -101,7 +101,7 @@ def test_a_warm_start_goes_on_with_the_model(kind, call, work, caplog):
     assert f"with the model of {place}" in said
     assert load("new")[1] == 100 + N * (kind != "model")
     done = call("learn", "next.csv", "--checkpoint", "new", "--start-from", place, *table, "--quiet")
-    assert "new: its checkpoint continues, and start_from (--start-from) is not read" in caplog.text
+    assert "new: its checkpoint continues, so --start-from is not read" in caplog.text
     assert {path: path.read_bytes() for path in (work / "old").iterdir()} == before
     call("learn", "rows.csv", "next.csv", *flags, "--checkpoint", "all")
     if kind == "model":
@@ -124,3 +124,24 @@ def test_a_warm_start_needs_a_model_that_fits(call, work):
     assert not list((work / "new").glob("*.ckpt"))
     call(*start, "old", "--label", "y", "--metric", "MCC")
     assert json.loads(call("inspect", "new", "--json").stdout)["metrics"] == "MCC(window=1000)"
+
+
+def test_options_of_delayed_labels_change(call, work, caplog):
+    rows = make_rows(0)
+    write(work / "features.csv", [{"id": i, "at": 10 * i, "a": row["a"], "b": row["b"]} for i, row in enumerate(rows)])
+    write(work / "labels.csv", [{"id": i, "at": 10 * i + 55, "y": row["y"]} for i, row in enumerate(rows)])
+    learn = ["learn", "features.csv", "--label", "y", "--learner", "bsgd,budget=30"]
+    for place, options in (("changed", "&max_age=1h&max_rows=50&expired=negative=no"), ("same", "")):
+        words = [*learn, "--checkpoint", place, "--labels"]
+        call(*words, "labels.csv?key=id&time=at", "--max-rows", 300)
+        call(*words, f"labels.csv?key=id&time=at{options}")
+    assert dumps(find_learner(load("changed")[0])) == dumps(find_learner(load("same")[0]))
+    said = "the checkpoint was learned with key='id', not 'at'"
+    call(*words, "labels.csv?key=at&time=id", status=1, says=said)
+    call("learn", "rows.csv", "--checkpoint", "same", "--columns", "c:drop", status=1, says="another kind of stream")
+    caplog.clear()
+    call("learn", "rows.csv", "--columns", "c:drop", "--checkpoint", "same", "--from", "earliest")
+    assert "labels come with their rows from row 600 on; the rows that waited for theirs are dropped" in caplog.text
+    assert find_learner(load("same")[0]).n_learned == 2 * N
+    call("learn", "next.csv", "--columns", "c:drop", "--checkpoint", "warm", "--start-from", "changed")
+    assert find_learner(load("warm")[0]).n_learned == 2 * N

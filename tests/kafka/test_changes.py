@@ -115,3 +115,14 @@ def test_kills_during_a_warm_start(seed, store, topics, bootstrap, call):
     (killed, rows), (whole, n) = load(make("killed")), load(make("whole"))
     assert rows == n == 2 * N
     assert dumps(killed) == dumps(whole)
+
+
+def test_a_new_name_in_a_model_topic_names_the_others(topics, bootstrap, new_topic, call):
+    models, rows = f"kafka://{bootstrap}/{new_topic(**{'cleanup.policy': 'compact'})}", f"kafka://{bootstrap}/{topics['rows']}"
+    words = ["--label", "y", "--stop-at-end", "--checkpoint", models]
+    assert "other names" not in call("learn", rows, *words).stderr
+    mirror = f"kafka://{bootstrap}/{topics['mirror']}"
+    said = call("learn", mirror, *words, "--max-rows", 1).stderr
+    assert f"{models} has models of other names. To continue one, give ?name={topics['rows']}" in said
+    words[-1] += f"?name={topics['rows']}"
+    assert f"after row {N}" in call("learn", mirror, *words, "--from", "latest").stderr

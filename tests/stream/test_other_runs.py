@@ -99,7 +99,7 @@ def of_file(folder):
         ({}, {"source": of_file}, "another kind of stream.*say where to begin here: --from earliest"),
         (weighted("a"), {}, "learned with the weight 'a', not None: give --weight a"),
         (weighted("a"), weighted("b"), "learned with the weight 'a', not 'b': give --weight a"),
-        ({}, weighted("b"), "has learned the column 'b', so it cannot hold the weight: leave --weight out"),
+        ({}, weighted("b"), "not .b.: leave --weight out, for this column is a feature"),
         (DELAYED, {}, "another kind of stream|holds rows"),
         ({}, DELAYED, "learned without labels from another stream.*say where to begin here: --from earliest"),
         (DELAYED, {**DELAYED, "source": part(joined, key="a")}, "learned with key='id', not 'a'"),
