@@ -201,9 +201,7 @@ class ModelReader:
                 "(?name=...), and --start-from STATE if there is a copy"
             )
         if newest.data is None and to_end and names:  # perhaps the source, which gives the model its name, was renamed
-            warn(
-                f"{self._place} has models of other names. To continue with one, give ?name={' or ?name='.join(sorted(names)[:5])}"
-            )
+            warn(f"{self._place} has models of other names. To continue one, give ?name={' or ?name='.join(sorted(names)[:5])}")
         if newest.data is None and to_end and beginning:
             warn(
                 f"{self._place} holds no checkpoint of {self._name!r}: if there was one, it was removed with all before offset "
