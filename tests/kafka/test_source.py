@@ -100,7 +100,7 @@ def test_foreign_checkpoints(open_topic):
         (source.position | {"label": "z"}, "learned with the label 'z', not 'y'"),
         (source.position | {"offsets": {"9": 0}}, "it has no partition 9 any more"),
         (source.position | {"offsets": {"0": 35}}, cut_back),
-        *((source.position | change, "the position of the checkpoint is corrupt") for change in CORRUPT),
+        *((source.position | change, "the checkpoint is corrupt") for change in CORRUPT),
     ):
         with pytest.raises(StreamError, match=reason):
             source.seek(position)
