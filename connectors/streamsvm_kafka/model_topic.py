@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 import time
@@ -150,6 +151,11 @@ def _create_topic(connection: Connection, topic: str, name: str) -> None:
         ) from error
 
 
+@functools.cache  # a run reads its checkpoints twice
+def _warn_once(text: str) -> None:
+    logger.warning(text)
+
+
 class ModelReader:
     """Reads committed checkpoints of one model from a model topic.
 
@@ -201,7 +207,7 @@ class ModelReader:
                 "(?name=...), and --start-from STATE if there is a copy"
             )
         if newest.data is None and to_end and names:  # perhaps the source, which gives the model its name, was renamed
-            warn(f"{self._place} has models of other names. To continue one, give ?name={' or ?name='.join(sorted(names)[:5])}")
+            _warn_once(f"{self._place} has other models. To continue one, give ?name={' or ?name='.join(sorted(names)[:5])}")
         if newest.data is None and to_end and beginning:
             warn(
                 f"{self._place} holds no checkpoint of {self._name!r}: if there was one, it was removed with all before offset "
