@@ -262,9 +262,9 @@ class Chunk:
 
     def peek_row(self, i: int) -> Row | BadRow:
         """Return row ``i`` of this chunk, and keep it for the next call of `row`, so that it is parsed only once."""
-        row = self.row(i)
-        self._peeked_rows = {**(self._peeked_rows or {}), i: row}
-        return row
+        self._peeked_rows = self._peeked_rows or {}
+        self._peeked_rows[i] = self.row(i)
+        return self._peeked_rows[i]
 
     def table(self, features: Sequence[Hashable]) -> Table | None:
         """Return all rows of this chunk as a table, or None if they can only be read one by one. ``features`` are the feature

@@ -8,7 +8,7 @@ import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.category_names import normalize_spelling
 from streamsvm.files.messages import format_names, short_repr
 from streamsvm.stream.logs import event
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Table, Values, is_null
+from streamsvm.stream.tables.chunk import Chunk, Table, Values, is_null
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, NUMBER
 from streamsvm.stream.tables.table_parser import TableParser
 
@@ -343,10 +343,8 @@ class SchemaWatch(Resumable):
         Messages with a label of this type are not rows; None if all are.
     """
 
-    _saved_attributes = (
-        *("changes", "_rows", "_windows", "_counts", "_first", "_low", "_high", "_last", "_lasting"),
-        *("_known", "_recent", "_latest"),
-    )
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("changes", "_rows", "_windows", "_counts", "_first", "_low", "_high", "_last")
+    _saved_attributes += ("_lasting", "_known", "_recent", "_latest")
 
     def __init__(self, on_schema: str = "warn") -> None:
         if on_schema not in ("warn", "stop"):
@@ -387,10 +385,8 @@ class SchemaWatch(Resumable):
             pairs = zip(table.names, table.columns, strict=True)
             columns = {name: v[rows] if isinstance(v, np.ndarray) else [v[i] for i in sample] for name, v in pairs}
         else:
-            read = [
-                row for row in map(chunk.peek_row, sample) if type(row) is not BadRow and type(row[1]) is not self.ignored_label
-            ]
-            sample = [row[0] for row in read if isinstance(row[0], Mapping)]
+            read = [row[0] for row in map(chunk.peek_row, sample) if type(row[1]) is not self.ignored_label]
+            sample = [x for x in read if isinstance(x, Mapping)]
             columns = {name: [x.get(name) for x in sample] for name in dict.fromkeys(itertools.chain(*sample))}
         self._rows += len(sample)
         parser = _NUMBERS if encoder is None else encoder.column_state.parser
@@ -404,14 +400,14 @@ class SchemaWatch(Resumable):
             if n:  # whether a column without values is in a table may depend on the chunk
                 self._counts[key] += n
             for value in values:
-                if kind == CATEGORY:
-                    word, bit = divmod(zlib.crc32(str(value).encode("utf-8", "replace")) % (_WORDS * _BITS), _BITS)
-                    is_unknown = not self._known[name, word] >> bit & 1
-                    self._latest[name, word] |= is_unknown << bit
-                else:
-                    is_text = isinstance(value, str) and kind in (NUMBER, DATE)
-                    is_unknown = is_text and (encoder is None or isinstance(parser.get_value_parser(name)(value), str))
-                self._counts["unknown", name] += is_unknown
+                word, bit = divmod(zlib.crc32(str(value).encode("utf-8", "replace")) % (_WORDS * _BITS), _BITS)
+                if kind == CATEGORY and not self._known[name, word] >> bit & 1:
+                    self._latest[name, word] |= 1 << bit
+                    self._counts["unknown", name] += 1
+                elif kind in (NUMBER, DATE) and isinstance(
+                    value if encoder is None else parser.get_value_parser(name)(value), str
+                ):
+                    self._counts["unknown", name] += 1
 
     def _compare_window(self, chunk: Chunk, last: int, header: Sequence[str]) -> dict[tuple[str, str], str]:
         """Compare the current window with those before, and begin a new one. Return a text for each change, by its kind and the
@@ -443,9 +439,8 @@ class SchemaWatch(Resumable):
             self._lasting[key] += 1
             if change and patience <= self._lasting[key] < _REPORTED:
                 self._lasting[key] = _REPORTED
-                changes[change, str(column)] = (
-                    f"column {column!r} {_CHANGES[change]} ({share / 1000:.0%}, before {low / 1000:.0%})"
-                )
+                shares = f"{share / 1000:.0%}, before {low / 1000:.0%}"
+                changes[change, str(column)] = f"column {column!r} {_CHANGES[change]} ({shares})"
             if change in ("", "new"):
                 del self._lasting[key]
                 low, high = (previous, previous) if age < _WARM_UP[what] else (low, high)
