@@ -17,15 +17,15 @@ from streamsvm.stream.monitor import Monitor
 from streamsvm.stream.tables import TableEncoder, column_monitor
 
 COLUMNS = "city:category,at:date"
-CHANGED = 2200  # the first row with another schema
+CHANGED = 2700  # the first row with another schema
 NAMES = [f"city {i}" for i in range(8)]
 
 
 @pytest.fixture(autouse=True)
 def short_histories(monkeypatch, request):
     if not request.node.name.startswith("test_drift"):
-        monkeypatch.setattr(column_monitor, "_MIN_AGE", 2)
-        monkeypatch.setattr(column_monitor, "_WARM_UP", {"values": 2, "unknown": 2})
+        monkeypatch.setattr(column_monitor, "_MIN_AGE", 4)
+        monkeypatch.setattr(column_monitor, "_WARM_UP", {"values": 2, "unknown": 4})
 
 
 def make_rows(n, change=None, seed=0):
@@ -121,7 +121,7 @@ def get_events(caplog):
 @pytest.mark.parametrize("kind", ["dicts", "jsonl", "csv"])
 @pytest.mark.parametrize("loops", ["learner", "predictor"])
 def test_each_change_is_reported_once(open_rows, caplog, loops, kind, change):
-    loop = make_loop(loops, open_rows(kind, make_rows(5500 if change is lose_values else 4000, change)))
+    loop = make_loop(loops, open_rows(kind, make_rows(6000 if change is lose_values else 4000, change)))
     loop.run()
     events = get_events(caplog)
     assert loop.schema.changes == dict.fromkeys(CHANGES[change], 1)
@@ -257,7 +257,7 @@ STREAMS |= {
     "RandomRBFDrift": lambda: take(synth.RandomRBFDrift(seed_model=1, seed_sample=1, change_speed=0.9, n_drift_centroids=50)),
     **{
         f"FriedmanDrift {kind}": lambda kind=kind, position=position: take(
-            synth.FriedmanDrift(drift_type=kind, position=position, seed=1)
+            synth.FriedmanDrift(drift_type=kind, position=position, transition_window=1000, seed=1)
         )
         for kind, position in (("lea", (5000, 10_000, 15_000)), ("gra", (8000, 14_000)), ("gsg", (8000, 14_000)))
     },

@@ -430,7 +430,7 @@ class SchemaWatch(Resumable):
                 n_new = sum(self._latest.get((column, word), 0).bit_count() for word in range(_WORDS))
                 is_changed = n_new > 1 and share >= _MIN_UNKNOWN and high < _MAX_KNOWN and age >= _MIN_AGE
                 change = "unknown" if is_changed or (not n_new and share > high + _MARGIN and age) else ""
-            elif age <= 1 < n_windows and column not in header and share >= (500 if age else 900):
+            elif age <= 1 < n_windows and share >= (500 if age else 900):
                 change = "new"
             elif is_beyond and share <= 100 and not (column in header or _has_key(chunk, last, column)):
                 change, patience = "gone", 1 if header or is_renamed else _MIN_GONE
