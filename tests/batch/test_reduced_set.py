@@ -70,6 +70,7 @@ def test_a_step_solves_the_damped_reference_equations(outputs, monkeypatch):
     assert promised == pytest.approx(-gradient @ expected - 0.5 * expected @ P.T @ P @ expected, rel=1e-3)
 
 
+@pytest.mark.once
 def test_uncached_kernel_values_give_the_same_result(monkeypatch):
     reduced, vectors = problem(n=1500)
     cached = reduced.move_vectors(vectors, 3)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.text_rows import read_cells, read_objects, read_pairs
 
 
@@ -95,8 +96,8 @@ def make_number(rng):
 
 
 def test_parsed_numbers_equal_float():
-    rng, read = random.Random(0), 0
-    texts = [text for text in (make_number(rng) for _ in range(10_000)) if "n" not in text]
+    rng, read, n_texts = random.Random(0), 0, 1_000 if INTERPRETED else 10_000
+    texts = [text for text in (make_number(rng) for _ in range(n_texts)) if "n" not in text]
     at = 0
     while at < len(texts):
         part = [text.encode() for text in texts[at : at + 5000]]
@@ -104,7 +105,7 @@ def test_parsed_numbers_equal_float():
         assert result.X[:n].tobytes() == np.array([float(text) for text in part[:n]]).tobytes()
         read += n
         at += n + 1  # skip the number that was not parsed
-    assert read > 7_000
+    assert read > 0.7 * n_texts
 
 
 def test_undecidable_numbers_are_left_to_python():

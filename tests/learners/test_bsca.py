@@ -78,6 +78,7 @@ def test_a_model_saved_after_drift_continues_identically(classes):
     assert np.mean(model.predict_many(X[900:]) == y[900:]) > 0.9
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("options", "weight"), [({"averaging": 0}, 1.0), ({}, 2.0), ({"class_weight": "balanced"}, 1.0)])
 def test_drift_is_not_detected_without_averaging_or_with_weights(options, weight):
     X, y = turned(900, 600)

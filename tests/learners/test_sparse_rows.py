@@ -92,6 +92,7 @@ def test_invalid_sparse_rows_are_refused(name, value):
         refused("row 60: ", model.predict_many, X)
 
 
+@pytest.mark.once
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.sampled_from([-1.0, 0.0, 0.5, 2.0])), max_size=12))
 def test_unsorted_and_duplicate_entries(entries):
     i, j, values = zip(*entries, strict=True) if entries else ((), (), ())

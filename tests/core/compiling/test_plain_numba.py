@@ -56,7 +56,7 @@ print(np.mean(model.predict_many(X[300:]) == y[300:]) > 0.9 and eval(sys.argv[3]
 """
 LINEAR = "model = streamsvm.learners.OnlineLinearSVC()"
 #: Two kernel machines with so few support vectors that their strategy is called, and other experts: all of them before a release,
-#: but the first and the last otherwise, as an expert takes seconds to compile, and all are called alike.
+#: otherwise two, because each kind takes seconds to compile, and all are called alike.
 ENSEMBLE = f"""
 from streamsvm.learners import ensemble
 experts = ensemble._make_classification_experts(20)
