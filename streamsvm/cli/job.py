@@ -261,20 +261,15 @@ class LearnJob(StreamJob):
             raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
 
     @property
-    def learner_text(self) -> str:
-        """The value of ``--learner``, or its default."""
-        return self.learner or "auto"
-
-    @property
     def compile_target(self) -> str:
         """The name of the learner, such as "bsgd regression", whose functions `compile_ahead` must compile before the run."""
-        name = "OneClassBSGD" if self.detects_anomalies else split_learner(self.learner_text)[0]
+        name = "OneClassBSGD" if self.detects_anomalies else split_learner(self.learner or "auto")[0]
         return f"{name} regression" if self.regression else name
 
     @property
     def detects_anomalies(self) -> bool:
         """Whether ``--learner anomaly`` learns without labels."""
-        return split_learner(self.learner_text)[0] == ANOMALY
+        return split_learner(self.learner or "auto")[0] == ANOMALY
 
     def check_flags(self) -> None:
         """Raise a UsageError if flags of ``learn`` contradict each other, or a value is invalid."""
@@ -290,7 +285,7 @@ class LearnJob(StreamJob):
         if self.bound is not None and not (self._scales_features or self._scales_targets):
             reason = "" if self.scale else f" of {self.text_format} text unless --scale standard asks for it"
             raise UsageError(f"--bound {self.bound:g} bounds scaled values, and nothing is scaled{reason}: leave it out")
-        learner = make_model(self.learner_text, regression=self.regression)
+        learner = make_model(self.learner or "auto", regression=self.regression)
         self._wrap_decision(learner)
         classes = parse_classes(self.labels_are, self.text_format)
         max_classes = getattr(learner, "max_classes", len(classes or ()))
@@ -344,7 +339,7 @@ class LearnJob(StreamJob):
         the run resumes.
         """
         return make_model(
-            self.learner_text,
+            self.learner or "auto",
             regression=self.regression,
             scale=self._scales_features,
             scale_targets=self._scales_targets,

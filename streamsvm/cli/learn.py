@@ -79,10 +79,9 @@ def learn_stream(job: LearnJob) -> bool:
         if checkpoints is not None and saved is not None and saved.is_start:
             start_position = saved.get_position(checkpoints.path)
             saved = None
-        start = None
+        start, keeps_model = None, False
         if saved is None and job.start_from is not None:
             saved = start = load_newest(job.start_from, job.trusted)
-        keeps_model = False
         if saved is None:
             job.check_label()
         else:

@@ -258,10 +258,7 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
         "predictions to a topic of the same cluster are then committed in one transaction"
     )
     add_run_flags(run, checkpoint_help, "DIR|TOPIC")
-    text = (
-        "begin with the model, the table and the scores of another checkpoint, folder or topic, or a saved model, which is only "
-        "read. Once --checkpoint has a checkpoint, that continues"
-    )
+    text = "begin with the model, table and scores of a saved model, checkpoint, folder or topic, until --checkpoint has one"
     run.add_argument("--start-from", type=parse_path_or_url, metavar="PLACE", help=text)
     add_retention_flags(run)
     text = "a consumer group: its offsets are committed after each checkpoint, for tools that show the lag"

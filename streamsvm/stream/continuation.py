@@ -12,6 +12,7 @@ from streamsvm.stream.endpoints import KEEP_MODEL, ForeignPositionError, Positio
 from streamsvm.stream.logs import event
 from streamsvm.stream.rows import describe_parameters, get_learned_columns
 
+_START_ADVICE = "To continue with its model, say where to begin here: --from earliest (source.start = 'earliest')"
 logger: logging.Logger = logging.getLogger(__name__)
 
 
@@ -71,8 +72,7 @@ def seek_or_begin(source: Source, position: Position, rows: int | None) -> None:
         if "label" in position and "label" in here and position["label"] != here["label"]:
             raise StreamError(f"{source.name}: {describe_label(position['label'], here['label'])}") from None
         if source.start is None:
-            advice = "To continue with its model, say where to begin here: --from earliest (source.start = 'earliest')"
-            raise StreamError(f"{error}. {advice}") from None
+            raise StreamError(f"{error}. {_START_ADVICE}") from None
         reason = str(error).removeprefix(f"{source.name}: ")
         report_change(source.name, "source", f"{reason}. Its model is kept, and reading begins at {source.start}", rows)
 

@@ -136,8 +136,8 @@ class RefusedRowHandler(Resumable):
             if self._position is not None and self._sink.owns(self._position):
                 self._sink.seek(self._position)
             elif self._position is not None:
-                place = describe_place(self._position)
-                report_change(self._sink.name, "dead letters", f"refused rows are written here; until now they went to {place}")
+                text = f"refused rows are written here; until now they went to {describe_place(self._position)}"
+                report_change(self._sink.name, "dead letters", text)
 
     def flush(self) -> Any:
         """Make the written dead letters durable, and return the sink's position after them, for a checkpoint; None if there are

@@ -387,10 +387,9 @@ class ResumableRun:
         seek_or_begin(self.source, checkpoint.get_position(folder), rows)
         if sink is not None and saved is not None and is_continued:  # last, because it drops the predictions after the checkpoint
             sink.seek(saved)
-        elif sink is not None:
-            report_change(sink.name, "sink", f"predictions are written here from row {rows:,} on{earlier}", rows)
-        elif saved is not None:
-            report_change(folder, "sink", f"predictions are not written from row {rows:,} on{earlier}", rows)
+        elif sink is not None or saved is not None:
+            name, text = (folder, "not written") if sink is None else (sink.name, "written here")
+            report_change(name, "sink", f"predictions are {text} from row {rows:,} on{earlier}", rows)
         self._dropped_sink = saved if sink is None else None
         self._saved_rows = rows
 
