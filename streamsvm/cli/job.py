@@ -243,10 +243,9 @@ class LearnJob(StreamJob):
         if self.regression and not isinstance(find_learner(saved.model), base.Regressor):
             raise CommandError("--regression predicts a number, and the model of the checkpoint does not: leave it out")
         given, flags = self.kept_flags, saved.get_facts("flags")
-        kept = {name: flags[name] for name in _KEPT_FLAGS if type(flags.get(name)) in (str, int, float)}
-        for names in (("threshold", "costs"), ("drift", "on_drift"), ("metric", "positive")):  # a flag replaces both
-            if given.keys() & {*names}:
-                kept = {name: value for name, value in kept.items() if name not in names}
+        pairs = ("threshold", "costs"), ("drift", "on_drift"), ("metric", "positive")
+        replaced = {name for pair in pairs if given.keys() & {*pair} for name in pair}  # a flag replaces both of a pair
+        kept = {name: flags[name] for name in _KEPT_FLAGS if type(flags.get(name)) in (str, int, float) and name not in replaced}
         kept |= given
         if self.learner is not None and "learner" in flags:
             kept["learner"] = _merge_settings(str(flags["learner"]), self.learner)

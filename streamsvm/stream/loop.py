@@ -361,5 +361,4 @@ def _read_start(place: Path | str | Checkpoint) -> Checkpoint:
         check_has_model(place.place, place)
         return place
     with contextlib.closing(open_followed(place)) as models:
-        checkpoint: Checkpoint = models.read()
-        return checkpoint
+        return models.read()
