@@ -123,6 +123,8 @@ def _use_learner(learner_class: Any) -> None:
             path = Path(folder, "model")
             streamsvm.save(model, path)
             streamsvm.load(path).learn_many(X, y.tolist())
+        if hasattr(model, "maintenance"):
+            model.mutate({"budget": 10})  # merges or removes support vectors
         if hasattr(model, "learn_epochs") and n_classes:
             learner_class(**parameters).learn_epochs(X, y.tolist(), epochs=2).learn(1)
 

@@ -359,7 +359,7 @@ def shrink_store(store: SupportVectorStore, strategy: Strategy, budget: int) -> 
             common = view_record(store.block, STATE_BEGIN, COMMON_STATE)
             common["n_merges"] += event(store.block, np.uint64(draw_bits(store.block)))
         if store.n_support == n:
-            raise ValueError(f"it has {n} support vectors, and its budget maintenance does not reduce them")
+            raise ValueError(f"it has {n} support vectors, and its budget maintenance does not reduce them to {budget}")
 
 
 def _to_dense_rows(rows: Any, dtype: Any) -> np.ndarray:
