@@ -1,6 +1,6 @@
 """Copies of the package whose stores have another layout, as a later version might have, and a script that runs in them.
 
-In such a copy, ``python tests/changed_layouts.py golden FOLDER`` loads the golden files in a folder, and prints what they predict
+There, ``python tests/changed_layouts.py golden FOLDER`` loads the golden files in a folder, and prints their predictions
 and what their experts output, before and after they learn the other rows. ``python tests/changed_layouts.py continue FILE FIRST
 STOP`` continues a saved model with these rows of the Bananas data, and prints its accuracy.
 """

@@ -10,7 +10,7 @@ N, FIRST = 300, 150
 
 
 class Change(NamedTuple):
-    """The flags before and after a change, and what is said of it."""
+    """The flags before and after a change, and the message about it."""
 
     then: str = ""
     now: str = ""

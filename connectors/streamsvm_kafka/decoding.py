@@ -69,7 +69,7 @@ class MessageChunk(Chunk):
     def parse_table(self, features: Sequence[Hashable]) -> Table | None:
         table = self._source.codec.decode_batch(*self._messages.joined_values, features)
         if table is None or not {*table.names}.isdisjoint(self._source.message_columns):
-            return None  # a row with such a field keeps its value, which only `read_row` does
+            return None  # only `read_row` keeps the value of a field with this name
         return self._source.add_message_columns(table, self._messages)
 
     def place(self, i: int) -> str:

@@ -89,7 +89,7 @@ def make_model(
     scale, scale_targets
         Whether to standardise features, and the targets of a regression.
     max_deviations
-        Standard deviations at which scaled values are clipped; 0 does not clip. If given, features are scaled by a
+        Limit of scaled values in standard deviations, where they are clipped; 0 does not clip. If given, features are scaled by a
         `BoundedScaler` even if the learner can scale its features itself.
     encoder, schema
         Parameters of a `TableEncoder` in front of the learner, and the schema of the table; None for rows of numbers.

@@ -32,8 +32,8 @@ class Mutable:
     def mutate(self, new_attrs: dict[str, Any]) -> None:
         """Change parameters of this model in place, also after it has learned, as in river's protocol.
 
-        The model keeps what it has learned. If a value is refused, nothing changes. Other parameters determine what the model has
-        learned, so they need a new model: see `clone`.
+        The learned state stays. If a value is refused, nothing changes. Parameters that the learned state depends on, such as
+        the kernel, need a new model: see `clone`.
 
         Parameters
         ----------
@@ -93,8 +93,8 @@ class Differences(NamedTuple):
 
 
 def compare_parameters(model: Any, requested: Any) -> Differences:
-    """Return the differences between the parameters of a trained ``model`` and of a ``requested``, untrained one: what `mutate`
-    of the model can change, and what conflicts with what it has learned.
+    """Return the differences between the parameters of a trained ``model`` and of a ``requested``, untrained one: those
+    that `mutate` of the model can change, and those that conflict with its learned state.
 
     >>> from streamsvm import BSGDClassifier
     >>> compare_parameters(BSGDClassifier(budget=50), BSGDClassifier(budget=60, kernel="linear"))

@@ -76,7 +76,7 @@ class Checkpoint(NamedTuple):
         return facts if isinstance(facts, Mapping) else {}
 
     def get_position(self, store: Path | str) -> dict[str, Any]:
-        """Return the position in the stream at which a run continues after this checkpoint, as a dict. Raise a CheckpointError if
+        """Return the position in the stream where a run continues after this checkpoint, as a dict. Raise a CheckpointError if
         the checkpoint contains no valid position. ``store`` is the path or name of the checkpoint store, for the message.
         """
         try:

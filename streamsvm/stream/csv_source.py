@@ -238,7 +238,7 @@ class CSVSource(TextSource):
 
     def _read_valid_rows(self, lines: list[bytes]) -> LinesChunk:
         """Parse ``lines`` into a chunk (rows read together). A row has several lines if a quoted cell contains newlines; the
-        chunk ends before such a row if it is unreadable, or if ``lines`` end within it.
+        chunk ends before a row of several lines that is unreadable, or that ``lines`` end within.
         """
         chunk = self._make_lines_chunk(self._join_lines(lines) if self._has_multiline_rows else lines)
         if not self._has_multiline_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):

@@ -76,7 +76,7 @@ class FilesSource(Source):
             self._open_at(self._n_done + 1)
 
     def _add_finished(self, path: str, size: int) -> None:
-        """Add a file of which ``size`` bytes were read to the digests of the finished files."""
+        """Add the first ``size`` bytes of a file, which were read, to the digests of the finished files."""
         self._digest = digest_file_ends(path, size, f"{self._digest}:{size}:")
         self._digests.append(_digest_file(path, size))
 

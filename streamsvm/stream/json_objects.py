@@ -219,11 +219,11 @@ class _RowReader:
 
     @property
     def row(self) -> bytes:
-        """The bytes of the JSON object at which `read_next` stopped, because it could not read it."""
+        """The bytes of the JSON object that `read_next` could not read, where it has stopped."""
         return self._data[self._begins[self.i] : self._ends[self.i]]
 
     def skip_row(self) -> None:
-        """Skip the JSON object at which `read_next` stopped, because it could not read it: all its values count as missing."""
+        """Skip the JSON object that `read_next` could not read, where it has stopped: all its values count as missing."""
         self._X[self.i], self._text_spans[self.i] = np.nan, -1
         self.i += 1
 

@@ -39,7 +39,7 @@ class LIBSVMSource(TextSource):
 
     def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:
         """Parse LIBSVM lines into a table with one column per feature of ``known_features``. Rows with other features are left
-        unparsed, for the caller to parse one by one. Return None if there are many such rows, or if no features are known.
+        unparsed, for the caller to parse one by one. Return None if there are many of them, or if no features are known.
         """
         names: list[Any] = [name for name in known_features if type(name) is int and 0 <= name < _LARGEST_INDEX]
         if not names:

@@ -56,7 +56,7 @@ class LearningLoop(StreamLoop):
     model
         River classifier, regressor or pipeline that has not learned yet. If there is a checkpoint to continue from, its model
         replaces this one, and gets those of its parameters that ``mutate`` can change; others must be the same. None keeps the
-        model of the checkpoint as it is.
+        model of the checkpoint unchanged.
     metric
         River metric that is a single number, for classifiers or regressors like the model, or its name. The default is accuracy
         or MAE. ``"ROCAUC"``, ``"AveragePrecision"``, ``"LogLoss"`` and ``"BrierScore"`` are metrics of this library: in bounded

@@ -216,8 +216,8 @@ class CheckpointMerger:
         return list(places.values())
 
     def _read_changed_parts(self) -> bool:
-        """Read the newest checkpoint of each folder that has a new one since the previous call. Return whether there was such a
-        folder.
+        """Read the newest checkpoint of each folder that has a new one since the previous call. Return whether there was a new
+        checkpoint.
         """
         changed = False
         for path in self._list_places():

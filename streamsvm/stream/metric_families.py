@@ -19,7 +19,7 @@ _LEARNER_GAUGES = {
 
 
 def get_version(loop: StreamLoop) -> tuple[int | None, float | None]:
-    """Return the version of a loop's model (the number of rows that it had read), and the Unix time in seconds at which it was
+    """Return the version of a loop's model (the number of rows that it had read), and the Unix time in seconds when it was
     saved or, in a prediction loop, began to predict. Return None for a number that is unknown.
     """
     if isinstance(loop, PredictionLoop):

@@ -256,7 +256,7 @@ class PredictionLoop(StreamLoop):
             self._field_names = (*self._field_names, "model")
         super().__init__(source, model, metric, sink=sink, **options)
         self.version: int = version
-        #: Unix time at which this loop began to use its present model, in seconds.
+        #: Unix time when this loop began to use its present model, in seconds.
         self.model_time: float = time.time()
         self._resume_or_start(None if (checkpoints := options.get("checkpoints")) is None else checkpoints.newest())
 

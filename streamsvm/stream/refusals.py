@@ -89,7 +89,7 @@ class RefusedRowHandler(Resumable):
 
     def handle_row(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
         """Count a refused row, and write it to the dead-letter sink. ``row`` is its number, ``place`` its line or offset, ``raw``
-        its content, ``kind`` the short reason by which it is counted, and ``reason`` the message. Raise a StreamError if more
+        its content, ``kind`` the short reason that is counted, and ``reason`` the message. Raise a StreamError if more
         rows were refused than the limit allows, or if the row cannot be written.
         """
         reason = reason if len(reason) <= _MAX_REASON_CHARS else f"{reason[:_MAX_REASON_CHARS]}..."

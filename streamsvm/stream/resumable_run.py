@@ -82,7 +82,7 @@ class ResumableRun:
         self._checkpoint_seconds = checkpoint_seconds or math.inf
         self._max_checkpoint_seconds = (None if checkpoints is None else checkpoints.max_seconds) or math.inf
         self._saved_rows, self._save_time = -1, time.monotonic()
-        #: Unix time at which this run has written its newest checkpoint, in seconds; None before the first one.
+        #: Unix time when this run has written its newest checkpoint, in seconds; None before the first one.
         self.saved_time: float | None = None
         self._has_changed = False  # whether the run has other parameters or metrics than the checkpoint that it continues
         self._dropped_sink: Mapping[str, Any] | None = None  # the position of a sink that this run does not have

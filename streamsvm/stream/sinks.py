@@ -258,7 +258,7 @@ class FileSink(Sink):
 
 def parse_rotation(text: str) -> tuple[float, float]:
     """Parse when to begin a new file: its size, such as ``1GB``, or a period, such as ``DAY`` or ``12h``. Return the size and
-    the period in seconds, one of which is infinite. Raise a ValueError for other texts.
+    the period in seconds; one of the two is infinite. Raise a ValueError for other texts.
 
     >>> [parse_rotation(text) for text in ("1GB", "DAY", "12h")]
     [(1000000000.0, inf), (inf, 86400.0), (inf, 43200.0)]

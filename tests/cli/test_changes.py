@@ -17,7 +17,7 @@ def write(path, rows):
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    """A folder with the sources, in which commands run."""
+    """A folder with the sources, where commands run."""
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(("rows", "next")):
         write(tmp_path / f"{name}.csv", make_rows(seed))

@@ -186,7 +186,7 @@ def ask(port, path):
 
 
 def record_outage(port, outcomes):
-    """Add to ``outcomes`` what a monitor answers if its source has no broker now. Return whether there are any."""
+    """Add the answers of a monitor whose source has no broker now to ``outcomes``. Return whether it has any."""
     ready, figures, still_ready = (ask(port, path) for path in ("/readyz", "/metrics", "/readyz"))
     if "streamsvm_connected 0.0" in figures and ready == still_ready:
         lag = "a lag" if "streamsvm_consumer_lag{" in figures else "no lag"

@@ -1,4 +1,4 @@
-"""Parameters that change on trained models: what stays equal, what is refused, and the differences of two models."""
+"""Parameters that change on trained models: they keep predictions, or are refused. Differences of two models."""
 
 import copy
 import pickle

@@ -70,7 +70,7 @@ def test_changed_files_before_the_position_are_refused(tmp_path):
             assert len(list(source)) == 9 - positions.index(position)
     part[2].unlink()
     (folder / "part-9.csv").write_text(texts[2].replace(".5", ".25"))
-    refused("another kind of stream|not the stream", positions[6])  # a new file is no checkpoint's, and may be begun
+    refused("another kind of stream|not the stream", positions[6])  # no checkpoint has read a new file, and it may be begun
     (folder / "part-9.csv").unlink()
     for path, text in zip(part, texts, strict=True):
         path.write_text(text)

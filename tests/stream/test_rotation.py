@@ -379,7 +379,7 @@ def rotate_as_logrotate(path, how, number):
 
 @contextlib.contextmanager
 def stopped(process):
-    """Stop a process during a ``with`` block: what it writes between the copy and its end would be lost, as logrotate says."""
+    """Stop a process during a ``with`` block: rows written between the copy and its end would be lost, as logrotate warns."""
     os.kill(process.pid, signal.SIGSTOP)
     while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         time.sleep(0.001)

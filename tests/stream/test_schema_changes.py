@@ -1,4 +1,4 @@
-"""Changes of a stream's schema during a run: each is reported once, can stop the run, and drift is no such change."""
+"""Changes of a stream's schema during a run: each is reported once, can stop the run, and drift is not reported."""
 
 import contextlib
 import json

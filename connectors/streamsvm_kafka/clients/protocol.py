@@ -111,7 +111,7 @@ class TopicConsumer(Protocol):
         """
 
     def committed(self, partition: int) -> int | None:
-        """Request the offset that is committed for the consumer group in a partition; None if there is none."""
+        """Request the committed offset of the consumer group in a partition; None without a committed offset."""
 
     def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
         """Commit ``offsets`` (the next offset of each partition) for the consumer group without waiting. ``callback`` is called

@@ -83,7 +83,7 @@ class Schema:
         return fields
 
     def _make_conversion(self, field: Any) -> Any:
-        """Return the function that converts the value of a field (a descriptor) to Python; None if it is used as it is."""
+        """Return the function that converts the value of a field (a descriptor) to Python; None to keep the value."""
         kind, convert = field.message_type, None
         if kind is not None and kind.GetOptions().map_entry:
             convert = self._make_conversion(kind.fields_by_name["value"]) or (lambda item: item)

@@ -196,7 +196,7 @@ class SchemaRegistry:
                     raise ConnectionError(f"HTTP status {error.code}") from None
                 if error.code in (401, 403):
                     raise self._invalid_response_error("it refuses schema_registry_username or its password") from None
-                # The subject, the version or the id is unknown. Without such a code, it is not a registry.
+                # The subject, the version or the id is unknown. A server without these codes is not a registry.
                 if error.code == 404 and self._parse_response(error).get("error_code") in (40401, 40402, 40403):
                     raise ValueError(f"the schema registry {self.url} knows no {path.partition('?')[0]}") from None
                 raise self._invalid_response_error(f"it answers with HTTP status {error.code}") from None

@@ -29,7 +29,7 @@ class Part(NamedTuple):
     kind: str
     """The name of the class of the store; empty for an expert without one."""
     state: np.dtype[Any]
-    """The state of all learners, followed by that of the update rule; without fields if there is none."""
+    """The state of all learners, followed by that of the update rule; a member without a state has no fields."""
     inputs: int = 0
     newtons: int = 0
     """The numbers of its inputs to the stacks, and of its second-order matrices."""
@@ -99,7 +99,8 @@ def convert_store(
 
 def _open_source(store: Store[Any], snapshot: bytes, saved: SavedLayout, kind: str, maps: Mapping[Any, Any]) -> Any:
     """Return a store like ``store``, in the present layout, with the arrays and the sizes of ``snapshot``, from which `copy_from`
-    can copy; what the snapshot lacks is as in ``store``. Parameters and errors are those of `convert_store`.
+    can copy. Fields and arrays that are not in the snapshot are those of ``store``. Parameters and errors are those of
+    `convert_store`.
     """
     header, layout, source = read_header(snapshot, saved, kind), store._layout, copy.copy(store)
     arrays, names = _split_arrays(snapshot, header, saved, kind, store.is_compact), header.dtype.names or ()

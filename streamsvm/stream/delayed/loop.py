@@ -241,7 +241,7 @@ class DelayedLearningLoop(LearningLoop):
 
 #: If one message expires at least this many rows and labels, and half of all that are waiting, a clock is probably wrong.
 _MIN_EXPIRED_TO_WARN = 20
-#: What has become of rows and labels that were not joined, by the name of their number.
+#: Descriptions of rows and labels that were not joined, by the name of their count.
 UNJOINED_STATES: dict[str, str] = {
     "pending": "wait for a label",
     "early": "labels wait for a row",

@@ -41,11 +41,11 @@ def format_cycles(cycles: Mapping[str, tuple[str, ...]]) -> list[str]:
 
 
 def are_absent_numbers_zero(rows: Sequence[Mapping[Any, Any]], names: Sequence[str]) -> bool | None:
-    """Return whether the rows list only what is present, such as the words of a text, so that an absent number is 0. ``names``
+    """Return whether the rows list only present items, such as the words of a text, so that an absent number is 0. ``names``
     are the columns of numbers. None if that is likely, but not certain.
 
-    Most numbers are absent in such rows, and none is 0. Either the numbers of each incomplete column are equal, or most of them
-    are 1, and all are counts.
+    Most numbers are absent in these rows, and no number is 0. Either the numbers of each incomplete column are equal, or most
+    of them are 1, and all are counts.
 
     >>> words = [{"offer": 1}, {"hello": 1, "you": 1}, {"you": 1}, {}] * 10
     >>> are_absent_numbers_zero(words, ["offer", "hello", "you"])

@@ -30,7 +30,7 @@ MAX_CLASSES, MAX_COUNTS = 100, 1000
 _MIN_ROWS_PER_CLASS = 5  # on average
 #: Neighbouring values of a count are about as frequent, and those of classes are not: the mean square of the differences of
 #: frequencies, or of their ranks, is below this share of twice their variance. Chosen on half of 3,800 generated columns,
-#: confirmed on the others: .3 % of random classes are taken for counts, and 95 % of counts, of which some are rounded.
+#: confirmed on the others: .3 % of random classes are taken for counts, and 95 % of counts, some of them rounded.
 _MAX_ROUGHNESS = 0.55
 _ROUND = 5  # multiples of this are often more frequent than their neighbours: people round
 _MAX_STEP_RATIO = 2.0  # of the median step between the values of a count, and the smallest one

@@ -71,7 +71,7 @@ def _infer_quantity(mark: str, numbers: Sequence[float], texts: Sequence[str]) -
         return None
     is_far = 0.0 < _MAX_SCALE_GAP * max(map(abs, plain), default=0.0) < min(map(abs, scaled), default=0.0)
     if is_far or (scaled and any(suffix[:1].isalpha() for suffix in counts)):
-        return None  # 3B beside 3, or 7B beside 7A, is no billion
+        return None  # 3B beside 3, or 7B beside 7A, does not mean a billion
     gap = f"<{_GAP_DEVIATIONS * float(np.std(values)):.2g}" if any(map(is_limit, texts)) else ""
     details = "|".join(filter(None, (mark, gap, *counts)))
     return tuple(values), f"{QUANTITY}={details}" if details else QUANTITY

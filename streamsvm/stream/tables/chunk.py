@@ -443,7 +443,7 @@ class UnparsedRows:
         self._rows.add(row)
 
     def add_and_check_limit(self, row: int) -> bool:
-        """Add the index of a row that could not be parsed. Returns True if there are now more such rows than the limit, because
+        """Add the index of a row that could not be parsed. Returns True if there are now more of these than the limit, because
         parsing all rows one by one is faster then.
         """
         self._rows.add(row)

@@ -325,8 +325,8 @@ class SchemaWatch(Resumable):
 
     A change is: a column is gone or new; or the share of its missing values, or of its unknown ones, is far beyond that of all
     earlier samples. Unknown are texts among numbers or dates, and categories that did not occur before. When a column has
-    returned to normal, its next change is logged again. The result depends only on the rows, and not on the chunks in which they
-    are read. Memory is bounded.
+    returned to normal, its next change is logged again. The result depends only on the rows, and not on how they
+    are divided into chunks. Memory is bounded.
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ class SchemaWatch(Resumable):
         self.ignored_label: type | None = None
         self.changes = Counter[tuple[str, str]]()
         self._rows = self._windows = 0  # sampled rows of the current window, and number of windows before
-        # By what is counted, and column: the number in the current window, the first window with it, the share in the last
+        # By kind of values, and column: the number in the current window, the first window with it, the share in the last
         # window, in thousandths, the limits of the shares before it, and the number of windows since the share is beyond these.
         self._counts, self._first, self._last = Counter[Any](), Counter[Any](), Counter[Any]()
         self._low, self._high, self._lasting = Counter[Any](), Counter[Any](), Counter[Any]()
@@ -361,7 +361,7 @@ class SchemaWatch(Resumable):
         self._known, self._recent, self._latest = Counter[Any](), Counter[Any](), Counter[Any]()
 
     def add_chunk(self, source: Any, chunk: Chunk, table: Table | None, first: int, encoder: Any) -> str:
-        """Sample the rows of a chunk of a source, the first of which is row ``first``. Return a message if the schema has
+        """Sample the rows of a chunk of a source, which begins with row ``first``. Return a message if the schema has
         changed, otherwise "". ``table`` has the rows as columns, or is None if they must be read singly. ``encoder`` is the
         model's `TableEncoder` or None.
         """

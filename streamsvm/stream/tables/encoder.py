@@ -48,7 +48,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
     - A **missing** value (None, NaN, empty text, or a marker in ``missing``) of a number is replaced by the running mean, and a
       missing category has no feature. ``when_missing`` has other choices.
 
-    A column of numbers that is called like such a derived feature of another column (``city=Paris``) keeps a feature of its own,
+    A column of numbers that is called like a derived feature of another column (``city=Paris``) keeps a feature of its own,
     whose name is in double quotes.
 
     Learners of this library scale their features, and leave 0-1 features as they are. For other models, set ``scaler``, which

@@ -76,7 +76,7 @@ class TableModel(compose.Pipeline):
 
     def mutate(self, new_params: dict[str, Any]) -> None:
         """Change parameters of trained steps in place: ``new_params`` maps the name of a step to new values of its parameters.
-        Raise a ValueError if one cannot change, or there is no such step; then nothing changes.
+        Raise a ValueError if one cannot change, or a step does not exist; then nothing changes.
         """
         for name, parameters in new_params.items():
             if name not in self.steps:

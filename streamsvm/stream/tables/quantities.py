@@ -115,7 +115,7 @@ def parse_quantity(
     texts.
 
     A limit becomes a number that lies ``gap`` beyond it, so that it differs from the value itself. Beside units and flags of
-    letters, a number with a magnitude and without a unit is refused: ``7B`` beside ``7A`` is no billion.
+    letters, a number with a magnitude and without a unit is refused: ``7B`` beside ``7A`` does not mean a billion.
 
     >>> [parse_quantity(text, ["kg", "e"], 1.5) for text in ("71.5 kg", "<8kg", "8+ kg", "3.1 e", "0x1F", "1.5D+03")]
     [71.5, 6.5, 9.5, 3.1, 31.0, 1500.0]

@@ -105,7 +105,7 @@ class TextEncoding(OrderedEncoding):
         self, texts: Characters, labels: TargetEncoding, y: np.ndarray, w: np.ndarray, out: np.ndarray, *changes: np.ndarray
     ) -> None:
         """Encode texts to ``out``, and learn them. If there are ``changes``, the slots that were changed, int64 [changes], and
-        what was in them, uint32 [changes, 2 + counts], are written to these.
+        their former contents, uint32 [changes, 2 + counts], are written to these.
         """
         changes = changes or (np.empty(0, np.int64), np.empty((0, self._records.shape[1]), np.uint32))
         table, positive = (self._records, self._totals), labels.find_suffixes()[1]
