@@ -34,7 +34,7 @@ CODEC = JSONCodec("y")
 COMPACTED = {"cleanup.policy": "compact"}
 ROWS = [Row({"a": i % 7, "id": i}, i % 2) for i in range(50)]
 REFRESHES = {"kafka-python": "metadata_max_age_ms", "confluent-kafka": "topic_metadata_refresh_interval_ms"}
-#: Time after which a client would have created a deleted topic again: it requests metadata after each error, and every half second.
+#: Time after which a client would have created a deleted topic: it requests metadata after each error, and every half second.
 SECONDS = 2.5
 
 
