@@ -91,10 +91,12 @@ def check_stays_deleted(admin):
 
 @pytest.fixture
 def background():
-    """Returns a function that runs another one in a thread; its errors are in the list that it returns."""
+    """Returns a function that runs another one in a thread; its errors are in the list that it returns. After the test, the
+    thread is stopped, and then the stream closed.
+    """
     threads = []
 
-    def start(run, stop):
+    def start(run, stop, close):
         errors = []
 
         def catch():
@@ -103,14 +105,15 @@ def background():
             except StreamError as error:
                 errors.append(str(error))
 
-        threads.append((threading.Thread(target=catch), stop))
+        threads.append((threading.Thread(target=catch), stop, close))
         threads[-1][0].start()
         return errors
 
     yield start
-    for thread, stop in threads:
+    for thread, stop, close in threads:
         stop()
         thread.join()
+        close()
 
 
 @each_library
@@ -120,7 +123,7 @@ def test_sources_and_workers(creating, topic, client, background, delete, check_
     name, group = topic(), uuid.uuid4().hex
     publish(ROWS, creating, name, CODEC)
     source = KafkaSource(creating, name, CODEC, client=client)
-    errors = background(lambda: list(source), source.stop)
+    errors = background(lambda: list(source), source.stop, source.close)
     worker = PartitionWorker(
         creating,
         name,
@@ -130,15 +133,14 @@ def test_sources_and_workers(creating, topic, client, background, delete, check_
         make_loop=lambda source, folder: LearningLoop(source, make_model(), checkpoints=folder),
         client=client,
     )
-    worker_errors = background(worker.run, worker.stop)
-    with closing(source), closing(worker):
-        until(lambda: (worker.rows == len(ROWS) and source.lag() == {0: 0}) or errors or worker_errors)
-        assert (errors, worker_errors) == ([], [])
-        delete(name)
-        check_stays_deleted(name)
-        until(lambda: errors and worker_errors)
-        assert all(f"there is no topic '{name}'" in error for error in (*errors, *worker_errors))
-        check_stays_deleted(name)
+    worker_errors = background(worker.run, worker.stop, worker.close)
+    until(lambda: (worker.rows == len(ROWS) and source.lag() == {0: 0}) or errors or worker_errors)
+    assert (errors, worker_errors) == ([], [])
+    delete(name)
+    check_stays_deleted(name)
+    until(lambda: errors and worker_errors)
+    assert all(f"there is no topic '{name}'" in error for error in (*errors, *worker_errors))
+    check_stays_deleted(name)
 
 
 @each_library
@@ -148,11 +150,11 @@ def test_labels_and_models(creating, topic, client, background, delete, check_st
     sources = [KafkaSource(creating, name, JSONCodec(label), client=client) for name, label in ((rows, None), (labels, "y"))]
     source, make = delayed_loop(*sources, {"key": "id"}, {})
     loop = make(source, make_model())
-    errors = background(loop.run, loop.stop)
+    errors = background(loop.run, loop.stop, source.close)
     with closing(TopicCheckpoints(creating, models, "rows", client=client)) as checkpoints:
         checkpoints.save(BSGDClassifier(), None, rows=1, position={})
     followed = FollowedTopic(creating, models, "rows", client=client, seconds=0.0)
-    with closing(source), closing(followed):
+    with closing(followed):
         assert followed.read().header["rows"] == 1
         until(lambda: loop.rows == len(ROWS))
         for name in (labels, models):

@@ -10,12 +10,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ErrorCode
-from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.errors import BrokerResponseError, KafkaError, KafkaTimeoutError
 
 from streamsvm_kafka.clients.confluent.client import CALLBACK_SECONDS, create_client, translate_error, translating_errors
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES, MAX_REQUEST_BYTES
-from streamsvm_kafka.connection import CONNECT_SECONDS, RESPONSE_SECONDS, Connection
+from streamsvm_kafka.connection import CONNECT_SECONDS, RESPONSE_SECONDS, Connection, retry_with_backoff
+
+#: Time for a broker to create a missing topic, if its configuration allows that.
+CREATION_SECONDS = 2.0
 
 
 class ConfluentProducer:
@@ -53,14 +56,17 @@ class ConfluentProducer:
         self._connection = connection
 
     def partitions_for(self, topic: str) -> set[int]:
-        with translating_errors():
-            metadata = self._producer.list_topics(topic, timeout=RESPONSE_SECONDS).topics[topic]
-            if metadata.error is not None and metadata.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PART:
-                creator = create_client(Producer, self._connection, {}, {})  # whose requests create a topic
-                metadata = creator.list_topics(topic, timeout=RESPONSE_SECONDS).topics[topic]
-        if metadata.error is not None:
-            raise translate_error(metadata.error)
-        return set(metadata.partitions)
+        creator = create_client(Producer, self._connection, {}, {})  # only its requests create a topic
+
+        @translating_errors()
+        def read_partitions() -> set[int]:
+            metadata = creator.list_topics(topic, timeout=RESPONSE_SECONDS).topics[topic]
+            if metadata.error is not None:
+                raise translate_error(metadata.error)
+            return set(metadata.partitions)
+
+        # The first response after a topic was created may be that it does not exist, or has no leader.
+        return retry_with_backoff(read_partitions, (BrokerResponseError,), CREATION_SECONDS, lambda *_: None)
 
     @translating_errors()
     def send_messages(
