@@ -17,9 +17,6 @@ from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES, MAX_REQUEST_BYTES
 from streamsvm_kafka.connection import CONNECT_SECONDS, RESPONSE_SECONDS, Connection, retry_with_backoff
 
-#: Time for a broker to create a missing topic, if its configuration allows that.
-CREATION_SECONDS = 2.0
-
 
 class ConfluentProducer:
     """A producer of confluent-kafka that implements `TopicProducer`."""
@@ -65,8 +62,8 @@ class ConfluentProducer:
                 raise translate_error(metadata.error)
             return set(metadata.partitions)
 
-        # The first response after a topic was created may be that it does not exist, or has no leader.
-        return retry_with_backoff(read_partitions, (BrokerResponseError,), CREATION_SECONDS, lambda *_: None)
+        # For a moment, a broker may respond that a topic which it creates does not exist, or has no leader.
+        return retry_with_backoff(read_partitions, (BrokerResponseError,), 2.0, lambda *_: None)
 
     @translating_errors()
     def send_messages(
