@@ -145,3 +145,16 @@ def test_options_of_delayed_labels_change(call, work, caplog):
     assert find_learner(load("same")[0]).n_learned == 2 * N
     call("learn", "next.csv", "--columns", "c:drop", "--checkpoint", "warm", "--start-from", "changed")
     assert find_learner(load("warm")[0]).n_learned == 2 * N
+
+
+def test_a_run_of_predictions_changes(call, work, caplog):
+    call("learn", "rows.csv", "--label", "y", "--checkpoint", "state")
+    predict = ["predict", "--model", "state", "--checkpoint", "position"]
+    call(*predict, "rows.csv", "--to", "a.csv", "--max-rows", FIRST)
+    caplog.clear()
+    call(*predict, "rows.csv", "--to", "b.csv", "--passthrough", "a")
+    assert f"b.csv: predictions are written here from row {FIRST} on; until then they went to a.csv" in caplog.text
+    assert len((work / "b.csv").read_text().splitlines()) == 1 + N - FIRST
+    call(*predict, "next.csv", "--to", "b.csv", "--passthrough", "a", status=1, says="--from earliest")
+    call(*predict, "next.csv", "--to", "b.csv", "--passthrough", "a", "--from", "earliest")
+    assert len((work / "b.csv").read_text().splitlines()) == 1 + 2 * N - FIRST
