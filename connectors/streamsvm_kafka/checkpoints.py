@@ -239,7 +239,9 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         Raises
         ------
         CheckpointError
-            The checkpoint cannot be loaded, or the topic cannot be read or contains messages that are not checkpoints.
+            The checkpoint cannot be loaded, or the topic contains messages that are not checkpoints.
+        StreamError
+            The topic cannot be read.
         """
         with self._open_reader() as reader:
             data = reader.read_newest(to_end=True)

@@ -17,6 +17,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, unpack_container
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import CheckpointError, CorruptCheckpointError, SavedCheckpoint, parse_checkpoint
+from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import TopicMessage
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, MissingTopicError, TopicDescription, describe_missing_right
@@ -160,8 +161,8 @@ class ModelReader:
     """Reads committed checkpoints of one model from a model topic.
 
     The newest one is searched from the end of the topic backwards, so that the time does not grow with the messages that are not
-    compacted yet. ``place`` is the topic in messages. Methods raise a CheckpointError if the topic cannot be read, or if another
-    producer's open transaction hides its end for too long.
+    compacted yet. ``place`` is the topic in messages. Methods raise a StreamError if the topic cannot be read, and a
+    CheckpointError if another producer's open transaction hides its end for too long.
     """
 
     def __init__(self, connection: Connection, topic: str, name: str, place: str) -> None:
@@ -306,13 +307,13 @@ class ModelReader:
 
     @contextlib.contextmanager
     def _converting_errors(self) -> Iterator[None]:
-        """Within a ``with`` block, convert errors of the Kafka consumer to a CheckpointError with the topic and advice."""
+        """Within a ``with`` block, convert errors of the Kafka consumer to a StreamError with the topic and advice."""
         try:
             yield
         except KafkaError as error:
             right = describe_missing_right(self._connection.user, error, "Read", self._topic)
             reason = right or f"it cannot be read: {error}. Check the broker and its access rules"
-            raise CheckpointError(f"{self._place}: {reason}") from error
+            raise StreamError(f"{self._place}: {reason}") from error
 
     def close(self) -> None:
         """Close the consumer's connection to the broker."""
