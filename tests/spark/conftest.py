@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from kafka_broker import QUICK_JAVA
 from streamsvm_spark import StreamLearner
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
-# Sessions are short, so that Java's second compiler and parallel garbage collection cost more than they save.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(QUICK_JAVA))
 # Java starts the daemon of Python workers, which must find `warm_daemon`.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent)  # spark-defaults.conf
