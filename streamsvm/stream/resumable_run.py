@@ -20,7 +20,7 @@ from streamsvm.stream.progress import Progress
 from streamsvm.stream.refusals import RefusedRowHandler
 from streamsvm.stream.rows import ValidatingPipeline
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Chunk
-from streamsvm.stream.tables.column_monitor import SchemaWatch
+from streamsvm.stream.tables.schema_watch import SchemaWatch
 from streamsvm.stream.tables.table_parser import Names
 
 _PROGRESS_SECONDS = 0.25  # time between two calls of `on_progress`

@@ -14,7 +14,7 @@ from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop, PredictionLoop, StreamError, open_source
 from streamsvm.stream.monitor import Monitor
-from streamsvm.stream.tables import TableEncoder, column_monitor
+from streamsvm.stream.tables import TableEncoder, schema_watch
 
 COLUMNS = "city:category,at:date"
 CHANGED = 2700  # the first row with another schema
@@ -24,8 +24,8 @@ NAMES = [f"city {i}" for i in range(8)]
 @pytest.fixture(autouse=True)
 def short_histories(monkeypatch, request):
     if not request.node.name.startswith("test_drift"):
-        monkeypatch.setattr(column_monitor, "_MIN_AGE", 4)
-        monkeypatch.setattr(column_monitor, "_WARM_UP", {"values": 2, "unknown": 4})
+        monkeypatch.setattr(schema_watch, "_MIN_AGE", 4)
+        monkeypatch.setattr(schema_watch, "_WARM_UP_WINDOWS", {"values": 2, "unknown": 4})
 
 
 def make_rows(n, change=None, seed=0):
@@ -298,7 +298,7 @@ def test_drift_is_no_change_of_the_schema(name):
     categories = {key: "category" for x in rows[:50] for key, value in x.items() if isinstance(value, str) and key != "a"}
     for missing in (True, False):  # as null, and left out
         source = IterableSource([(x if missing else {k: v for k, v in x.items() if v is not None}, None) for x in rows])
-        watch, i = column_monitor.SchemaWatch(), 0
+        watch, i = schema_watch.SchemaWatch(), 0
         while (chunk := source.read(1000)) is not None:
             assert watch.add_chunk(source, chunk, None, i, TableEncoder(categories) if categories else None) == ""
             i += len(chunk)

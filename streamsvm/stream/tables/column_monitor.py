@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
 import math
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +13,8 @@ from streamsvm.core.saved import Resumable
 from streamsvm.core.warning import warn
 from streamsvm.files.category_names import normalize_spelling
 from streamsvm.files.messages import format_names, short_repr
-from streamsvm.stream.logs import event
-from streamsvm.stream.tables.chunk import Chunk, Table, Values, is_null
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, NUMBER
-from streamsvm.stream.tables.table_parser import TableParser
+from streamsvm.stream.tables.chunk import Table, Values, is_null
 
-logger: logging.Logger = logging.getLogger(__name__)
 _MAX_NEW_COLUMNS = 100  # unknown columns that are counted
 _MAX_SHOWN_COLUMNS, _MAX_SHOWN_VALUES = 10, 3  # in one message
 _MAX_EXAMPLES, _MAX_EXAMPLE_CHARS = 10, 100  # unknown values that are counted separately, of each column; and their length
@@ -301,160 +294,3 @@ class GapWatch:
             self._has_warned = True
             text = f"{self._source}: row {row + 1:,} lacks {gaps[0]!r}, which counts as 0 for this model. For its mean"
             warn(f"{text}: --when-missing mean in a run from scratch (in Python, a TableEncoder). This is said once")
-
-
-_WINDOW_ROWS, _MIN_SAMPLED, _MIN_VALUES = 500, 12, 8  # rows between comparisons, and sampled rows and values that are needed
-# The sampled rows of a window: one of each 16, at irregular distances, so that all producers that take turns are sampled.
-_SAMPLED_ROWS = np.array([16 * i + (i * 0x9E3779B1 >> 28) % 16 for i in range(_WINDOW_ROWS // 16)])
-# In thousandths: the distance of a changed share from those before; the least share of new categories, and the largest before.
-_MARGIN, _MIN_UNKNOWN, _MAX_KNOWN = 300, 800, 300
-# Windows before missing values and categories are compared; that a changed share of missing values must last (a quarter of
-# those before, within limits), and that a key must be gone if no other is new; and a mark of reported changes.
-_MIN_AGE, _MIN_MISSING, _MAX_MISSING, _MIN_GONE, _REPORTED = 20, 5, 10, 3, 1000
-_DECAY, _WARM_UP = (
-    64,
-    {"values": 2, "unknown": 8},
-)  # windows until limits have moved to the current share, and before there are any
-_WORDS, _BITS, _MAX_SHARES = 10, 52, 500  # of the hashes of the categories of a column; shares that are compared
-_NUMBERS = TableParser()  # for models without an encoder
-_CHANGES = {"gone": "is gone", "new": "is new", "missing": "has values", "unknown": "has unknown values"}
-
-
-class SchemaWatch(Resumable):
-    """Compares samples of a stream's rows with those before, every 500 rows, and logs each change of the schema once.
-
-    A change is: a column is gone or new; or the share of its missing values, or of its unknown ones, is far beyond that of all
-    earlier samples. Unknown are texts among numbers or dates, and categories that did not occur before. When a column has
-    returned to normal, its next change is logged again. The result depends only on the rows, and not on how they
-    are divided into chunks. Memory is bounded.
-
-    Parameters
-    ----------
-    on_schema
-        ``"warn"``; or ``"stop"`` to return to the state before a change, so that the next run finds it, too.
-
-    Attributes
-    ----------
-    stops_run : bool
-        Whether ``on_schema`` is ``"stop"``.
-    changes : Counter of (str, str)
-        Number of changes by kind (``gone``, ``new``, ``missing`` or ``unknown``) and column.
-    ignored_label : type
-        Messages with a label of this type are not rows; None if all are.
-    """
-
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("changes", "_rows", "_windows", "_counts", "_first", "_low", "_high", "_last")
-    _saved_attributes += ("_lasting", "_known", "_recent", "_latest")
-
-    def __init__(self, on_schema: str = "warn") -> None:
-        if on_schema not in ("warn", "stop"):
-            raise ValueError(f"on_schema must be 'warn' or 'stop', not {on_schema!r}")
-        self.stops_run: bool = on_schema == "stop"
-        self.ignored_label: type | None = None
-        self.changes = Counter[tuple[str, str]]()
-        self._rows = self._windows = 0  # sampled rows of the current window, and number of windows before
-        # By kind of values, and column: the number in the current window, the first window with it, the share in the last
-        # window, in thousandths, the limits of the shares before it, and the number of windows since the share is beyond these.
-        self._counts, self._first, self._last = Counter[Any](), Counter[Any](), Counter[Any]()
-        self._low, self._high, self._lasting = Counter[Any](), Counter[Any](), Counter[Any]()
-        # Bits of the hashes of each column's categories: until two windows ago, in the last window, and in the current one.
-        self._known, self._recent, self._latest = Counter[Any](), Counter[Any](), Counter[Any]()
-
-    def add_chunk(self, source: Any, chunk: Chunk, table: Table | None, first: int, encoder: Any) -> str:
-        """Sample the rows of a chunk of a source, which begins with row ``first``. Return a message if the schema has
-        changed, otherwise "". ``table`` has the rows as columns, or is None if they must be read singly. ``encoder`` is the
-        model's `TableEncoder` or None.
-        """
-        state, message = self.state if self.stops_run else None, ""
-        ends = range(_WINDOW_ROWS - first % _WINDOW_ROWS, len(chunk), _WINDOW_ROWS)
-        for start, stop in itertools.pairwise([0, *ends, len(chunk)] if source.has_names else ()):
-            rows, row = _SAMPLED_ROWS + (start - (first + start) % _WINDOW_ROWS), first + stop
-            self._add_rows(chunk, table, rows[(rows >= start) & (rows < stop)], encoder)
-            if row % _WINDOW_ROWS == 0 and (changes := self._compare_window(chunk, stop - 1, source.columns)):
-                self.changes.update(changes.keys())
-                message = f"{source.name}: rows {row - _WINDOW_ROWS + 1:,} to {row:,}: {', '.join(changes.values())}"
-                logger.warning("%s", message, extra=event("schema", source=source.name, row=row, changes=[*changes]))
-        if message and state is not None:
-            self.resume(state)
-        return message
-
-    def _add_rows(self, chunk: Chunk, table: Table | None, rows: np.ndarray, encoder: Any) -> None:
-        """Count the values in some rows of a chunk, by their indices. An encoder parses them."""
-        sample: list[Any] = rows.tolist()
-        if table is not None and not table.unparsed_rows:
-            pairs = zip(table.names, table.columns, strict=True)
-            columns = {name: v[rows] if isinstance(v, np.ndarray) else [v[i] for i in sample] for name, v in pairs}
-        else:
-            read = [row[0] for row in map(chunk.peek_row, sample) if type(row[1]) is not self.ignored_label]
-            sample = [x for x in read if isinstance(x, Mapping)]
-            columns = {name: [x.get(name) for x in sample] for name in dict.fromkeys(itertools.chain(*sample))}
-        self._rows += len(sample)
-        parser = _NUMBERS if encoder is None else encoder.column_state.parser
-        for name, values in columns.items():
-            kind, key, is_array = parser.get_kind(name), ("values", name), isinstance(values, np.ndarray)
-            if is_array and kind in (NUMBER, DATE):
-                n, values = int(np.count_nonzero(values == values)), []
-            else:
-                values = [value for value in values if value is not None and not is_null(value)]
-                n = len(values)
-            if n:  # whether a column without values is in a table may depend on the chunk
-                self._counts[key] += n
-            for value in values:
-                word, bit = divmod(zlib.crc32(str(value).encode("utf-8", "replace")) % (_WORDS * _BITS), _BITS)
-                if kind == CATEGORY and not self._known[name, word] >> bit & 1:
-                    self._latest[name, word] |= 1 << bit
-                    self._counts["unknown", name] += 1
-                elif kind in (NUMBER, DATE) and isinstance(
-                    value if encoder is None else parser.get_value_parser(name)(value), str
-                ):
-                    self._counts["unknown", name] += 1
-
-    def _compare_window(self, chunk: Chunk, last: int, header: Sequence[str]) -> dict[tuple[str, str], str]:
-        """Compare the current window with those before, and begin a new one. Return a text for each change, by its kind and the
-        column. ``last`` is the index in the chunk of the last row, and ``header`` the names of columns that the source has.
-        """
-        counts, n_windows, changes = self._counts, self._windows, dict[tuple[str, str], str]()
-        if self._rows < _MIN_SAMPLED:
-            return changes
-        new = sorted((counts.keys() | {("values", name) for name in header}) - self._first.keys(), key=str)
-        self._first.update(dict.fromkeys(new[: max(_MAX_SHARES - len(self._first), 0)], n_windows))
-        is_renamed = n_windows - max(self._first.values(), default=0) < 2
-        for what, column in self._first:
-            key, n = (what, column), self._rows if what == "values" else counts.get(("values", column), 0)
-            share, low, high = 1000 * counts.get(key, 0) // max(n, 1), self._low.get(key, 0), self._high.get(key, 0)
-            previous, age, change, patience = self._last.get(key, share), n_windows - self._first["values", column], "", 1
-            if n < _MIN_VALUES or (share == low == high == previous and age and key not in self._lasting):
-                continue
-            is_beyond = share > high + _MARGIN or share < low - _MARGIN
-            if what == "unknown":
-                n_new = sum(self._latest.get((column, word), 0).bit_count() for word in range(_WORDS))
-                is_changed = n_new > 1 and share >= _MIN_UNKNOWN and high < _MAX_KNOWN and age >= _MIN_AGE
-                change = "unknown" if is_changed or (not n_new and share > high + _MARGIN and age) else ""
-            elif age <= 1 < n_windows and share >= (500 if age else 900):
-                change = "new"
-            elif is_beyond and share <= 100 and not (column in header or _has_key(chunk, last, column)):
-                change, patience = "gone", 1 if header or is_renamed else _MIN_GONE
-            elif is_beyond and age >= _MIN_AGE and high:
-                change, patience = "missing", min(max(age // 4, _MIN_MISSING), _MAX_MISSING)
-            self._lasting[key] += 1
-            if change and patience <= self._lasting[key] < _REPORTED:
-                self._lasting[key] = _REPORTED
-                shares = f"{share / 1000:.0%}, before {low / 1000:.0%}"
-                changes[change, str(column)] = f"column {column!r} {_CHANGES[change]} ({shares})"
-            if change in ("", "new"):
-                del self._lasting[key]
-                low, high = (previous, previous) if age < _WARM_UP[what] else (low, high)
-                self._low[key] = min(previous, low + (previous - low) // _DECAY)
-                self._high[key] = max(previous, high - (high - previous) // _DECAY)
-                self._last[key] = share
-        for key, mask in self._recent.items():
-            self._known[key] |= mask
-        self._recent, self._latest, self._counts = self._latest, Counter(), Counter()
-        self._rows, self._windows = 0, n_windows + 1
-        return changes
-
-
-def _has_key(chunk: Chunk, i: int, column: Hashable) -> bool:
-    """Return whether row ``i`` of a chunk has a column, even if its value is null."""
-    text = f"{chunk.raw(i)!r}{chunk.peek_row(i)!r}"
-    return repr(column) in text or f'"{str(column).rpartition(".")[2]}"' in text
