@@ -155,7 +155,7 @@ class Mergeable(OnlineEstimator):
         sources = _make_sources(merged, learned, _merge_features(merged, [item.model for item in learned]))
         _merge_counts(merged, [item.model for item in learned])
         merged._merge_sources(sources, rows)
-        _copy_merged_state(self, merged)
+        self.__dict__.update(merged.__dict__)  # the parameters are the same
 
     def _check_merge(self, other: Any) -> None:
         """Raise a ValueError unless the model ``other`` can be merged into this one: it must have the same class and the same
@@ -256,19 +256,3 @@ def _merge_counts(merged: Any, models: Sequence[Any]) -> None:
         merged._class_weights.restore_counts(
             merged._labels.seen, [sum(label_counts) for label_counts in zip(*counts, strict=True)]
         )
-
-
-def _copy_merged_state(model: Any, merged: Any) -> None:
-    """Copy the learned state (features, labels, weights and counts) of the temporary model ``merged`` into ``model``, which keeps
-    its identity and parameters.
-    """
-    model._features.restore(merged.feature_names)
-    model._features.restore_order(merged._features.order)
-    model._use_store(merged._store)
-    if hasattr(model, "_labels"):
-        model._labels.restore_labels(merged._labels.seen)
-        model._ignored = merged._ignored
-        if model._class_weights is not None:
-            model._class_weights.restore_counts(merged._labels.seen, merged._class_weights.list_counts(merged._labels.seen))
-    if hasattr(model, "_first_targets"):
-        model._first_targets = None
