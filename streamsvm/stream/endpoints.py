@@ -262,14 +262,9 @@ class WrappedSource(Source):
 
     def __init__(self, source: Source, change_chunk: Callable[[Chunk], Chunk], weight: str | None = None) -> None:
         self._source, self._change_chunk = source, change_chunk
-        self.name: str = source.name
+        for name in ("name", "has_names", "may_block", "is_endless", "has_messages", "start_can_change", "start"):
+            setattr(self, name, getattr(source, name))
         self.weight: str | None = source.weight if weight is None else weight
-        self.has_names: bool = source.has_names
-        self.may_block: bool = source.may_block
-        self.is_endless: bool = source.is_endless
-        self.has_messages: bool = source.has_messages
-        self.start_can_change: bool = source.start_can_change
-        self.start: str | None = source.start
 
     def read(self, max_rows: int) -> Chunk | None:
         chunk = self._source.read(max_rows)

@@ -29,22 +29,27 @@ _CHANGE_ADVICE = "The run stops after {:,} rows: fix the producer, or continue w
 _SAVED_COUNTS = ("learned", "unlabelled", "empty", "abstained")  # in the header of a checkpoint, beside ``rows``
 
 
-class LoopOptions(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
+    """The arguments of `ResumableRun` that loops pass on to it, as `LearningLoop` describes them."""
+
+    checkpoints: Checkpoints | None
+    checkpoint_every: int | None
+    checkpoint_seconds: float | None
+    on_progress: Callable[[Progress], None] | None
+    on_schema: str
+
+
+class LoopOptions(RunOptions, total=False):
     """The arguments that all loops have, as `LearningLoop` describes them."""
 
     positive: Hashable
     window: int
     abstain: float
-    checkpoints: Checkpoints | None
-    checkpoint_every: int | None
-    checkpoint_seconds: float | None
-    on_progress: Callable[[Progress], None] | None
     on_error: str | Path | Sink
     error_limit: int | None
     error_share: float
     passthrough: Names
     computed_fields: Sequence[ComputedFields]
-    on_schema: str
 
 
 class ResumableRun:
@@ -63,12 +68,16 @@ class ResumableRun:
         sink: Sink | None,
         extension: PredictionExtension,
         refusals: RefusedRowHandler,
-        checkpoints: Checkpoints | None,
-        checkpoint_every: int | None,
-        checkpoint_seconds: float | None,
-        on_progress: Callable[[Progress], None] | None,
-        on_schema: str,
+        checkpoints: Checkpoints | None = None,
+        checkpoint_every: int | None = 10_000,
+        checkpoint_seconds: float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_schema: str = "warn",
     ) -> None:
+        if checkpoint_every is not None and checkpoint_every < 1:
+            raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
+        if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
+            raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
         self.source: Source = source
         self.sink: Sink | None = sink
         self.rows: int = 0

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from river import base
 
@@ -15,13 +15,12 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_names, suggest_name
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.batches import Batch, next_batch, supports_batches
-from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtension, abstain_below, select_probabilities
 from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress, Timings
 from streamsvm.stream.refusals import RefusedRowHandler
-from streamsvm.stream.resumable_run import ResumableRun
+from streamsvm.stream.resumable_run import ResumableRun, RunOptions
 from streamsvm.stream.rows import (
     SETTLED_ROWS,
     LabelRules,
@@ -55,11 +54,6 @@ class StreamLoop(ResumableRun):
     """
 
     _field_names: tuple[str, ...] = ("row", "y_pred", "y_true", "probability")  # the standard fields of predictions
-    rows: int
-    learned: int
-    unlabelled: int
-    empty: int
-    abstained: int
     _learns = False
     _needs_labels = False  # whether a row without a usable label is refused, and a run without labels is an error
 
@@ -73,21 +67,13 @@ class StreamLoop(ResumableRun):
         positive: Hashable = None,
         window: int = 1000,
         abstain: float = 0.0,
-        checkpoints: Checkpoints | None = None,
-        checkpoint_every: int | None = 10_000,
-        checkpoint_seconds: float | None = None,
-        on_progress: Callable[[Progress], None] | None = None,
         on_error: str | Path | Sink = "stop",
         error_limit: int | None = None,
         error_share: float = 0.5,
         passthrough: Names = (),
         computed_fields: Sequence[ComputedFields] = (),
-        on_schema: str = "warn",
+        **run_options: Unpack[RunOptions],
     ) -> None:
-        if checkpoint_every is not None and checkpoint_every < 1:
-            raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
-        if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
-            raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
         check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
         self._pipeline, self._abstain = ValidatingPipeline(model, self._learns), abstain
         last_step = self._pipeline.last_step
@@ -102,9 +88,7 @@ class StreamLoop(ResumableRun):
             raise ValueError(f"abstain is a probability, and {type(last_step).__name__} gives none: leave it out")
         extension = PredictionExtension(source, sink, passthrough, self._field_names, computed_fields)
         refusals = RefusedRowHandler(on_error, error_limit, error_share)
-        super().__init__(
-            source, sink, extension, refusals, checkpoints, checkpoint_every, checkpoint_seconds, on_progress, on_schema
-        )
+        super().__init__(source, sink, extension, refusals, **run_options)
         source.skip_columns(self._pipeline.dropped_columns)
         #: The columns and names of rows, compared with those of the model. If the loop learns, only after a checkpoint.
         self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
