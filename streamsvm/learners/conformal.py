@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from river import base, compose
@@ -16,7 +16,7 @@ from streamsvm.core.checks import check_number, validate_target
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMRegressor
-from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities, RegressorWrapper, Weights
+from streamsvm.learners.wrapping import ClassifierWrapper, ModelWrapper, Probabilities, RegressorWrapper, Weights
 
 _MIN_SCORES = 20  # with fewer scores, the threshold is infinite
 _MISS_RATE_STEP = 0.02  # the step size gamma of [2]
@@ -75,33 +75,28 @@ class _Calibration:
         self._sorted_scores = sorted(self.scores)
 
 
-class _Conformal:
+class _Conformal(ModelWrapper):
     """The base of the conformal wrappers: their parameters, and the calibration that is saved with them."""
 
     level: float
     window: int
     _calibration: _Calibration
-    #: The parameter that holds the wrapped model, and the model's base class.
-    _wrapped_parameter: ClassVar[tuple[str, type]]
 
     def _init_wrapper(self, model: Any, level: float, window: int) -> None:
         """Check the wrapped ``model``, the coverage ``level`` and the ``window`` (number of recent scores), and set them as
         attributes, with an empty calibration. Raises a ValueError if one is invalid.
         """
-        name, kind = self._wrapped_parameter
-        if not isinstance(_last_step(model), kind):
-            raise ValueError(f"{name} must be a river {name}, not {short_repr(model)}")
+        self._set_wrapped(model, _last_step(model))
         check_number("level", level, 0.0, high=1.0)
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must lie between 0 and 1, not {short_repr(level)}")
         check_number("window", window, _MIN_SCORES, inclusive=True, high=100_000, integer=True)
-        setattr(self, name, model)
         self.level, self.window = level, window
         self._calibration = _Calibration(level, window)
 
     def _copy_with(self, parameters: dict[str, Any]) -> Any:
         """Return a copy of this model with other ``parameters``. Its target miss rate follows the level."""
-        changed = super()._copy_with(parameters)  # type: ignore[misc]
+        changed = super()._copy_with(parameters)
         changed._calibration.miss_rate += self.level - changed.level
         return changed
 
@@ -109,7 +104,7 @@ class _Conformal:
         return {**self.__dict__, "_calibration": self._calibration.get_state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._init_from(state)  # type: ignore[attr-defined]
+        self._init_from(state)
         self._calibration.restore_state(state["_calibration"])
 
 
@@ -166,7 +161,6 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
     True
     """
 
-    _wrapped_parameter = "regressor", base.Regressor
     _changeable = frozenset({"regressor", "level", "window"})
 
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
@@ -304,7 +298,6 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
     (['high'], ['high', 'low'])
     """
 
-    _wrapped_parameter = "classifier", base.Classifier
     _changeable = frozenset({"classifier", "level", "window"})
 
     def __init__(self, classifier: base.Classifier, level: float = 0.9, window: int = 1000) -> None:

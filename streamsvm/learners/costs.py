@@ -60,9 +60,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
     _changeable = frozenset({"classifier", "costs"})
 
     def __init__(self, classifier: base.Classifier, costs: Mapping[Any, float]) -> None:
-        if not isinstance(classifier, base.Classifier):
-            raise ValueError(f"classifier must be a river classifier, not {short_repr(classifier)}")
-        self.classifier = classifier
+        self._set_wrapped(classifier, classifier)
         self.costs: dict[Any, float] = validate_costs(costs)
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:

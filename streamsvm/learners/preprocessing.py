@@ -330,11 +330,9 @@ class BoundedTargetScaler(RegressorWrapper):
     _forwarded = frozenset({"feature_names", "note_columns", "overflow", "can_learn_many"})
 
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
-        if not isinstance(regressor, base.Regressor):
-            raise ValueError(f"regressor must be a river regressor, not {short_repr(regressor)}")
+        self._set_wrapped(regressor, regressor)
         if hasattr(regressor, "expect_scaled_targets"):
             regressor.expect_scaled_targets()
-        self.regressor = regressor
         self.deviations = deviations
         self._scaler = BoundedScaler(deviations)
 

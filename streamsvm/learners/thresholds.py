@@ -90,8 +90,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
         metric: metrics.base.ClassificationMetric | None = None,
         horizon: int = 10_000,
     ) -> None:
-        if not isinstance(classifier, base.Classifier):
-            raise ValueError(f"classifier must be a river classifier, not {short_repr(classifier)}")
+        self._set_wrapped(classifier, classifier)
         if not (metric is None or (isinstance(metric, metrics.base.ClassificationMetric) and metric.requires_labels)):
             raise ValueError(
                 f"metric must be a river metric that compares labels, such as metrics.F1(), not {short_repr(metric)}"
@@ -104,7 +103,6 @@ class TunedThresholdClassifier(ClassifierWrapper):
                     f"metric must have a single number as value, such as metrics.F1(), unlike {short_repr(metric)}"
                 ) from None
         check_number("horizon", horizon, 1, inclusive=True, high=2**53, integer=True)
-        self.classifier = classifier
         self.metric = metric
         self.horizon = horizon
         self._labels: list[base.typing.ClfTarget] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +11,8 @@ from river import base, compose
 
 from streamsvm.core.checks import validate_target
 from streamsvm.core.explaining import Examples, Explanation
-from streamsvm.core.mutation import Mutable
+from streamsvm.core.mutation import Mutable, compare_parameters
+from streamsvm.files.messages import short_repr
 
 #: Probabilities of many rows: a float64 array [rows] for each label.
 Probabilities = Mapping[Any, np.ndarray]
@@ -24,6 +26,16 @@ class ModelWrapper(Mutable):
     _wrapped_model: Any
     _forwarded: ClassVar[frozenset[str]] = frozenset()
     """Attributes of the wrapped model that stream loops read through the wrapper."""
+
+    def _set_wrapped(self, model: Any, last_step: Any) -> None:
+        """Set the attribute ``classifier`` or ``regressor`` of this wrapper to ``model``. Raise a ValueError if its ``last_step``
+        is not a classifier or regressor of river. It is ``model`` itself for a wrapper that takes no pipelines.
+        """
+        kind = base.Classifier if isinstance(self, base.Classifier) else base.Regressor
+        name = kind.__name__.lower()
+        if not isinstance(last_step, kind):
+            raise ValueError(f"{name} must be a river {name}, not {short_repr(model)}")
+        setattr(self, name, model)
 
     def __getattr__(self, name: str) -> Any:
         if name in self._forwarded:
@@ -134,8 +146,12 @@ class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classi
         features of models with different scalers. Raises a ValueError if parameters of the wrappers differ, or if the classifiers
         cannot be merged.
         """
-        if any(type(model) is not type(self) or _list_own_parameters(model) != _list_own_parameters(self) for model in others):
-            raise ValueError("models with different costs or metrics cannot be merged: give all of them the same")
+        for model in others:
+            twin = copy.copy(model)
+            twin.classifier = self.classifier  # classifiers may differ in some parameters
+            differences = compare_parameters(self, twin)
+            if differences.changes or differences.conflicts:
+                raise ValueError("models with different costs or metrics cannot be merged: give all of them the same")
         if not hasattr(self.classifier, "merge_with"):
             raise ValueError(f"models of {type(self.classifier).__name__} cannot be merged")
         self.classifier.merge_with(*(model.classifier for model in others), units=units)
@@ -227,16 +243,3 @@ def _transform_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], 
         raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
     transformed: tuple[dict[Any, Any], Any] = pipeline._transform_one(dict(x))
     return transformed
-
-
-def _list_own_parameters(model: Any) -> list[Any]:
-    """Return the parameter values of the wrapper ``model``, except for the wrapped classifier, as a list. The lists of two
-    wrappers with the same parameters are equal.
-    """
-    values = [value for name, value in model._get_params().items() if name != "classifier"]
-    return [
-        (type(value), {name: nested for name, nested in value._get_params().items() if name != "cm"})
-        if isinstance(value, base.Base)
-        else value
-        for value in values
-    ]
