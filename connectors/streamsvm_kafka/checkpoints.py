@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamsvm.files.container import ModelFileError
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, SavedCheckpoint, parse_checkpoint
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, SavedCheckpoint, read_checkpoint
 from streamsvm.stream.logs import log_checkpoint
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
 from streamsvm_kafka.connection import Connection
@@ -245,7 +245,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         """
         with self._open_reader() as reader:
             data = reader.read_newest(to_end=True)
-        return None if data is None else parse_checkpoint(data, self.path, self._trusted)
+        return None if data is None else read_checkpoint(self.path, self._trusted, data)
 
     def close(self) -> None:
         """Close the connection to the broker. Predictions that were sent since the last checkpoint are aborted."""

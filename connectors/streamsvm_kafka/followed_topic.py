@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, check_row_count, parse_checkpoint
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, check_row_count, read_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.connection import Connection, MissingTopicError
 from streamsvm_kafka.model_topic import ModelReader, check_model_name, check_single_partition
@@ -75,7 +75,7 @@ class FollowedTopic(Follower):
         data = self._open_reader().read_newest()
         if data is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
-        checkpoint = parse_checkpoint(data, self.path, self._trusted)
+        checkpoint = read_checkpoint(self.path, self._trusted, data)
         check_row_count(self.path, checkpoint)
         return checkpoint
 
@@ -85,7 +85,7 @@ class FollowedTopic(Follower):
         not exist.
         """
         data = self._open_reader().read_newer()
-        checkpoint = None if data is None else parse_checkpoint(data, self.path, self._trusted)
+        checkpoint = None if data is None else read_checkpoint(self.path, self._trusted, data)
         if checkpoint is None or checkpoint.is_start:
             return None
         check_row_count(self.path, checkpoint)

@@ -16,7 +16,7 @@ from streamsvm.core.checks import validate_count
 from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, unpack_container
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.checkpoint import CheckpointError, CorruptCheckpointError, SavedCheckpoint, parse_checkpoint
+from streamsvm.stream.checkpoint import CheckpointError, CorruptCheckpointError, SavedCheckpoint, read_checkpoint
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import TopicMessage
@@ -246,7 +246,7 @@ class ModelReader:
                 history.pop(message.key, None)
                 continue
             with contextlib.suppress(CorruptCheckpointError, ValueError):  # `read_newest` skips it, too
-                rows = validate_count("rows", parse_checkpoint(message.value, self._path, None).header.get("rows"))
+                rows = validate_count("rows", read_checkpoint(self._path, None, message.value).header.get("rows"))
                 read, time_written = partial(self._read_value, message.offset), message.timestamp / 1000
                 history[message.key] = SavedCheckpoint(self._path, rows, time_written, len(message.value), False, read)
         newest = history.pop(self._name.encode(), None)

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from streamsvm.files.model_file import serialize_parts
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.stream.checkpoint import parse_checkpoint
+from streamsvm.stream.checkpoint import read_checkpoint
 from streamsvm_spark.columns import RowsError, arrow_schema, check_widths, convert_batch
 
 
@@ -24,7 +24,7 @@ def serialize_learner(learner: Any) -> bytes:
 
 def load_learner(file: bytes, name: str = "the model") -> Any:
     """Return the learner from the bytes of a model file, ``file``. ``name`` describes the file in error messages."""
-    return parse_checkpoint(file, name).model
+    return read_checkpoint(name, data=file).model
 
 
 @lru_cache(maxsize=4)

@@ -109,7 +109,7 @@ class SavedCheckpoint(NamedTuple):
 
     def load(self, trusted: bool | None = None) -> Checkpoint:
         """Load this checkpoint; with ``trusted=None``, only its header. Raise a CheckpointError if that fails."""
-        return _load_checkpoint(self.name, trusted, self.read())
+        return read_checkpoint(self.name, trusted, self.read())
 
 
 def find_saved(place: Path | str, history: Sequence[SavedCheckpoint], at: float | None = None) -> SavedCheckpoint:
@@ -133,8 +133,6 @@ class Checkpoints(Closeable):
     """The consumer group whose offsets are committed with checkpoints; None without a group."""
     _trusted: bool
     _trust_advice: str  # how to trust classes of the user, in messages
-    _keep: int
-    _keep_every: float | None
 
     def _set_retention(self, keep: int, keep_every: float | None) -> None:
         """Set the number of newest checkpoints to keep, and the length in seconds of periods whose newest one is kept, too (None:
@@ -204,18 +202,11 @@ class Checkpoints(Closeable):
             raise
 
 
-def parse_checkpoint(data: bytes, name: str, trusted: bool | None = False) -> Checkpoint:
-    """Parse the bytes of a checkpoint file; with ``trusted=None``, only its header. ``name`` is the checkpoint store, for
-    messages. Raise a CheckpointError if the data cannot be loaded, or contains objects of other packages (which could run code)
-    without ``trusted=True``.
-    """
-    return _load_checkpoint(name, trusted, data)
-
-
-def _load_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
-    """Parse a checkpoint from ``data``, or without ``data`` from the file ``path``. With ``trusted=None``, read only its header.
-    Raise a CheckpointError if it cannot be loaded, or contains objects of other packages (which could run code) without
-    ``trusted=True``.
+def read_checkpoint(path: str | Path, trusted: bool | None = False, data: bytes | None = None) -> Checkpoint:
+    """Read the model, the run's state and the header of a checkpoint file, or of a saved model, from ``data`` (of the checkpoint
+    store ``path``, for messages), or else from the file ``path``. With ``trusted=None``, read only the header. Raise a
+    CheckpointError if it is unreadable, corrupt or of a newer version, or contains objects of packages other than streamsvm and
+    river (which could run code) without ``trusted=True``.
     """
     try:
         container = unpack_container(read_file(Path(path)) if data is None else data)
@@ -224,7 +215,7 @@ def _load_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes 
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     except CorruptFileError as error:
-        go_back = f". {_REMOVE_ADVICE}" if isinstance(path, Path) and _FILE_NAME.fullmatch(path.name) else ""
+        go_back = f". {_REMOVE_ADVICE}" if _FILE_NAME.fullmatch(Path(path).name) else ""
         raise CorruptCheckpointError(f"{path} is corrupt: {error}{go_back}") from error
     except ModelFileError as error:
         raise CheckpointError(f"{path} cannot be loaded: {error}") from error
@@ -234,15 +225,7 @@ def read_header(path: str | Path) -> dict[str, Any]:
     """Read only the header of a checkpoint file (numbers of rows, position, metrics and other JSON fields), without loading its
     model. Raise a CheckpointError if the file is unreadable.
     """
-    return _load_checkpoint(Path(path)).header
-
-
-def read_checkpoint(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read the model, the run's state and the header of a checkpoint file, or of a saved model. Raise a CheckpointError if the
-    file is corrupt or of a newer version, or contains objects of packages other than streamsvm and river (which could run code)
-    without ``trusted=True``.
-    """
-    return _load_checkpoint(Path(path), trusted)
+    return read_checkpoint(path, None).header
 
 
 @overload

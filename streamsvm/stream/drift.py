@@ -131,15 +131,9 @@ class DriftWatch(Resumable):
             self.is_reset_due = self.resets_model
             errors = {"recent_error": self._recent, "error": mean}
             fields = event("drift", source=self._name, row=row, drifts=self.drifts, **errors, reset=self.resets_model)
-            logger.warning(
-                "%s, row %d: drift: the error was %.4g, and is %.4g of late%s",
-                self._name,
-                row,
-                mean,
-                self._recent,
-                ". A new model begins" if self.resets_model else "",
-                extra=fields,
-            )
+            text = f"drift: the error was {mean:.4g}, and is {self._recent:.4g} of late"
+            text += ". A new model begins" * self.resets_model
+            logger.warning("%s, row %d: %s", self._name, row, text, extra=fields)
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
     def restore(self, state: Any, detector: Any) -> None:

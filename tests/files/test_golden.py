@@ -13,7 +13,7 @@ import saved_models
 from streamsvm.files.codecs import OWN_CLASSES
 from streamsvm.files.container import VERSION, pack_container, unpack_container
 from streamsvm.files.model_file import is_model, read_metadata, read_parts
-from streamsvm.stream.checkpoint import parse_checkpoint, read_newest
+from streamsvm.stream.checkpoint import read_checkpoint, read_newest
 from streamsvm_kafka.model_topic import NewestCheckpoint
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -79,7 +79,7 @@ def test_checkpoints_are_valid_messages_of_a_model_topic(path):
     newest = NewestCheckpoint("model")
     newest.add_message(0, b"model", file.read_bytes())
     newest.add_message(1, b"model", b"something else")
-    decoded, read = parse_checkpoint(newest.data, "kafka://host/models"), read_newest(file.parent)
+    decoded, read = read_checkpoint("kafka://host/models", data=newest.data), read_newest(file.parent)
     assert decoded.header == read.header
     assert decoded.header["rows"] == saved_models.N_LEARNED
     assert str(decoded.model) == str(read.model)

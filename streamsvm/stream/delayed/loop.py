@@ -85,9 +85,6 @@ class DelayedLearningLoop(LearningLoop):
 
     _field_names = (*LearningLoop._field_names, "key")
 
-    abstained: int
-    empty: int
-
     def __init__(
         self,
         source: Source,
