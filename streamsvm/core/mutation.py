@@ -27,7 +27,7 @@ class Mutable:
     @property
     def _mutable_attributes(self) -> set[str]:
         """The set of parameters that `mutate` can change, under the name that river reads."""
-        return set(self._changeable)
+        return {*self._changeable} & self._get_params().keys()  # type: ignore[attr-defined]
 
     def mutate(self, new_attrs: dict[str, Any]) -> None:
         """Change parameters of this model in place, also after it has learned, as in river's protocol.

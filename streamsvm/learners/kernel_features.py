@@ -93,7 +93,7 @@ class FOGD(ReferenceClassifier):
     seed: int | None = None
 
     _rule = fogd_step
-    _fixed_parameters = frozenset({"budget"})
+    _changeable = ReferenceClassifier._changeable - {"budget"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,7 +221,7 @@ class NOGD(ReferenceClassifier, MergeableExpansion):
     """The number of dimensions of the features, at most ``budget``. None: a fifth of ``budget``."""
 
     _rule = nogd_step
-    _fixed_parameters = frozenset({"budget"})
+    _changeable = ReferenceClassifier._changeable - {"budget"}
     _needs_gram = True
 
     def _make_rule_state(self) -> dict[str, Any]:

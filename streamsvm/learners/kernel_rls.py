@@ -102,7 +102,7 @@ class KernelRLS(KernelEstimator):
 
     _rule = Rule(landmarks.learn_one, least_squares.STATE, least_squares.STATE_RANGES)
     _output_function = staticmethod(landmarks.compute_output)
-    _fixed_parameters = frozenset({"budget"})  # the normal equations are those of the landmarks
+    _changeable = KernelEstimator._changeable - {"budget"}  # the normal equations are those of the landmarks
     averaging = 1  # so that the second output, which has no corrections, can be chosen
 
     def __post_init__(self) -> None:

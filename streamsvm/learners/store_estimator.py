@@ -22,12 +22,6 @@ from streamsvm.learners.river_base import RiverEstimator, list_parameters
 
 _Kind = TypeVar("_Kind")
 
-#: The parameters of all learners that can change after a model has learned.
-_MUTABLE_PARAMETERS = frozenset(
-    {"C", "averaging", "budget", "class_weight", "effort", "epsilon", "eta", "eta0", "forgetting_factor", "l2", "learning_rate"}
-    | {"max_classes", "max_features", "max_swaps", "nu", "overflow", "relaxation", "replay_steps", "reprocess", "seed", "tol"}
-)
-
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, field))
 def learner(kind: type[_Kind]) -> type[_Kind]:
@@ -63,8 +57,12 @@ class StoreEstimator(RiverEstimator):
     _n_outputs: int = field(init=False)
 
     _rule: ClassVar[Rule]
-    #: Parameters of a subclass that cannot change, although those of other classes can.
-    _fixed_parameters: ClassVar[frozenset[str]] = frozenset()
+    # The parameters of any learner that affect how further rows are learned, and sizes.
+    _changeable = frozenset(
+        {"C", "averaging", "budget", "class_weight", "effort", "epsilon", "eta", "eta0", "forgetting_factor", "l2"}
+        | {"learning_rate", "max_classes", "max_features", "max_swaps", "nu", "overflow", "relaxation", "replay_steps"}
+        | {"reprocess", "seed", "tol"}
+    )
     _loss = iterates.HINGE
     max_features: int = 1024
     """The maximum number of feature names. Memory grows with the number of names seen, up to this maximum: see ``nbytes``."""
@@ -115,11 +113,6 @@ class StoreEstimator(RiverEstimator):
         third one on, up to ``max_classes``, takes the same number of bytes. While the model grows, there are two copies of it.
         """
         return int(self._store.nbytes)
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        """The set of parameters that `mutate` can change: those that affect how further rows are learned, and sizes."""
-        return set((_MUTABLE_PARAMETERS & list_parameters(type(self))) - self._fixed_parameters)
 
     def _copy_with(self, parameters: dict[str, Any]) -> Any:
         """Return another model with the learned state of this one, and with new values of some ``parameters``. Raise a ValueError

@@ -298,16 +298,10 @@ class Store(Generic[V]):
         ValueError if a header field listed in ``names`` (a size, such as ``"budget"``) differs from that of this model's memory.
         """
         header = block[: self._header.nbytes].view(self._header.dtype)[0]
-        self._check_sizes(header, names)
-        return header
-
-    def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
-        """Raise ValueError if a field of ``header`` that is listed in ``names`` (a size, such as ``"budget"``) differs from that
-        of this model's memory. ``header`` is the header of a saved memory block, a numpy record.
-        """
         for name in names:
             if header[name] != self._header[name][0]:
                 raise ValueError(f"the snapshot's {name} is {header[name]}, the store's {self._header[name][0]}")
+        return header
 
     @property
     def used(self) -> int:

@@ -83,11 +83,7 @@ class WeightStore(Store[WeightViews]):
         fixed_bytes = STATE_END + 8 * _ITERATES
         if len(snapshot) < fixed_bytes:
             raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
-        header = np.frombuffer(snapshot, _LAYOUT.header, 1)[0]
-        used = int(header["used"])
-        self._check_sizes(header, ("columns", "row_columns"))
-        if not 0 <= used <= self.max_features:
-            raise ValueError(f"a snapshot with {used} columns does not fit a store of {self.max_features}")
+        used = self._check_used(np.frombuffer(snapshot, np.uint8))
         if len(snapshot) != fixed_bytes + 16 * used:
             raise ValueError(f"a snapshot of {used} columns has {fixed_bytes + 16 * used:,} bytes, not {len(snapshot):,}")
         numbers = np.frombuffer(snapshot, np.float64, offset=STATE_END)
@@ -98,11 +94,17 @@ class WeightStore(Store[WeightViews]):
         self.views.weights[:, :used] = numbers[_ITERATES:].reshape(_ITERATES, used)
         self.views.weights[:, used:] = 0.0
 
-    def _check_block(self, block: np.ndarray) -> None:
+    def _check_used(self, block: np.ndarray) -> int:
+        """Return the number of features of ``block``, bytes that begin with the header of a saved linear model. Raises ValueError
+        if they do not fit into this memory.
+        """
         used = int(self._read_header(block, self._layout.sizes)["used"])
         if not 0 <= used <= self.max_features:
             raise ValueError(f"a snapshot with {used} columns does not fit a store of {self.max_features}")
-        _LAYOUT.check(_LAYOUT.views(block), {"columns": used})
+        return used
+
+    def _check_block(self, block: np.ndarray) -> None:
+        _LAYOUT.check(_LAYOUT.views(block), {"columns": self._check_used(block)})
 
 
 class WeightStores:
