@@ -79,17 +79,9 @@ class FollowedTopic(Follower):
         check_row_count(self.path, checkpoint)
         return checkpoint
 
-    def read_changed(self) -> Checkpoint | None:
-        """Return the newest checkpoint of the model in this topic. None if an earlier call has returned it, or if the topic has
-        no checkpoint with a model yet. Raise a CheckpointError if the model cannot be loaded, and a StreamError if the topic does
-        not exist.
-        """
+    def _load_changed(self) -> Checkpoint | None:
         data = self._open_reader().read_newer()
-        checkpoint = None if data is None else read_checkpoint(self.path, self._trusted, data)
-        if checkpoint is None or checkpoint.is_start:
-            return None
-        check_row_count(self.path, checkpoint)
-        return checkpoint
+        return None if data is None else read_checkpoint(self.path, self._trusted, data)
 
     def _read_if_changed(self) -> Checkpoint | None:
         with contextlib.suppress(MissingTopicError):  # the learner will create it

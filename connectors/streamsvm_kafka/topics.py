@@ -6,7 +6,6 @@ import contextlib
 import copy
 import logging
 import time
-from collections.abc import Iterator
 
 from kafka.errors import BrokerResponseError, KafkaError, UnknownTopicOrPartitionError
 
@@ -48,14 +47,9 @@ class TopicEndpoint:
         return topic_id is not None and topic_id == own_topic_id
 
 
-@contextlib.contextmanager
-def connect_admin(connection: Connection) -> Iterator[TopicAdmin]:
+def connect_admin(connection: Connection) -> contextlib.closing[TopicAdmin]:
     """Open a Kafka admin client for a ``with`` block, and close it at the end of the block."""
-    admin = open_admin(connection)
-    try:
-        yield admin
-    finally:
-        admin.close()
+    return contextlib.closing(open_admin(connection))
 
 
 def read_topic_config(connection: Connection, topic: str, name: str) -> str | None:

@@ -86,6 +86,14 @@ class Follower:
         """Return the newest checkpoint of the followed store. None if an earlier call has returned it, or if the store has no
         checkpoint with a model yet. Raise a CheckpointError if the model cannot be loaded.
         """
+        checkpoint = self._load_changed()
+        if checkpoint is None or checkpoint.is_start:
+            return None
+        check_row_count(self.path, checkpoint)
+        return checkpoint
+
+    def _load_changed(self) -> Checkpoint | None:
+        """Load the newest checkpoint of the followed store; None without one, or if an earlier call has returned it."""
         raise NotImplementedError
 
     def wait_for_first(self) -> Checkpoint | None:
@@ -151,19 +159,12 @@ class FollowedFolder(Follower):
         """List the checkpoints in the followed folder, newest first; before them those that a rollback has set aside."""
         return list_history(self.path)
 
-    def read_changed(self) -> Checkpoint | None:
-        """Return the newest checkpoint of the followed folder. None if an earlier call has returned it, or if the folder has no
-        checkpoint with a model yet. Raise a CheckpointError if the model cannot be loaded.
-        """
+    def _load_changed(self) -> Checkpoint | None:
         signature = next(((saved.name.name, *saved.state) for saved in self.history() if not saved.is_aside), ())
         if not signature or signature == self._last_signature:
             return None
         self._last_signature = signature
-        checkpoint = read_newest(self.path, self._trusted)
-        if checkpoint.is_start:
-            return None
-        check_row_count(self.path, checkpoint)
-        return checkpoint
+        return read_newest(self.path, self._trusted)
 
 
 def open_followed(place: Path | str, trusted: bool = False) -> Any:
