@@ -98,10 +98,7 @@ def learn_stream(job: LearnJob) -> bool:
                 stack.callback(sample.byte_stream.close)
             job, table, schema = _infer_schema(job, sample)
         max_features = None if saved is None else getattr(find_learner(saved.model), "max_features", None)
-        if saved is not None and keeps_model:
-            model = saved.model
-        else:
-            model = job.make_model(encoder=table.encoder, schema=schema, max_features=max_features)
+        model = saved.model if keeps_model and saved is not None else job.make_model(table.encoder, schema, max_features)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, sample=sample))
         display = stack.enter_context(ProgressDisplay(job.reporter))
         loop = (LearningLoop if job.label_stream is None else partial(DelayedLearningLoop, delayed=job.label_stream.buffer))(

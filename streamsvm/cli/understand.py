@@ -47,17 +47,8 @@ from streamsvm.stream.page import render_page
 from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.rows import find_learner
 
-_LEARNER_ATTRIBUTES = [
-    "budget",
-    "n_support",
-    "n_merges",
-    "n_learned",
-    "nbytes",
-    "effective_gamma",
-    "follows_average",
-    "labels",
-    "feature_names",
-]
+_LEARNER_ATTRIBUTES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "follows_average"]
+_LEARNER_ATTRIBUTES += ["labels", "feature_names"]
 _VECTORS_FORMAT = "{before:,} to {after:,}, {common:,} of them in common, whose coefficients have changed by {change:.0%}"
 _MAX_ROWS = 1000  # to measure importance
 _MAX_NAME_CHARS, _MAX_NAMES, _MAX_EXPERTS = 40, 8, 4
