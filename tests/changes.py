@@ -65,7 +65,7 @@ CHANGES = {
         "scaling: 'auto' -> None. To continue with its model, leave --learner",
         "",
     ),
-    "another label": Change("", "--label a", "learned with the label 'y', not 'a'.*--start-from STATE", "--label y"),
+    "another label": Change("", "--label a", "learned the column 'a', so it cannot be the label: leave --label out", "--label y"),
     "a weight": Change("", "--weight b", "not .b.: leave --weight out, for this column is a feature", ""),
     "the kind of a column": Change("", "--columns b:category", "contradicts the checkpoint.* Leave the flag out to keep", ""),
     "a regression": Change("", "--regression", "--regression predicts a number, .* leave it out", ""),

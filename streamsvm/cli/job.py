@@ -33,7 +33,7 @@ from streamsvm.stream import Checkpoint, DelayedLabels, StreamError
 from streamsvm.stream.checkpoint import list_checkpoints
 from streamsvm.stream.file_names import detect_format, format_source_name
 from streamsvm.stream.refusals import describe_on_error_problem
-from streamsvm.stream.rows import find_learner
+from streamsvm.stream.rows import find_learner, get_learned_columns
 from streamsvm.stream.schema.schema_inference import read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
@@ -238,10 +238,12 @@ class LearnJob(StreamJob):
     def continue_from(self, saved: Checkpoint) -> tuple[LearnJob, bool]:
         """Return this job with the label, the weight and the `kept_flags` of a checkpoint in place of those that were not given,
         and whether its model continues unchanged, because no flag about the model was given. Raise a CommandError if its model
-        predicts labels, and this job numbers.
+        predicts labels, and this job numbers, or if it has learned the column of this job's label.
         """
         if self.regression and not isinstance(find_learner(saved.model), base.Regressor):
             raise CommandError("--regression predicts a number, and the model of the checkpoint does not: leave it out")
+        if self.label in get_learned_columns(saved.model):
+            raise CommandError(f"the model has learned the column {self.label!r}, so it cannot be the label: leave --label out")
         given, flags = self.kept_flags, saved.get_facts("flags")
         pairs = ("threshold", "costs"), ("drift", "on_drift"), ("metric", "positive")
         replaced = {name for pair in pairs if given.keys() & {*pair} for name in pair}  # a flag replaces both of a pair

@@ -332,7 +332,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
 
     history = commands.add_parser("checkpoints", help="list the checkpoints of a folder or topic, or copy one to a file")
     add_model_argument(history)
-    history.add_argument("--copy", type=Path, metavar="FILE", help="write a checkpoint to this file, which other commands read")
+    text = "copy a checkpoint to this file, which other commands read, or to an empty folder or a topic, where its run continues"
+    history.add_argument("--copy", type=parse_path_or_url, metavar="PLACE", help=text)
     text = "the newest checkpoint of at most ROWS rows, or written at TIME or before, such as 2026-03-01T12:00 (UTC)"
     history.add_argument("--at", type=parse_moment, metavar="ROWS|TIME", help=f"copy {text}")
     history.add_argument("--json", action="store_true", help="print one JSON object for each checkpoint")

@@ -42,7 +42,7 @@ from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import format_count, shorten
 from streamsvm.files.model_file import write_file
 from streamsvm.stream import BadRow, StreamError
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, find_saved
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, find_saved
 from streamsvm.stream.page import render_page
 from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.rows import find_learner
@@ -123,7 +123,7 @@ def _summarise_model(summary: ModelSummary) -> dict[str, str]:
         lines["learning curve"] = summary.curve_error
     elif summary.curve is not None and (points := summary.curve.points):
         text = f"{format_count(len(points), 'point')}, one every {format_count(summary.curve.every, 'row').removeprefix('1 ')}"
-        lines["learning curve"] = f"{text}; --plot draws them, and streamsvm report shows it all"
+        lines["learning curve"] = f"{text}; inspect --plot draws them, and streamsvm report shows it all"
     return lines
 
 
@@ -150,17 +150,19 @@ def _collect_facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def run_checkpoints(arguments: argparse.Namespace) -> None:
-    """Run ``streamsvm checkpoints``: list the checkpoints of a folder or topic, newest first, or copy one to a file.
+    """Run ``streamsvm checkpoints``: list the checkpoints of a folder or topic, newest first, or copy one to a file, an empty
+    folder, or a topic.
 
-    Raises UsageError if streamsvm did not write the existing file, and CommandError if the file cannot be written.
+    Raises UsageError if streamsvm did not write the existing file, or the folder or topic has checkpoints already, and
+    CommandError if the file cannot be written.
     """
-    check_output_files("--copy", filter(None, [arguments.copy]), {"a checkpoint": arguments.path}, arguments.overwrite)
+    files = [arguments.copy] if isinstance(arguments.copy, Path) else []
+    check_output_files("--copy", files, {"a checkpoint": arguments.path}, arguments.overwrite)
     with contextlib.closing(open_followed(arguments.path)) as models:
         history = models.history()
         chosen = find_saved(arguments.path, history, arguments.at)
         if arguments.copy is not None:
-            with as_command_error(f"--copy {arguments.copy}: ", ModelFileError):
-                write_file(arguments.copy, chosen.read())
+            _copy_checkpoint(chosen, arguments.copy)
         for saved in history if arguments.at is None and arguments.copy is None else [chosen]:
             written = datetime.fromtimestamp(saved.time, UTC).isoformat(timespec="seconds")
             facts: dict[str, Any] = {"rows": saved.rows, "time": written, "bytes": saved.nbytes, "set_aside": saved.is_aside}
@@ -171,7 +173,19 @@ def run_checkpoints(arguments: argparse.Namespace) -> None:
                 note = facts["damage"] = str(error)
             note += "  set aside by a rollback" * saved.is_aside
             text = escape_unprintable(f"{saved.rows:>14,} rows  {written}  {saved.nbytes:>11,} bytes  {note}")
-            print(json.dumps(facts) if arguments.json else text)
+            print(json.dumps(facts) if arguments.json else text.rstrip())
+
+
+def _copy_checkpoint(saved: SavedCheckpoint, place: Path | str) -> None:
+    """Copy a checkpoint to a file, or into a folder or model topic (a URL) without checkpoints, where its run can continue."""
+    if isinstance(place, Path) and not place.is_dir():
+        with as_command_error(f"--copy {place}: ", ModelFileError):
+            write_file(place, saved.read())
+        return
+    with open_checkpoint_store(place, False, sources=[""]) as checkpoints:
+        if checkpoints.newest() is not None:
+            raise UsageError(f"--copy {place}: it has checkpoints already. Name an empty folder, or another model (?name=NAME)")
+        checkpoints.roll_back(saved)
 
 
 def run_rollback(arguments: argparse.Namespace) -> None:
@@ -200,7 +214,8 @@ def run_diff(arguments: argparse.Namespace) -> None:
     for name in before | after:
         a, b = before.get(name, []), after.get(name, [])
         changes[name] = "\n".join([f"- {line}" for line in a if line not in b] + [f"+ {line}" for line in b if line not in a])
-    changes["vectors"] = "\n".join(map(_VECTORS_FORMAT.format_map, vectors))
+    changed = [machine for machine in vectors if machine["change"] or not machine["before"] == machine["after"] == machine["common"]]
+    changes["vectors"] = "\n".join(map(_VECTORS_FORMAT.format_map, changed))
     _print_facts({name: text for name, text in changes.items() if text} or {"equal": "no difference"})
 
 

@@ -179,7 +179,8 @@ class CheckpointFolder(Checkpoints):
 
     def roll_back(self, target: SavedCheckpoint) -> None:
         """Make ``target``, from `FollowedFolder.history`, the newest checkpoint of this folder, from which the next run
-        continues. If the process is killed meanwhile, the newest checkpoint is either the previous one or ``target``.
+        continues. If the process is killed meanwhile, the newest checkpoint is either the previous one or ``target``. If the
+        folder is empty, ``target`` may be of another store, and is copied.
 
         Later checkpoints get the suffix ``.aside``. They are deleted when a new checkpoint has as many rows. To undo it, roll
         back to one of them.
@@ -198,6 +199,8 @@ class CheckpointFolder(Checkpoints):
                 saved.name.replace(saved.name.with_suffix(ASIDE_SUFFIX))
                 sync_folder(self.path)
         self._restore_set_aside(target.rows)
+        if not list_checkpoints(self.path):  # it is of another store
+            write_file(self.path / f"checkpoint-{target.rows:012d}{SUFFIX}", target.read())
 
     def _restore_set_aside(self, rows: int) -> None:
         """Restore checkpoints of at most ``rows`` rows that were set aside, the newest first, unless there is another one with as

@@ -13,6 +13,7 @@ from streamsvm.stream.logs import event
 from streamsvm.stream.rows import describe_parameters, get_learned_columns
 
 _START_ADVICE = "To continue with its model, say where to begin here: --from earliest (source.start = 'earliest')"
+_COPY_ADVICE = ", or in a copy of the topic --from TIME or PARTITION:OFFSET, so that no row is learned twice"
 logger: logging.Logger = logging.getLogger(__name__)
 
 
@@ -72,7 +73,8 @@ def seek_or_begin(source: Source, position: Position, rows: int | None) -> None:
         if "label" in position and "label" in here and position["label"] != here["label"]:
             raise StreamError(f"{source.name}: {describe_label(position['label'], here['label'])}") from None
         if source.start is None:
-            raise StreamError(f"{error}. {_START_ADVICE}") from None
+            advice = _START_ADVICE + _COPY_ADVICE * source.start_can_change
+            raise StreamError(f"{error}. {advice}") from None
         reason = str(error).removeprefix(f"{source.name}: ")
         report_change(source.name, "source", f"{reason}. Its model is kept, and reading begins at {source.start}", rows)
 

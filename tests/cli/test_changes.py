@@ -121,6 +121,7 @@ def test_a_warm_start_needs_a_model_that_fits(call, work):
     said = "old/checkpoint-000000000300.ckpt holds a model with other parameters"
     call(*start, "old", "--learner", "linear", status=1, says=said)
     call(*start, "old", "--regression", status=1, says="leave it out")
+    call(*start, "old", "--label", "a", status=1, says="learned the column 'a', so it cannot be the label: leave --label out")
     assert not list((work / "new").glob("*.ckpt"))
     call(*start, "old", "--label", "y", "--metric", "MCC")
     assert json.loads(call("inspect", "new", "--json").stdout)["metrics"] == "MCC(window=1000)"

@@ -77,6 +77,21 @@ def test_a_copy_is_a_model(learn, tmp_path, call):
     call("checkpoints", tmp_path / "missing", status=1, says="name a folder or topic of checkpoints")
 
 
+def test_a_run_continues_from_its_copy(learn, tmp_path, call):
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    copy.mkdir()
+    learn(400, "--keep-checkpoints", "3")
+    call("checkpoints", state, "--copy", copy, "--at", "350")
+    assert rows_of(copy) == [300]
+    call("checkpoints", state, "--copy", copy, status=2, says="it has checkpoints already. Name an empty folder, or another model")
+    assert rows_of(copy) == [300]
+    learn(100, state="copy")
+    name = "checkpoint-000000000400.ckpt"
+    assert (copy / name).read_bytes() == (state / name).read_bytes()
+    assert call("diff", state, copy).stdout == "equal  no difference\n"
+    assert "of them in common" in call("diff", state, copy / "checkpoint-000000000300.ckpt").stdout
+
+
 def test_a_rollback_truncates_predictions_and_can_be_undone(learn, tmp_path, call):
     state, out = tmp_path / "state", tmp_path / "out.csv"
     learn(400, "--keep-checkpoints", "9")

@@ -28,7 +28,7 @@ def test_curve_and_boundary_of_a_checkpoint(csv_file, tmp_path, call):
     done = call("inspect", state, "--plot", picture)
     assert done.last == f"drawn: {picture}"  # matplotlib may say before it that it looks for fonts
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "learning curve   150 points, one every 4 rows; --plot draws them" in done.stdout
+    assert "learning curve   150 points, one every 4 rows; inspect --plot draws them" in done.stdout
     done = call("inspect", state, "--plot", picture, "--json")  # over the picture that is there
     assert done.last == f"drawn: {picture}"
     assert len(json.loads(done.stdout)["curve"]["points"]) == 150

@@ -8,6 +8,7 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
+from river import datasets
 
 import history_kills
 import kills
@@ -20,6 +21,13 @@ from streamsvm.stream.checkpoint import TakenOverError, find_saved
 from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
+
+
+@pytest.fixture
+def bananas_csv(tmp_path):
+    rows = (f"{x['1']!r},{x['2']!r},{y}\n" for x, y in datasets.Bananas().take(600))
+    (tmp_path / "rows.csv").write_text("a,b,y\n" + "".join(rows))
+    return tmp_path / "rows.csv"
 
 
 @pytest.fixture
@@ -143,6 +151,21 @@ def test_commands(bootstrap, new_topic, models, call, tmp_path):
     assert "holds no model yet" in call("inspect", state, status=1).stderr
     call(*learn)
     assert "600 learned" in call("inspect", state).stdout
+
+
+def test_a_run_moves_to_a_topic_and_back(bootstrap, models, bananas_csv, tmp_path, call):
+    flags = ["--label", "y", "--learner", "bsgd,budget=20", "--max-rows", "100", "--quiet", "--checkpoint"]
+    topic, back = f"kafka://{bootstrap}/{models}?name=m", tmp_path / "back"
+    back.mkdir()
+    call("learn", bananas_csv, *flags, tmp_path / "state")
+    call("checkpoints", tmp_path / "state", "--copy", topic)
+    call("checkpoints", tmp_path / "state", "--copy", topic, status=2, says="it has checkpoints already")
+    call("learn", bananas_csv, *flags, topic)
+    call("checkpoints", topic, "--copy", back)
+    for place in (back, tmp_path / "state", tmp_path / "state"):
+        call("learn", bananas_csv, *flags, place)
+    assert call("diff", tmp_path / "state", back).stdout == "equal  no difference\n"
+    assert "300 learned" in call("inspect", back).stdout
 
 
 def test_models_of_topics_are_merged(bootstrap, models, tmp_path, call):
