@@ -37,7 +37,7 @@ SHORTENED = re.compile(r"^first look at (?:.*\n)*?starting\n|^Accuracy of 1,000 
 
 
 class Step(NamedTuple):
-    """A command, and what the page says that it prints."""
+    """A command and its output on the page."""
 
     command: str
     output: str
@@ -87,7 +87,7 @@ def run_command(command, folder):
 
 def check_step(step, output):
     """Compare the output of a step with the page, where a line with ``...`` stands for any number of lines."""
-    pattern = re.escape(VARYING.sub("", step.output)).replace(r"\.\.\.\n", "(?:.*\n)*")
+    pattern = re.escape(VARYING.sub("", step.output)).replace(re.escape("...\n"), "(?:.*\n)*")
     match = re.fullmatch(FIGURE_PATTERN.sub(r"(0\\.\\d{4})", pattern), VARYING.sub("", output))
     assert match is not None, f"$ {step.command}{output}"
     figures = [float(figure) for figure in FIGURE.findall(step.output)]

@@ -214,7 +214,9 @@ def run_diff(arguments: argparse.Namespace) -> None:
     for name in before | after:
         a, b = before.get(name, []), after.get(name, [])
         changes[name] = "\n".join([f"- {line}" for line in a if line not in b] + [f"+ {line}" for line in b if line not in a])
-    changed = [machine for machine in vectors if machine["change"] or not machine["before"] == machine["after"] == machine["common"]]
+    changed = [
+        machine for machine in vectors if machine["change"] or not machine["before"] == machine["after"] == machine["common"]
+    ]
     changes["vectors"] = "\n".join(map(_VECTORS_FORMAT.format_map, changed))
     _print_facts({name: text for name, text in changes.items() if text} or {"equal": "no difference"})
 

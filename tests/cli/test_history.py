@@ -83,7 +83,9 @@ def test_a_run_continues_from_its_copy(learn, tmp_path, call):
     learn(400, "--keep-checkpoints", "3")
     call("checkpoints", state, "--copy", copy, "--at", "350")
     assert rows_of(copy) == [300]
-    call("checkpoints", state, "--copy", copy, status=2, says="it has checkpoints already. Name an empty folder, or another model")
+    call(
+        "checkpoints", state, "--copy", copy, status=2, says="it has checkpoints already. Name an empty folder, or another model"
+    )
     assert rows_of(copy) == [300]
     learn(100, state="copy")
     name = "checkpoint-000000000400.ckpt"
