@@ -21,13 +21,14 @@ class Mutable:
     It is restored from its own saved state with the new values, so that it equals a saved model that is loaded with them.
     """
 
-    #: The names of the parameters that can change, and of those that hold a model with such parameters.
-    _changeable: ClassVar[frozenset[str]] = frozenset()
+    #: The names of the parameters that can change, and of those that hold a model with such parameters; None for all.
+    _changeable: ClassVar[frozenset[str] | None] = None
 
     @property
     def _mutable_attributes(self) -> set[str]:
         """The set of parameters that `mutate` can change, under the name that river reads."""
-        return {*self._changeable} & self._get_params().keys()  # type: ignore[attr-defined]
+        names: set[str] = {*self._get_params()}  # type: ignore[attr-defined]
+        return names if self._changeable is None else names & self._changeable
 
     def mutate(self, new_attrs: dict[str, Any]) -> None:
         """Change parameters of this model in place, also after it has learned, as in river's protocol.

@@ -161,8 +161,6 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
     True
     """
 
-    _changeable = frozenset({"regressor", "level", "window"})
-
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
         self._init_wrapper(regressor, level, window)
         # Predicts the logarithm of an absolute error over the mean absolute error.
@@ -297,8 +295,6 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
     >>> model.predict_set_one({"a": 3.0}), model.predict_set_one({"a": 0.1})
     (['high'], ['high', 'low'])
     """
-
-    _changeable = frozenset({"classifier", "level", "window"})
 
     def __init__(self, classifier: base.Classifier, level: float = 0.9, window: int = 1000) -> None:
         self._init_wrapper(classifier, level, window)

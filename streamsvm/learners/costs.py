@@ -57,8 +57,6 @@ class CostSensitiveClassifier(ClassifierWrapper):
     ('fraud', 'fine', 0.3)
     """
 
-    _changeable = frozenset({"classifier", "costs"})
-
     def __init__(self, classifier: base.Classifier, costs: Mapping[Any, float]) -> None:
         self._set_wrapped(classifier, classifier)
         self.costs: dict[Any, float] = validate_costs(costs)

@@ -83,8 +83,6 @@ class BoundedScaler(Mutable, base.MiniBatchTransformer):
     (101, 4.7, 13.3)
     """
 
-    _changeable = frozenset({"deviations"})
-
     def __init__(self, deviations: float | None = 8.0) -> None:
         if deviations is not None and not (isinstance(deviations, int | float) and 2.0 <= deviations < math.inf):
             raise ValueError(f"deviations must be at least 2, or None, not {short_repr(deviations)}")
@@ -326,7 +324,6 @@ class BoundedTargetScaler(RegressorWrapper):
     """
 
     deviations: float | None = 8.0
-    _changeable = frozenset({"regressor", "deviations"})
     _forwarded = frozenset({"feature_names", "note_columns", "overflow", "can_learn_many"})
 
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:

@@ -58,7 +58,7 @@ class StoreEstimator(RiverEstimator):
 
     _rule: ClassVar[Rule]
     # The parameters of any learner that affect how further rows are learned, and sizes.
-    _changeable = frozenset(
+    _changeable: ClassVar[frozenset[str]] = frozenset(
         {"C", "averaging", "budget", "class_weight", "effort", "epsilon", "eta", "eta0", "forgetting_factor", "l2"}
         | {"learning_rate", "max_classes", "max_features", "max_swaps", "nu", "overflow", "relaxation", "replay_steps"}
         | {"reprocess", "seed", "tol"}

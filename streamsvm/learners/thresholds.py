@@ -82,8 +82,6 @@ class TunedThresholdClassifier(ClassifierWrapper):
     0.16
     """
 
-    _changeable = frozenset({"classifier", "metric", "horizon"})
-
     def __init__(
         self,
         classifier: base.Classifier,

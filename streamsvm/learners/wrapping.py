@@ -63,7 +63,6 @@ class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classi
     """
 
     classifier: base.Classifier
-    _changeable = frozenset({"classifier"})
     _forwarded = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "can_learn_many"})
 
     @property
@@ -174,7 +173,6 @@ class RegressorWrapper(ModelWrapper, base.Wrapper[base.Regressor], base.Regresso
     """The base of wrappers around a ``regressor``."""
 
     regressor: base.Regressor
-    _changeable = frozenset({"regressor"})
 
     @property
     def _wrapped_model(self) -> base.Regressor:
