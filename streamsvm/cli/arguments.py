@@ -243,13 +243,11 @@ def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_requ
         "kafka://host:port/topic. Several files, a folder, or a pattern in quotes ('data/*.csv') are read as one",
     )
     streams.add_argument("--label", metavar="NAME", help=label)
-    streams.add_argument(
-        "--to",
-        metavar="SINK",
-        required=sink_required,
-        help="where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
-        "or kafka://host:port/topic",
+    text = (
+        "where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
+        "or kafka://host:port/topic"
     )
+    streams.add_argument("--to", metavar="SINK", required=sink_required, help=text)
     streams.add_argument("--rotate", metavar="SIZE|DAY", help="number the files of --to and --on-error after 1GB, DAY, or 12h")
     add_overwrite_flag(streams)
     text = (
@@ -302,13 +300,8 @@ def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
     errors.add_argument("--on-schema", choices=["warn", "stop"], default="warn", help=text)
     text = "stop when more rows than this are refused (default: no limit)"
     errors.add_argument("--error-limit", type=parse_non_negative, metavar="N", help=text)
-    errors.add_argument(
-        "--error-share",
-        type=parse_share,
-        default=0.5,
-        metavar="S",
-        help="stop when more than this share of about the last 1,000 rows is refused, once 100 were (default: %(default)s)",
-    )
+    text = "stop when more than this share of about the last 1,000 rows is refused, once 100 were (default: %(default)s)"
+    errors.add_argument("--error-share", type=parse_share, default=0.5, metavar="S", help=text)
 
 
 def add_decision_flags(group: Any, learns: bool, positive_help: str = "") -> None:

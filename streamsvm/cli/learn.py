@@ -117,13 +117,9 @@ def learn_stream(job: LearnJob) -> bool:
         )
         display.attach_loop(loop)
         loop.watch_gaps()
-        display.report_event(
-            (f"continuing after row {loop.rows:,}" if loop.rows else "starting")
-            + f" with the model of {job.start_from}" * (start is not None),
-            event="start",
-            rows=loop.rows,
-            source=source.name,
-        )
+        text = f"continuing after row {loop.rows:,}" if loop.rows else "starting"
+        text += f" with the model of {job.start_from}" * (start is not None)
+        display.report_event(text, event="start", rows=loop.rows, source=source.name)
         compile_ahead([job.compile_target], show_progress=display.show_compilation)
         with serve_metrics(job, loop), stop_on_signals(loop.stop):
             progress = loop.run(job.max_rows)

@@ -233,11 +233,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
         "ClassificationReport, Calibration and Thresholds"
     )
     score.add_argument("--metric", metavar="NAME[,NAME...]", help=metric_help)
-    score.add_argument(
-        "--positive",
-        metavar="LABEL",
-        help="the label that metrics such as F1 and ROCAUC count as positive (not needed for bools, 0 and 1, or -1 and 1)",
-    )
+    text = "the label that metrics such as F1 and ROCAUC count as positive (not needed for bools, 0 and 1, or -1 and 1)"
+    score.add_argument("--positive", metavar="LABEL", help=text)
     window_help = "also compute the metric over the last N rows (default: 1000)"
     score.add_argument("--window", type=parse_count, metavar="N", help=window_help)
     text = (
@@ -270,11 +267,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     run.add_argument("--scope", choices=["global", "partition"], default="global", help=text)
     add_trusted_flag(run, "the checkpoint")
 
-    predict = commands.add_parser(
-        "predict",
-        help="predict the rows of a stream without learning them",
-        usage="%(prog)s SOURCE --model PLACE --to SINK [flags]",
-    )
+    text = "predict the rows of a stream without learning them"
+    predict = commands.add_parser("predict", help=text, usage="%(prog)s SOURCE --model PLACE --to SINK [flags]")
     label_help = "the column or key of the label, which is ignored if it is there (default: the one in the checkpoint)"
     add_stream_arguments(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")
@@ -299,11 +293,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     text = "a consumer group whose members share the topic, each with its partitions, from the offsets that were committed"
     run.add_argument("--group", metavar="NAME", help=text)
 
-    merge = commands.add_parser(
-        "merge",
-        help="merge the models of several learners, such as the workers of a group, once or repeatedly",
-        usage="%(prog)s SOURCE... --to PLACE [--every SECONDS]",
-    )
+    text = "merge the models of several learners, such as the workers of a group, once or repeatedly"
+    merge = commands.add_parser("merge", help=text, usage="%(prog)s SOURCE... --to PLACE [--every SECONDS]")
     text = "a folder or topic of checkpoints; a folder with subfolders partition-N stands for all of them, also those added later"
     merge.add_argument("sources", type=parse_path_or_url, nargs="+", metavar="SOURCE", help=text)
     text = (
@@ -349,11 +340,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     diff.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted_flag(diff, "a model")
 
-    scoring = commands.add_parser(
-        "score",
-        help="say how well rows with labels are predicted, without learning them",
-        usage="%(prog)s SOURCE --model PLACE [flags]",
-    )
+    text = "say how well rows with labels are predicted, without learning them"
+    scoring = commands.add_parser("score", help=text, usage="%(prog)s SOURCE --model PLACE [flags]")
     text = "files or a topic, as of predict, up to its end"
     scoring.add_argument("source", nargs="+", action=StoreOneOrMany, metavar="SOURCE", help=text)
     add_model_argument(scoring, "--model", dest="path", required=True)
@@ -369,11 +357,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     scoring.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted_flag(scoring, "the model")
 
-    explain = commands.add_parser(
-        "explain",
-        help="show which columns matter to a model, and why it decides as it does",
-        usage="%(prog)s ROWS --model PLACE [flags]",
-    )
+    text = "show which columns matter to a model, and why it decides as it does"
+    explain = commands.add_parser("explain", help=text, usage="%(prog)s ROWS --model PLACE [flags]")
     text = "rows, read as predict reads them; the first 1,000 are used, with their labels if they have any"
     explain.add_argument("source", nargs="+", action=StoreOneOrMany, metavar="ROWS", help=text)
     add_model_argument(explain, "--model", dest="path")
@@ -385,11 +370,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     explain.add_argument("--json", action="store_true", help="print one JSON object")
     add_trusted_flag(explain, "the model")
 
-    report = commands.add_parser(
-        "report",
-        help="write one page: what was learned, how well it predicts, what matters, and why it decides so",
-        usage="%(prog)s PLACE [ROWS...] --to FILE.html [flags]",
-    )
+    text = "write one page: what was learned, how well it predicts, what matters, and why it decides so"
+    report = commands.add_parser("report", help=text, usage="%(prog)s PLACE [ROWS...] --to FILE.html [flags]")
     add_model_argument(report)
     text = (
         "rows with labels, as of score: scores are of these then, and which columns matter and why rows are decided so is "
@@ -404,11 +386,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     add_overwrite_flag(report)
     add_trusted_flag(report, "the model")
 
-    export = commands.add_parser(
-        "export",
-        help="write a model as C, ONNX, JSON or a file for numpy, which predicts without streamsvm",
-        usage="%(prog)s PLACE --to FORM [--out PATH] [--name NAME] [flags]",
-    )
+    text = "write a model as C, ONNX, JSON or a file for numpy, which predicts without streamsvm"
+    export = commands.add_parser("export", help=text, usage="%(prog)s PLACE --to FORM [--out PATH] [--name NAME] [flags]")
     add_model_argument(export)
     text = (
         "c: NAME.h and NAME.c, C99 without any library; onnx: NAME.onnx; numpy: NAME.safetensors, for streamsvm.edge; json: "
@@ -434,18 +413,12 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     export.add_argument("--inputs", choices=["auto", "float", "double"], help=text)
     add_trusted_flag(export, "the model")
 
-    demo = commands.add_parser(
-        "demo",
-        help="learn real data from an embedded broker, kill the learner, resume it, and draw what it learned",
-        usage="%(prog)s [--out DIR]",
-    )
+    text = "learn real data from an embedded broker, kill the learner, resume it, and draw what it learned"
+    demo = commands.add_parser("demo", help=text, usage="%(prog)s [--out DIR]")
     text = "the folder to write to (default: %(default)s)"
     demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help=text)
-    compiling = commands.add_parser(
-        "compile",
-        help="compile what learners need before they are used, on all cores",
-        usage="%(prog)s [NAME...]",
-    )
+    text = "compile what learners need before they are used, on all cores"
+    compiling = commands.add_parser("compile", help=text, usage="%(prog)s [NAME...]")
     text = "an estimator, such as BSGDClassifier (default: all learners of the command line)"
     compiling.add_argument("names", nargs="*", metavar="NAME", help=text)
     return parser, commands.choices

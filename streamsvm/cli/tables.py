@@ -121,10 +121,8 @@ def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, 
         if not is_same:
             saved_option = {name: saved_options[name]} if name in saved_options else {}
             saved_flag = format_flags(saved_option) or f"no --{name.replace('_', '-')}"
-            raise CommandError(
-                f"{format_flags({name: differing})} contradicts the checkpoint, which was learned with {saved_flag}. Leave the "
-                "flag out to keep its model"
-            )
+            text = f"{format_flags({name: differing})} contradicts the checkpoint, which was learned with {saved_flag}"
+            raise CommandError(f"{text}. Leave the flag out to keep its model")
 
 
 def read_saved_label(saved: Any) -> str | None:

@@ -64,10 +64,8 @@ def list_source_files(spec: str | Sequence[str]) -> list[str]:
             raise StreamError(f"{spec}: no file matches this pattern")
     for folder in {parent for file in files for parent in Path(file).parents}:
         if kind := next((kind for pattern, kind in _TABLE_LOGS.items() if any(folder.glob(pattern))), ""):
-            raise StreamError(
-                f"{folder} is {kind} table, and its files have rows that were deleted or replaced. Export its current version, "
-                "or list the files of that version"
-            )
+            text = f"{folder} is {kind} table, and its files have rows that were deleted or replaced"
+            raise StreamError(f"{text}. Export its current version, or list the files of that version")
     files = sorted(files, key=make_natural_sort_key)
     _check_copies(files)
     return files

@@ -378,10 +378,8 @@ class LineReader:
             self._n_consumed = line_end or len(self._buffer)
             self._drop_consumed()
             if self.offset > limit:
-                raise StreamError(
-                    f"{self.name}, after byte {start:,}: a line does not end within {MAX_SKIPPED_BYTES:,} bytes. "
-                    "Is it text, with a row on each line?"
-                )
+                text = f"{self.name}, after byte {start:,}: a line does not end within {MAX_SKIPPED_BYTES:,} bytes"
+                raise StreamError(f"{text}. Is it text, with a row on each line?")
             is_cut = not line_end and self._fill_buffer()
         if self._n_consumed > _CHUNK_BYTES:
             self._drop_consumed()
@@ -406,10 +404,8 @@ class LineReader:
             self._n_consumed = len(self._buffer)
             self._drop_consumed()
             if not self._fill_buffer():
-                raise StreamError(
-                    f"{self.name} ends at byte {self.offset:,}, before byte {offset:,}, the position of the checkpoint: "
-                    "it was cut off, or it is another stream"
-                )
+                text = f"{self.name} ends at byte {self.offset:,}, before byte {offset:,}, the position of the checkpoint"
+                raise StreamError(f"{text}: it was cut off, or it is another stream")
         self._n_consumed = offset - self._base
 
     def _drop_consumed(self) -> None:

@@ -68,10 +68,8 @@ def merge_models(models: Sequence[Any]) -> Any:
         raise ValueError("there is no model to merge: give at least one")
     learner = find_learner(models[0])
     if not hasattr(learner, "merge_with"):
-        raise ValueError(
-            f"models of {type(learner).__name__} cannot be merged: learn with BSGDClassifier or BSCAClassifier, their "
-            "regressors, or a linear learner (--learner bsgd, bsca or linear)"
-        )
+        advice = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner (--learner bsgd, bsca or linear)"
+        raise ValueError(f"models of {type(learner).__name__} cannot be merged: learn with {advice}")
     model = copy.deepcopy(models[0])
     (transformers, last_step), *parts = [split_pipeline(one) for one in (model, *models[1:])]
     if unlike := [part for part in parts if len(part[0]) != len(transformers) or type(part[1]) is not type(last_step)]:
@@ -79,10 +77,8 @@ def merge_models(models: Sequence[Any]) -> Any:
         names = [" | ".join(type(step).__name__ for step in steps) for steps in models_steps]
         raise ValueError(f"models of different steps cannot be merged: one is {names[0]}, another {names[1]}")
     if not hasattr(last_step, "merge_with"):
-        raise ValueError(
-            f"models of {type(last_step).__name__} cannot be merged: intervals and sets were calibrated for each model alone. "
-            "Learn without --interval"
-        )
+        reason = "intervals and sets were calibrated for each model alone. Learn without --interval"
+        raise ValueError(f"models of {type(last_step).__name__} cannot be merged: {reason}")
     if not transformers:
         last_step.merge_with(*(part for _, part in parts))
         return model
@@ -184,10 +180,8 @@ class CheckpointMerger:
         counts = {path: part.header["rows"] for path, part in parts.items()}
         rows = sum(counts.values())
         if rows < self._rows:
-            raise CheckpointError(
-                f"{self._checkpoints.path} holds a model of {self._rows:,} rows, and the parts have {rows:,} together: has one "
-                "started from scratch? Give another place for the merged model"
-            )
+            text = f"{self._checkpoints.path} holds a model of {self._rows:,} rows, and the parts have {rows:,} together"
+            raise CheckpointError(f"{text}: has one started from scratch? Give another place for the merged model")
         try:
             model = merge_models([part.model for part in parts.values()])
         except ValueError as error:

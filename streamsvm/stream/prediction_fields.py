@@ -146,10 +146,8 @@ def to_json_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> l
     if longest > MAX_COPIED_CHARS:  # the longest texts may be of different rows
         for row in zip(*converted, strict=True):
             if sum(len(value) for value in row if value.__class__ is str) > MAX_COPIED_CHARS:
-                raise RowError(
-                    "too long",
-                    f"the passthrough columns have more than {MAX_COPIED_CHARS:,} characters: {format_names(names, 5)}",
-                )
+                text = f"the passthrough columns have more than {MAX_COPIED_CHARS:,} characters: {format_names(names, 5)}"
+                raise RowError("too long", text)
     return converted
 
 
@@ -187,10 +185,8 @@ def _to_json_value(name: str, value: Any) -> Any:
         if not text.isascii():
             text.encode()
     except (ValueError, TypeError, RecursionError):  # a lone surrogate, NaN within a list, a key that is not a str, deep nesting
-        raise RowError(
-            "malformed",
-            f"column {name!r} is {short_repr(value)}, which cannot be passed through: it is neither valid text nor JSON",
-        ) from None
+        text = f"column {name!r} is {short_repr(value)}, which cannot be passed through: it is neither valid text nor JSON"
+        raise RowError("malformed", text) from None
     return text
 
 

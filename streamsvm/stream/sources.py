@@ -275,16 +275,12 @@ class TextSource(TableSource):
         self._reader.skip_to(offset)
         last = self._reader.last_bytes
         if hex_digest(last) != tail:
-            raise StreamError(
-                f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
-                f"Put it back, {KEEP_MODEL}"
-            )
+            text = f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it"
+            raise StreamError(f"{text}. Put it back, {KEEP_MODEL}")
         if not last.endswith(b"\n") and (rest := self._reader.peek_lines(1)):  # the last row had no newline when it was learned
             if rest[0].strip():
-                raise StreamError(
-                    f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
-                    f"Put one where the row ends, {KEEP_MODEL}"
-                )
+                text = "the line has grown since it was learned, for it had no newline at its end"
+                raise StreamError(f"{self.name}, line {line:,}: {text}. Put one where the row ends, {KEEP_MODEL}")
             self._reader.consume_lines(rest)
         self._line = line
         self._rows = rows

@@ -56,10 +56,8 @@ def validate_key(value: Any) -> str:
     elif value is None:
         raise RowError("key", "the key is missing: rows and labels are joined by it")
     else:
-        raise RowError(
-            "key",
-            f"the key is {short_repr(value)}: it must be a text or a whole number of 64 bits, and a float must be below 2**53",
-        )
+        rule = "it must be a text or a whole number of 64 bits, and a float must be below 2**53"
+        raise RowError("key", f"the key is {short_repr(value)}: {rule}")
     if not 0 < len(text) <= _MAX_KEY_LENGTH:
         raise RowError("key", f"the key is {short_repr(value)}: it must have from 1 to {_MAX_KEY_LENGTH} characters")
     if not is_encodable(text):

@@ -164,10 +164,8 @@ class JoinedSource(Source):
             raise ForeignPositionError(f"{self.name}: the checkpoint was learned without labels from another stream")
         for name, column in (("key", self._key), ("time", self._time)):
             if position[name] != column:
-                raise StreamError(
-                    f"{self.name}: the checkpoint was learned with {name}={short_repr(position[name])}, not {column!r}. "
-                    f"Ask for the same, {KEEP_MODEL}"
-                )
+                text = f"the checkpoint was learned with {name}={short_repr(position[name])}, not {column!r}"
+                raise StreamError(f"{self.name}: {text}. Ask for the same, {KEEP_MODEL}")
         try:
             positions = [validate_mapping(name, position[name]) for name in _SIDES]
             has_ended = [bool(position["ended"][side]) for side in (0, 1)]

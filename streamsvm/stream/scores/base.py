@@ -168,10 +168,8 @@ class PositiveLabels:
             return
         if self._positive is None:
             if y not in (0, 1, -1):
-                raise ScoreError(
-                    f"{self._name} counts one label as positive, and which one is not known: is it {y!r}, or the other? "
-                    f"So {POSITIVE_LABEL_HINT}"
-                )
+                text = f"{self._name} counts one label as positive, and which one is not known"
+                raise ScoreError(f"{text}: is it {y!r}, or the other? So {POSITIVE_LABEL_HINT}")
         elif len(self._known_labels) == 1 and self._positive not in (*self._known_labels, y):
             labels = " and ".join(map(repr, (*self._known_labels, y)))
             problem = f"no label so far is {self._positive!r}, which was named as the positive one: there are {labels}"

@@ -356,10 +356,8 @@ class Chunk:
         ``names`` are the columns that the change needs, even if the model does not know them.
         """
         changed = copy.copy(self)
-        changed._changes, changed._unchanged_table = (
-            (*self._changes, _ChunkChange(change_row, change_table, frozenset(names))),
-            None,
-        )
+        changed._changes = (*self._changes, _ChunkChange(change_row, change_table, frozenset(names)))
+        changed._unchanged_table = None
         return changed
 
 

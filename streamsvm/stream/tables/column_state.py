@@ -293,10 +293,8 @@ class ColumnState:
             learned = {*means, *self.categories, *self.texts}
             new = [name for name in (*numbers, *names, *texts) if name not in learned]
             if n_columns + len(new) > self.max_columns:
-                raise ValueError(
-                    f"feature {short_repr(new[0])} exceeds the limit of columns: {n_columns:,} are known, "
-                    f"and max_columns={self.max_columns:,}"
-                )
+                reason = f"{n_columns:,} are known, and max_columns={self.max_columns:,}"
+                raise ValueError(f"feature {short_repr(new[0])} exceeds the limit of columns: {reason}")
         row = ParsedRow(numbers, names, texts)
         if is_complete and _IMMUTABLE_TYPES.issuperset(map(type, x.values())):
             row.cells, self._last_row = (tuple(x), tuple(x.values())), row
@@ -403,10 +401,8 @@ class ColumnState:
             if self.buckets is None:  # the target encoding has the other categories
                 categories[column] = dict(itertools.islice(values.items(), self.max_values + 1))
             elif len(values) > self.max_values:  # a category could be hashed in one encoder, and one-hot in another
-                raise ValueError(
-                    f"column {short_repr(column)} has {len(values)} values in all of the encoders together, more than "
-                    f"max_values={self.max_values}: learn with a larger one"
-                )
+                text = f"column {short_repr(column)} has {len(values)} values in all of the encoders together"
+                raise ValueError(f"{text}, more than max_values={self.max_values}: learn with a larger one")
         text_columns = dict.fromkeys(column for state in (self, *others) for column in state.texts)
         if (n_columns := len({**means, **categories, **text_columns})) > self.max_columns:
             raise ValueError(f"the encoders have {n_columns} columns, more than max_columns={self.max_columns}")
