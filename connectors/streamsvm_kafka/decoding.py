@@ -8,8 +8,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from streamsvm.stream.delayed.joined import MAX_SLACK_SECONDS
 from streamsvm.stream.endpoints import KEEP_MODEL, Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
@@ -26,8 +24,8 @@ _FORMAT_HEADERS = frozenset(("content-type", "contenttype", "content_type", "cod
 class MessageChunk(Chunk):
     """A chunk with one row for each of several messages, or with some of the many rows of a single message.
 
-    In the latter case, ``rows`` are the decoded rows, ``within`` their numbers within the message, and ``copies`` their
-    passthrough columns.
+    In the latter case, ``messages`` repeat it for each row, ``rows`` are the decoded rows, ``within`` their numbers within the
+    message, and ``copies`` their passthrough columns.
     """
 
     def __init__(
@@ -44,7 +42,7 @@ class MessageChunk(Chunk):
         self._decoded: dict[int, tuple[Row | BadRow, list[Any]]] = {}  # rows so far, with their passthrough columns
 
     def __len__(self) -> int:
-        return len(self._messages if self._within is None else self._within)
+        return len(self._messages)
 
     def read_row(self, i: int) -> Row | BadRow:
         return self._decode_message(i)[0] if self._within is None else super().read_row(i)
@@ -60,7 +58,7 @@ class MessageChunk(Chunk):
         try:
             decoded = self._source.codec.decode_with_fields(value, names)
             if names or self._source.message_columns:
-                decoded = self._source.add_message_parts(*decoded, self._get_message(i))
+                decoded = self._source.add_message_parts(*decoded, self._messages[i])
         except ValueError as error:
             decoded = BadRow(self.place(i), value, str(error)), [None] * len(names)
         self._decoded[i] = decoded
@@ -74,25 +72,13 @@ class MessageChunk(Chunk):
 
     def place(self, i: int) -> str:
         row = "" if self._within is None else f", row {self._within[i]:,} of it"
-        return f"{self._source.describe_place(self._get_message(i))}{row}"
+        return f"{self._source.describe_place(self._messages[i])}{row}"
 
     def raw(self, i: int) -> bytes | None:
         return self._messages.values[i] if self._within is None else None
 
-    def _get_message(self, i: int) -> TopicMessage:
-        """Return the Kafka message that contains row ``i`` of this chunk."""
-        return self._messages[i if self._within is None else 0]
-
-    def _get_messages(self, start: int, stop: int) -> Messages:
-        """Return the Kafka messages of the rows ``start`` to before ``stop`` of this chunk, one for each row. If the chunk's rows
-        are all from one message, that message is repeated.
-        """
-        if self._within is None:
-            return self._messages[start:stop]
-        return self._messages.select_messages(np.zeros(stop - start, np.int64))
-
     def passthrough_columns(self, start: int, stop: int) -> list[Sequence[Any]]:
-        messages, names = self._get_messages(start, stop), self._source.passthrough_names
+        messages, names = self._messages[start:stop], self._source.passthrough_names
         origin: list[Sequence[Any]] = [messages.partition_list, messages.offsets.tolist()]
         if self._within is not None:
             return [*super().passthrough_columns(start, stop), *origin, self._within[start:stop]]
@@ -107,7 +93,7 @@ class MessageChunk(Chunk):
         than an hour ahead, because a broker may refuse it. Three headers are added that identify the message:
         ``source-topic``, ``source-partition`` and ``source-offset``.
         """
-        messages, latest_time = self._get_messages(start, stop), 1000 * (time.time() + MAX_SLACK_SECONDS)
+        messages, latest_time = self._messages[start:stop], 1000 * (time.time() + MAX_SLACK_SECONDS)
         times = [timestamp if 0 <= timestamp <= latest_time else None for timestamp in messages.timestamps.tolist()]
         origins = zip(messages.partition_list, messages.offsets.tolist(), strict=True)
         topic = ("source-topic", self._source.topic.encode())
@@ -125,7 +111,7 @@ class MessageChunk(Chunk):
         return MessageColumns(keys, times, headers, max_bytes)
 
     def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:
-        message = self._get_message(i)
+        message = self._messages[i]
         seconds = message.timestamp / 1000
         key: str | bytes | None = message.key
         with contextlib.suppress(UnicodeDecodeError):  # the key stays bytes
@@ -161,7 +147,7 @@ class PartlyReadMessage:
             [source.read_part(name, self.message[0])] * n if column is None else column.slice(start, n).to_pylist()
             for name, column in zip(source.passthrough_names, self.columns, strict=True)
         ]
-        return MessageChunk(source, self.message, range(start, stop), part, copies)
+        return MessageChunk(source, self.message.repeat(n), range(start, stop), part, copies)
 
 
 class MessageSource(Source):
@@ -275,7 +261,7 @@ class MessageSource(Source):
         offset, n_learned = self._rows_to_skip.pop(message.partition, (-1, 0))
         n_learned = n_learned if offset == message.offset else 0
         rows, columns = codec.decode_rows_with_columns(value, self.passthrough_names)
-        rows = self.add_message_columns(rows, messages.select_messages(np.zeros(len(rows), np.int64)))
+        rows = self.add_message_columns(rows, messages.repeat(len(rows)))
         if n_learned > len(rows):
             raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {n_learned} of them")
         return PartlyReadMessage(messages, rows, columns, n_learned)

@@ -107,6 +107,10 @@ class Messages(Sequence[TopicMessage]):
         """Return a new `Messages` object of the messages at ``selection``: int64 indices, or a bool [n] mask."""
         return self._index_columns(np.flatnonzero(selection) if selection.dtype == bool else selection)
 
+    def repeat(self, n: int) -> Self:
+        """Return a new `Messages` object with the first message ``n`` times."""
+        return self._index_columns(np.zeros(n, np.int64))
+
     def _index_columns(self, index: slice | np.ndarray) -> Self:
         """Return a new `Messages` object with the messages at ``index`` (a slice or int64 indices), by indexing each column."""
 
