@@ -234,14 +234,11 @@ def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_requ
     ``label`` is the help text of ``--label``, and ``sink_required`` makes ``--to`` mandatory.
     """
     streams = command.add_argument_group("source and predictions")
-    streams.add_argument(
-        "source",
-        metavar="SOURCE",
-        nargs="+",
-        action=StoreOneOrMany,
-        help="a path (CSV, JSON lines or LIBSVM text, each also as .gz, .bz2 or .zst; Parquet, Arrow), - for standard input, or "
-        "kafka://host:port/topic. Several files, a folder, or a pattern in quotes ('data/*.csv') are read as one",
+    text = (
+        "a path (CSV, JSON lines or LIBSVM text, each also as .gz, .bz2 or .zst; Parquet, Arrow), - for standard input, or "
+        "kafka://host:port/topic. Several files, a folder, or a pattern in quotes ('data/*.csv') are read as one"
     )
+    streams.add_argument("source", metavar="SOURCE", nargs="+", action=StoreOneOrMany, help=text)
     streams.add_argument("--label", metavar="NAME", help=label)
     text = (
         "where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
@@ -287,13 +284,11 @@ def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
     if labels:
         text = "the labels to expect; a row with any other label is refused (default: any label of the same type as the first)"
         errors.add_argument("--labels-are", metavar="A,B,C", help=text)
-    errors.add_argument(
-        "--on-error",
-        default="stop",
-        metavar="stop|skip|SINK",
-        help="what to do with a row that cannot be read, predicted or learned: stop (the default), skip it, or write it and "
-        "the reason to a path or kafka://host:port/topic and continue",
+    text = (
+        "what to do with a row that cannot be read, predicted or learned: stop (the default), skip it, or write it and "
+        "the reason to a path or kafka://host:port/topic and continue"
     )
+    errors.add_argument("--on-error", default="stop", metavar="stop|skip|SINK", help=text)
     text = (
         "what to do when columns have changed during the run: warn (the default), or stop before the changed rows are processed"
     )

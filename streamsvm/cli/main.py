@@ -187,13 +187,9 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     parser.add_argument("--version", action=VersionAction, nargs=0, help="show the version, and whether machine code is in use")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    learn = commands.add_parser(
-        "learn",
-        help="learn a stream; predict and score each row before learning it",
-        usage="%(prog)s SOURCE --label NAME [flags]",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text, usage = "learn a stream; predict and score each row before learning it", "%(prog)s SOURCE --label NAME [flags]"
+    learn = commands.add_parser("learn", help=text, usage=usage, epilog=_EXAMPLES)
+    learn.formatter_class = argparse.RawDescriptionHelpFormatter
     add_stream_arguments(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
     text = (
         "labels that are not in the rows: a path or kafka://host:port/topic, with the column or field that joins each label to "
@@ -309,9 +305,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     add_log_flags(merge)
     add_trusted_flag(merge, "a model")
 
-    inspect = commands.add_parser(
-        "inspect", help="say what a checkpoint holds: labels, columns, score, rows, sizes", usage="%(prog)s PLACE [flags]"
-    )
+    text = "say what a checkpoint holds: labels, columns, score, rows, sizes"
+    inspect = commands.add_parser("inspect", help=text, usage="%(prog)s PLACE [flags]")
     add_model_argument(inspect)
     text = "print all that the checkpoint says: also positions, digests, parameters, and each expert"
     inspect.add_argument("--all", action="store_true", help=text)

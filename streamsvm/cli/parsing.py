@@ -235,11 +235,9 @@ def _make_metric(text: str, regression: bool) -> Any:
         models = "regressors; try MAE, RMSE or R2" if regression else "classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC"
         own_names = () if regression else (*PROBABILITY_SCORES, *TABLES)
         names = [name for name, kind in vars(metrics).items() if inspect.isclass(kind) and issubclass(kind, expected_base)]
-        raise UsageError(
-            f"--metric {text}: there is no such metric for {models}"
-            + (f"; {text} goes with --regression" if not regression and is_regression_metric else "")
-            + suggest_name(text, (*own_names, *names))
-        )
+        hint = f"; {text} goes with --regression" if not regression and is_regression_metric else ""
+        hint += suggest_name(text, (*own_names, *names))
+        raise UsageError(f"--metric {text}: there is no such metric for {models}{hint}")
     with as_usage_error(f"--metric {text}: ", (Exception,)):  # as above
         return metric_class(*call[1], **call[2])
 

@@ -273,12 +273,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
         n_examples = arguments.examples
         nearest_examples = [examples_one(model, x, n_examples) for x, _ in rows[: arguments.rows]] if n_examples else []
     if arguments.json:
-        facts = {
-            "mean_contributions": ranking.mean_contributions,
-            "error_increases": ranking.error_increases,
-            "rows": ranking.n_rows,
-        }
-        facts["error"] = finite_or_none(ranking.error)
+        facts: dict[str, Any] = {"mean_contributions": ranking.mean_contributions, "error_increases": ranking.error_increases}
+        facts |= {"rows": ranking.n_rows, "error": finite_or_none(ranking.error)}
         facts["explained"] = [
             {
                 **{name: value for name, value in vars(explanation).items() if name != "values"},

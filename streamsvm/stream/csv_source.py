@@ -372,11 +372,9 @@ class CSVSource(TextSource):
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
         cells = self._split_row(line)
-        return (
-            [cells[self._names.index(name)] or None for name in self.passthrough_names]
-            if len(cells) == len(self._names) and not self._is_header(cells)
-            else [None] * len(self.passthrough_names)
-        )
+        if len(cells) != len(self._names) or self._is_header(cells):
+            return [None] * len(self.passthrough_names)
+        return [cells[self._names.index(name)] or None for name in self.passthrough_names]
 
     def _parse_line(self, line: str) -> Row:
         cells = self._split_row(line)

@@ -228,11 +228,9 @@ def check_numbers(x: Mapping[Any, Any]) -> None:
         if value.__class__ is float and -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
             continue
         if is_number(value) and not (math.isfinite(value) and abs(value) <= LARGEST_FLOAT32):
-            raise RowError(
-                "not finite",
-                f"feature {name!r} is {short_repr(value)}: features must be finite float32 numbers. Impute it "
-                "(river.preprocessing.StatImputer) or leave it out (a missing feature counts as 0)",
-            )
+            text = f"feature {name!r} is {short_repr(value)}: features must be finite float32 numbers"
+            advice = "Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature counts as 0)"
+            raise RowError("not finite", f"{text}. {advice}")
 
 
 def is_number(value: Any) -> bool:
@@ -374,11 +372,8 @@ class LabelRules:
         if are_whole or y.__class__ is first.__class__ or not (isinstance(y, _LABEL_TYPES) and isinstance(first, _LABEL_TYPES)):
             return len(self.known_labels) < MAX_LABELS
         numbers = "If they are numbers to predict: --regression, or a regressor. " * (is_number(first) and _reads_as_number(y))
-        raise RowError(
-            "label",
-            f"label {short_repr(y)} is a {type(y).__name__}, but the labels before it are {type(first).__name__}s "
-            f"(such as {first!r}). {numbers}{_DECLARE_ADVICE}",
-        )
+        text = f"label {short_repr(y)} is a {type(y).__name__}, but the labels before it are {type(first).__name__}s"
+        raise RowError("label", f"{text} (such as {first!r}). {numbers}{_DECLARE_ADVICE}")
 
     def add(self, y: Any) -> None:
         """Add ``y`` to the known labels. Call it after a row with this label was learned."""

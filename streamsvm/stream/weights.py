@@ -72,10 +72,8 @@ class WeightedSource(WrappedSource):
         return self._change_chunk(chunk) if chunk else chunk
 
     def _warn_of_missing_weights(self) -> None:
-        warn(
-            f"{self.name}: none of the first {self._n_unweighted:,} rows has a weight {self.weight!r}: all count as 1. "
-            "Is its name right?"
-        )
+        text = f"{self.name}: none of the first {self._n_unweighted:,} rows has a weight {self.weight!r}"
+        warn(f"{text}: all count as 1. Is its name right?")
         self._n_unweighted = -1
 
 

@@ -107,12 +107,10 @@ class DelayedLabels(Resumable):
         check_number("max_rows", max_rows, 1, inclusive=True, integer=True)
         check_number("max_bytes", max_bytes, 4 * MAX_ROW_BYTES, inclusive=True, integer=True)
         check_one_of("expired", expired, _POLICIES)
-        if (expired == "negative") != (negative is not None):
-            raise ValueError(
-                "expired='negative' needs the label that expired rows are learned with: negative=0"
-                if negative is None
-                else f"negative={short_repr(negative)} is for expired='negative', not {expired!r}: leave it out"
-            )
+        if expired == "negative" and negative is None:
+            raise ValueError("expired='negative' needs the label that expired rows are learned with: negative=0")
+        if expired != "negative" and negative is not None:
+            raise ValueError(f"negative={short_repr(negative)} is for expired='negative', not {expired!r}: leave it out")
         self.max_age: float = math.inf if max_age is None else float(max_age)
         self.max_rows: int = max_rows
         self.max_bytes: int = max_bytes

@@ -160,11 +160,9 @@ class Table:
             return None
         columns: list[Any] = [[x.get(name) for x in xs] for name in names]
         n_missing = n * len(names) - n_values
-        rows_with_nulls = (
-            [i for i, x in enumerate(xs) if any(value is None or _is_nan(value) for value in x.values())]
-            if sum(value is None for values in columns for value in values) > n_missing or any(map(_has_nan, columns))
-            else []
-        )
+        rows_with_nulls: list[int] = []
+        if sum(value is None for values in columns for value in values) > n_missing or any(map(_has_nan, columns)):
+            rows_with_nulls = [i for i, x in enumerate(xs) if any(value is None or _is_nan(value) for value in x.values())]
         ys: list[Any] = [row[1] for row in parsed_rows]
         weights = None
         if any(type(y) is WeightedLabel for y in ys):

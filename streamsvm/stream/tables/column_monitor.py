@@ -198,10 +198,8 @@ class ColumnMonitor(Resumable):
         messages = []
         if (missing := counts["missing_columns"]) and not self._has_described_changes:
             were, object_, they_count = ("were", "them", "they count") if len(missing) > 1 else ("was", "it", "it counts")
-            messages.append(
-                f"column{'s' * (len(missing) > 1)} {format_names(missing, 10)} {were} learned, and no row has {object_}: "
-                f"{they_count} as missing"
-            )
+            start = f"column{'s' * (len(missing) > 1)} {format_names(missing, 10)} {were} learned"
+            messages.append(f"{start}, and no row has {object_}: {they_count} as missing")
         unknown = {name: n for name, n in counts["unknown_columns"].items() if n > min_share * self.rows}
         if len(unknown) > _MAX_SHOWN_COLUMNS:
             names = format_names(unknown, _MAX_SHOWN_COLUMNS)
