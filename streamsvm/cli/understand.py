@@ -275,13 +275,9 @@ def run_explain(arguments: argparse.Namespace) -> None:
     if arguments.json:
         facts: dict[str, Any] = {"mean_contributions": ranking.mean_contributions, "error_increases": ranking.error_increases}
         facts |= {"rows": ranking.n_rows, "error": finite_or_none(ranking.error)}
-        facts["explained"] = [
-            {
-                **{name: value for name, value in vars(explanation).items() if name != "values"},
-                **({} if examples is None else {"examples": _examples_to_json(examples)}),
-            }
-            for explanation, examples in itertools.zip_longest(explanations, nearest_examples)
-        ]
+        facts["explained"] = [{name: value for name, value in vars(one).items() if name != "values"} for one in explanations]
+        for explained, examples in zip(facts["explained"], nearest_examples, strict=False):  # empty without --examples
+            explained["examples"] = _examples_to_json(examples)
         print(json.dumps({name: _to_text_keys(value) for name, value in facts.items()}, default=str))
         return
     print(escape_unprintable(f"{ranking}\n", newlines=True))

@@ -78,7 +78,7 @@ class JSONObjects:
                     name_checks -= 1
                     if self._add_columns(self._parse_flat_object(rows.row)):
                         break
-                if unparsed.add_and_check_limit(rows.i):
+                if unparsed.add(rows.i):
                     return None
                 rows.skip_row()
             else:

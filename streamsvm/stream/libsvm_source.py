@@ -51,7 +51,7 @@ class LIBSVMSource(TextSource):
         i, rows = 0, np.frombuffer(data, np.uint8)
         while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
             X[i], labels[i] = np.nan, 0
-            if unparsed.add_and_check_limit(i):
+            if unparsed.add(i):
                 return None
             i += 1
         texts = [data[start:stop] for start, stop in labels.tolist()]

@@ -434,11 +434,7 @@ class UnparsedRows:
         self._limit = n // _ROWS_PER_UNPARSED + _EXTRA_UNPARSED
         self._rows: set[int] = set()
 
-    def add(self, row: int) -> None:
-        """Add the index of a row that could not be parsed."""
-        self._rows.add(row)
-
-    def add_and_check_limit(self, row: int) -> bool:
+    def add(self, row: int) -> bool:
         """Add the index of a row that could not be parsed. Returns True if there are now more of these than the limit, because
         parsing all rows one by one is faster then.
         """
