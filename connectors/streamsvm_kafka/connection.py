@@ -173,7 +173,7 @@ def describe_missing_right(
 
 
 def retry_with_backoff(
-    call: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, on_error: Callable[..., None]
+    call: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, on_error: Callable[..., None] = lambda *_: None
 ) -> T:
     """Call the function ``call`` and return its result. If it raises one of the classes ``errors``, call it again after
     increasing pauses (exponential backoff), for at most ``seconds``; then raise the error. ``on_error`` is called after each

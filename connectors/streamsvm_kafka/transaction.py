@@ -18,7 +18,7 @@ from kafka.errors import (
 
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm_kafka.clients import open_producer
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_missing_right
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_missing_right, retry_with_backoff
 from streamsvm_kafka.sink import DELIVERY_SECONDS, REFUSED_TIMESTAMPS, SIZE_ADVICE, TIMESTAMP_ERRORS, MessageSender
 
 #: Errors of a producer that was fenced, or whose transaction the broker has aborted.
@@ -49,14 +49,8 @@ class Transaction(MessageSender):
         self._producer = open_producer(connection, self._seconds, transactional_id, seconds)
         try:
             with self._converting_errors("no transactions can be begun"):
-                deadline, is_initialized = time.monotonic() + INIT_TRANSACTIONS_SECONDS, False
-                while not is_initialized:
-                    try:
-                        self._producer.init_transactions()
-                        is_initialized = True
-                    except KafkaTimeoutError:  # a commit is unfinished, or the broker has just started
-                        if time.monotonic() > deadline:
-                            raise
+                # It times out while a commit is unfinished, or if the broker has just started.
+                retry_with_backoff(self._producer.init_transactions, (KafkaTimeoutError,), INIT_TRANSACTIONS_SECONDS)
         except BaseException:
             self._producer.close(CONNECT_SECONDS)
             raise

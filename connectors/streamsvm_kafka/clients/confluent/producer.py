@@ -63,7 +63,7 @@ class ConfluentProducer:
             return set(metadata.partitions)
 
         # For a moment, a broker may respond that a topic which it creates does not exist, or has no leader.
-        return retry_with_backoff(read_partitions, (BrokerResponseError,), 2.0, lambda *_: None)
+        return retry_with_backoff(read_partitions, (BrokerResponseError,), 2.0)
 
     @translating_errors()
     def send_messages(
