@@ -65,7 +65,7 @@ class FileSink(Sink):
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with FileSink(f"{folder}/out.jsonl", rotate="1KB") as sink:
-    ...         for row in range(100):
+    ...         for row in range(300):
     ...             sink.write({"row": row, "y_pred": 1})
     ...     print(sorted(path.name for path in Path(folder).iterdir()))
     ['out.000001.jsonl', 'out.000002.jsonl', 'out.jsonl']

@@ -364,7 +364,7 @@ def test_kinds():
         assert "window=500" in repr(adapter)
     refused("must be a classifier", BatchClassifier, CSMORegressor())
     assert batch_adapter(CSMOClassifier()).clone({"model": CSMOClassifier(C=3.0)}).model.C == 3.0
-    with pytest.raises(AttributeError, match="window cannot change after construction"):
+    with pytest.raises(AttributeError, match="window cannot be set after construction"):
         adapter.window = 7
     adapter.learn_one({"a": 1.0}, 1.0)
     assert adapter.clone(include_attributes=True).n_window == 1
