@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -213,9 +214,10 @@ class PartitionWorker:
         on_rows
             Function that is called with the worker after every few hundred rows, and after each poll.
         """
+        self._max_rows, self._on_rows = math.inf if max_rows is None else max_rows, on_rows or (lambda _: None)
         refresh_time, self.state = time.monotonic() + REFRESH_SECONDS, "running"
         try:
-            while not self._stopping.is_set() and (max_rows is None or self.rows < max_rows):
+            while not self._stopping.is_set() and self.rows < self._max_rows:
                 self._handle_rebalances()
                 if self._stop_at_end and self._is_at_end():
                     break
@@ -228,12 +230,11 @@ class PartitionWorker:
                 for number, fetched in messages.items():
                     # If a partition was revoked and assigned again since the poll, these messages come after dropped ones.
                     if (assignment := self._assigned.get(number)) is not None and assignment is polled_for.get(number):
-                        self._learn_messages(number, assignment, fetched, max_rows, on_rows)
+                        self._learn_messages(number, assignment, fetched)
                 self._write_due_checkpoints()
                 self._offsets.retry_commits()
                 self._offsets.advance_past_markers(number for number, source in self._sources.items() if not source.has_rows)
-                if on_rows is not None:
-                    on_rows(self)
+                self._on_rows(self)
             self._handle_rebalances()
             for assignment in self._assigned.values():
                 self._write_checkpoint(assignment)
@@ -395,22 +396,15 @@ class PartitionWorker:
         except KafkaError:  # the partition was revoked, or the broker is unreachable
             return False
 
-    def _learn_messages(
-        self,
-        number: int,
-        assignment: _Assignment,
-        messages: Messages,
-        max_rows: int | None,
-        on_rows: Callable[[PartitionWorker], None] | None,
-    ) -> None:
+    def _learn_messages(self, number: int, assignment: _Assignment, messages: Messages) -> None:
         """Learn ``messages`` of partition ``number`` in batches. Stop early if the group revokes the partition, `stop` is called,
-        or this worker has processed ``max_rows``. ``on_rows`` is called with the worker after each batch.
+        or this worker has processed the maximum number of rows of `run`.
         """
         if assignment.source is None or assignment.loop is None:
             return
         assignment.source.add_messages(messages)
         while assignment.source.has_rows and not self._stopping.is_set():
-            n = MAX_BATCH_ROWS if max_rows is None else min(MAX_BATCH_ROWS, max_rows - self.rows)
+            n = int(min(MAX_BATCH_ROWS, self._max_rows - self.rows))
             if n == 0:
                 return
             n_before = assignment.loop.rows
@@ -420,8 +414,7 @@ class PartitionWorker:
                 self._drop_partition(number, error)
                 return
             self.rows += assignment.loop.rows - n_before
-            if on_rows is not None:
-                on_rows(self)
+            self._on_rows(self)
             self._handle_rebalances()
             if self._assigned.get(number) is not assignment:
                 return
