@@ -67,7 +67,7 @@ class CommittedOffsets(Checkpoints):
     _trusted, _trust_advice = False, ""
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path: str = path
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> None:
         """Do nothing: the source commits its offset afterwards."""

@@ -114,7 +114,8 @@ class KafkaSource(MessageSource):
         connection = self._connection = Connection(bootstrap, client)
         self.is_endless: bool = not stop_at_end
         self.may_block: bool = self.is_endless
-        self._start, self.start = parse_start(start, self.name), start
+        self.start: str | None = start
+        self._start = parse_start(start, self.name)
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
         consumer = self._consumer = open_consumer(connection, topic, group, max_fetches=64, has_tables=self._has_tables)

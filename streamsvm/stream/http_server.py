@@ -10,7 +10,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, ClassVar
 
 from streamsvm.files.messages import short_repr
 
@@ -32,7 +32,7 @@ class MonitorServer(ThreadingHTTPServer):
     request_queue_size = _MAX_WAITING_CLIENTS
 
     def __init__(self, host: str, port: int, handler: Any) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.address_family: socket.AddressFamily = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.clients: dict[Any, float] = {}  # their times of arrival, the oldest first
         super().__init__((host, port), handler)
 
@@ -71,7 +71,7 @@ class MonitorServer(ThreadingHTTPServer):
 class RequestHandler(BaseHTTPRequestHandler):
     """Answers the requests of one client by ``monitor.make_response``, unless their host name is not allowed."""
 
-    timeout = _REQUEST_SECONDS
+    timeout: ClassVar[float] = _REQUEST_SECONDS
 
     def __init__(self, monitor: Any, *arguments: Any) -> None:
         self._monitor = monitor

@@ -80,7 +80,7 @@ class FileSink(Sink):
         self._path = Path(path).absolute()  # also if the process changes its folder
         # Without the folder, which may have another path in the next run.
         self._file_name = self.name if self._is_standard_output else self._path.name
-        self._is_csv = self.has_header = str(path).endswith(".csv")
+        self.has_header: bool = str(path).endswith(".csv")
         self._records: list[Record] = []  # that wait to be written together
         self._offset = -1  # size of the file; -1 before the first record
         # The number of the last numbered file, that of the row after the last record, and the time of that record in periods.
@@ -148,7 +148,7 @@ class FileSink(Sink):
             elif self._offset >= self._max_bytes or (self._offset and period > self._period):
                 self._rotate()
             self._period = period
-            if self._is_csv:
+            if self.has_header:
                 rows = zip(*map(_to_csv_cells, columns.values()), strict=True)
                 csv.writer(text := io.StringIO(), lineterminator="\n").writerows(rows if self._offset else [columns, *rows])
                 lines = text.getvalue()

@@ -53,6 +53,11 @@ class StreamLoop(ResumableRun):
     of a checkpoint (`_make_checkpoint_parts`), and how a run continues from one (`_resume_run`).
     """
 
+    rows: int
+    learned: int
+    unlabelled: int
+    empty: int
+    abstained: int
     _field_names: tuple[str, ...] = ("row", "y_pred", "y_true", "probability")  # the standard fields of predictions
     _learns = False
     _needs_labels = False  # whether a row without a usable label is refused, and a run without labels is an error

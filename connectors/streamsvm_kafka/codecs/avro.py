@@ -42,7 +42,7 @@ class Schema:
         if (depth := _measure_depth([*types.values()], {})) > 64:  # fastavro crashes if values are nested a few thousand deep
             raise ValueError("a value is nested more than 64 deep, or within itself")
         #: Maximum size of a message. Within an array, each byte may become a record at each level, of 232 bytes as a dict.
-        self.max_bytes = MAX_MESSAGE_BYTES // max(1.0, 2.0 * depth - 4.0)
+        self.max_bytes: float = MAX_MESSAGE_BYTES // max(1.0, 2.0 * depth - 4.0)
 
     def read(self, value: bytes) -> dict[str, Any]:
         """Decode a message, which begins with a zero and the id of the schema, to a dict of its fields."""

@@ -12,14 +12,14 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.endpoints import StreamError
-from streamsvm.stream.tables.chunk import Row
+from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import flatten_row, get_nested_value
 from streamsvm_kafka.codecs.json_rows import JSONCodec
 from streamsvm_kafka.codecs.protocol import MessageCodec, make_row
@@ -264,7 +264,9 @@ class RegistryCodec(JSONCodec):
     """
 
     name = "registry"
-    decode_batch, encode = MessageCodec.decode_batch, MessageCodec.encode  # messages are only read, and one by one
+    # Messages are only read, and one by one.
+    decode_batch: Callable[..., Table | None] = MessageCodec.decode_batch
+    encode: Callable[..., bytes] = MessageCodec.encode
 
     def __init__(self, label: str | None, registry: SchemaRegistry) -> None:
         super().__init__(label)

@@ -108,7 +108,7 @@ class JoinedSource(Source):
         self.may_block: bool = any(source.may_block for source in self._sources)
         self.is_endless: bool = any(source.is_endless for source in self._sources)
         self.start_can_change: bool = any(source.start_can_change for source in self._sources)
-        self.start = rows.start or labels.start
+        self.start: str | None = rows.start or labels.start
         for source in self._sources:
             if source.weight is not None:
                 raise StreamError(f"{source.name}: rows that wait for their labels have no weights: leave the weight out")

@@ -83,6 +83,8 @@ class DelayedLearningLoop(LearningLoop):
     (2000, 1000, 0)
     """
 
+    abstained: int
+    empty: int
     _field_names = (*LearningLoop._field_names, "key")
 
     def __init__(

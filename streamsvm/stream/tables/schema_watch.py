@@ -68,7 +68,7 @@ class SchemaWatch(Resumable):
             raise ValueError(f"on_schema must be 'warn' or 'stop', not {on_schema!r}")
         self.stops_run: bool = on_schema == "stop"
         self.ignored_label: type | None = None
-        self.changes = Counter[tuple[str, str]]()
+        self.changes: Counter[tuple[str, str]] = Counter()
         self._rows = self._windows = 0  # sampled rows of the current window, and number of windows before
         # By kind of values, and column: the number in the current window, the first window with it, the share in the last
         # window, in thousandths, the limits of the shares before it, and the number of windows since the share is beyond these.
