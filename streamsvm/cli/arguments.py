@@ -92,8 +92,6 @@ def _parse_rows_or_time(text: str) -> float:
 
 _MOMENT = "a number of rows, or a time such as 2026-03-01T12:00"
 parse_moment: Callable[[str], Any] = _make_number_parser(_MOMENT, lambda _: True, _parse_rows_or_time)
-    "a number of rows, or a time such as 2026-03-01T12:00", lambda _: True, _parse_rows_or_time
-)
 _parse_day = _make_number_parser("DAY, or a duration such as 12h", lambda seconds: 0.0 < seconds < math.inf, _parse_duration)
 _parse_seconds = _make_number_parser("a number of seconds", lambda number: 0.0 < number < math.inf)
 parse_count: Callable[[str], int] = _make_number_parser("a whole number of at least 1", lambda number: number >= 1, int)
