@@ -61,8 +61,8 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
-        """Groups the Kafka tests by client library, each with one worker and broker, and tests that share what one of them has
-        compiled; all other tests are distributed one by one. Groups of many tests begin first.
+        """Groups the Kafka tests by file and client library, because a worker that has some of them starts a broker, and tests
+        that share what one of them has compiled; all other tests are distributed one by one. Groups of many tests begin first.
 
         pytest-xdist's own groups have no effect with pytest 9.2: https://github.com/pytest-dev/pytest-xdist/issues/1386
         """
@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config, log):
                 return SHARED_CACHE
             if not nodeid.startswith("tests/kafka/") or "started_again" in nodeid:  # it starts its own broker
                 return nodeid
-            return "confluent" if "confluent" in nodeid else "kafka"
+            return nodeid.partition("::")[0] + "confluent" * ("confluent" in nodeid)
 
     return Scheduling(config, log)
 

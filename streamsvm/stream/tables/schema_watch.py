@@ -83,6 +83,8 @@ class SchemaWatch(Resumable):
         model's `TableEncoder` or None.
         """
         state, message = self.state if self.stops_run else None, ""
+        for i in range(len(chunk) * source.has_names) if table is None else table.unparsed_rows:
+            chunk.peek_row(i)  # in order, because a source warns of the first row in another encoding
         ends = range(_WINDOW_ROWS - first % _WINDOW_ROWS, len(chunk), _WINDOW_ROWS)
         for start, stop in itertools.pairwise([0, *ends, len(chunk)] if source.has_names else ()):
             rows, row = _SAMPLED_ROWS + (start - (first + start) % _WINDOW_ROWS), first + stop
